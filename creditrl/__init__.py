@@ -1,0 +1,24 @@
+"""Reinforcement learning of language agents with credit for every step.
+
+Importing this package registers the environments with Gymnasium::
+
+    import creditrl, gymnasium as gym
+    env = gym.make("CreditRL/VisualSokoban-v0")
+"""
+
+from __future__ import annotations
+
+from creditrl._version import __version__
+from creditrl.envs.register import register_environments
+from creditrl.envs.state import expert_action, restore, segment_key, snapshot, state_key
+
+register_environments()
+
+__all__ = [
+    "__version__",
+    "expert_action",
+    "restore",
+    "segment_key",
+    "snapshot",
+    "state_key",
+]

@@ -1,0 +1,112 @@
+"""One family of errors.
+
+Every error says what was found, what was expected and what to do next. Each also inherits the
+built-in it refines, so ordinary ``except ValueError`` clauses work, and each carries one string,
+so it travels through pickling (worker processes send errors home).
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+from collections.abc import Iterable
+
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "ConformanceError",
+    "CreditInputError",
+    "CreditRLError",
+    "DataError",
+    "EpisodeOverError",
+    "LevelError",
+    "MissingExtraError",
+    "RunFolderError",
+    "SnapshotError",
+    "UnknownNameError",
+    "WorkerError",
+    "WrapperError",
+    "did_you_mean",
+    "require_extra",
+]
+
+
+class CreditRLError(Exception):
+    """Base of every error that CreditRL raises on purpose."""
+
+
+class UnknownNameError(CreditRLError, LookupError, ValueError):
+    """A name (environment, method, recipe, task, option) that nothing is registered under."""
+
+    # KeyError's repr-quoting of messages is avoided by inheriting LookupError itself.
+
+
+class ConfigError(CreditRLError, ValueError):
+    """A setting that is unknown, of the wrong type or out of range."""
+
+
+class DataError(CreditRLError, ValueError):
+    """A data file that is missing or damaged; names the path and the cause."""
+
+
+class LevelError(DataError):
+    """A level file that cannot be read; names the file and the line."""
+
+
+class CreditInputError(CreditRLError, ValueError):
+    """A credit function got a table without a column it needs, or with NaN in it."""
+
+
+class SnapshotError(CreditRLError, ValueError):
+    """A snapshot that does not belong here, or a wrapper whose state cannot be saved."""
+
+
+class WrapperError(CreditRLError, TypeError):
+    """Wrappers composed in an order that cannot work."""
+
+
+class EpisodeOverError(CreditRLError, RuntimeError):
+    """``step`` after the end of an episode, or before the first ``reset``."""
+
+
+class WorkerError(CreditRLError, RuntimeError):
+    """A worker process that failed; names its copies and their tasks."""
+
+
+class ConformanceError(CreditRLError, AssertionError):
+    """An environment that breaks the contract; names the rule."""
+
+
+class CheckpointError(CreditRLError, ValueError):
+    """A checkpoint that cannot be resumed here; names the version or the missing file."""
+
+
+class RunFolderError(CreditRLError, FileExistsError):
+    """A run folder that exists already; nothing in it was touched."""
+
+    def __str__(self) -> str:
+        # OSError formats (errno, strerror) pairs; ours is one sentence.
+        return str(self.args[0]) if self.args else ""
+
+
+class MissingExtraError(CreditRLError, ImportError):
+    """An optional dependency that is not installed; names the pip command."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``" Did you mean 'x'?"`` for the nearest known name, or an empty string."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def require_extra(module: str, extra: str) -> None:
+    """Raise :class:`MissingExtraError` unless ``module`` can be imported.
+
+    Args:
+        module: import name of the optional package, e.g. ``"torch"``.
+        extra: name of the extra that brings it, e.g. ``"train"``.
+    """
+    if importlib.util.find_spec(module) is None:
+        raise MissingExtraError(
+            f'The package {module!r} is not installed. Run: pip install "creditrl[{extra}]"'
+        )

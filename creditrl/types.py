@@ -1,0 +1,268 @@
+"""The records that every part of CreditRL exchanges.
+
+Suffixes carry shape. ``B`` episodes, ``G`` members of a group, ``T`` turns of one episode, ``N`` turns
+of the whole batch (flat), ``M`` reply tokens of the batch (flat), ``L`` tokens of a row, ``K`` copies of
+a vector environment that a call is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from creditrl.errors import CreditInputError
+
+__all__ = [
+    "BoolArray",
+    "Credit",
+    "FloatArray",
+    "IntArray",
+    "Prompt",
+    "Reply",
+    "Snapshot",
+    "StateSource",
+    "Task",
+    "TokenTable",
+    "Trajectory",
+    "Turn",
+    "TurnTable",
+]
+
+FloatArray: TypeAlias = NDArray[np.floating[Any]]
+IntArray: TypeAlias = NDArray[np.integer[Any]]
+BoolArray: TypeAlias = NDArray[np.bool_]
+StateSource: TypeAlias = Literal["state", "world", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One problem that an environment can set: a game, a goal, a level, a scenario."""
+
+    id: str
+    """Unique among the tasks of its environment, stable over versions, e.g. ``"easy/train/17"``."""
+    type: str
+    """Kind of task (ALFWorld's six types, a Sokoban tier, ...)."""
+    split: str
+    """``"train"``, ``"valid_seen"``, ``"valid_unseen"`` or a name of the environment's own."""
+    index: int
+    """Position within the split."""
+    goal: str = ""
+    """What is asked, in words; ``info["goal"]``."""
+    difficulty: float = float("nan")
+    """The environment's own measure (Sokoban: optimal moves); NaN where unknown."""
+    data: Any = None
+    """What the engine needs to begin; picklable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything an environment needs to continue from here; picklable."""
+
+    env_id: str
+    """The environment's id with its version; another environment refuses it."""
+    format: int
+    """Version of the engine's state layout."""
+    task: Task
+    turn: int
+    state: Any
+    """The engine's own state."""
+    event: tuple[Any, ...] = ()
+    """What the last step reported (executed action, grounded, reason, ended)."""
+    rng: Mapping[str, Any] | None = None
+    """State of ``env.np_random``; None in snapshots of a vector environment's copies."""
+    wrappers: tuple[tuple[str, Any], ...] = ()
+    """(class name, state) of every wrapper with state, outermost first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What an agent is asked in one turn of one copy."""
+
+    text: str
+    """The text to answer. With ``prefix_ids``: only what is new since them."""
+    copy: int = 0
+    """Which copy of the vector environment asks."""
+    observation: str = ""
+    """The bare observation, for agents that build their own prompt."""
+    admissible_actions: tuple[str, ...] = ()
+    goal: str = ""
+    turn: int = 0
+    messages: tuple[Mapping[str, str], ...] = ()
+    """Chat form (``role``, ``content``) for agents behind a chat endpoint."""
+    prefix_ids: tuple[int, ...] = ()
+    """Token ids that are fixed already (append-only conversations: earlier prompts and replies)."""
+    image: Any = None
+    """uint8 array [H, W, 3] where the observation has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What an agent answered."""
+
+    text: str
+    prompt_ids: tuple[int, ...] = ()
+    """The token ids that the policy read, ``prefix_ids`` included; empty for agents without tokens."""
+    token_ids: tuple[int, ...] = ()
+    """The token ids that it sampled; never re-tokenised."""
+    logprobs: tuple[float, ...] = ()
+    """Log-probability of each sampled token under the sampling distribution."""
+    finished: bool = True
+    """False where the reply was cut at the token limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One decision: what was seen, what was answered, what came of it."""
+
+    observation: str
+    """What the agent saw before it acted."""
+    reply: str
+    """The whole reply, reasoning included."""
+    action: str
+    """The action that the environment took from it, as executed."""
+    reward: float
+    """The environment's reward for this turn."""
+    grounded: bool = True
+    """Whether the action could be executed."""
+    ungrounded_reason: str = ""
+    state: int = 0
+    """63-bit hash of the state before the action; 0 where none was recorded."""
+    prompt_ids: tuple[int, ...] = ()
+    reply_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    score: float = 0.0
+    """The environment's progress measure after the action, in [0, 1]."""
+    segment: str = ""
+    """Sub-goal that the turn serves (``segment_key``), where recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """One finished episode."""
+
+    id: str
+    env_id: str
+    task: Task
+    group: int
+    """Episodes that share it were started from the same task and seed and are compared."""
+    member: int
+    seed: int
+    turns: tuple[Turn, ...]
+    success: bool
+    score: float
+    terminated: bool
+    truncated: bool
+    final_observation: str = ""
+    error: str = ""
+    """Why the episode is invalid (a dead worker, a failed judge); empty where it is valid."""
+    policy_version: int = 0
+    """Updates that the policy had seen when it sampled this."""
+
+    @property
+    def episode_return(self) -> float:
+        """Undiscounted sum of the environment's rewards."""
+        return float(sum(turn.reward for turn in self.turns))
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTable:
+    """N turns of B episodes as columns; the turns of an episode are consecutive and in order."""
+
+    reward_N: FloatArray
+    """Reward of the turn."""
+    episode_N: IntArray
+    """Index of the episode, 0..B-1, non-decreasing."""
+    turn_N: IntArray
+    """Turn within its episode, from 0."""
+    task_N: IntArray
+    """Number of the task."""
+    group_N: IntArray
+    """Number of the group."""
+    grounded_N: BoolArray
+    return_N: FloatArray
+    """Undiscounted return of the turn's whole episode, repeated on each of its turns."""
+    success_N: BoolArray
+    """Whether the turn's episode succeeded, repeated."""
+    truncated_N: BoolArray
+    """Whether the turn's episode was cut at the turn limit, repeated."""
+    state_N: IntArray | None = None
+    """63-bit hash of the state that the turn left."""
+    scores: Mapping[str, FloatArray] = field(default_factory=dict)
+    """Further columns by name (``progress_N``, ``hindsight_N``, ...), each of N values."""
+    episode_ids: tuple[str, ...] = ()
+    """Trajectory id of each episode, for messages."""
+
+    def __len__(self) -> int:
+        return len(self.reward_N)
+
+    @property
+    def num_episodes(self) -> int:
+        """B, episodes without turns not counted."""
+        return int(self.episode_N[-1]) + 1 if len(self.episode_N) else 0
+
+    def require(self, name: str, hint: str) -> NDArray[Any]:
+        """Return the column ``name`` or raise with what to do.
+
+        Raises:
+            CreditInputError: the column is missing, or has NaN (names the episode).
+        """
+        column = self.scores.get(name)
+        if column is None:
+            column = getattr(self, name, None)
+        if column is None:
+            raise CreditInputError(f"The turn table has no column {name!r}: {hint}.")
+        if np.issubdtype(column.dtype, np.floating) and np.isnan(column).any():
+            bad = int(self.episode_N[int(np.flatnonzero(np.isnan(column))[0])])
+            label = self.episode_ids[bad] if bad < len(self.episode_ids) else str(bad)
+            raise CreditInputError(
+                f"Column {name!r} has NaN in episode {label}: expected finite numbers. "
+                "Drop the group of that episode or mend the model that made the column."
+            )
+        return column
+
+    def with_scores(self, **columns: FloatArray) -> TurnTable:
+        """Return a copy with further score columns of N values each."""
+        for name, column in columns.items():
+            if len(column) != len(self):
+                raise CreditInputError(
+                    f"Column {name!r} has {len(column)} values, the table has {len(self)} turns."
+                )
+        return replace(self, scores={**self.scores, **columns})
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTable:
+    """M reply tokens of the N turns of a :class:`TurnTable`, in the order of the turns."""
+
+    turn_M: IntArray
+    """Index into the turn table, non-decreasing."""
+    logprob_M: FloatArray
+    """Log-probability under the sampler."""
+    old_logprob_M: FloatArray | None = None
+    """The same under the training model before the update; the policy ratio's denominator."""
+    ref_logprob_M: FloatArray | None = None
+    value_M: FloatArray | None = None
+    """Critic's value before the token."""
+
+    def __len__(self) -> int:
+        return len(self.turn_M)
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """What a method says of every turn or token."""
+
+    method: str
+    config_hash: str
+    advantage_N: FloatArray | None = None
+    """One advantage per turn; exactly one of the two advantages is set."""
+    advantage_M: FloatArray | None = None
+    """One advantage per reply token."""
+    value_target_M: FloatArray | None = None
+    """Regression target of the critic, per reply token."""
+    parts: Mapping[str, FloatArray] = field(default_factory=dict)
+    """Named addends of the advantage (``outcome``, ``step``, ...), for reports."""

@@ -1,0 +1,538 @@
+"""The shared half of every environment: engines, copies of them, and the single environment.
+
+An environment is an :class:`Engine` (the worlds of K copies, stepped together), a frozen config and a
+:class:`TextEnv` subclass that joins them. The single environment is the engine with one copy, and
+:class:`creditrl.envs.vector.TextVectorEnv` the same engine with many.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Generic, TypeVar
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Dict, Space
+from numpy.typing import NDArray
+
+from creditrl.envs.spaces import UnicodeText, clean_text
+from creditrl.envs.tasks import TaskSet, draw_task
+from creditrl.errors import ConfigError, EpisodeOverError, SnapshotError, did_you_mean
+from creditrl.types import BoolArray, FloatArray, IntArray, Snapshot, StateSource, Task
+
+__all__ = [
+    "BASE_INFO",
+    "Copies",
+    "Effect",
+    "Engine",
+    "EnvParts",
+    "Frame",
+    "TextEnv",
+    "UnicodeText",
+    "View",
+    "object_column",
+]
+
+BASE_INFO: Mapping[str, type] = {
+    "task_id": str,
+    "task_type": str,
+    "goal": str,
+    "turn": int,
+    "admissible_actions": tuple,
+    "action_hint": str,
+    "action": str,
+    "grounded": bool,
+    "ungrounded_reason": str,
+    "success": bool,
+    "score": float,
+    "error": str,
+}
+"""Keys that ``info`` has at every reset and step of every environment, and the types of their values."""
+
+UNGROUNDED_REASONS = ("", "unparsed", "unknown", "inapplicable")
+
+
+def object_column(values: Sequence[Any]) -> NDArray[np.object_]:
+    """Return a 1-d object array of ``values``, also where they are tuples of equal length."""
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
+
+
+@dataclass(slots=True)
+class Effect:
+    """What one action did in each of K copies."""
+
+    reward_K: FloatArray
+    terminated_K: BoolArray
+    action_K: Sequence[str]
+    """The action as executed, in canonical words; what the agent wrote where it was not understood."""
+    grounded_K: BoolArray
+    """Whether the action could be executed."""
+    reason_K: Sequence[str]
+    """"" | "unparsed" | "unknown" | "inapplicable"."""
+    costs_turn_K: BoolArray | None = None
+    """Which actions advance the turn counter; None: all of them."""
+
+
+@dataclass(slots=True)
+class View:
+    """What K copies look like now."""
+
+    text_K: Sequence[str]
+    admissible_K: Sequence[tuple[str, ...]]
+    success_K: BoolArray
+    score_K: FloatArray
+    image_K: NDArray[np.uint8] | None = None
+    """[K, H, W, 3] where images are on."""
+    extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """The environment's own ``info`` columns; the same keys and dtypes always."""
+
+
+class Engine(ABC):
+    """The worlds of ``num_envs`` copies of one environment.
+
+    Indices are int arrays of K distinct copies. Methods never see finished copies' actions, turn
+    limits or random task choice: :class:`Copies` and the environments do that.
+    """
+
+    format: ClassVar[int] = 1
+    """Version of the snapshot layout; raise it when the layout changes."""
+    action_hint: str = ""
+    """Describes the open-ended part of the action set, e.g. ``"search[<query>]"``."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs = num_envs
+
+    @abstractmethod
+    def begin(self, index_K: IntArray, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
+        """Start an episode in each copy; equal task and seed give equal episodes everywhere."""
+
+    @abstractmethod
+    def act(self, index_K: IntArray, actions: Sequence[str]) -> Effect:
+        """Do one action in each copy. Takes any string; an action that fails leaves the world."""
+
+    @abstractmethod
+    def view(self, index_K: IntArray) -> View:
+        """Describe each copy as it stands."""
+
+    @abstractmethod
+    def snapshot(self, index_K: IntArray) -> list[Any]:
+        """Return each copy's state: immutable, picklable, independent of this engine."""
+
+    @abstractmethod
+    def restore(self, index_K: IntArray, states: Sequence[Any], tasks: Sequence[Task]) -> None:
+        """Put states from :meth:`snapshot` (of any engine of this class) into copies."""
+
+    @abstractmethod
+    def state_keys(self, index_K: IntArray, source: StateSource) -> list[bytes]:
+        """Return canonical bytes per copy; ``source`` is ``"state"`` or ``"world"``."""
+
+    def expert_action(self, index: int) -> str | None:
+        """Return an expert's next action in one copy, or None where there is no expert or no way."""
+        return None
+
+    def segment_key(self, index: int) -> str:
+        """Name the sub-goal that the last action of one copy served; ``""`` where undefined."""
+        return ""
+
+    def render(self, index: int, mode: str) -> str | NDArray[np.uint8] | None:
+        """Draw one copy; ``"ansi"`` gives text, ``"rgb_array"`` an image, ``"human"`` shows it."""
+        raise NotImplementedError(f"{type(self).__name__} has no render mode {mode!r}")
+
+    def close(self) -> None:
+        """Release what the engine holds."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """One result for K copies: observation, reward, flags, ``info`` as columns."""
+
+    text: list[str]
+    image: NDArray[np.uint8] | None
+    reward_K: FloatArray
+    terminated_K: BoolArray
+    truncated_K: BoolArray
+    info: dict[str, NDArray[Any]]
+
+
+class Copies:
+    """K worlds with what an engine does not know: tasks, turn counters, limits, last events.
+
+    Args:
+        engine: the worlds.
+        env_id: id with version; stamped into snapshots.
+        max_turns: turns after which an episode is truncated.
+    """
+
+    def __init__(self, engine: Engine, env_id: str, max_turns: int) -> None:
+        n = engine.num_envs
+        self.engine = engine
+        self.env_id = env_id
+        self.max_turns = max_turns
+        self.tasks: NDArray[np.object_] = np.full(n, None, dtype=object)
+        self.turn = np.zeros(n, dtype=np.int64)
+        self.over = np.ones(n, dtype=np.bool_)
+        self._action = object_column([""] * n)
+        self._grounded = np.ones(n, dtype=np.bool_)
+        self._reason = object_column([""] * n)
+        # Columns that only change at the start of an episode, kept so that a step copies, not builds.
+        self._task_id = object_column([""] * n)
+        self._task_type = object_column([""] * n)
+        self._goal = object_column([""] * n)
+        self._hint = object_column([engine.action_hint] * n)
+        self._error = object_column([""] * n)
+
+    def begin(self, index_K: IntArray, tasks: Sequence[Task], seed_K: Sequence[int]) -> Frame:
+        """Start an episode in each copy."""
+        self.engine.begin(index_K, tasks, seed_K)
+        self._assign(index_K, tasks)
+        self.turn[index_K] = 0
+        self.over[index_K] = False
+        self._action[index_K] = ""
+        self._grounded[index_K] = True
+        self._reason[index_K] = ""
+        return self.frame(index_K)
+
+    def step(self, index_K: IntArray, actions: Sequence[str]) -> Frame:
+        """Do one action in each copy; none of them may be over."""
+        effect = self.engine.act(index_K, [clean_text(action) for action in actions])
+        if effect.costs_turn_K is None:
+            self.turn[index_K] += 1
+        else:
+            self.turn[index_K] += effect.costs_turn_K
+        terminated_K = np.asarray(effect.terminated_K, dtype=np.bool_)
+        truncated_K = (self.turn[index_K] >= self.max_turns) & ~terminated_K
+        self.over[index_K] = terminated_K | truncated_K
+        self._action[index_K] = object_column(effect.action_K)
+        self._grounded[index_K] = effect.grounded_K
+        self._reason[index_K] = object_column(effect.reason_K)
+        frame = self.frame(index_K)
+        frame.reward_K = np.asarray(effect.reward_K, dtype=np.float64)
+        frame.terminated_K = terminated_K
+        frame.truncated_K = truncated_K
+        return frame
+
+    def frame(self, index_K: IntArray) -> Frame:
+        """Describe copies as they stand, with no reward and no flag."""
+        view = self.engine.view(index_K)
+        k = len(index_K)
+        info: dict[str, NDArray[Any]] = {
+            "task_id": self._task_id[index_K],
+            "task_type": self._task_type[index_K],
+            "goal": self._goal[index_K],
+            "turn": self.turn[index_K],
+            "admissible_actions": object_column(view.admissible_K),
+            "action_hint": self._hint[index_K],
+            "action": self._action[index_K],
+            "grounded": self._grounded[index_K],
+            "ungrounded_reason": self._reason[index_K],
+            "success": np.asarray(view.success_K, dtype=np.bool_),
+            "score": np.asarray(view.score_K, dtype=np.float64),
+            "error": self._error[index_K],
+        }
+        info.update(view.extra)
+        return Frame(
+            text=list(view.text_K),
+            image=view.image_K,
+            reward_K=np.zeros(k, dtype=np.float64),
+            terminated_K=np.zeros(k, dtype=np.bool_),
+            truncated_K=np.zeros(k, dtype=np.bool_),
+            info=info,
+        )
+
+    def snapshot(self, index_K: IntArray) -> list[Snapshot]:
+        """Return each copy's state."""
+        env_id, layout = self.env_id, self.engine.format
+        states = self.engine.snapshot(index_K)
+        return [
+            Snapshot(env_id, layout, task, turn, state, (action, grounded, reason, over))
+            for task, turn, state, action, grounded, reason, over in zip(
+                self.tasks[index_K].tolist(),
+                self.turn[index_K].tolist(),
+                states,
+                self._action[index_K].tolist(),
+                self._grounded[index_K].tolist(),
+                self._reason[index_K].tolist(),
+                self.over[index_K].tolist(),
+                strict=True,
+            )
+        ]
+
+    def restore(self, index_K: IntArray, snapshots: Sequence[Snapshot]) -> Frame:
+        """Put snapshots into copies and return how they look.
+
+        Raises:
+            SnapshotError: one is of another environment or layout.
+        """
+        env_id, layout = self.env_id, self.engine.format
+        for snap in snapshots:
+            if not isinstance(snap, Snapshot):
+                raise SnapshotError(
+                    f"Expected a Snapshot of {env_id}, found {type(snap).__name__}."
+                )
+            if snap.env_id != env_id or snap.format != layout:
+                raise SnapshotError(
+                    f"The snapshot is of {snap.env_id} (layout {snap.format}); this environment is "
+                    f"{env_id} (layout {layout}). Restore it where it was taken."
+                )
+        tasks = [snap.task for snap in snapshots]
+        self.engine.restore(index_K, [snap.state for snap in snapshots], tasks)
+        self._assign(index_K, tasks)
+        self.turn[index_K] = [snap.turn for snap in snapshots]
+        action, grounded, reason, over = zip(*(snap.event for snap in snapshots), strict=True)
+        self._action[index_K] = object_column(action)
+        self._grounded[index_K] = grounded
+        self._reason[index_K] = object_column(reason)
+        self.over[index_K] = over
+        return self.frame(index_K)
+
+    def expert_actions(self, index_K: IntArray) -> list[str | None]:
+        """Return an expert's next action per copy, None where there is none."""
+        return [self.engine.expert_action(i) for i in index_K.tolist()]
+
+    def segment_keys(self, index_K: IntArray) -> list[str]:
+        """Name the sub-goal that each copy's last action served."""
+        return [self.engine.segment_key(i) for i in index_K.tolist()]
+
+    def render(self, index: int, mode: str) -> Any:
+        """Draw one copy."""
+        return self.engine.render(index, mode)
+
+    def close(self) -> None:
+        """Release what the engine holds."""
+        self.engine.close()
+
+    def state_keys(self, index_K: IntArray, source: StateSource) -> list[bytes]:
+        """Return canonical bytes of each copy's state; see DESIGN, the environment contract."""
+        if source == "text":
+            return [text.encode("utf-8") for text in self.engine.view(index_K).text_K]
+        if source not in ("state", "world"):
+            raise ConfigError(
+                f"State source {source!r} is unknown: expected 'state', 'world' or 'text'."
+            )
+        return self.engine.state_keys(index_K, source)
+
+    def _assign(self, index_K: IntArray, tasks: Sequence[Task]) -> None:
+        self.tasks[index_K] = object_column(tasks)
+        self._task_id[index_K] = object_column([task.id for task in tasks])
+        self._task_type[index_K] = object_column([task.type for task in tasks])
+        self._goal[index_K] = object_column([task.goal for task in tasks])
+
+
+@dataclass(slots=True)
+class EnvParts:
+    """What an environment's config builds: the parts that the single and the vector form share."""
+
+    engine: Engine
+    tasks: TaskSet
+    max_turns: int
+    text_length: int = 4096
+    """Most characters of an observation."""
+    action_length: int = 4096
+    """Most characters of an action in ``action_space``; longer ones are still taken."""
+    image_shape: tuple[int, int, int] | None = None
+    """(H, W, 3) where images are on."""
+    text_in_observation: bool = True
+    """False: the observation is the bare image."""
+
+    def observation_space(self) -> Space[Any]:
+        """Return the observation space of one copy."""
+        text = UnicodeText(self.text_length)
+        if self.image_shape is None:
+            return text
+        image = Box(0, 255, self.image_shape, np.uint8)
+        return Dict(text=text, image=image) if self.text_in_observation else image
+
+
+ConfigT = TypeVar("ConfigT")
+
+
+class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
+    """One copy of an environment, to Gymnasium's interface.
+
+    A subclass names ``env_id``, ``config_class`` (a frozen dataclass of keyword options) and
+    ``metadata``, and implements :meth:`build`.
+
+    Args:
+        render_mode: one of ``metadata["render_modes"]`` or None.
+        task: play only this task (index, id or :class:`Task`).
+        options: fields of ``config_class``.
+    """
+
+    env_id: ClassVar[str]
+    config_class: ClassVar[type]
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}
+
+    @classmethod
+    def build(cls, config: ConfigT, num_envs: int) -> EnvParts:
+        """Return the engine for ``num_envs`` copies and what goes with it."""
+        raise NotImplementedError
+
+    @classmethod
+    def configure(cls, options: Mapping[str, Any]) -> ConfigT:
+        """Return the config of keyword options.
+
+        Raises:
+            ConfigError: an option is unknown.
+        """
+        known = [f.name for f in fields(cls.config_class)]
+        for name in options:
+            if name not in known:
+                raise ConfigError(
+                    f"{cls.env_id} has no option {name!r}.{did_you_mean(name, known)} "
+                    f"Known: {', '.join(known)}."
+                )
+        return cls.config_class(**options)  # type: ignore[no-any-return]
+
+    def __init__(
+        self, render_mode: str | None = None, task: int | str | Task | None = None, **options: Any
+    ) -> None:
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise ConfigError(
+                f"{self.env_id} has no render mode {render_mode!r}. "
+                f"Known: {', '.join(self.metadata['render_modes'])}."
+            )
+        self.config: ConfigT = self.configure(options)
+        parts = self.build(self.config, 1)
+        self.tasks = parts.tasks
+        self.copies = Copies(parts.engine, self.env_id, parts.max_turns)
+        self.render_mode = render_mode
+        self.observation_space = parts.observation_space()
+        self.action_space = UnicodeText(parts.action_length)
+        self._parts = parts
+        self._only = None if task is None else self.tasks.resolve(task)
+        self._index = np.zeros(1, dtype=np.int64)
+        self._begun = False
+
+    @property
+    def task(self) -> Task:
+        """The task of the current episode."""
+        self._require_begun("task")
+        return self.copies.tasks[0]  # type: ignore[no-any-return]
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode.
+
+        Args:
+            seed: seeds ``np_random``, which draws the task and the episode's seed.
+            options: ``{"task": index or id}`` picks the task.
+        """
+        super().reset(seed=seed)
+        which = check_reset_options(options, ("task",)).get("task", self._only)
+        task, episode_seed = draw_task(self.tasks, self.np_random, which)
+        frame = self.copies.begin(self._index, [task], [episode_seed])
+        self._begun = True
+        self._show()
+        return self._observation(frame), self._info(frame)
+
+    def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Do one action; any string is taken.
+
+        Raises:
+            EpisodeOverError: before ``reset``, or after the episode ended.
+        """
+        if not self._begun or self.copies.over[0]:
+            state = "is over" if self._begun else "has not begun"
+            raise EpisodeOverError(f"The episode {state}: call reset() before step().")
+        frame = self.copies.step(self._index, [str(action)])
+        self._show()
+        return (
+            self._observation(frame),
+            float(frame.reward_K[0]),
+            bool(frame.terminated_K[0]),
+            bool(frame.truncated_K[0]),
+            self._info(frame),
+        )
+
+    def snapshot(self) -> Snapshot:
+        """Return everything needed to continue from here, RNG and turn counter included."""
+        self._require_begun("snapshot()")
+        (snap,) = self.copies.snapshot(self._index)
+        rng = self.np_random.bit_generator.state
+        return Snapshot(
+            snap.env_id, snap.format, snap.task, snap.turn, snap.state, snap.event, rng
+        )
+
+    def restore(self, snap: Snapshot) -> tuple[Any, dict[str, Any]]:
+        """Continue from ``snap``; returns the observation and info of that moment.
+
+        Raises:
+            SnapshotError: it is of another environment or version.
+        """
+        frame = self.copies.restore(self._index, [snap])
+        if snap.rng is not None:
+            self.np_random.bit_generator.state = snap.rng
+        self._begun = True
+        return self._observation(frame), self._info(frame)
+
+    def state_key(self, source: StateSource = "state") -> bytes:
+        """Return canonical bytes of the state: equal keys mean equal states."""
+        self._require_begun("state_key()")
+        return self.copies.state_keys(self._index, source)[0]
+
+    def expert_action(self) -> str | None:
+        """Return an expert's next action, or None where there is none."""
+        self._require_begun("expert_action()")
+        return self.copies.engine.expert_action(0)
+
+    def segment_key(self) -> str:
+        """Name the sub-goal that the last action served."""
+        return self.copies.engine.segment_key(0)
+
+    def render(self) -> Any:
+        """Draw the state in the chosen render mode."""
+        if self.render_mode is None:
+            gym.logger.warn(
+                f'render() was called without a render mode: use gym.make("{self.env_id}", '
+                f'render_mode="ansi"). Known: {", ".join(self.metadata["render_modes"])}.'
+            )
+            return None
+        self._require_begun("render()")
+        return self.copies.engine.render(0, self.render_mode)
+
+    def close(self) -> None:
+        """Release what the engine holds; may be called twice."""
+        self.copies.engine.close()
+
+    def _show(self) -> None:
+        # Gymnasium's convention: "human" shows every reset and step by itself.
+        if self.render_mode == "human":
+            self.copies.engine.render(0, "human")
+
+    def _observation(self, frame: Frame) -> Any:
+        if self._parts.image_shape is None:
+            return frame.text[0]
+        assert frame.image is not None
+        if self._parts.text_in_observation:
+            return {"text": frame.text[0], "image": frame.image[0]}
+        return frame.image[0]
+
+    def _info(self, frame: Frame) -> dict[str, Any]:
+        return {
+            key: column[0] if column.dtype == object else column[0].item()
+            for key, column in frame.info.items()
+        }
+
+    def _require_begun(self, what: str) -> None:
+        if not self._begun:
+            raise EpisodeOverError(f"{what} needs an episode: call reset() first.")
+
+
+def check_reset_options(
+    options: Mapping[str, Any] | None, known: Sequence[str]
+) -> Mapping[str, Any]:
+    """Return ``options`` (or an empty mapping); raise :class:`ConfigError` for an unknown key."""
+    if options is None:
+        return {}
+    for name in options:
+        if name not in known:
+            raise ConfigError(
+                f"reset() has no option {name!r}.{did_you_mean(str(name), known)} "
+                f"Known: {', '.join(known)}."
+            )
+    return options

@@ -1,0 +1,66 @@
+"""The ids that ``import creditrl`` registers with Gymnasium."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import gymnasium as gym
+
+from creditrl.errors import UnknownNameError, did_you_mean
+
+__all__ = ["ENVIRONMENTS", "EnvEntry", "environment_id", "register_environments"]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvEntry:
+    """One environment of the suite."""
+
+    id: str
+    entry_point: str
+    vector_entry_point: str
+    summary: str
+    """One line for ``creditrl envs``."""
+
+
+ENVIRONMENTS: tuple[EnvEntry, ...] = (
+    EnvEntry(
+        id="CreditRL/VisualSokoban-v0",
+        entry_point="creditrl.envs.sokoban.env:SokobanEnv",
+        vector_entry_point="creditrl.envs.sokoban.env:SokobanVectorEnv",
+        summary="Push every box onto a target; text, image or both; levels of four tiers.",
+    ),
+)
+
+
+def register_environments() -> None:
+    """Register every environment; calling it again changes nothing."""
+    for entry in ENVIRONMENTS:
+        if entry.id not in gym.registry:
+            gym.register(
+                id=entry.id,
+                entry_point=entry.entry_point,
+                vector_entry_point=entry.vector_entry_point,
+            )
+
+
+def environment_id(name: str) -> str:
+    """Return the full id of a name that a user typed: with or without ``CreditRL/`` and version.
+
+    Raises:
+        UnknownNameError: no environment has that name.
+    """
+    by_name = {entry.id: entry.id for entry in ENVIRONMENTS}
+    for entry in ENVIRONMENTS:
+        bare = entry.id.removeprefix("CreditRL/")
+        for short in (bare, bare.rsplit("-v", 1)[0]):
+            by_name.setdefault(short, entry.id)
+            by_name.setdefault(short.lower(), entry.id)
+    found = by_name.get(name) or by_name.get(name.lower())
+    if found is None and name in gym.registry:
+        found = name  # an environment that somebody else registered
+    if found is None:
+        raise UnknownNameError(
+            f"No environment named {name!r}.{did_you_mean(name, by_name)} "
+            f"Known: {', '.join(e.id for e in ENVIRONMENTS)}. List them with `creditrl envs`."
+        )
+    return found

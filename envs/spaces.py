@@ -1,0 +1,124 @@
+"""A text space for language agents: any Unicode, cheap, with a compact shared-memory form.
+
+The stock ``gymnasium.spaces.Text`` rejects spaces and newlines by default, costs hundreds of megabytes
+with a full Unicode charset, and kills async workers on an unexpected character.
+"""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Text
+from gymnasium.vector.utils import shared_memory as gym_shared_memory
+
+__all__ = ["UnicodeText", "clean_text"]
+
+_SAMPLE_CHARSET = "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789[](){}<>|.,:;!?'\"_-/\n"
+_MAX_SAMPLE = 64
+_LENGTH_BYTES = 4
+
+
+def clean_text(text: str) -> str:
+    """Return ``text`` with lone surrogates replaced, so that it can be written as UTF-8."""
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+class UnicodeText(Text):
+    """Any Unicode string whose length lies within bounds.
+
+    Membership is decided by length alone; ``sample()`` draws up to 64 characters of a small charset.
+
+    Args:
+        max_length: most characters, inclusive.
+        min_length: fewest characters, inclusive.
+        seed: seed of ``sample``.
+
+    Example:
+        >>> space = UnicodeText(200)
+        >>> "Tür öffnen\\n" in space
+        True
+        >>> space
+        UnicodeText(0, 200)
+    """
+
+    def __init__(
+        self,
+        max_length: int,
+        *,
+        min_length: int = 0,
+        seed: int | np.random.Generator | None = None,
+    ) -> None:
+        super().__init__(max_length, min_length=min_length, charset=_SAMPLE_CHARSET, seed=seed)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        """Draw a string of the small charset; at most 64 characters unless ``min_length`` asks for more."""
+        if mask is not None or probability is not None:
+            return super().sample(mask, probability)
+        longest = min(self.max_length, max(self.min_length, _MAX_SAMPLE))
+        length = int(self.np_random.integers(self.min_length, longest + 1))
+        picks = self.np_random.integers(0, len(self.character_list), size=length)
+        return "".join(self.character_list[i] for i in picks)
+
+    def contains(self, x: Any) -> bool:
+        """Return whether ``x`` is a string of admitted length."""
+        return isinstance(x, str) and self.min_length <= len(x) <= self.max_length
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """False: there is no fixed-size form of arbitrary Unicode."""
+        return False
+
+    def __repr__(self) -> str:
+        return f"UnicodeText({self.min_length}, {self.max_length})"
+
+    def __eq__(self, other: object, /) -> bool:
+        return (
+            isinstance(other, UnicodeText)
+            and self.min_length == other.min_length
+            and self.max_length == other.max_length
+        )
+
+    def __hash__(self) -> int:
+        return hash((UnicodeText, self.min_length, self.max_length))
+
+
+# The shared-memory form of n strings: n slots of (4-byte length, UTF-8 bytes). A character takes at
+# most four bytes, so a slot always fits; pages that no text reaches are never touched by the system.
+
+
+def _slot(space: UnicodeText) -> int:
+    return _LENGTH_BYTES + 4 * space.max_length
+
+
+@gym_shared_memory.create_shared_memory.register(UnicodeText)
+def _create(space: UnicodeText, n: int = 1, ctx: ModuleType = mp) -> Any:
+    return ctx.Array("b", n * _slot(space))
+
+
+@gym_shared_memory.read_from_shared_memory.register(UnicodeText)
+def _read(space: UnicodeText, shared_memory: Any, n: int = 1) -> tuple[str, ...]:
+    slots = np.frombuffer(shared_memory.get_obj(), dtype=np.uint8).reshape(n, _slot(space))
+    lengths = slots[:, :_LENGTH_BYTES].copy().view("<u4")[:, 0]
+    return tuple(
+        slots[i, _LENGTH_BYTES : _LENGTH_BYTES + int(length)].tobytes().decode("utf-8")
+        for i, length in enumerate(lengths)
+    )
+
+
+@gym_shared_memory.write_to_shared_memory.register(UnicodeText)
+def _write(space: UnicodeText, index: int, values: str, shared_memory: Any) -> None:
+    data = clean_text(values)[: space.max_length].encode("utf-8")
+    slot = _slot(space)
+    memory = np.frombuffer(shared_memory.get_obj(), dtype=np.uint8)
+    start = index * slot
+    memory[start : start + _LENGTH_BYTES] = np.frombuffer(
+        len(data).to_bytes(_LENGTH_BYTES, "little"), dtype=np.uint8
+    )
+    memory[start + _LENGTH_BYTES : start + _LENGTH_BYTES + len(data)] = np.frombuffer(
+        data, dtype=np.uint8
+    )

@@ -1,0 +1,169 @@
+"""Task sets: which problems an environment can set, in which split, and how one is drawn."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
+from creditrl.types import Task
+
+__all__ = ["SPLITS", "ChosenTasks", "TaskList", "TaskSet", "data_home", "draw_task"]
+
+SPLITS = ("train", "valid_seen", "valid_unseen")
+"""Splits of every builtin task set; they share no task."""
+
+
+class TaskSet(ABC):
+    """A finite, ordered, deterministic collection of tasks of one split.
+
+    Tasks may be made when they are asked for; equal indices give equal tasks in every process.
+    """
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def task(self, index: int) -> Task:
+        """Return task ``index``, 0 <= index < len(self)."""
+
+    @abstractmethod
+    def find(self, task_id: str) -> Task:
+        """Return the task of that id or raise :class:`UnknownNameError`."""
+
+    def __getitem__(self, index: int) -> Task:
+        size = len(self)
+        if not -size <= index < size:
+            raise IndexError(f"Task index {index} is out of range: this set has {size} tasks.")
+        return self.task(index % size)
+
+    def __iter__(self) -> Iterator[Task]:
+        return (self.task(i) for i in range(len(self)))
+
+    def resolve(self, which: int | str | Task) -> Task:
+        """Return the task that a user names by index, by id, or as it is."""
+        if isinstance(which, Task):
+            return which
+        if isinstance(which, str):
+            return self.find(which)
+        if isinstance(which, (int, np.integer)) and not isinstance(which, bool):
+            size = len(self)
+            if not 0 <= which < size:
+                raise UnknownNameError(
+                    f"No task {int(which)}: this set has {size} tasks, 0 to {size - 1}."
+                )
+            return self.task(int(which))
+        raise ConfigError(
+            f'options["task"] is {which!r}: expected an index, a task id or a Task.'
+        )
+
+    def filter(
+        self,
+        types: Sequence[str] | None = None,
+        difficulty: tuple[float, float] | None = None,
+        where: Callable[[Task], bool] | None = None,
+    ) -> ChosenTasks:
+        """Return the tasks of some types, a difficulty range (inclusive) or a condition of your own.
+
+        Raises:
+            ConfigError: no task is left.
+        """
+
+        def wanted(task: Task) -> bool:
+            return (
+                (types is None or task.type in types)
+                and (difficulty is None or difficulty[0] <= task.difficulty <= difficulty[1])
+                and (where is None or where(task))
+            )
+
+        chosen = [i for i, task in enumerate(self) if wanted(task)]
+        if not chosen:
+            raise ConfigError(
+                f"No task is left of {len(self)} after filtering by types={types!r}, "
+                f"difficulty={difficulty!r}. Widen the filter."
+            )
+        return ChosenTasks(self, chosen)
+
+
+class TaskList(TaskSet):
+    """A task set over tasks that exist already; also joins several sets into one."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._tasks = list(tasks)
+        self._by_id = {task.id: task for task in self._tasks}
+        if not self._tasks:
+            raise ConfigError("A task set needs at least one task; the list is empty.")
+
+    @classmethod
+    def join(cls, *sets: TaskSet) -> TaskList:
+        """Return one set with the tasks of all, in order."""
+        return cls([task for part in sets for task in part])
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def task(self, index: int) -> Task:
+        """Return task ``index``."""
+        return self._tasks[index]
+
+    def find(self, task_id: str) -> Task:
+        """Return the task of that id."""
+        try:
+            return self._by_id[task_id]
+        except KeyError:
+            raise UnknownNameError(
+                f"No task {task_id!r} among {len(self)}.{did_you_mean(task_id, self._by_id)}"
+            ) from None
+
+
+class ChosenTasks(TaskSet):
+    """Some tasks of another set, by index."""
+
+    def __init__(self, source: TaskSet, indices: Sequence[int]) -> None:
+        self._source = source
+        self._indices = [int(i) for i in indices]
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def task(self, index: int) -> Task:
+        """Return the ``index``-th chosen task."""
+        return self._source.task(self._indices[index])
+
+    def find(self, task_id: str) -> Task:
+        """Return the task of that id, if it was chosen."""
+        found = self._source.find(task_id)
+        if any(self._source.task(i).id == task_id for i in self._indices):
+            return found
+        raise UnknownNameError(f"Task {task_id!r} exists but was filtered out of this set.")
+
+
+def draw_task(
+    tasks: TaskSet, rng: np.random.Generator, which: int | str | Task | None
+) -> tuple[Task, int]:
+    """Return (task, episode seed), both drawn from ``rng`` unless ``which`` names the task.
+
+    The single and the vector environment draw alike, so equal seeds give equal episodes in both.
+    """
+    if which is None:
+        task = tasks.task(int(rng.integers(len(tasks))))
+    else:
+        task = tasks.resolve(which)
+    return task, int(rng.integers(2**63))
+
+
+def data_home(name: str, argument: str | os.PathLike[str] | None = None) -> Path:
+    """Return the folder of an environment's official data.
+
+    The first of: the argument, ``$CREDITRL_<NAME>_DATA``, ``~/.cache/creditrl/<name>``.
+    """
+    if argument is not None:
+        return Path(argument).expanduser()
+    from_env = os.environ.get(f"CREDITRL_{name.upper()}_DATA")
+    if from_env:
+        return Path(from_env).expanduser()
+    return Path("~/.cache/creditrl").expanduser() / name

@@ -1,0 +1,1 @@
+../../creditrl/__init__.py
