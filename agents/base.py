@@ -1,0 +1,22 @@
+"""What an agent is: something that answers a batch of prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from creditrl.types import Prompt, Reply
+
+__all__ = ["Agent"]
+
+
+@runtime_checkable
+class Agent(Protocol):
+    """Answers one prompt per copy, for all copies that ask in this turn at once."""
+
+    name: str
+    """Stamped into results."""
+
+    def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
+        """Return one reply per prompt, in their order."""
+        ...
