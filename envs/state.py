@@ -8,6 +8,7 @@ Gymnasium's wrappers that have some. A wrapper that may have state and that we d
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,7 @@ from creditrl.envs.base import TextEnv
 from creditrl.errors import SnapshotError
 from creditrl.types import Snapshot, StateSource
 
-__all__ = ["expert_action", "restore", "segment_key", "snapshot", "state_key"]
+__all__ = ["expert_action", "hash_state", "restore", "segment_key", "snapshot", "state_key"]
 
 # Attributes that decide what Gymnasium's wrappers do next, by class name. An empty tuple: no state.
 _GYMNASIUM_STATE: dict[str, tuple[str, ...]] = {
@@ -107,6 +108,11 @@ def expert_action(env: gym.Env[Any, Any]) -> str | None:
 def segment_key(env: gym.Env[Any, Any]) -> str:
     """Name the sub-goal that the last action served."""
     return _inner(env).segment_key()
+
+
+def hash_state(key: bytes) -> int:
+    """Return a 63-bit number of a state key (blake2b): equal in every process and on every machine."""
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") >> 1
 
 
 def _inner(env: gym.Env[Any, Any]) -> TextEnv[Any]:

@@ -1,0 +1,285 @@
+"""The one loop that runs an agent in a vector environment; evaluation and training both use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from creditrl.agents.base import Agent
+from creditrl.agents.prompts.base import Ask, Message, PromptForm
+from creditrl.envs.state import hash_state
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.types import IntArray, Prompt, Reply, Snapshot, StateSource, Task, Trajectory, Turn
+
+__all__ = ["run_episodes"]
+
+
+@dataclass(slots=True)
+class _Episode:
+    """What is known of one copy's episode while it runs."""
+
+    turns: list[Turn] = field(default_factory=list)
+    history: list[tuple[str, str]] = field(default_factory=list)
+    prefix_ids: tuple[int, ...] = ()
+    finished_reply: bool = True
+
+
+def run_episodes(
+    venv: TextVectorEnv,
+    agent: Agent,
+    form: PromptForm,
+    *,
+    seed: int | None = None,
+    tasks: Sequence[int | str | Task] | None = None,
+    hash_states: StateSource | None = None,
+    segments: bool = False,
+    retries: int = 0,
+    policy_version: int = 0,
+    label: str = "episode",
+    on_turn: Callable[[int, int], None] | None = None,
+) -> list[Trajectory]:
+    """Run one episode in every copy and return them in the order of the copies.
+
+    Args:
+        venv: autoreset disabled.
+        agent: answers the prompts of all copies that still play, in one call per turn.
+        form: builds prompts and reads actions out of replies.
+        seed: seeds the episodes; None goes on from the environment's own RNG.
+        tasks: one per group; None draws them.
+        hash_states: record a hash of the state before each action, of this source.
+        segments: record ``segment_key`` of each turn.
+        retries: how often an episode that ended with an error (a dead worker, a failed judge) is
+            played again from its start. Its error stays on the record when all tries fail.
+        policy_version: stamped into the records.
+        label: first part of trajectory ids.
+        on_turn: called after each turn with (turn, copies still playing).
+    """
+    options = None if tasks is None else {"task": list(tasks)}
+    observation, info = venv.reset(seed=seed, options=options)
+    start = venv.snapshot() if retries else []
+    everyone = np.arange(venv.num_envs)
+    play = _Play(venv, agent, form, hash_states, segments, policy_version, label, on_turn)
+    trajectories = play.run(everyone, observation, info)
+    for _ in range(retries):
+        failed = np.array([i for i, t in enumerate(trajectories) if t.error], dtype=np.int64)
+        if not len(failed):
+            break
+        observation, info = venv.restore(failed, _cleared(start, failed))
+        again = play.run(failed, observation, info)
+        for i, trajectory in zip(failed.tolist(), again, strict=True):
+            trajectories[i] = trajectory
+    return trajectories
+
+
+def _cleared(start: Sequence[Snapshot], index_K: IntArray) -> list[Snapshot]:
+    return [start[i] for i in index_K.tolist()]
+
+
+@dataclass(slots=True)
+class _Play:
+    venv: TextVectorEnv
+    agent: Agent
+    form: PromptForm
+    hash_states: StateSource | None
+    segments: bool
+    policy_version: int
+    label: str
+    on_turn: Callable[[int, int], None] | None
+
+    def run(self, index_K: IntArray, observation: Any, info: dict[str, Any]) -> list[Trajectory]:
+        venv = self.venv
+        episodes = {i: _Episode() for i in index_K.tolist()}
+        seeds = venv.episode_seeds
+        terminated = np.zeros(venv.num_envs, dtype=np.bool_)
+        truncated = np.zeros(venv.num_envs, dtype=np.bool_)
+        actions = [""] * venv.num_envs
+        playing = index_K
+        turn = 0
+        while len(playing):
+            text, image = _parts(observation)
+            prompts = [self._prompt(i, episodes[i], text, image, info) for i in playing.tolist()]
+            replies = self.agent.act(prompts)
+            parsed: dict[str, str] = {}
+            for i, reply in zip(playing.tolist(), replies, strict=True):
+                action = parsed.get(reply.text)
+                if action is None:
+                    action = parsed[reply.text] = self.form.parse(reply.text).action
+                actions[i] = action
+            states = self._states(playing)
+            if len(playing) == venv.num_envs:
+                step = venv.step(actions)
+                at: IntArray = playing
+            else:
+                step = venv.step_some(playing, [actions[i] for i in playing.tolist()])
+                at = np.arange(len(playing))
+            new_observation, reward, ended, cut, new_info = step
+            keys = venv.segment_keys(playing) if self.segments else [""] * len(playing)
+            self._record(episodes, playing, text, replies, states, keys, at, reward, new_info)
+            terminated[playing], truncated[playing] = ended[at], cut[at]
+            observation = _spread(observation, new_observation, playing, venv.num_envs)
+            info = _spread_info(info, new_info, playing, venv.num_envs)
+            turn += 1
+            playing = playing[~(ended[at] | cut[at])]
+            if self.on_turn is not None:
+                self.on_turn(turn, len(playing))
+        return self._trajectories(index_K, episodes, observation, info, seeds, terminated, truncated)
+
+    def _prompt(
+        self, i: int, episode: _Episode, text: Sequence[str], image: Any, info: dict[str, Any]
+    ) -> Prompt:
+        ask = Ask(
+            observation=text[i],
+            goal=info["goal"][i],
+            admissible_actions=info["admissible_actions"][i],
+            action_hint=info["action_hint"][i],
+            turn=len(episode.turns),
+            history=episode.history,
+            env_id=self.venv.env_class.env_id,
+        )
+        messages = self.form.messages(ask)
+        return Prompt(
+            text=self._render(messages, episode),
+            copy=i,
+            observation=ask.observation,
+            admissible_actions=ask.admissible_actions,
+            goal=ask.goal,
+            turn=ask.turn,
+            messages=tuple({"role": m.role, "content": m.content} for m in messages),
+            prefix_ids=episode.prefix_ids,
+            image=None if image is None else image[i],
+        )
+
+    def _render(self, messages: tuple[Message, ...], episode: _Episode) -> str:
+        """Return the text to tokenise: all of it, or in full context what is new."""
+        chat = getattr(self.agent, "chat_format", None)
+        if chat is None:
+            return "\n\n".join(message.content for message in messages)
+        if episode.prefix_ids:
+            return str(chat.more(messages, episode.finished_reply))
+        return str(chat.first(messages))
+
+    def _states(self, playing: IntArray) -> list[int]:
+        if self.hash_states is None:
+            return [0] * len(playing)
+        return [hash_state(key) for key in self.venv.state_keys(self.hash_states, playing)]
+
+    def _record(
+        self,
+        episodes: dict[int, _Episode],
+        playing: IntArray,
+        text: Sequence[str],
+        replies: Sequence[Reply],
+        states: Sequence[int],
+        keys: Sequence[str],
+        at: IntArray,
+        reward: Any,
+        info: dict[str, Any],
+    ) -> None:
+        full = self.form.context == "full"
+        remember = self.form.needs_history
+        columns = zip(
+            playing.tolist(),
+            replies,
+            states,
+            keys,
+            info["action"][at].tolist(),
+            reward[at].tolist(),
+            info["grounded"][at].tolist(),
+            info["ungrounded_reason"][at].tolist(),
+            info["score"][at].tolist(),
+            strict=True,
+        )
+        for i, reply, state, key, action, gained, grounded, reason, score in columns:
+            episode = episodes[i]
+            episode.turns.append(
+                Turn(
+                    observation=text[i],
+                    reply=reply.text,
+                    action=action,
+                    reward=gained,
+                    grounded=grounded,
+                    ungrounded_reason=reason,
+                    state=state,
+                    prompt_ids=reply.prompt_ids,
+                    reply_ids=reply.token_ids,
+                    logprobs=reply.logprobs,
+                    score=score,
+                    segment=key,
+                )
+            )
+            if remember:
+                episode.history.append((text[i], action))
+            if full:
+                episode.prefix_ids = reply.prompt_ids + reply.token_ids
+                episode.finished_reply = reply.finished
+
+    def _trajectories(
+        self,
+        index_K: IntArray,
+        episodes: dict[int, _Episode],
+        observation: Any,
+        info: dict[str, Any],
+        seeds: IntArray,
+        terminated: Any,
+        truncated: Any,
+    ) -> list[Trajectory]:
+        venv = self.venv
+        tasks = venv.current_tasks()
+        text, _ = _parts(observation)
+        size = venv.group_size
+        return [
+            Trajectory(
+                id=f"{self.label}/{i}",
+                env_id=venv.env_class.env_id,
+                task=tasks[i],
+                group=i // size,
+                member=i % size,
+                seed=int(seeds[i]),
+                turns=tuple(episodes[i].turns),
+                success=bool(info["success"][i]),
+                score=float(info["score"][i]),
+                terminated=bool(terminated[i]),
+                truncated=bool(truncated[i]),
+                final_observation=text[i],
+                error=str(info["error"][i]),
+                policy_version=self.policy_version,
+            )
+            for i in index_K.tolist()
+        ]
+
+
+def _parts(observation: Any) -> tuple[Sequence[str], Any]:
+    """Split a batched observation into texts and images (None where there are none)."""
+    if isinstance(observation, tuple):
+        return observation, None
+    if isinstance(observation, dict):
+        return observation["text"], observation["image"]
+    return [""] * len(observation), observation
+
+
+def _spread(old: Any, new: Any, playing: IntArray, n: int) -> Any:
+    """Put the new observations of some copies among the old ones of all."""
+    if len(playing) == n:
+        return new
+    if isinstance(old, tuple):
+        texts = list(old)
+        for i, text in zip(playing.tolist(), new, strict=True):
+            texts[i] = text
+        return tuple(texts)
+    if isinstance(old, dict):
+        return {key: _spread(old[key], new[key], playing, n) for key in old}
+    old[playing] = new
+    return old
+
+
+def _spread_info(
+    old: dict[str, Any], new: dict[str, Any], playing: IntArray, n: int
+) -> dict[str, Any]:
+    if len(playing) == n:
+        return new
+    for key, column in new.items():
+        old[key][playing] = column
+    return old
