@@ -257,7 +257,6 @@ class Credit:
     """What a method says of every turn or token."""
 
     method: str
-    config_hash: str
     advantage_N: FloatArray | None = None
     """One advantage per turn; exactly one of the two advantages is set."""
     advantage_M: FloatArray | None = None
@@ -266,3 +265,5 @@ class Credit:
     """Regression target of the critic, per reply token."""
     parts: Mapping[str, FloatArray] = field(default_factory=dict)
     """Named addends of the advantage (``outcome``, ``step``, ...), for reports."""
+    config_hash: str = ""
+    """Hash of the method's config; the training loop stamps it."""

@@ -85,6 +85,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         self.num_envs = num_envs
         self.group_size = group_size
         self.num_groups = num_envs // group_size
+        self.workers = workers
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {**env_class.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = render_mode

@@ -66,3 +66,7 @@ class PromptForm(ABC):
     @abstractmethod
     def parse(self, reply: str) -> Parsed:
         """Read the action out of a reply; takes any string."""
+
+    def reply(self, action: str, thought: str = "") -> str:
+        """Return a reply that :meth:`parse` reads ``action`` out of; for demonstrations."""
+        return action

@@ -1,0 +1,1 @@
+"""Where trajectories come from: the policy's rollouts, or an expert's demonstrations."""

@@ -1,0 +1,136 @@
+"""Collect from an expert: demonstrations made once, then dealt in batches of turns or episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from creditrl.agents.prompts.base import PromptForm
+from creditrl.agents.rollout import run_episodes
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.errors import ConfigError
+from creditrl.trainers.collect.base import Collected
+from creditrl.trainers.collect.tasks import stream
+from creditrl.types import Prompt, Reply, Trajectory
+
+__all__ = ["DemonstrationCollector", "Demonstrator", "demonstrate"]
+
+
+class Demonstrator:
+    """The environment's expert, speaking in the policy's tokens.
+
+    Args:
+        venv: environment with an expert.
+        form: puts an action into the form of a reply.
+        tokenizer: the policy's.
+        chat_format: the policy's conversation format.
+        max_new_tokens: replies are cut there, as the policy's are.
+    """
+
+    name = "expert"
+
+    def __init__(
+        self,
+        venv: TextVectorEnv,
+        form: PromptForm,
+        tokenizer: Any,
+        chat_format: Any,
+        max_new_tokens: int,
+    ) -> None:
+        self.venv = venv
+        self.form = form
+        self.tokenizer = tokenizer
+        self.chat_format = chat_format
+        self.max_new_tokens = max_new_tokens
+
+    def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
+        """Return the expert's action of each copy as a reply with token ids.
+
+        Raises:
+            ConfigError: the environment has no expert, or it knows no way.
+        """
+        actions = self.venv.expert_actions([prompt.copy for prompt in prompts])
+        end = self.tokenizer.eos_token_id
+        replies = []
+        for prompt, action in zip(prompts, actions, strict=True):
+            if action is None:
+                raise ConfigError(
+                    f"The expert of {self.venv.env_class.env_id} has no action for copy "
+                    f"{prompt.copy}: demonstrations need tasks that it can solve."
+                )
+            text = self.form.reply(action)
+            ids = [*self.tokenizer(text, add_special_tokens=False)["input_ids"], end]
+            prompt_ids = self.tokenizer(prompt.text, add_special_tokens=False)["input_ids"]
+            replies.append(
+                Reply(
+                    text=text,
+                    prompt_ids=prompt.prefix_ids + tuple(prompt_ids),
+                    token_ids=tuple(ids[: self.max_new_tokens]),
+                    finished=len(ids) <= self.max_new_tokens,
+                )
+            )
+        return replies
+
+
+def demonstrate(
+    venv: TextVectorEnv, agent: Demonstrator, form: PromptForm, episodes: int, seed: int
+) -> list[Trajectory]:
+    """Return ``episodes`` successful episodes of the expert on distinct training tasks."""
+    if episodes > len(venv.tasks):
+        raise ConfigError(
+            f"{episodes} demonstrations wanted, but the task set has only {len(venv.tasks)} tasks."
+        )
+    order = stream("demonstrations", seed).permutation(len(venv.tasks))
+    found: list[Trajectory] = []
+    block = venv.num_groups
+    for start in range(0, len(order), block):
+        tasks = order[start : start + block].tolist()
+        tasks += order[: block - len(tasks)].tolist()  # the last block is filled up, not cut
+        played = run_episodes(venv, agent, form, seed=seed, tasks=tasks, label=f"demo{start}")
+        found += [t for t in played if t.success and not t.error]
+        if len(found) >= episodes:
+            break
+    return found[:episodes]
+
+
+class DemonstrationCollector:
+    """Deals demonstrations in shuffled batches, epoch after epoch.
+
+    Args:
+        demonstrations: episodes of an expert.
+        batch_turns: turns per batch.
+        seed: of the shuffles.
+        by_turn: True deals single turns (every turn has its own prompt); False whole episodes, for
+            conversations that grow, where one row trains all turns of an episode.
+    """
+
+    def __init__(
+        self, demonstrations: Sequence[Trajectory], batch_turns: int, seed: int, by_turn: bool
+    ) -> None:
+        if by_turn:
+            self._items = [replace(t, turns=(turn,)) for t in demonstrations for turn in t.turns]
+            self._batch = batch_turns
+        else:
+            self._items = list(demonstrations)
+            mean_turns = np.mean([len(t.turns) for t in demonstrations]) if demonstrations else 1
+            self._batch = max(1, round(batch_turns / float(mean_turns)))
+        if not self._items:
+            raise ConfigError("No demonstrations: the expert solved none of the tasks it was given.")
+        self._seed = seed
+        self._epoch = -1
+        self._order: np.ndarray[Any, np.dtype[np.int64]] = np.zeros(0, dtype=np.int64)
+
+    def collect(self, update: int) -> Collected:
+        """Return batch ``update``; a batch never crosses an epoch's end, so the last may be smaller."""
+        per_epoch = -(-len(self._items) // self._batch)
+        epoch, batch = divmod(update, per_epoch)
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._order = stream("demonstrations", self._seed, epoch + 1).permutation(
+                len(self._items)
+            )
+        chosen = self._order[batch * self._batch : (batch + 1) * self._batch]
+        return Collected([self._items[i] for i in chosen.tolist()], environment_turns=0)

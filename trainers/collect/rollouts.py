@@ -1,0 +1,90 @@
+"""Collect with the policy: groups of members that share a task, or independent episodes."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from creditrl.agents.base import Agent
+from creditrl.agents.prompts.base import PromptForm
+from creditrl.agents.rollout import run_episodes
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.trainers.collect.base import Collected, drop_failed_groups
+from creditrl.trainers.collect.tasks import stream, update_tasks
+from creditrl.types import StateSource
+
+__all__ = ["RolloutCollector", "SampledAgent"]
+
+
+class SampledAgent(Agent, Protocol):
+    """An agent whose sampling can be started from a seed."""
+
+    def reseed(self, seed: int) -> None:
+        """Start the sampler anew."""
+        ...
+
+
+class RolloutCollector:
+    """One episode per copy and update; a group is a task that several copies play.
+
+    With ``group_size`` 1 the episodes are independent.
+
+    Args:
+        venv: autoreset disabled; its ``group_size`` decides.
+        agent: the policy.
+        form: builds prompts and reads actions.
+        seed: the run's seed; tasks, episodes and sampling follow from it and the update's number.
+        hash_states: source of the state hash that the method compares turns by.
+        segments: record the environment's ``segment_key``.
+        retries: how often a failed episode is played again before its group is dropped.
+    """
+
+    def __init__(
+        self,
+        venv: TextVectorEnv,
+        agent: SampledAgent,
+        form: PromptForm,
+        *,
+        seed: int,
+        hash_states: StateSource | None = None,
+        segments: bool = False,
+        retries: int = 1,
+    ) -> None:
+        self.venv = venv
+        self.agent = agent
+        self.form = form
+        self.seed = seed
+        self.hash_states = hash_states
+        self.segments = segments
+        # Replaying a failed episode from its start needs snapshots, taken every update. In one process
+        # there is no worker to lose, and an engine that fails there fails again.
+        self.retries = retries if venv.workers else 0
+
+    def collect(self, update: int) -> Collected:
+        """Play one episode in every copy with the present weights."""
+        self.agent.reseed(int(stream("sampling", self.seed, update).integers(2**63)))
+        trajectories = run_episodes(
+            self.venv,
+            self.agent,
+            self.form,
+            seed=int(stream("episodes", self.seed, update).integers(2**31)),
+            tasks=update_tasks(len(self.venv.tasks), self.venv.num_groups, self.seed, update),
+            hash_states=self.hash_states,
+            segments=self.segments,
+            retries=self.retries,
+            policy_version=update,
+            label=f"u{update}",
+        )
+        kept, dropped = drop_failed_groups(trajectories)
+        turns = sum(len(t.turns) for t in trajectories)
+        grounded = [np.mean([turn.grounded for turn in t.turns]) for t in kept if t.turns]
+        metrics = {
+            "success": float(np.mean([t.success for t in kept])) if kept else 0.0,
+            "score": float(np.mean([t.score for t in kept])) if kept else 0.0,
+            "return": float(np.mean([t.episode_return for t in kept])) if kept else 0.0,
+            "turns": turns / max(1, len(trajectories)),
+            "grounding": float(np.mean(grounded)) if grounded else 0.0,
+            "groups_dropped": float(dropped),
+        }
+        return Collected(kept, turns, metrics)

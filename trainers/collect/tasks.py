@@ -1,0 +1,35 @@
+"""Which tasks an update plays: drawn from (seed, update) alone, so a resumed run draws the same."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from creditrl.errors import ConfigError
+
+__all__ = ["stream", "update_tasks"]
+
+_STREAMS = ("tasks", "episodes", "sampling", "minibatches", "demonstrations", "weights", "eval")
+
+
+def stream(name: str, seed: int, update: int = 0) -> np.random.Generator:
+    """Return the generator of one purpose at one update: independent of all others, no state to save.
+
+    Args:
+        name: purpose, one of a fixed list (its position is part of the seed).
+        seed: the run's seed.
+        update: number of the update.
+    """
+    return np.random.default_rng([_STREAMS.index(name), seed, update])
+
+
+def update_tasks(num_tasks: int, groups: int, seed: int, update: int) -> list[int]:
+    """Return ``groups`` distinct task indices for an update, uniform over the set.
+
+    Raises:
+        ConfigError: the set has fewer tasks than groups.
+    """
+    if groups > num_tasks:
+        raise ConfigError(
+            f"rollout.groups is {groups}, but the task set has only {num_tasks} tasks."
+        )
+    return stream("tasks", seed, update).choice(num_tasks, size=groups, replace=False).tolist()

@@ -1,0 +1,209 @@
+"""What a credit method is, and the registry that finds it by name.
+
+A method composes four choices: how to collect, which turn rewards, which advantage, which policy loss;
+and names the learned models that it fits. The training loop asks it and has no branch on its name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
+from creditrl.trainers.credit.grounding import invalid_action_penalty
+from creditrl.types import Credit, FloatArray, StateSource, TokenTable, TurnTable
+
+if TYPE_CHECKING:
+    from creditrl.trainers.batch import Rows
+    from creditrl.trainers.losses.policy import PolicyLossConfig
+    from creditrl.trainers.models.policy import Policy
+
+__all__ = [
+    "LearnedModel",
+    "Method",
+    "MethodInfo",
+    "credit_of_parts",
+    "list_methods",
+    "load_plugin",
+    "method_info",
+    "register_method",
+]
+
+Collection = Literal["groups", "independent", "demonstrations"]
+Granularity = Literal["token", "turn", "segment", "trajectory"]
+
+
+@dataclass(frozen=True, slots=True)
+class MethodInfo:
+    """One line of ``creditrl methods``."""
+
+    name: str
+    config: type
+    method: type[Method[Any]]
+    kind: str
+    """Family: ``"imitation"``, ``"policy gradient"``, ``"group"``, ``"GAE"``, ..."""
+    granularity: Granularity
+    """The finest thing that gets a credit of its own."""
+    reward_source: str
+    paper: str
+
+
+class LearnedModel(Protocol):
+    """A model that a method fits beside the policy: a critic, an estimator of progress, ..."""
+
+    name: str
+
+    def score(
+        self, rows: Rows, turns: TurnTable, tokens: TokenTable
+    ) -> tuple[TurnTable, TokenTable]:
+        """Return the tables with this model's columns added; before the credit is computed."""
+        ...
+
+    def fit(
+        self, rows: Rows, turns: TurnTable, tokens: TokenTable, credit: Credit
+    ) -> dict[str, float]:
+        """Fit on this update's data; after the policy's step. Returns metrics."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that a resumed run needs."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned."""
+        ...
+
+
+ConfigT = TypeVar("ConfigT")
+
+
+class Method(Generic[ConfigT]):
+    """Base of every method; its config is a frozen dataclass that holds the paper's numbers."""
+
+    name: ClassVar[str]
+    collection: ClassVar[Collection] = "groups"
+    """How its trajectories come about."""
+
+    def __init__(self, config: ConfigT) -> None:
+        self.config = config
+
+    @property
+    def hash_states(self) -> StateSource | None:
+        """Source of the state hash that the method compares turns by; None where it needs none."""
+        return None
+
+    def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
+        """Return the credit of every turn or token of the batch."""
+        raise NotImplementedError
+
+    def policy_loss(self) -> PolicyLossConfig:
+        """Return which policy loss the advantages go into: the config's field ``loss``."""
+        return self.config.loss  # type: ignore[attr-defined, no-any-return]
+
+    def build_models(self, policy: Policy, seed: int) -> Sequence[LearnedModel]:
+        """Return the models that the method fits; none for most."""
+        return ()
+
+
+_METHODS: dict[str, MethodInfo] = {}
+_OWN = ("sft", "pg", "ppo", "grpo", "rloo", "reinforce_pp", "gigpo")
+"""Modules of this folder that register a method."""
+
+
+def register_method(
+    name: str,
+    *,
+    config: type,
+    kind: str,
+    granularity: Granularity,
+    reward_source: str,
+    paper: str,
+) -> Callable[[type[Method[Any]]], type[Method[Any]]]:
+    """Register a :class:`Method` subclass under ``name``; works from outside the repository too.
+
+    Raises:
+        ConfigError: another class has that name.
+    """
+
+    def add(method: type[Method[Any]]) -> type[Method[Any]]:
+        known = _METHODS.get(name)
+        if known is not None and known.method.__qualname__ != method.__qualname__:
+            raise ConfigError(
+                f"The method name {name!r} is taken by {known.method.__module__}: choose another."
+            )
+        method.name = name
+        _METHODS[name] = MethodInfo(name, config, method, kind, granularity, reward_source, paper)
+        return method
+
+    return add
+
+
+def _load_own() -> None:
+    for module in _OWN:
+        importlib.import_module(f"creditrl.trainers.methods.{module}")
+
+
+def list_methods() -> list[MethodInfo]:
+    """Return every registered method, by name."""
+    _load_own()
+    return [_METHODS[name] for name in sorted(_METHODS)]
+
+
+def method_info(name: str) -> MethodInfo:
+    """Return the method of that name.
+
+    Raises:
+        UnknownNameError: nothing is registered under it.
+    """
+    _load_own()
+    if name not in _METHODS:
+        raise UnknownNameError(
+            f"No method named {name!r}.{did_you_mean(name, _METHODS)} "
+            f"Known: {', '.join(sorted(_METHODS))}. List them with `creditrl methods`."
+        )
+    return _METHODS[name]
+
+
+def load_plugin(where: str) -> None:
+    """Import a module (``package.module``) or a file (``path/to/method.py``) that registers methods.
+
+    Raises:
+        ConfigError: there is no such module or file.
+    """
+    if not where.endswith(".py"):
+        try:
+            importlib.import_module(where)
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"Plugin {where!r} cannot be imported: {error}.") from error
+        return
+    path = Path(where).expanduser()
+    if not path.is_file():
+        raise ConfigError(f"Plugin file {where!r} does not exist.")
+    spec = importlib.util.spec_from_file_location(f"creditrl_plugin_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+
+
+def credit_of_parts(
+    method: str, turns: TurnTable, invalid_penalty: float, **parts: FloatArray
+) -> Credit:
+    """Return the credit whose turn advantage is the sum of named parts and the grounding penalty.
+
+    Args:
+        method: name to stamp.
+        turns: flat table of N turns.
+        invalid_penalty: see :func:`creditrl.trainers.credit.grounding.invalid_action_penalty`.
+        parts: addends of N values each.
+    """
+    named = {**parts, "penalty": invalid_action_penalty(turns, invalid_penalty)}
+    advantage_N = np.sum(list(named.values()), axis=0, dtype=np.float32)
+    return Credit(method, advantage_N=advantage_N, parts=named)

@@ -1,0 +1,67 @@
+"""REINFORCE++: whiten outcomes over the whole batch instead of within groups.
+
+Source: Hu et al. 2025 (REINFORCE++): global advantage normalisation; its baseline form subtracts the
+group's mean first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_turns
+from creditrl.trainers.losses.config import PolicyLossConfig
+from creditrl.trainers.methods.base import Method, credit_of_parts, register_method
+from creditrl.types import Credit, TokenTable, TurnTable
+
+__all__ = ["ReinforcePP", "ReinforcePPConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReinforcePPConfig:
+    """REINFORCE++'s numbers."""
+
+    baseline: bool = False
+    """True subtracts the group's mean before whitening ("REINFORCE++-baseline")."""
+    singleton: Literal["raw", "zero"] = "raw"
+    """Baseline form only: a group of one keeps its raw outcome, or gets no credit."""
+    over: Literal["trajectories", "rows"] = "trajectories"
+    """Whether a trajectory counts once in mean and variance, or once per turn."""
+    invalid_penalty: float = 0.0
+    """Taken off the advantage of turns whose action was not executed."""
+    loss: PolicyLossConfig = field(
+        default_factory=lambda: PolicyLossConfig(
+            ratio="token",
+            clip_low=0.2,
+            clip_high=0.2,
+            aggregate="token-mean",
+            kl_coef=0.01,
+            kl_kind="k2",
+        )
+    )
+    """Clip 0.2; the paper's KL coefficient is 0.01, with k2 as the unbiased gradient."""
+
+
+@register_method(
+    "reinforce_pp",
+    config=ReinforcePPConfig,
+    kind="group",
+    granularity="trajectory",
+    reward_source="outcome",
+    paper="Hu et al. 2025, 2501.03262",
+)
+class ReinforcePP(Method[ReinforcePPConfig]):
+    """REINFORCE++ and its baseline form."""
+
+    def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
+        """Return the whitened advantage of each turn's episode."""
+        cfg = self.config
+        outcome_N = group_advantage_of_turns(
+            turns,
+            GroupConfig(
+                kind="reinforce++_baseline" if cfg.baseline else "reinforce++",
+                singleton=cfg.singleton,
+                over=cfg.over,
+            ),
+        )
+        return credit_of_parts(self.name, turns, cfg.invalid_penalty, outcome=outcome_N)

@@ -1,0 +1,54 @@
+"""RLOO: an episode's outcome less the mean of the others in its group.
+
+Source: Ahmadian et al. 2024 ("Back to Basics"), section 2.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_turns
+from creditrl.trainers.losses.config import PolicyLossConfig
+from creditrl.trainers.methods.base import Method, credit_of_parts, register_method
+from creditrl.types import Credit, TokenTable, TurnTable
+
+__all__ = ["RLOO", "RLOOConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class RLOOConfig:
+    """RLOO's numbers."""
+
+    singleton: Literal["raw", "zero"] = "raw"
+    """A group of one keeps its raw outcome, or gets no credit."""
+    over: Literal["trajectories", "rows"] = "trajectories"
+    """Whether a trajectory counts once in the mean, or once per turn."""
+    invalid_penalty: float = 0.0
+    """Taken off the advantage of turns whose action was not executed."""
+    loss: PolicyLossConfig = field(
+        default_factory=lambda: PolicyLossConfig(
+            ratio="token", clip_low=0.2, clip_high=0.2, aggregate="token-mean"
+        )
+    )
+    """The paper takes one on-policy step (no clip acts there); 0.2 matters from the second on."""
+
+
+@register_method(
+    "rloo",
+    config=RLOOConfig,
+    kind="group",
+    granularity="trajectory",
+    reward_source="outcome",
+    paper="Ahmadian et al. 2024, 2402.14740",
+)
+class RLOO(Method[RLOOConfig]):
+    """REINFORCE leave-one-out."""
+
+    def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
+        """Return the leave-one-out advantage of each turn's episode."""
+        cfg = self.config
+        outcome_N = group_advantage_of_turns(
+            turns, GroupConfig(kind="rloo", singleton=cfg.singleton, over=cfg.over)
+        )
+        return credit_of_parts(self.name, turns, cfg.invalid_penalty, outcome=outcome_N)
