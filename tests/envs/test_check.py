@@ -1,0 +1,388 @@
+"""The contract check: a sound environment passes every rule, and every rule can fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from creditrl.envs.base import Effect, Engine, EnvParts, TextEnv, View
+from creditrl.envs.check import RULES, check
+from creditrl.envs.tasks import TaskList
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.errors import ConformanceError, UnknownNameError
+from creditrl.types import Task
+
+TOY = "CheckToys/Corridor-v0"
+
+
+@dataclass(frozen=True)
+class CorridorConfig:
+    split: str = "train"
+    length: int = 6
+
+
+class Corridor(Engine):
+    """Walk right until the end of a corridor; the seed decides the start."""
+
+    def __init__(self, num_envs: int, length: int) -> None:
+        super().__init__(num_envs)
+        self.length = length
+        self.at = np.zeros(num_envs, dtype=np.int64)
+
+    def begin(self, index_K: Any, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
+        self.at[index_K] = [task.data + seed % 3 for task, seed in zip(tasks, seed_K, strict=True)]
+
+    def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
+        move_K = np.array([{"right": 1, "left": -1}.get(a, 0) for a in actions])
+        target_K = self.at[index_K] + move_K
+        inside_K = (target_K >= 0) & (move_K != 0)
+        self.at[index_K] = np.where(inside_K, target_K, self.at[index_K])
+        reasons = [
+            "" if ok else "inapplicable" if move else "unknown"
+            for ok, move in zip(inside_K, move_K, strict=True)
+        ]
+        done_K = self.at[index_K] >= self.length
+        return Effect(np.where(done_K, 1.0, -0.125), done_K, list(actions), inside_K, reasons)
+
+    def view(self, index_K: Any) -> View:
+        at_K = self.at[index_K]
+        return View(
+            text_K=[f"cell {at} of {self.length}" for at in at_K],
+            admissible_K=[("left", "right") if at else ("right",) for at in at_K],
+            success_K=at_K >= self.length,
+            score_K=np.minimum(at_K / self.length, 1.0),
+            extra={"cell": at_K.copy()},
+        )
+
+    def snapshot(self, index_K: Any) -> list[Any]:
+        return self.at[index_K].tolist()
+
+    def restore(self, index_K: Any, states: Sequence[Any], tasks: Sequence[Task]) -> None:
+        self.at[index_K] = states
+
+    def state_keys(self, index_K: Any, source: str) -> list[bytes]:
+        return [int(at).to_bytes(2, "little") for at in self.at[index_K]]
+
+    def expert_action(self, index: int) -> str | None:
+        return "right"
+
+    def render(self, index: int, mode: str) -> str:
+        return "." * int(self.at[index]) + "@"
+
+
+class CorridorEnv(TextEnv[CorridorConfig]):
+    """The sound environment that the broken ones below are made from."""
+
+    env_id = TOY
+    config_class = CorridorConfig
+    engine_class: ClassVar[type[Corridor]] = Corridor
+    # Where a split's tasks start; sets that overlap share a task.
+    starts: ClassVar[dict[str, int]] = {"train": 0, "valid_seen": 1, "valid_unseen": 2}
+
+    @classmethod
+    def build(cls, config: CorridorConfig, num_envs: int) -> EnvParts:
+        tasks = TaskList(
+            [
+                Task(
+                    f"{config.split}/{i}",
+                    "walk",
+                    config.split,
+                    i,
+                    goal=f"reach the end ({cls.starts[config.split]})",
+                    data=i,
+                )
+                for i in range(3)
+            ]
+        )
+        engine = cls.engine_class(num_envs, config.length)
+        return EnvParts(engine, tasks, max_turns=20)
+
+
+class CorridorVectorEnv(TextVectorEnv):
+    env_class = CorridorEnv
+
+
+def register(env_class: type[TextEnv[Any]], vector_class: type[TextVectorEnv]) -> None:
+    gym.register(env_class.env_id, entry_point=env_class, vector_entry_point=vector_class)
+
+
+register(CorridorEnv, CorridorVectorEnv)
+
+
+def test_a_sound_environment_passes_every_rule() -> None:
+    report = check(TOY)
+    assert report.ok, str(report)
+    assert [r.rule for r in report.results] == [rule.name for rule in RULES]
+    assert {r.outcome for r in report.results} == {"passed"}
+    report.raise_for_failures()
+
+
+# -- one broken environment per rule -------------------------------------------------------------
+
+
+class WithLimit(CorridorEnv):
+    """Registered with a turn limit of Gymnasium's (see ``_broken``)."""
+
+
+class Warns(CorridorEnv):
+    metadata = {"render_modes": ["ansi"]}  # no render_fps: Gymnasium warns
+
+
+class FloatAfterInt(Corridor):
+    def view(self, index_K: Any) -> View:
+        seen = super().view(index_K)
+        if (self.at[index_K] > 3).any():
+            seen.extra = {"cell": self.at[index_K].astype(float)}
+        return seen
+
+
+class LosesKey(Corridor):
+    def view(self, index_K: Any) -> View:
+        seen = super().view(index_K)
+        if (self.at[index_K] > 3).any():
+            seen.extra = {}
+        return seen
+
+
+class NumpyFlags(CorridorEnv):
+    def step(self, action: str) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, np.bool_(terminated), truncated, info
+
+
+class PlaysAnotherTask(CorridorEnv):
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return super().reset(seed=seed, options=None)
+
+
+class Crashes(Corridor):
+    def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
+        if any("<action>" in action for action in actions):
+            raise ValueError("cannot parse")
+        return super().act(index_K, actions)
+
+
+class LooksAtTheHash(Corridor):
+    def begin(self, index_K: Any, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
+        super().begin(index_K, tasks, seed_K)
+        self.at[index_K] = [abs(hash(f"x{seed}")) % 5 for seed in seed_K]
+
+
+class LooksAtTheClock(Corridor):
+    def view(self, index_K: Any) -> View:
+        seen = super().view(index_K)
+        seen.extra = {"at": np.full(len(index_K), time.time())}
+        return seen
+
+
+class ForgetsCarriedState(Corridor):
+    """What a step does depends on the step before, which the snapshot leaves out."""
+
+    def __init__(self, num_envs: int, length: int) -> None:
+        super().__init__(num_envs, length)
+        self.steps = np.zeros(num_envs, dtype=np.int64)
+
+    def begin(self, index_K: Any, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
+        super().begin(index_K, tasks, seed_K)
+        self.steps[index_K] = 0
+
+    def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
+        self.steps[index_K] += 1
+        effect = super().act(index_K, actions)
+        effect.reward_K = np.asarray(effect.reward_K) + self.steps[index_K]
+        return effect
+
+
+class TakesAnySnapshot(CorridorEnv):
+    def restore(self, snap: Any) -> Any:
+        object.__setattr__(snap, "env_id", self.env_id)
+        object.__setattr__(snap, "format", 1)
+        return super().restore(snap)
+
+
+class OneKeyForAll(Corridor):
+    def state_keys(self, index_K: Any, source: str) -> list[bytes]:
+        return [b"" for _ in index_K]
+
+
+class MovesOnNonsense(Corridor):
+    def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
+        effect = super().act(index_K, actions)
+        self.at[index_K] = np.where(effect.grounded_K, self.at[index_K], 0)
+        return effect
+
+
+class LostExpert(Corridor):
+    def expert_action(self, index: int) -> str | None:
+        return "left" if self.at[index] else "right"
+
+
+class SharesTasks(CorridorEnv):
+    starts = {"train": 0, "valid_seen": 0, "valid_unseen": 2}
+
+
+class MovesWhileDrawing(Corridor):
+    def render(self, index: int, mode: str) -> str:
+        self.at[index] += 1
+        return super().render(index, mode)
+
+
+class NeighboursLeak(Corridor):
+    """Copies of one call see each other, as a slip of broadcasting does."""
+
+    def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
+        effect = super().act(index_K, actions)
+        effect.reward_K = np.full(len(index_K), np.asarray(effect.reward_K).mean())
+        return effect
+
+
+class RaggedColumns(CorridorVectorEnv):
+    def step(self, actions: Any) -> Any:
+        *rest, columns = super().step(actions)
+        if columns["cell"].max() > 3:
+            columns["score"] = columns["score"].astype(np.float32)
+        return (*rest, columns)
+
+
+class GroupsPart(CorridorVectorEnv):
+    """Members draw for themselves from the second episode on."""
+
+    def _begin(self, index_K: Any) -> Any:
+        tasks = [self.tasks.task(int(i + self._episode[i]) % 3) for i in index_K]
+        if (self._episode[index_K] == 0).all():
+            return super()._begin(index_K)
+        frame = self.copies.begin(index_K, tasks, [0] * len(tasks))
+        self._active[index_K] = True
+        return frame
+
+
+class ResetsEverybody(CorridorVectorEnv):
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        if options:
+            options.pop("reset_mask", None)
+        return super().reset(seed=seed, options=options)
+
+
+class RepeatsTheEnd(CorridorVectorEnv):
+    """Finished copies say ``terminated`` again and again."""
+
+    def step(self, actions: Any) -> Any:
+        waiting = ~self.active
+        observations, reward, terminated, truncated, columns = super().step(actions)
+        return observations, reward, terminated | waiting, truncated, columns
+
+
+class StepsTheOthers(CorridorVectorEnv):
+    def step_some(self, indices: Any, actions: Any) -> Any:
+        everything = ["left"] * self.num_envs
+        for i, action in zip(indices, actions, strict=True):
+            everything[i] = action
+        observations, reward, terminated, truncated, columns = self.step(everything)
+        at = np.asarray(indices)
+        return (
+            tuple(observations[i] for i in indices),
+            reward[at],
+            terminated[at],
+            truncated[at],
+            {key: column[at] for key, column in columns.items()},
+        )
+
+
+class CountsProcesses(Corridor):
+    """Adds its number of copies to the reward: shards of 2 differ from one block of 4."""
+
+    def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
+        effect = super().act(index_K, actions)
+        effect.reward_K = np.asarray(effect.reward_K) + self.num_envs
+        return effect
+
+
+class ResetsTooLate(CorridorVectorEnv):
+    """Under autoreset a finished copy waits one step more than Gymnasium's."""
+
+    def _advance(self, index_K: Any, wanted: Any) -> None:
+        super()._advance(index_K, wanted)
+        if self._info and not wanted and len(index_K) < self.num_envs:
+            super()._advance(index_K, wanted)
+
+
+BROKEN: list[tuple[str, type, str]] = [
+    ("registration", WithLimit, "max_episode_steps=7"),
+    ("gymnasium_check_env", Warns, "render_fps"),
+    ("info_keys_and_types", FloatAfterInt, "info['cell'] is a float"),
+    ("info_keys_and_types", LosesKey, "info lacks cell"),
+    ("ends_and_limits", NumpyFlags, "terminated is a bool"),
+    ("task_choice", PlaysAnotherTask, "plays"),
+    ("takes_any_string", Crashes, "raised ValueError: cannot parse"),
+    ("same_episode_in_any_process", LooksAtTheHash, "PYTHONHASHSEED"),
+    ("same_episode_in_any_process", LooksAtTheClock, "info['at']"),
+    ("snapshot_continues_alike", ForgetsCarriedState, "reward"),
+    ("snapshot_refuses_strangers", TakesAnySnapshot, "another environment"),
+    ("state_keys", OneKeyForAll, "two visits of one state"),
+    ("state_keys", MovesOnNonsense, "the world key changed"),
+    ("expert_finishes", LostExpert, "truncated=True"),
+    ("splits_share_no_task", SharesTasks, "valid_seen's 'valid_seen/0' is train's 'train/0'"),
+    ("renders", MovesWhileDrawing, "changed the state"),
+    ("single_equals_vector", NeighboursLeak, "reward"),
+    ("vector_info_columns", RaggedColumns, "float64 to float32"),
+    ("groups_stay_together", GroupsPart, "copies 0 and"),
+    ("masked_reset", ResetsEverybody, "changed the caller's options"),
+    ("finished_copies_wait", RepeatsTheEnd, "finished copy"),
+    ("partial_steps_and_clones", StepsTheOthers, "moved copies it was not given"),
+    ("workers_change_nothing", CountsProcesses, "reward"),
+    ("autoreset_like_gymnasium", ResetsTooLate, "copy"),
+]
+
+
+def _register_broken(kind: type) -> str:
+    """Build and register the broken environment under its own name, once."""
+    name = f"CheckToys/{kind.__name__}-v0"
+    if name in gym.registry:
+        return name
+    env_class: Any = kind if issubclass(kind, TextEnv) else CorridorEnv
+    body: dict[str, Any] = {"env_id": name, "__module__": __name__}
+    if issubclass(kind, Engine):
+        body["engine_class"] = kind
+    single = type(f"{kind.__name__}Env", (env_class,), body)
+    # At module level, so that another process that loads this file finds it too.
+    globals()[single.__name__] = single
+    base: Any = kind if issubclass(kind, TextVectorEnv) else CorridorVectorEnv
+    vector = type(f"{kind.__name__}Vector", (base,), {"env_class": single})
+    limit = 7 if kind is WithLimit else None
+    gym.register(name, entry_point=single, vector_entry_point=vector, max_episode_steps=limit)
+    return name
+
+
+CASES = [(rule, _register_broken(kind), says) for rule, kind, says in BROKEN]
+
+
+@pytest.mark.parametrize(("rule", "broken_id", "says"), CASES)
+def test_a_broken_environment_fails_its_rule(rule: str, broken_id: str, says: str) -> None:
+    report = check(broken_id, rules=[rule])
+    (result,) = report.results
+    assert result.outcome == "failed", f"{rule} passed: {result.found}"
+    assert says in result.found
+    with pytest.raises(ConformanceError, match=rule):
+        report.raise_for_failures()
+
+
+def test_every_rule_has_a_broken_environment() -> None:
+    assert {rule for rule, _, _ in BROKEN} == {rule.name for rule in RULES}
+
+
+def test_an_unknown_rule_is_refused_by_name() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'state_keys'"):
+        check(TOY, rules=["state_key"])
+
+
+def test_options_reach_the_environment() -> None:
+    report = check(TOY, rules=["expert_finishes"], length=19)
+    # 19 cells take 19 turns from cell 0: within the limit of 20 exactly.
+    assert report.ok, str(report)
+    assert not check(TOY, rules=["expert_finishes"], length=40).ok
