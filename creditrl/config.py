@@ -1,0 +1,522 @@
+"""Configs: frozen dataclasses, filled from TOML recipes, overridden by flags, written back.
+
+A field's type, default and one-line docstring are the whole description; the functions here check
+plain data against them and say in one line what does not fit. :mod:`creditrl.flags` has the half
+that reads the command line.
+
+Example:
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Rollout:
+    ...     groups: int = 16
+    >>> from_mapping(Rollout, {"groups": 4}, where="recipe small.toml")
+    Rollout(groups=4)
+    >>> from_mapping(Rollout, {"gruops": 4}, where="recipe small.toml")
+    Traceback (most recent call last):
+    creditrl.errors.ConfigError: recipe small.toml: unknown key gruops. Did you mean 'groups'? ...
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import enum
+import functools
+import hashlib
+import importlib.resources
+import json
+import numbers
+import os
+import re
+import tomllib
+import types
+from collections.abc import Mapping
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from creditrl.errors import ConfigError, UnknownNameError, did_you_mean, require_extra
+from creditrl.files import write_atomic
+from creditrl.flags import override
+
+__all__ = [
+    "config_hash",
+    "find_recipe",
+    "from_mapping",
+    "known_recipes",
+    "override",
+    "read_toml",
+    "specialise",
+    "to_mapping",
+    "write_toml",
+]
+
+T = TypeVar("T")
+
+_RECIPES = "creditrl.trainers.recipes"
+_NONE = "None"
+"""How a None that replaces another default is spelled in a file; the flags spell it alike."""
+
+
+# --- plain data to dataclasses --------------------------------------------------------
+
+
+def from_mapping(cls: type[T], data: Mapping[str, Any], where: str = "settings") -> T:
+    """Build a dataclass, nested ones included, from plain data.
+
+    Missing keys keep the field's default; a table for a nested dataclass changes only the keys that
+    it names. Integers become floats where a float is asked for (and ``1e6`` an integer where one
+    is), lists become tuples, the string ``"None"`` becomes None where None is allowed.
+
+    Args:
+        cls: a dataclass type, possibly from :func:`specialise`.
+        data: nested dicts as TOML or JSON gives them.
+        where: names the source in messages, e.g. ``"recipe quickstart.toml"``.
+
+    Raises:
+        ConfigError: an unknown or missing key, a value of the wrong type, or one that the dataclass
+            itself refuses. One line that names the source and the key.
+    """
+    return cast(T, _build(cls, data, where, "", None))
+
+
+def _build(cls: type[Any], data: Any, where: str, path: str, base: Any) -> Any:
+    """Return a ``cls``; fields that ``data`` leaves out come from ``base`` or the defaults."""
+    if isinstance(data, cls):
+        return data
+    if not isinstance(data, Mapping):
+        raise _mismatch(where, path or cls.__name__, data, f"a table of {cls.__name__} keys")
+    hints = _hints(cls)
+    known = [field for field in dataclasses.fields(cls) if field.init]
+    names = [field.name for field in known]
+    for key in data:
+        if key not in names:
+            raise ConfigError(
+                f"{where}: unknown key {_join(path, key)}.{did_you_mean(str(key), names)} "
+                f"Known: {', '.join(names) or '(none)'}."
+            )
+    values: dict[str, Any] = {}
+    for field in known:
+        current = _default(field) if base is None else getattr(base, field.name)
+        if field.name in data:
+            at = _join(path, field.name)
+            values[field.name] = _convert(hints[field.name], data[field.name], where, at, current)
+        elif base is not None:
+            values[field.name] = current
+        elif current is dataclasses.MISSING:
+            raise ConfigError(
+                f"{where}: missing key {_join(path, field.name)}: expected "
+                f"{_describe(hints[field.name])}."
+            )
+    try:
+        return cls(**values)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{where}: {path + ': ' if path else ''}{error}") from error
+
+
+def _convert(hint: Any, value: Any, where: str, path: str, default: Any) -> Any:
+    """Return ``value`` as the type ``hint``, or raise a :class:`ConfigError`."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _convert(args[0], value, where, path, default)
+    if hint is Any or hint is object:
+        return value
+    if origin is Literal:
+        for choice in args:
+            if value == choice and type(value) is type(choice):
+                return choice
+        close = did_you_mean(value, [str(c) for c in args]) if isinstance(value, str) else ""
+        raise _mismatch(where, path, value, _describe(hint), close)
+    if origin in (Union, types.UnionType):
+        return _convert_union(args, value, where, path, default)
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        base = default if isinstance(default, hint) else None
+        return _build(hint, value, where, path, base)
+    if hint in (tuple, list, collections.abc.Sequence):
+        origin, args = hint, (Any, ...) if hint is tuple else (Any,)
+    if origin in (tuple, list, collections.abc.Sequence):
+        return _convert_sequence(hint, origin, args, value, where, path)
+    if hint in (dict, Mapping) or origin in (dict, Mapping):
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise _mismatch(where, path, value, "a table")
+        item = args[1] if len(args) == 2 else Any
+        return {
+            key: _convert(item, part, where, _join(path, key), None) for key, part in value.items()
+        }
+    return _convert_scalar(hint, value, where, path)
+
+
+def _convert_union(args: tuple[Any, ...], value: Any, where: str, path: str, default: Any) -> Any:
+    if type(None) in args and (value is None or value == _NONE):
+        return None
+    members = [arg for arg in args if arg is not type(None)]
+    if type(value) in members:
+        return value
+    # A default says which of several dataclasses a table means.
+    members.sort(key=lambda arg: not (isinstance(arg, type) and isinstance(default, arg)))
+    failure: ConfigError | None = None
+    for member in members:
+        try:
+            return _convert(member, value, where, path, default)
+        except ConfigError as error:
+            failure = failure or error
+    if failure is not None and (len(members) == 1 or isinstance(value, Mapping)):
+        raise failure
+    raise _mismatch(where, path, value, " or ".join(_describe(arg) for arg in args))
+
+
+def _convert_sequence(
+    hint: Any, origin: Any, args: tuple[Any, ...], value: Any, where: str, path: str
+) -> Any:
+    if not isinstance(value, (list, tuple)):
+        raise _mismatch(where, path, value, _describe(hint))
+    if origin is tuple and not (len(args) == 2 and args[1] is Ellipsis):
+        if len(args) != len(value):
+            raise _mismatch(where, path, value, f"{len(args)} values, {_describe(hint)}")
+        items = args
+    else:
+        items = (args[0] if args else Any,) * len(value)
+    parts = [
+        _convert(item, part, where, f"{path}[{i}]", None)
+        for i, (item, part) in enumerate(zip(items, value, strict=True))
+    ]
+    return parts if origin is list else tuple(parts)
+
+
+def _convert_scalar(hint: Any, value: Any, where: str, path: str) -> Any:
+    """Convert to bool, int, float, str, a path, an enum or any other class."""
+    if hint is bool:
+        if isinstance(value, bool):
+            return value
+    elif hint is int:
+        # 1e6 is how people write a million in TOML.
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if whole and not isinstance(value, bool):
+            return int(value)
+    elif hint is float:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value)
+    elif hint is str:
+        if isinstance(value, (str, os.PathLike)):
+            return os.fspath(value)
+    elif isinstance(hint, type) and issubclass(hint, enum.Enum):
+        if isinstance(value, hint):
+            return value
+        if isinstance(value, str) and value in hint.__members__:
+            return hint[value]
+    elif isinstance(hint, type) and issubclass(hint, os.PathLike):
+        if isinstance(value, (str, os.PathLike)):
+            return Path(value)
+    elif isinstance(hint, type) and isinstance(value, hint):
+        return value
+    raise _mismatch(where, path, value, _describe(hint))
+
+
+def _mismatch(where: str, path: str, value: Any, expected: str, close: str = "") -> ConfigError:
+    shown = repr(value)
+    if len(shown) > 60:
+        shown = shown[:57] + "..."
+    kind = "" if value is None else f" ({type(value).__name__})"
+    return ConfigError(f"{where}: {path} is {shown}{kind}; expected {expected}.{close}")
+
+
+def _describe(hint: Any) -> str:
+    """Return a type as a reader of a TOML file thinks of it."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _describe(args[0])
+    if origin is Literal:
+        return "one of " + ", ".join(repr(arg) for arg in args)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_describe(arg) for arg in args)
+    if origin in (tuple, list, collections.abc.Sequence):
+        if len(args) == 2 and args[1] is Ellipsis or origin is not tuple:
+            return f"a list of {_describe(args[0])}"
+        return f"a list [{', '.join(_describe(arg) for arg in args)}]"
+    if origin in (dict, Mapping):
+        return f"a table of {_describe(args[1])}"
+    if hint is type(None):
+        return "None"
+    if isinstance(hint, type):
+        if issubclass(hint, enum.Enum):
+            return "one of " + ", ".join(repr(name) for name in hint.__members__)
+        if issubclass(hint, os.PathLike):
+            return "a path"
+        return hint.__name__
+    return str(hint)
+
+
+def _join(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    """Return a field's default, or ``dataclasses.MISSING``."""
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    return get_type_hints(cls, include_extras=True)
+
+
+# --- dataclasses to plain data --------------------------------------------------------
+
+
+def to_mapping(config: Any) -> dict[str, Any]:
+    """Return a dataclass as nested plain data that :func:`from_mapping` reads back.
+
+    None is left out, or written as ``"None"`` where it replaces a default that is something else.
+
+    Raises:
+        ConfigError: a value that a file cannot hold (names the field).
+    """
+    if not dataclasses.is_dataclass(config) or isinstance(config, type):
+        raise ConfigError(f"Expected a dataclass instance, found {type(config).__name__}.")
+    return _dump_dataclass(config, "")
+
+
+def _dump_dataclass(config: Any, path: str) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if value is not None:
+            out[field.name] = _dump(value, _join(path, field.name))
+        elif field.init and _default(field) not in (None, dataclasses.MISSING):
+            out[field.name] = _NONE
+    return out
+
+
+def _dump(value: Any, path: str) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _dump_dataclass(value, path)
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, (bool, str)):
+        return value
+    # NumPy's numbers are written as Python's.
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return {
+            str(key): _dump(item, _join(path, key))
+            for key, item in value.items()
+            if item is not None
+        }
+    if isinstance(value, (list, tuple)):
+        return [_dump(item, f"{path}[{i}]") for i, item in enumerate(value)]
+    raise ConfigError(
+        f"{path} is a {type(value).__name__}: "
+        "a config file holds numbers, strings, lists and tables."
+    )
+
+
+def config_hash(config: Any) -> str:
+    """Return 12 hex digits that name the values of a config.
+
+    Equal values give equal hashes in every process; ``1`` and ``1.0`` are equal, and so are a None
+    and a missing field, so a new optional field does not rename old runs.
+    """
+    canonical = json.dumps(_canonical(to_mapping(config)), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _canonical(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_canonical(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+# --- TOML -----------------------------------------------------------------------------
+
+
+def read_toml(path: str | os.PathLike[str] | Traversable) -> dict[str, Any]:
+    """Return a TOML file as nested dicts.
+
+    Raises:
+        ConfigError: the file is missing or not TOML; one line with the file and the line number.
+    """
+    source = Path(path) if isinstance(path, (str, os.PathLike)) else path
+    try:
+        return tomllib.loads(source.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        what, place = _split_place(str(error))
+        raise ConfigError(f"{source}{place}: {what}. This is no valid TOML; mend it.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{source}: not UTF-8 text, so no TOML file.") from None
+    except OSError as error:
+        raise ConfigError(f"{source}: cannot be read: {error.strerror or error}.") from None
+
+
+def _split_place(message: str) -> tuple[str, str]:
+    """Split tomllib's "what (at line 3, column 5)" into what and ", line 3"."""
+    found = re.fullmatch(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", message)
+    if found is None:
+        return message, ""
+    return found[1], f", line {found[2]}" if found[2] else ", last line"
+
+
+def write_toml(config: Any, path: str | os.PathLike[str], header: str = "") -> None:
+    """Write a dataclass (or a mapping) as TOML, in one atomic step.
+
+    Args:
+        config: a dataclass instance, or nested plain data without None.
+        path: the file; its folder must exist.
+        header: lines to put on top as comments.
+    """
+    require_extra("tomli_w", "train")
+    import tomli_w
+
+    data = config if isinstance(config, Mapping) else to_mapping(config)
+    comment = "".join(f"# {line}\n" for line in header.splitlines())
+    write_atomic(path, comment + tomli_w.dumps(data))
+
+
+# --- recipes --------------------------------------------------------------------------
+
+
+def known_recipes() -> tuple[str, ...]:
+    """Return the names of the recipes that come with the package."""
+    try:
+        folder = importlib.resources.files(_RECIPES)
+    except ModuleNotFoundError:  # someone left the trainers out
+        return ()
+    found = (item.name for item in folder.iterdir())
+    return tuple(sorted(name[:-5] for name in found if name.endswith(".toml")))
+
+
+def find_recipe(name: str) -> Path | Traversable:
+    """Return the TOML file that ``@name`` or ``@path.toml`` means; the ``@`` may be left out.
+
+    ``@quickstart`` is package data. A name that ends in ``.toml`` is a file on disk, or else the
+    recipe of that file name in the package, so ``@recipes/quickstart.toml`` works everywhere.
+
+    Raises:
+        UnknownNameError: neither is there; names the nearest recipe and all of them.
+    """
+    wanted = name.removeprefix("@")
+    known = known_recipes()
+    if wanted.endswith(".toml"):
+        path = Path(wanted).expanduser()
+        if path.is_file():
+            return path
+        in_package = path.parent in (Path("."), Path("recipes"), Path("trainers/recipes"))
+        plain = path.stem if in_package else ""
+        missing = f"No recipe file {str(path)!r}."
+    else:
+        plain = wanted
+        missing = f"No recipe named {wanted!r}."
+    if plain in known:
+        return importlib.resources.files(_RECIPES) / f"{plain}.toml"
+    raise UnknownNameError(
+        f"{missing}{did_you_mean(plain, known)} Known: {', '.join(known) or '(none)'}. "
+        "A file of your own is given as @path/to/file.toml."
+    )
+
+
+# --- types that are chosen by name ----------------------------------------------------
+
+
+def specialise(cls: type[T], **field_types: type[Any]) -> type[T]:
+    """Return a dataclass like ``cls`` in which some fields have another type.
+
+    A trainer's config says ``method: Any``; once the method is known, its config class takes that
+    place, so that files and flags are checked against it and the help shows its fields. Defaults
+    and docstrings stay; a default that is not of the new type gives way to ``new_type()``.
+    Instances are instances of ``cls`` as well, and can be pickled. Equal arguments return the same
+    class.
+
+    Args:
+        cls: a dataclass type.
+        field_types: new type by field name.
+
+    Raises:
+        ConfigError: ``cls`` has no such field.
+
+    Example:
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class Clip:
+        ...     clip: float = 0.2
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class Train:
+        ...     method: object = None
+        >>> specialise(Train, method=Clip)().method
+        Clip(clip=0.2)
+    """
+    return cast("type[T]", _specialise(cls, tuple(field_types.items())))
+
+
+_SPECIALISED: dict[tuple[type[Any], tuple[tuple[str, type[Any]], ...]], type[Any]] = {}
+
+
+def _specialise(cls: type[Any], field_types: tuple[tuple[str, type[Any]], ...]) -> type[Any]:
+    made = _SPECIALISED.get((cls, field_types))
+    if made is None:
+        made = _SPECIALISED[cls, field_types] = _make_special(cls, field_types)
+    return made
+
+
+def _make_special(cls: type[Any], field_types: tuple[tuple[str, type[Any]], ...]) -> type[Any]:
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    namespace: dict[str, Any] = {
+        "__annotations__": {},
+        "__doc__": cls.__doc__,
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,  # under this name the field docstrings are found
+        "__reduce__": lambda self: (_remake, (cls, field_types, _values(self))),
+    }
+    for name, hint in field_types:
+        if name not in fields:
+            raise ConfigError(
+                f"{cls.__name__} has no field {name!r}.{did_you_mean(name, fields)} "
+                f"Known: {', '.join(fields)}."
+            )
+        namespace["__annotations__"][name] = hint
+        default = _default(fields[name])
+        wrong = isinstance(hint, type) and not isinstance(default, hint)
+        if wrong and not _needs_arguments(hint):
+            namespace[name] = dataclasses.field(default_factory=hint)
+        elif default is not dataclasses.MISSING:
+            # Said again, because a field that is only annotated anew loses the default it had.
+            namespace[name] = dataclasses.field(default_factory=functools.partial(_same, default))
+    params = cls.__dataclass_params__
+    make = dataclasses.dataclass(frozen=params.frozen, slots="__slots__" in cls.__dict__)
+    return make(type(cls.__name__, (cls,), namespace))
+
+
+def _same(value: T) -> T:
+    return value
+
+
+def _needs_arguments(hint: type[Any]) -> bool:
+    if not dataclasses.is_dataclass(hint):
+        return True
+    return any(f.init and _default(f) is dataclasses.MISSING for f in dataclasses.fields(hint))
+
+
+def _values(config: Any) -> dict[str, Any]:
+    return {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.init}
+
+
+def _remake(
+    cls: type[Any], field_types: tuple[tuple[str, type[Any]], ...], values: dict[str, Any]
+) -> Any:
+    return _specialise(cls, field_types)(**values)

@@ -1,0 +1,151 @@
+"""Flags over a config: ``--rollout.group-size 4`` on top of a recipe, by tyro."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import re
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from creditrl.errors import ConfigError, did_you_mean
+
+__all__ = ["override"]
+
+T = TypeVar("T")
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_TRUE, _FALSE = ("true", "True"), ("false", "False")
+
+
+def override(config: T, argv: Sequence[str], prog: str) -> T:
+    """Return ``config`` with the fields changed that the flags name.
+
+    Flags are ``--field value`` and ``--part.field value``; dashes and underscores are alike; a
+    boolean is ``--field``, ``--no-field`` or ``--field false``. ``--help`` prints the fields with
+    their docstrings and the values of ``config`` as defaults, and leaves with ``SystemExit(0)``.
+
+    Args:
+        config: a dataclass instance, e.g. a loaded recipe.
+        argv: the flags, without the program's name.
+        prog: how the program is called, for the help.
+
+    Raises:
+        ConfigError: an unknown flag or a bad value, in one line; the command line ends with code 2.
+    """
+    import tyro
+
+    names = _Names(config)
+    arguments = names.check(argv, prog)
+    told = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(told):
+            return tyro.cli(
+                type(config),
+                default=config,
+                args=arguments,
+                prog=prog,
+                config=(tyro.conf.AvoidSubcommands, tyro.conf.HelptextFromCommentsOff),
+            )
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise ConfigError(f"{_one_line(told.getvalue())} See `{prog} --help`.") from None
+    except (ValueError, TypeError) as error:  # a dataclass refused a combination of values
+        raise ConfigError(f"{error}") from error
+
+
+class _Names:
+    """The flags that a config has."""
+
+    def __init__(self, config: Any) -> None:
+        self.flags: dict[str, Any] = {}
+        """Present value by flag name, written with dashes."""
+        self.open: list[str] = []
+        """Prefixes under which tyro decides (dicts, optional parts that are not there)."""
+        self._walk(config, "")
+
+    def _walk(self, config: Any, prefix: str) -> None:
+        for field in dataclasses.fields(config):
+            if not field.init:
+                continue
+            value = getattr(config, field.name)
+            name = _dashed(prefix + field.name)
+            self.flags[name] = value
+            if dataclasses.is_dataclass(value):
+                del self.flags[name]
+                self._walk(value, prefix + field.name + ".")
+            elif isinstance(value, dict) or value is None:
+                self.open.append(name + ".")
+
+    def check(self, argv: Sequence[str], prog: str) -> list[str]:
+        """Return the arguments with booleans spelled in tyro's way.
+
+        Raises:
+            ConfigError: a flag that the config does not have.
+        """
+        out: list[str] = []
+        rest = list(argv)
+        while rest:
+            argument = rest.pop(0)
+            if not argument.startswith("--") or argument == "--help":
+                out.append(argument)
+                continue
+            flag, equals, value = argument[2:].partition("=")
+            name = _dashed(flag)
+            if not isinstance(self.flags.get(name), bool):
+                self._require(flag, name, prog)
+                out.append(argument)
+                continue
+            if not equals and rest and rest[0] in _TRUE + _FALSE:
+                equals, value = "=", rest.pop(0)
+            if equals and value not in _TRUE + _FALSE:
+                raise ConfigError(f"--{flag} is {value!r}; expected true or false.")
+            out.append(f"--{_negated(name) if value in _FALSE else name}")
+        return out
+
+    def _require(self, flag: str, name: str, prog: str) -> None:
+        switches = (
+            _negated(known)
+            for known, value in self.flags.items()
+            if value is True or value is False
+        )
+        if name in self.flags or name in switches or any(map(name.startswith, self.open)):
+            return
+        # Someone who forgot the part's name meant the field of that name.
+        tails = [
+            known for known in self.flags if known.rpartition(".")[2] == name.rpartition(".")[2]
+        ]
+        close = (
+            f" Did you mean '--{tails[0]}'?"
+            if tails
+            else did_you_mean(f"--{name}", [f"--{known}" for known in self.flags])
+        )
+        raise ConfigError(f"Unknown flag --{flag}.{close} `{prog} --help` lists all.")
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _negated(name: str) -> str:
+    """Return the flag that sets a boolean to false: ``part.no-field``."""
+    part, dot, field = name.rpartition(".")
+    return f"{part}{dot}no-{field}"
+
+
+def _one_line(box: str) -> str:
+    """Return the message of a box that tyro drew, without its title and the help below."""
+    paragraphs: list[list[str]] = [[]]
+    lines = _ANSI.sub("", box).strip("\n").splitlines()
+    for line in lines:
+        text = line.strip().strip("│").strip()
+        if text.startswith(("╭", "──", "╰", "---")):
+            paragraphs.append([])
+        elif text:
+            paragraphs[-1].append(text)
+    # The title is part of the frame, or a paragraph of its own where tyro must draw in ASCII; the
+    # paragraph before the first rule is empty in the one case and the title in the other.
+    message = " ".join(paragraphs[1] if len(paragraphs) > 1 else paragraphs[0]).replace(" .", ".")
+    return f"{(message or 'The flags cannot be read').rstrip('.')}."
