@@ -1,0 +1,208 @@
+"""VisualSokoban: push every box onto a target, seen as text, as a picture, or both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
+
+from creditrl.envs.base import EnvParts, TextEnv
+from creditrl.envs.sokoban.engine import SokobanEngine
+from creditrl.envs.sokoban.render import TILE_PX
+from creditrl.envs.sokoban.tasks import TIERS, sokoban_tasks
+from creditrl.envs.sokoban.words import Compat
+from creditrl.envs.tasks import SPLITS
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.errors import ConfigError, did_you_mean
+
+__all__ = ["SokobanConfig", "SokobanEnv", "SokobanVectorEnv"]
+
+TIER_TURNS = {"easy": 15, "medium": 30, "hard": 50, "boxoban": 120}
+"""Turn limit of a tier: verl-agent's 15, NeMo Gym's and GEM's order of size, gym-sokoban's 120."""
+COMPAT_TURNS = {"gym-sokoban": 120, "verl-agent": 15}
+
+
+@dataclass(frozen=True, slots=True)
+class SokobanConfig:
+    """Options of VisualSokoban.
+
+    Raises:
+        ConfigError: a value is out of range, or two options do not go together.
+    """
+
+    tier: str = "easy"
+    """``easy`` (6x6, 1 box), ``medium`` (6x6, 2 boxes), ``hard`` (8x8, 2 boxes, at least 10 optimal
+    moves) or ``boxoban`` (10x10, 4 boxes)."""
+    split: str = "train"
+    """``train``, ``valid_seen`` or ``valid_unseen``; they share no level."""
+    data: str = "builtin"
+    """``builtin`` (levels that our generator makes) or ``official`` (level files from a folder)."""
+    data_dir: str | Path | None = None
+    """Folder of level files; None: ``$CREDITRL_SOKOBAN_DATA`` or ``~/.cache/creditrl/sokoban``."""
+    dim: int | tuple[int, int] | None = None
+    """Rows and columns of generated levels, walls included; None: the tier's."""
+    num_boxes: int | None = None
+    """Boxes of generated levels; None: the tier's."""
+    min_optimal_moves: int | None = None
+    """Fewest moves that a level's shortest solution may have; None: the tier's."""
+    max_optimal_moves: int | None = None
+    """Most moves that a level's shortest solution may have; None: the tier's."""
+    observation: Literal["text", "image", "both"] = "text"
+    """What the agent sees; ``both`` is a dict of ``text`` and ``image``."""
+    image: Literal["tiles", "tiny"] = "tiles"
+    """``tiles``: tiles of our own; ``tiny``: one pixel per cell in gym-sokoban's colours."""
+    tile_px: int = TILE_PX
+    """Side of a tile in pixels, a multiple of 16."""
+    actions_per_turn: int = 1
+    """Most actions that one turn may hold, separated by ``||``."""
+    max_turns: int | None = None
+    """Turns until an episode is truncated. None: easy 15, medium 30, hard 50, boxoban 120; compat
+    gym-sokoban 120 and verl-agent 15, whatever the tier."""
+    progress: bool = False
+    """Add ``optimal_remaining`` (fewest moves to go, -1 unknown, -2 unsolvable) and ``deadlocked``
+    (``proven``, ``unknown`` or ``no``) to ``info``; asks the solver at every new state."""
+    compat: Compat | None = None
+    """Speak as ``gym-sokoban`` or ``verl-agent`` does; see :class:`SokobanEnv`."""
+
+    def __post_init__(self) -> None:
+        _one_of("tier", self.tier, tuple(TIERS))
+        _one_of("split", self.split, SPLITS)
+        _one_of("data", self.data, ("builtin", "official"))
+        _one_of("observation", self.observation, ("text", "image", "both"))
+        _one_of("image", self.image, ("tiles", "tiny"))
+        if self.compat is not None:
+            _one_of("compat", self.compat, get_args(Compat))
+        for name, least in (
+            ("num_boxes", 1),
+            ("min_optimal_moves", 0),
+            ("max_optimal_moves", 1),
+            ("actions_per_turn", 1),
+            ("max_turns", 1),
+        ):
+            value = getattr(self, name)
+            if value is None and name != "actions_per_turn":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ConfigError(f"{name}={value!r}: expected an integer of at least {least}.")
+        low, high = self.min_optimal_moves, self.max_optimal_moves
+        if low is not None and high is not None and low > high:
+            raise ConfigError(f"min_optimal_moves={low} lies above max_optimal_moves={high}.")
+        if not isinstance(self.tile_px, int) or self.tile_px < 1 or self.tile_px % TILE_PX:
+            raise ConfigError(
+                f"tile_px={self.tile_px!r}: expected a multiple of {TILE_PX}, the size the tiles "
+                "are drawn at."
+            )
+        if self.compat is not None and self.actions_per_turn > 1:
+            raise ConfigError(
+                f"actions_per_turn={self.actions_per_turn} with compat={self.compat!r}: that preset "
+                "takes one action a turn. Leave one of them out."
+            )
+
+    @property
+    def turn_limit(self) -> int:
+        """The turn limit in force."""
+        if self.max_turns is not None:
+            return self.max_turns
+        if self.compat is not None:
+            return COMPAT_TURNS[self.compat]
+        return TIER_TURNS[self.tier]
+
+
+class SokobanEnv(TextEnv[SokobanConfig]):
+    """Sokoban (gym-sokoban's rules) for language agents.
+
+    **Observation.** The room, a row per line: ``#`` wall, ``_`` floor, ``O`` target, ``X`` box, ``√``
+    box on a target, ``P`` player, ``S`` player on a target. With ``observation="image"`` a uint8
+    picture, with ``"both"`` a dict of the two. Rooms that are smaller than the largest of the task
+    set are padded with wall at the right and at the bottom of the picture (all pictures have one
+    size); the text is never padded.
+
+    **Action.** ``up``, ``down``, ``left`` or ``right`` (``push up`` ... mean the same): go there, and
+    push the box that stands there. Any case, spaces around. With ``actions_per_turn=k`` up to k of
+    them, ``||`` between; they are done in order and stop when the room is solved; the turn is grounded
+    if every one that was done could be done. More than k actions or any other text is ungrounded
+    (``unparsed``) and changes nothing; so does a step against a wall or a box that cannot move
+    (``inapplicable``). Both cost a turn.
+
+    **Reward.** -0.1 per action (also for a turn that is not understood), +1 for a box onto a target,
+    -1 for a box off one, +10 when all are on: the last push pays 10.9. Then the episode terminates
+    with ``success``; it is truncated at the turn limit. ``score`` is the share of boxes on targets.
+
+    **info** adds ``boxes_on_target: int`` and ``optimal_length: int`` (fewest moves from the start,
+    -1 where unknown), and with ``progress=True`` ``optimal_remaining: int`` and ``deadlocked: str``.
+
+    **State.** ``state_key``: the room's size and cells (boxes as a set, no history); ``"world"`` is
+    the same as ``"state"``, since the goal is drawn in the room. ``segment_key``: ``"box k"``, the
+    last box that the last turn pushed, numbered by starting cell; ``""`` if it pushed none.
+
+    **Presets.** ``compat="gym-sokoban"``: its nine actions by name or number (``no operation`` or
+    ``0``, ``push up`` or ``1``, ... ``move right`` or ``8``; moves never push), 120 turns.
+    ``compat="verl-agent"``: with the default tier its benchmark (6x6, one box, 15 turns), its text
+    (``" # \\t"`` for a cell), and its reading of a reply: the first of up, down, left, right, still
+    that occurs within ``<action>...</action>``. As there, ``still`` and replies that are not understood
+    pay -0.1 and do *not* count as a turn: an agent that never writes a valid action never ends the
+    episode, so limit the steps outside (``max_episode_steps=``). Not taken over: a reply that is
+    just the word is understood too, and a missing ``<think>`` is no fault.
+
+    Example:
+        >>> import gymnasium as gym, creditrl
+        >>> env = gym.make("CreditRL/VisualSokoban-v0", tier="medium")
+        >>> text, info = env.reset(seed=7)
+        >>> text, reward, terminated, truncated, info = env.step(info["admissible_actions"][0])
+        >>> info["grounded"], reward
+        (True, -0.1)
+    """
+
+    env_id: ClassVar[str] = "CreditRL/VisualSokoban-v0"
+    config_class: ClassVar[type] = SokobanConfig
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 4}
+
+    @classmethod
+    def build(cls, config: SokobanConfig, num_envs: int) -> EnvParts:
+        """Return the engine for ``num_envs`` copies, the tasks and the turn limit."""
+        tasks = sokoban_tasks(
+            config.tier,
+            config.split,
+            data=config.data,
+            data_dir=config.data_dir,
+            dim=config.dim,
+            num_boxes=config.num_boxes,
+            min_optimal_moves=config.min_optimal_moves,
+            max_optimal_moves=config.max_optimal_moves,
+        )
+        height, width = tasks.max_height, tasks.max_width
+        with_image = config.observation != "text"
+        scale = config.tile_px if config.image == "tiles" else 1
+        characters = 4 * width if config.compat == "verl-agent" else width
+        return EnvParts(
+            engine=SokobanEngine(
+                num_envs,
+                height,
+                width,
+                tasks.max_boxes,
+                actions_per_turn=config.actions_per_turn,
+                compat=config.compat,
+                image=config.image if with_image else None,
+                tile_px=config.tile_px,
+                progress=config.progress,
+            ),
+            tasks=tasks,
+            max_turns=config.turn_limit,
+            text_length=(characters + 1) * height - 1,
+            image_shape=(height * scale, width * scale, 3) if with_image else None,
+            text_in_observation=config.observation != "image",
+        )
+
+
+class SokobanVectorEnv(TextVectorEnv):
+    """Many copies of :class:`SokobanEnv` in one engine."""
+
+    env_class = SokobanEnv
+
+
+def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(
+            f"{name}={value!r} is unknown.{did_you_mean(str(value), known)} "
+            f"Known: {', '.join(known)}."
+        )
