@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from creditrl.errors import ConfigError, CreditInputError
+from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables, gae_tokens, gae_turns
+from creditrl.trainers.credit.returns import discounted_return
+from creditrl.trainers.credit.whiten import whiten
+from creditrl.types import TokenTable, TurnTable
+
+lengths = st.lists(st.integers(1, 7), min_size=1, max_size=6)
+
+
+def plain(**fields) -> GAEConfig:
+    return GAEConfig(whiten=False, **fields)
+
+
+def batch(length_B, seed):
+    rng = np.random.default_rng(seed)
+    episode_N = np.repeat(np.arange(len(length_B)), length_B)
+    return rng.normal(size=len(episode_N)), rng.normal(size=len(episode_N)), episode_N
+
+
+def test_gae_over_turns_by_hand():
+    # gamma = lambda = 1/2, so the sum decays by 1/4. Values 1, 2, 4; reward 8 at the end.
+    # delta_2 = 8 + 0 - 4 = 4; delta_1 = 0 + 4/2 - 2 = 0; delta_0 = 0 + 2/2 - 1 = 0.
+    # A_2 = 4, A_1 = 0 + 4/4 = 1, A_0 = 0 + 1/4. Targets add the value: 8, 3, 1.25.
+    advantage_N, target_N = gae_turns([0, 0, 8], [1, 2, 4], [0, 0, 0], plain(gamma=0.5, lam=0.5))
+    np.testing.assert_allclose(advantage_N, [0.25, 1, 4])
+    np.testing.assert_allclose(target_N, [1.25, 3, 8])
+
+
+def test_gae_over_tokens_by_hand():
+    # Two turns of 2 and 1 tokens; what the environment said in between is no row. gamma 1, lambda
+    # 1/2. Reward 1 for turn 0 sits on token 1, reward 2 for turn 1 on token 2. Values 1, 3, 4.
+    # delta = [0 + 3 - 1, 1 + 4 - 3, 2 + 0 - 4] = [2, 2, -2]
+    # A_2 = -2, A_1 = 2 - 1 = 1, A_0 = 2 + 0.5 = 2.5; targets 3.5, 4, 2.
+    advantage_M, target_M = gae_tokens(
+        [1, 3, 4], [0, 0, 1], [0, 0], plain(gamma=1, lam=0.5), reward_N=[1, 2]
+    )
+    np.testing.assert_allclose(advantage_M, [2.5, 1, -2])
+    np.testing.assert_allclose(target_M, [3.5, 4, 2])
+
+
+def test_decay_per_turn_leaves_the_inside_of_a_reply_undiscounted():
+    # As above with gamma 1/2, lambda 1, decay between turns only:
+    # delta = [0 + 3 - 1, 1 + 4/2 - 3, 2 - 4] = [2, 0, -2]; A_2 = -2, A_1 = 0 - 1, A_0 = 2 - 1.
+    advantage_M, _ = gae_tokens(
+        [1, 3, 4], [0, 0, 1], [0, 0], plain(gamma=0.5, lam=1, decay="turn"), reward_N=[1, 2]
+    )
+    np.testing.assert_allclose(advantage_M, [1, -1, -2])
+
+
+def test_token_rewards_add_to_turn_rewards():
+    args = ([1.0, 3, 4], [0, 0, 1], [0, 0], plain(gamma=0.9))
+    both, _ = gae_tokens(*args, reward_N=[1, 2], reward_M=[0.5, 0, 0])
+    alone, _ = gae_tokens(*args, reward_M=[0.5, 1, 2])
+    np.testing.assert_allclose(both, alone, rtol=1e-6)
+
+
+@given(lengths, st.integers(0, 2**32 - 1))
+@settings(max_examples=50, deadline=None)
+def test_lambda_one_gamma_one_is_return_minus_value(length_B, seed):
+    reward_N, value_N, episode_N = batch(length_B, seed)
+    advantage_N, target_N = gae_turns(reward_N, value_N, episode_N, plain(gamma=1, lam=1))
+    return_N = discounted_return(reward_N, episode_N, 1.0)
+    np.testing.assert_allclose(advantage_N, return_N - value_N, atol=1e-5)
+    np.testing.assert_allclose(target_N, return_N, atol=1e-5)
+
+
+@given(lengths, st.floats(0, 1), st.integers(0, 2**32 - 1))
+@settings(max_examples=50, deadline=None)
+def test_lambda_zero_is_the_one_step_residual(length_B, gamma, seed):
+    reward_N, value_N, episode_N = batch(length_B, seed)
+    advantage_N, _ = gae_turns(reward_N, value_N, episode_N, plain(gamma=gamma, lam=0))
+    last_N = np.append(episode_N[1:] != episode_N[:-1], True)
+    next_N = np.where(last_N, 0, np.append(value_N[1:], 0))
+    np.testing.assert_allclose(advantage_N, reward_N + gamma * next_N - value_N, atol=1e-5)
+
+
+@given(lengths, st.floats(0, 1), st.floats(0, 1), st.integers(0, 2**32 - 1))
+@settings(max_examples=50, deadline=None)
+def test_one_token_per_turn_makes_both_forms_equal(length_B, gamma, lam, seed):
+    reward_N, value_N, episode_N = batch(length_B, seed)
+    for decay in ("token", "turn"):
+        cfg = plain(gamma=gamma, lam=lam, decay=decay)
+        tokens = gae_tokens(value_N, np.arange(len(episode_N)), episode_N, cfg, reward_N=reward_N)
+        np.testing.assert_allclose(tokens, gae_turns(reward_N, value_N, episode_N, cfg), atol=1e-5)
+
+
+def test_terminal_surprise_decays_by_gamma_lambda_per_turn():
+    # A value that has converged to the discounted chance of success leaves no residual before the
+    # end, so k turns earlier the advantage is (gamma lambda)^k times the last one.
+    gamma, lam, turns, chance = 0.99, 0.95, 30, 0.4
+    k = np.arange(turns)[::-1]
+    value_N = chance * gamma**k
+    reward_N = np.eye(turns)[-1]
+    advantage_N, _ = gae_turns(reward_N, value_N, np.zeros(turns, int), plain(gamma=gamma, lam=lam))
+    np.testing.assert_allclose(advantage_N, (1 - chance) * (gamma * lam) ** k, rtol=1e-4)
+
+
+@given(lengths, st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None)
+def test_each_episode_is_as_if_it_were_alone(length_B, seed):
+    reward_N, value_N, episode_N = batch(length_B, seed)
+    together = gae_turns(reward_N, value_N, episode_N, plain(gamma=0.9))
+    for b in range(len(length_B)):
+        mine = episode_N == b
+        alone = gae_turns(reward_N[mine], value_N[mine], episode_N[mine], plain(gamma=0.9))
+        np.testing.assert_allclose(np.stack(together)[:, mine], alone, rtol=1e-6)
+
+
+def test_targets_are_taken_before_whitening():
+    reward_N, value_N, episode_N = batch([3, 2, 4], 0)
+    raw, target_N = gae_turns(reward_N, value_N, episode_N, plain())
+    white, same_target_N = gae_turns(reward_N, value_N, episode_N, GAEConfig())
+    np.testing.assert_array_equal(target_N, same_target_N)
+    np.testing.assert_allclose(white, whiten(raw), atol=1e-5)
+    np.testing.assert_allclose(target_N, raw + value_N, atol=1e-6)
+
+
+def test_turns_and_episodes_without_tokens():
+    # Turns 0-2 are episode 0, turn 3 is episode 1, turn 4 is episode 2. Turn 1 has no tokens: its
+    # reward 5 goes to turn 0's token. Episode 1 has none at all. Turn 4 has one token.
+    # gamma = lambda = 1, values 0: A = reward to go: 1 + 5 + 2 = 8, 2; 7.
+    advantage_M, target_M = gae_tokens(
+        [0, 0, 0], [0, 2, 4], [0, 0, 0, 1, 2], plain(lam=1), reward_N=[1, 5, 2, 100, 7]
+    )
+    np.testing.assert_allclose(advantage_M, [8, 2, 7])
+    np.testing.assert_allclose(target_M, [8, 2, 7])
+
+
+def test_no_tokens_at_all():
+    advantage_M, target_M = gae_tokens([], [], [0, 1], GAEConfig(), reward_N=[1, 2])
+    assert advantage_M.shape == target_M.shape == (0,)
+
+
+def test_the_turn_limit_ends_the_episode_unless_bootstrapped():
+    # One turn each, value 3, no reward. Episode 0 was cut at the limit, episode 1 was not.
+    args = ([0, 0], [3, 3], [0, 1])
+    ended, _ = gae_turns(*args, plain())
+    np.testing.assert_allclose(ended, [-3, -3])  # r + 0 - V
+    carried, target = gae_turns(
+        *args,
+        plain(gamma=0.5, at_limit="bootstrap"),
+        truncated_N=[True, False],
+        bootstrap_value_B=[8, np.nan],
+    )
+    np.testing.assert_allclose(carried, [1, -3])  # 0 + 8/2 - 3; the value after an end is not read
+    np.testing.assert_allclose(target, [4, 0])
+
+
+def test_bootstrapping_over_tokens_follows_the_last_token():
+    advantage_M, _ = gae_tokens(
+        [0, 0],
+        [0, 0],
+        [0, 0],  # the episode's second turn has no tokens
+        plain(gamma=0.5, lam=1, at_limit="bootstrap"),
+        reward_N=[0, 0],
+        truncated_N=[True, True],
+        bootstrap_value_B=[8],
+    )
+    np.testing.assert_allclose(advantage_M, [2, 4])
+
+
+def test_bootstrap_needs_its_columns():
+    with pytest.raises(CreditInputError, match="bootstrap_value_B"):
+        gae_turns([0], [0], [0], plain(at_limit="bootstrap"))
+    with pytest.raises(CreditInputError, match="episode b is|in episode b"):
+        gae_turns(
+            [0, 0],
+            [0, 0],
+            [0, 1],
+            plain(at_limit="bootstrap"),
+            truncated_N=[True, True],
+            bootstrap_value_B=[0, np.nan],
+            episode_ids=("a", "b"),
+        )
+
+
+def test_tables_in_credit_out():
+    turns = TurnTable(
+        reward_N=np.array([1.0, 2.0]),
+        episode_N=np.array([0, 0]),
+        turn_N=np.array([0, 1]),
+        task_N=np.zeros(2, int),
+        group_N=np.zeros(2, int),
+        grounded_N=np.ones(2, bool),
+        return_N=np.array([3.0, 3.0]),
+        success_N=np.ones(2, bool),
+        truncated_N=np.zeros(2, bool),
+        episode_ids=("only",),
+    )
+    tokens = TokenTable(
+        turn_M=np.array([0, 0, 1]), logprob_M=np.zeros(3), value_M=np.array([1.0, 3, 4])
+    )
+    advantage_M, _ = gae_of_tables(turns, tokens, plain(lam=0.5))
+    np.testing.assert_allclose(advantage_M, [2.5, 1, -2])  # test_gae_over_tokens_by_hand
+    swapped_M, _ = gae_of_tables(turns, tokens, plain(lam=0.5), reward_N=np.array([0.0, 0.0]))
+    np.testing.assert_allclose(swapped_M, [1.5, -1, -4])  # delta = 2, 1, -4
+    broken = TokenTable(
+        turn_M=tokens.turn_M, logprob_M=tokens.logprob_M, value_M=np.array([1, np.nan, 4])
+    )
+    with pytest.raises(CreditInputError, match="value_M is nan at row 1, in episode only"):
+        gae_of_tables(turns, broken, plain())
+    bare = TokenTable(turn_M=tokens.turn_M, logprob_M=tokens.logprob_M)
+    with pytest.raises(CreditInputError, match="run the critic"):
+        gae_of_tables(turns, bare, plain())
+
+
+def test_wrong_input_is_refused():
+    with pytest.raises(CreditInputError, match="reward_N or reward_M"):
+        gae_tokens([0], [0], [0], plain())
+    with pytest.raises(CreditInputError, match="turn_M runs"):
+        gae_tokens([0], [3], [0], plain(), reward_N=[0])
+    with pytest.raises(ConfigError, match="lam is 1.2"):
+        GAEConfig(lam=1.2)
+    with pytest.raises(ConfigError, match="at_limit"):
+        GAEConfig(at_limit="stop")

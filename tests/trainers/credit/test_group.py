@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+from itertools import product
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from creditrl.errors import ConfigError, CreditInputError
+from creditrl.trainers.credit.group import (
+    GroupConfig,
+    GroupKind,
+    group_advantage,
+    group_advantage_of_turns,
+    whole_groups,
+)
+from creditrl.trainers.credit.whiten import whiten
+from creditrl.types import TurnTable
+
+KINDS = get_args(GroupKind)
+CENTRED = ("grpo", "dr_grpo", "rloo")
+groups = st.lists(
+    st.lists(st.integers(-8, 8).map(lambda x: x / 4), min_size=2, max_size=6),
+    min_size=1,
+    max_size=5,
+)
+
+
+def advantage(return_B, group_B=None, kind="grpo", **more):
+    fields = {k: more.pop(k) for k in ("singleton", "over", "epsilon") if k in more}
+    group_B = np.zeros(len(return_B), int) if group_B is None else group_B
+    return group_advantage(return_B, group_B, GroupConfig(kind=kind, **fields), **more)
+
+
+def flat(returns):
+    return np.concatenate(returns), np.repeat(np.arange(len(returns)), [len(r) for r in returns])
+
+
+def make_turns(return_B, group_B, length_B, **scores) -> TurnTable:
+    episode_N = np.repeat(np.arange(len(return_B)), length_B)
+    n = len(episode_N)
+    return TurnTable(
+        reward_N=np.zeros(n),
+        episode_N=episode_N,
+        turn_N=np.concatenate([np.arange(k) for k in length_B]),
+        task_N=np.zeros(n, int),
+        group_N=np.asarray(group_B)[episode_N],
+        grounded_N=np.ones(n, bool),
+        return_N=np.asarray(return_B, float)[episode_N],
+        success_N=np.zeros(n, bool),
+        truncated_N=np.zeros(n, bool),
+        scores=scores,
+        episode_ids=tuple(f"ep{b}" for b in range(len(return_B))),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        # Returns 0, 0, 3: mean 1, deviations -1, -1, 2, unbiased variance (1 + 1 + 4) / 2 = 3.
+        ("grpo", np.array([-1, -1, 2]) / (np.sqrt(3) + 1e-6)),
+        ("dr_grpo", [-1, -1, 2]),
+        ("rloo", [-1.5, -1.5, 3]),  # 0 - (0 + 3)/2 and 3 - 0
+        ("reinforce++", np.array([-1, -1, 2]) / np.sqrt(3 + 1e-8)),
+        ("reinforce++_baseline", np.array([-1, -1, 2]) / np.sqrt(3 + 1e-8)),
+    ],
+)
+def test_one_group_by_hand(kind, expected):
+    np.testing.assert_allclose(advantage([0, 0, 3], kind=kind), expected, rtol=1e-6)
+
+
+def test_two_groups_by_hand():
+    # Groups (0, 2) and (10, 14). GRPO: deviations over std sqrt(2) and sqrt(8).
+    return_B, group_B = [0, 10, 2, 14], [7, 9, 7, 9]
+    np.testing.assert_allclose(
+        advantage(return_B, group_B), np.array([-1, -1, 1, 1]) / np.sqrt(2), rtol=1e-5
+    )
+    # REINFORCE++ compares with the whole batch: mean 6.5, variance (42.25 + 12.25 + 20.25 +
+    # 56.25) / 3 = 131 / 3.
+    np.testing.assert_allclose(
+        advantage(return_B, group_B, "reinforce++"),
+        np.array([-6.5, 3.5, -4.5, 7.5]) / np.sqrt(131 / 3),
+        rtol=1e-6,
+    )
+    # Its baseline form: deviations -1, -2, 1, 2, variance 10 / 3.
+    np.testing.assert_allclose(
+        advantage(return_B, group_B, "reinforce++_baseline"),
+        np.array([-1, -2, 1, 2]) / np.sqrt(10 / 3),
+        rtol=1e-6,
+    )
+
+
+def test_rloo_is_the_return_minus_the_mean_of_the_others():
+    return_B = np.array([1.0, 4, 2, 7])
+    others_B = [(return_B.sum() - r) / 3 for r in return_B]
+    np.testing.assert_allclose(advantage(return_B, kind="rloo"), return_B - others_B, rtol=1e-6)
+
+
+@given(groups, st.sampled_from(CENTRED))
+@settings(max_examples=80, deadline=None)
+def test_advantages_sum_to_zero_within_every_group(returns, kind):
+    return_B, group_B = flat(returns)
+    sums = np.bincount(group_B, weights=advantage(return_B, group_B, kind))
+    np.testing.assert_allclose(sums, 0, atol=1e-5)
+
+
+@given(groups, st.sampled_from(KINDS), st.integers(0, 2**32 - 1))
+@settings(max_examples=80, deadline=None)
+def test_the_order_of_members_and_the_numbers_of_groups_do_not_matter(returns, kind, seed):
+    return_B, group_B = flat(returns)
+    order = np.random.default_rng(seed).permutation(len(return_B))
+    straight = advantage(return_B, group_B, kind)
+    mixed = advantage(return_B[order], 1000 - 3 * group_B[order], kind)
+    np.testing.assert_allclose(mixed, straight[order], atol=1e-5)
+
+
+@given(groups, st.floats(0.125, 64), st.floats(-8, 8))
+@settings(max_examples=60, deadline=None)
+def test_scale_and_shift_of_the_returns(returns, scale, shift):
+    return_B, group_B = flat(returns)
+    other_B = return_B * scale + shift
+    for kind, factor in (("grpo", 1), ("reinforce++_baseline", 1), ("rloo", scale)):
+        np.testing.assert_allclose(
+            advantage(other_B, group_B, kind),
+            factor * advantage(return_B, group_B, kind),
+            rtol=1e-3,
+            atol=1e-3 * factor,
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(value=st.floats(-1e6, 1e6), size=st.integers(2, 9))
+@settings(max_examples=25, deadline=None)
+def test_equal_returns_give_exactly_zero(kind, value, size):
+    assert (advantage([value] * size, kind=kind) == 0).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_returns_equal_up_to_rounding_give_exactly_zero(kind):
+    # The same 50 float32 rewards added in two orders. Their spread is about 1e-6, which GRPO's
+    # formula would divide by 1e-6 + 1e-6 and hand out as credit.
+    reward = np.random.default_rng(0).normal(size=50).astype(np.float32) + 1
+    returns = [np.cumsum(r, dtype=np.float32)[-1] for r in (reward, reward[::-1], np.sort(reward))]
+    assert np.ptp(returns) > 0
+    assert (advantage(returns, kind=kind) == 0).all()
+
+
+def test_a_constant_group_beside_a_mixed_one():
+    np.testing.assert_allclose(advantage([5, 5, 0, 2], [0, 0, 1, 1], "dr_grpo"), [0, 0, -1, 1])
+
+
+@pytest.mark.parametrize("kind", CENTRED)
+def test_a_group_of_one_keeps_its_return_or_gets_zero(kind):
+    assert advantage([3, 1, 5], [0, 1, 1], kind)[0] == 3
+    assert advantage([3, 1, 5], [0, 1, 1], kind, singleton="zero")[0] == 0
+
+
+def test_a_group_of_one_under_the_whitened_baseline():
+    # Raw: deviations 3, -2, 2 are whitened together. Zero: 0, -2, 2.
+    group_B = [0, 1, 1]
+    np.testing.assert_allclose(
+        advantage([3, 1, 5], group_B, "reinforce++_baseline"), whiten([3, -2, 2]), rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        advantage([3, 1, 5], group_B, "reinforce++_baseline", singleton="zero"),
+        whiten([0, -2, 2]),
+        rtol=1e-6,
+    )
+
+
+def test_rows_count_a_trajectory_once_per_turn():
+    # Returns 0 (3 turns) and 4 (1 turn). Trajectories: mean 2. Rows 0, 0, 0, 4: mean 1, unbiased
+    # variance (1 + 1 + 1 + 9) / 3 = 4, and 4/3 (r - 1) for RLOO.
+    turns = make_turns([0, 4], [0, 0], [3, 1])
+    per_kind = {
+        "dr_grpo": ([-2, -2, -2, 2], [-1, -1, -1, 3]),
+        "grpo": (np.array([-2, -2, -2, 2]) / np.sqrt(8), [-0.5, -0.5, -0.5, 1.5]),
+        "rloo": ([-4, -4, -4, 4], [-4 / 3, -4 / 3, -4 / 3, 4]),
+    }
+    for kind, (by_trajectory, by_row) in per_kind.items():
+        for over, expected in (("trajectories", by_trajectory), ("rows", by_row)):
+            np.testing.assert_allclose(
+                group_advantage_of_turns(turns, GroupConfig(kind=kind, over=over)),
+                expected,
+                rtol=1e-5,
+            )
+
+
+def test_rows_equal_a_table_of_repeated_members():
+    return_B, length_B = np.array([0.0, 1, 3, 3]), np.array([2, 5, 1, 3])
+    for kind in KINDS:
+        weighted = advantage(return_B, kind=kind, weight_B=length_B)
+        repeated = advantage(np.repeat(return_B, length_B), kind=kind)
+        np.testing.assert_allclose(np.repeat(weighted, length_B), repeated, atol=1e-6)
+
+
+def test_the_outcome_column_can_be_another_one():
+    turns = make_turns([0, 0], [0, 0], [2, 1], score_N=np.array([1.0, 1.0, 0.0]))
+    cfg = GroupConfig(kind="dr_grpo", outcome="score_N")
+    assert group_advantage_of_turns(turns, cfg).tolist() == [0.5, 0.5, -0.5]
+    with pytest.raises(CreditInputError, match="no column 'scor_N'"):
+        group_advantage_of_turns(turns, GroupConfig(outcome="scor_N"))
+
+
+def test_a_success_column_is_a_return_of_zero_or_one():
+    turns = make_turns([0, 0], [0, 0], [2, 1])
+    turns.success_N[:2] = True
+    cfg = GroupConfig(kind="rloo", outcome="success_N")
+    assert group_advantage_of_turns(turns, cfg).tolist() == [1, 1, -1]
+
+
+def test_failed_episodes_count_nowhere_and_get_nothing():
+    with_failure = advantage([0, np.nan, 3, 0], kind="rloo", valid_B=[True, False, True, True])
+    np.testing.assert_allclose(with_failure, [-1.5, 0, 3, -1.5])
+    group_B = np.array([0, 0, 1, 1])
+    assert whole_groups([True, False, True, True], group_B).tolist() == [False, False, True, True]
+
+
+def test_no_episodes():
+    for kind in KINDS:
+        assert advantage([], kind=kind).shape == (0,)
+
+
+def test_nan_names_the_episode():
+    with pytest.raises(CreditInputError, match="in episode b"):
+        advantage([0, np.nan], episode_ids=("a", "b"))
+    with pytest.raises(CreditInputError, match="episode ep1"):
+        group_advantage_of_turns(make_turns([0, np.nan], [0, 0], [2, 2]), GroupConfig())
+
+
+def test_wrong_input_is_refused():
+    with pytest.raises(ConfigError, match="Did you mean 'rloo'"):
+        GroupConfig(kind="rlo")
+    with pytest.raises(CreditInputError, match="one value per episode"):
+        group_advantage([1, 2], [0], GroupConfig())
+    with pytest.raises(CreditInputError, match="weight_B has 0"):
+        advantage([1, 2], weight_B=[0, 1])
+
+
+# --- Normalising per turn index biases the gradient (verl issue 7244) -----------------------------
+#
+# The smallest task in which the policy decides when to stop: with probability p it takes a second
+# turn, which pays 1, else it stops with 0. J = p, so dJ/dlogit = p (1 - p). The score of the first
+# turn is (1 - p) for going on and -p for stopping; the second turn has nothing to choose.
+
+
+def expected_gradient(estimator, p: float, members: int) -> float:
+    """Return E[ sum_b A_b score_b / members ] over all groups, by enumeration."""
+    total = 0.0
+    for goes_on in product([0, 1], repeat=members):
+        chance = np.prod([p if g else 1 - p for g in goes_on])
+        score_B = np.array([1 - p if g else -p for g in goes_on])
+        total += chance * float(np.mean(estimator(np.array(goes_on)) * score_B))
+    return total
+
+
+def per_turn_index(goes_on_B):
+    """Centre each turn's reward among the members that reached this turn index, then add up."""
+    # Turn 0 pays 0 to all. Turn 1 pays 1 to those that took it, which is also their mean.
+    second_B = (
+        np.where(goes_on_B == 1, 1.0 - goes_on_B[goes_on_B == 1].mean(), 0.0)
+        if (goes_on_B.any())
+        else np.zeros(len(goes_on_B))
+    )
+    return 0.0 + second_B
+
+
+@pytest.mark.parametrize("p", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("members", [2, 4])
+def test_normalising_per_turn_index_would_bias_the_gradient_and_ours_does_not(p, members):
+    truth = p * (1 - p)
+    # A member that stops meets one baseline term fewer: the reward for going on vanishes.
+    assert expected_gradient(per_turn_index, p, members) == pytest.approx(0.0)
+    rloo = expected_gradient(lambda r: advantage(r, kind="rloo"), p, members)
+    assert rloo == pytest.approx(truth, rel=1e-5)
+    # A mean that includes the member itself only shrinks the gradient, by (n - 1) / n.
+    dr = expected_gradient(lambda r: advantage(r, kind="dr_grpo"), p, members)
+    assert dr == pytest.approx(truth * (members - 1) / members, rel=1e-5)

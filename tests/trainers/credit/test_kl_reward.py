@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from creditrl.errors import ConfigError, CreditInputError
+from creditrl.trainers.credit.kl_reward import kl_reward
+
+
+@pytest.mark.parametrize(
+    ("kind", "kl"),
+    # d = log pi - log pi_ref = -1 + 3 = 2: 2; 4/2; e^-2 + 2 - 1.
+    [("k1", 2.0), ("k2", 2.0), ("k3", np.exp(-2) + 1)],
+)
+def test_kl_reward_by_hand(kind, kl):
+    np.testing.assert_allclose(kl_reward([-1], [-3], 0.5, kind), [-0.5 * kl], rtol=1e-6)
+
+
+def test_equal_policies_cost_nothing_and_extremes_are_clamped():
+    for kind in ("k1", "k2", "k3"):
+        assert kl_reward([-1.5], [-1.5], 1.0, kind)[0] == 0
+        assert np.isfinite(kl_reward([-1e4, 0], [0, -1e4], 1.0, kind)).all()
+
+
+def test_wrong_input_is_refused():
+    with pytest.raises(ConfigError, match="k4"):
+        kl_reward([0], [0], 1.0, "k4")
+    with pytest.raises(CreditInputError, match="in episode b"):
+        kl_reward([0, np.nan], [0, 0], 1, episode_M=np.array([0, 1]), episode_ids=("a", "b"))

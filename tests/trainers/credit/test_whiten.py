@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from creditrl.errors import CreditInputError
+from creditrl.trainers.credit.whiten import whiten
+
+values = st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=20)
+
+
+def test_whiten_by_hand():
+    # Mean 2, unbiased variance (1 + 0 + 1) / 2 = 1.
+    np.testing.assert_allclose(whiten([1, 2, 3]), [-1, 0, 1], atol=1e-6)
+
+
+def test_weights_count_a_row_several_times():
+    # 1 twice and 4 once: mean 2, variance (1 + 1 + 4) / 2 = 3.
+    expected = np.array([-1, 2]) / np.sqrt(3)
+    np.testing.assert_allclose(whiten([1, 4], weight_N=[2, 1]), expected, atol=1e-6)
+    np.testing.assert_allclose(whiten([1, 1, 4])[1:], expected, atol=1e-6)
+
+
+def test_the_mask_leaves_rows_out_even_nan():
+    white_N = whiten([1, np.nan, 2, 3], mask_N=[True, False, True, True])
+    np.testing.assert_allclose(white_N, [-1, 0, 0, 1], atol=1e-6)
+    with pytest.raises(CreditInputError, match="row 1"):
+        whiten([1, np.nan, 2, 3])
+
+
+def test_without_centre_the_mean_stays():
+    np.testing.assert_allclose(whiten([1, 2, 3], centre=False), [1, 2, 3], rtol=1e-6)
+
+
+@given(values)
+@settings(max_examples=80, deadline=None)
+def test_the_result_has_mean_zero_and_variance_one(value):
+    white_N = whiten(value)
+    if np.ptp(value) > 1e-2:
+        assert abs(white_N.mean()) < 1e-4
+        np.testing.assert_allclose(white_N.var(ddof=1), 1, rtol=1e-2)
+
+
+@given(st.floats(-1e6, 1e6), st.integers(1, 9))
+@settings(max_examples=40, deadline=None)
+def test_equal_values_give_exactly_zero(value, count):
+    assert (whiten([value] * count) == 0).all()
+
+
+def test_values_equal_up_to_rounding_give_exactly_zero():
+    # 0.1 + 0.2 is not 0.3; sqrt(1e-8) would leave a trace of it.
+    assert (whiten([0.1 + 0.2, 0.3]) == 0).all()
+
+
+def test_nothing_and_everything_masked():
+    assert whiten([]).shape == (0,)
+    assert whiten([1, 2], mask_N=[False, False]).tolist() == [0, 0]

@@ -1,0 +1,75 @@
+"""Step-group credit: compare a turn with turns that left the same state.
+
+Source: Feng et al. 2025, "Group-in-Group Policy Optimization" (GiGPO), section 4.2, the step-level
+relative advantage A^S.
+Differences: none for the two normalisations; "mean" is the default (their F_norm = 1 variant),
+"mean-std" what their ALFWorld script sets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from creditrl.errors import ConfigError
+from creditrl.trainers.credit.returns import discounted_return
+from creditrl.trainers.credit.stats import group_stats, joint_index
+from creditrl.types import FloatArray, TurnTable
+
+__all__ = ["StepGroupConfig", "step_group"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepGroupConfig:
+    """What is compared, and how it is normalised."""
+
+    gamma: float = 0.95
+    """Discount per turn, in [0, 1] (value of the authors' ALFWorld script)."""
+    min_group: int = 2
+    """Turns that must share a state before they are compared; smaller groups get credit 0."""
+    normalise: Literal["mean", "mean-std"] = "mean"
+    """"mean" subtracts the mean; "mean-std" also divides by (unbiased std + epsilon)."""
+    epsilon: float = 1e-6
+    """Added to the standard deviation (their released code)."""
+
+    def __post_init__(self) -> None:
+        if self.normalise not in ("mean", "mean-std"):
+            raise ConfigError(
+                f"StepGroupConfig.normalise is {self.normalise!r}. Known: mean, mean-std."
+            )
+        if self.min_group < 2:
+            raise ConfigError(
+                f"StepGroupConfig.min_group is {self.min_group}: a comparison needs at least 2."
+            )
+
+
+def step_group(turns: TurnTable, cfg: StepGroupConfig) -> FloatArray:
+    """Return the centred discounted return within each (group, state) group.
+
+    ``A^S_i = R_i - mean_{j: same group, same state} R_j``, with ``R`` the discounted return of
+    the turn; for "mean-std" divided by ``std + epsilon``. A state that an episode visits twice
+    counts twice, as in the paper.
+
+    Args:
+        turns: flat table of N turns; reads ``reward_N``, ``episode_N``, ``group_N``, ``state_N``.
+        cfg: see :class:`StepGroupConfig`.
+
+    Returns:
+        ``credit_N`` float32, in units of return ("mean") or of standard deviations. It sums to 0
+        within every (group, state); equal returns and groups of one give exactly 0.
+
+    Raises:
+        CreditInputError: ``turns.state_N`` is missing (wrap the environment in ``StateHash``), or
+            the rewards have NaN.
+    """
+    state_N = turns.require("state_N", hint="wrap the environment in creditrl.wrappers.StateHash")
+    reward_N = turns.require("reward_N", hint="every turn table has it")
+    return_N = discounted_return(reward_N, turns.episode_N, cfg.gamma).astype(np.float64)
+    stats = group_stats(return_N, joint_index(turns.group_N, state_N))
+    credit_N = stats.centred(return_N)
+    if cfg.normalise == "mean-std":
+        credit_N = credit_N / (stats.std_K[stats.index_N] + cfg.epsilon)
+    compared_N = stats.size_K[stats.index_N] >= cfg.min_group
+    return np.where(compared_N, credit_N, 0.0).astype(np.float32)

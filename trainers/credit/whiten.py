@@ -1,0 +1,55 @@
+"""Whitening: mean 0 and variance 1 over the rows that count.
+
+Source: PPO's normalised advantages as language-model trainers do it (Ziegler et al. 2019, released
+code): unbiased variance, ``rsqrt(var + 1e-8)``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from creditrl.trainers.credit.check import finite
+from creditrl.trainers.credit.stats import group_stats
+from creditrl.types import FloatArray
+
+__all__ = ["WHITEN_EPSILON", "whiten"]
+
+WHITEN_EPSILON = 1e-8
+"""Added to the variance before the square root."""
+
+
+def whiten(
+    value_N: ArrayLike,
+    mask_N: ArrayLike | None = None,
+    weight_N: ArrayLike | None = None,
+    *,
+    centre: bool = True,
+) -> FloatArray:
+    """Return ``(x - mean) / sqrt(var + 1e-8)`` over the rows of the mask.
+
+    Args:
+        value_N: values; those outside the mask may be anything, NaN included.
+        mask_N: True where a row counts; None: everywhere.
+        weight_N: how often a row counts in mean and variance (e.g. the turns of a trajectory);
+            None: once.
+        centre: False keeps the mean and only divides.
+
+    Returns:
+        ``whitened_N`` float32, 0 outside the mask. Equal values, and a single one, give exactly 0
+        (without ``centre``: they are divided by ``sqrt(1e-8)`` as the formula says).
+
+    Raises:
+        CreditInputError: NaN inside the mask.
+    """
+    value = np.asarray(value_N, dtype=np.float64)
+    mask = np.ones(len(value), np.bool_) if mask_N is None else np.asarray(mask_N, np.bool_)
+    value = finite("The column to whiten", np.where(mask, value, 0.0))[mask]
+    weight = None if weight_N is None else np.asarray(weight_N, np.float64)[mask]
+    out_N = np.zeros(len(mask), dtype=np.float32)
+    if len(value) == 0:
+        return out_N
+    stats = group_stats(value, np.zeros(len(value), dtype=np.int64), weight)
+    scale = 1.0 / np.sqrt(stats.std_K[0] ** 2 + WHITEN_EPSILON)
+    out_N[mask] = (stats.centred(value) if centre else value) * scale
+    return out_N

@@ -1,0 +1,81 @@
+"""How much each reply token counts in a loss: one weight per token, for a whole minibatch at once.
+
+A loss is ``sum_m w_m l_m``. The weights carry every normaliser, so a minibatch may be cut into
+micro-batches of any size: their gradients add up to the whole minibatch's, exactly.
+
+Sources: token-mean, DAPO, Yu et al. 2025, eq. 8; seq-mean-token-mean, GRPO, Shao et al. 2024, eq.
+3; seq-mean-token-sum, Dr.GRPO, Liu et al. 2025, section 3.2 (up to their constant divisor);
+turn-mean, iStar, arXiv 2509.19199, eq. 6 (the factor 1/(NT)).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from creditrl.errors import ConfigError, CreditInputError, did_you_mean
+from creditrl.types import FloatArray
+
+__all__ = ["Aggregate", "aggregation_weights"]
+
+Aggregate = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "turn-mean"]
+
+
+def aggregation_weights(
+    aggregate: Aggregate, turn_M: ArrayLike, episode_M: ArrayLike
+) -> FloatArray:
+    """Return the weight of each of M reply tokens.
+
+    With B episodes, ``L`` tokens of the token's episode, ``T`` turns (with tokens) of its episode
+    and ``l`` tokens of its turn:
+
+    =======================  ===============  ============================================
+    ``token-mean``           ``1 / M``        every token alike; long episodes count more
+    ``seq-mean-token-sum``   ``1 / B``        sums to the mean number of tokens, not to 1
+    ``seq-mean-token-mean``  ``1 / (B L)``    every episode alike
+    ``turn-mean``            ``1 / (B T l)``  every episode alike, every turn in it alike
+    =======================  ===============  ============================================
+
+    Args:
+        aggregate: see above.
+        turn_M: turn of each token; any integers, any order.
+        episode_M: episode of each token. For per-row normalisation where each turn is a row of its
+            own (the "sequence" of trainers with a history window), pass ``turn_M`` here, too.
+
+    Returns:
+        ``weight_M`` float32. Episodes and turns without tokens count in no normaliser.
+
+    Raises:
+        ConfigError: an unknown aggregate.
+        CreditInputError: columns of unequal length.
+    """
+    if aggregate not in get_args(Aggregate):
+        known = get_args(Aggregate)
+        raise ConfigError(
+            f"No aggregate {aggregate!r}.{did_you_mean(str(aggregate), known)} "
+            f"Known: {', '.join(known)}."
+        )
+    turn, episode = np.asarray(turn_M), np.asarray(episode_M)
+    if turn.ndim != 1 or turn.shape != episode.shape:
+        raise CreditInputError(
+            f"turn_M has shape {turn.shape} and episode_M {episode.shape}: "
+            "expected flat columns of equal length."
+        )
+    tokens = len(turn)
+    if tokens == 0:
+        return np.zeros(0, dtype=np.float32)
+    if aggregate == "token-mean":
+        return np.full(tokens, 1.0 / tokens, dtype=np.float32)
+    _, episode, length_B = np.unique(episode, return_inverse=True, return_counts=True)
+    share = 1.0 / len(length_B)
+    if aggregate == "seq-mean-token-sum":
+        return np.full(tokens, share, dtype=np.float32)
+    if aggregate == "seq-mean-token-mean":
+        return (share / length_B[episode]).astype(np.float32)
+    _, first, turn, length_T = np.unique(
+        turn, return_index=True, return_inverse=True, return_counts=True
+    )
+    turns_B = np.bincount(episode[first])
+    return (share / (turns_B[episode] * length_T[turn])).astype(np.float32)

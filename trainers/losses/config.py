@@ -1,0 +1,113 @@
+"""Settings of the losses, apart from their code: naming a loss must not import torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from creditrl.errors import ConfigError, did_you_mean
+from creditrl.trainers.losses.aggregate import Aggregate
+
+__all__ = ["KLKind", "PolicyLossConfig", "Ratio", "ValueLossConfig"]
+
+Ratio = Literal["token", "turn", "sequence", "none"]
+KLKind = Literal["k1", "k2", "k3"]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyLossConfig:
+    """Which ratio is clipped where, how tokens are weighed, and what is added."""
+
+    ratio: Ratio = "token"
+    """"token" (PPO, GRPO, DAPO), "turn" (iStar), "sequence" (GSPO), "none" (REINFORCE)."""
+    token_reduce: Literal["mean", "sum"] = "mean"
+    """Log-ratio of a turn: mean or sum over its tokens. Sequences use the mean (GSPO eq. 7)."""
+    clip: bool = True
+    """False: the unclipped importance-weighted gradient."""
+    clip_low: float | None = None
+    """Ratios below 1 - this lose their gradient; None: 0.2, for mean ratios 3e-4 (GSPO)."""
+    clip_high: float | None = None
+    """Ratios above 1 + this lose theirs; None: 0.2, for mean ratios 4e-4. DAPO: 0.28."""
+    dual_clip: float | None = None
+    """Bound c > 1 of the loss, in units of -A, where the advantage is negative; 3 in the paper."""
+    aggregate: Aggregate = "token-mean"
+    """See ``aggregation_weights``; read where no ``weight_M`` is given."""
+    log_ratio_limit: float | None = None
+    """Log-ratios are clamped to plus and minus this; None: 20, for sequences 10 (released GSPO)."""
+    kl_coef: float = 0.0
+    """Weight of the KL to the reference in the loss; 0: none, and no reference is needed."""
+    kl_kind: KLKind = "k3"
+    """"k1", "k2" or "k3"; see ``kl_estimate``."""
+    entropy_coef: float = 0.0
+    """Weight of the entropy bonus; needs ``entropy_M``."""
+    entropy_reduce: Literal["token", "turn"] = "token"
+    """What the bonus averages: the entropy of tokens, or its sum over the tokens of a turn (an
+    action of several tokens otherwise gets a bonus that shrinks with its length). Use "turn" with
+    ``aggregate="turn-mean"``: there the average is over turns."""
+    sampler_cap: float | None = None
+    """Cap of the weight exp(old - sampler) where ``sampler_logprob_M`` is given; 2 is usual; None:
+    no correction, only the gap is reported."""
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("ratio", get_args(Ratio)),
+            ("token_reduce", ("mean", "sum")),
+            ("aggregate", get_args(Aggregate)),
+            ("kl_kind", get_args(KLKind)),
+            ("entropy_reduce", ("token", "turn")),
+        ):
+            value = getattr(self, name)
+            if value not in choices:
+                raise ConfigError(
+                    f"PolicyLossConfig.{name} is {value!r}.{did_you_mean(str(value), choices)} "
+                    f"Known: {', '.join(choices)}."
+                )
+        for name, floor in (
+            ("clip_low", 0.0),
+            ("clip_high", 0.0),
+            ("dual_clip", 1.0),
+            ("log_ratio_limit", 0.0),
+            ("sampler_cap", 0.0),
+        ):
+            value = getattr(self, name)
+            if value is not None and not value > floor:
+                raise ConfigError(
+                    f"PolicyLossConfig.{name} is {value}: expected more than {floor:g}."
+                )
+
+    @property
+    def mean_ratio(self) -> bool:
+        """Whether ratios are geometric means over tokens, which move far less than one token's."""
+        return self.ratio == "sequence" or (self.ratio == "turn" and self.token_reduce == "mean")
+
+    @property
+    def clip_range(self) -> tuple[float, float] | None:
+        """The smallest and the largest ratio that keep their gradient; None without a clip."""
+        if not self.clip or self.ratio == "none":
+            return None
+        low, high = (3e-4, 4e-4) if self.mean_ratio else (0.2, 0.2)
+        return (
+            1.0 - (low if self.clip_low is None else self.clip_low),
+            1.0 + (high if self.clip_high is None else self.clip_high),
+        )
+
+    @property
+    def limit(self) -> float:
+        """The clamp of log-ratios in force."""
+        if self.log_ratio_limit is not None:
+            return self.log_ratio_limit
+        return 10.0 if self.ratio == "sequence" else 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class ValueLossConfig:
+    """How far one update may move a value."""
+
+    clip: float | None = 0.5
+    """Values further than this from the old ones get no gradient further away; None: no clip."""
+
+    def __post_init__(self) -> None:
+        if self.clip is not None and not self.clip > 0:
+            raise ConfigError(
+                f"ValueLossConfig.clip is {self.clip}: expected more than 0, or None."
+            )

@@ -1,0 +1,86 @@
+"""Metrics of a loss as sums, so that those of micro-batches (and ranks) add up to the whole's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+
+__all__ = ["add_metrics", "mean_metrics"]
+
+# What each sum is divided by when it becomes a mean.
+_DENOMINATOR = {
+    "ratio_sum": "units",
+    "clipped_low": "units",
+    "clipped_high": "units",
+    "clipped_dual": "units",
+    "old_kl_sum": "tokens",
+    "ref_kl_sum": "tokens",
+    "entropy_sum": "tokens",
+    "sampler_weight_sum": "tokens",
+    "sampler_capped": "tokens",
+    "sampler_gap_sum": "tokens",
+    "nll_sum": "tokens",
+    "value_sum": "tokens",
+    "target_sum": "tokens",
+    "value_clipped": "tokens",
+    "squared_error_sum": "tokens",
+}
+
+
+def add_metrics(parts: Iterable[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Join the metrics of micro-batches: names ending in ``_max`` by maximum, others by sum.
+
+    Args:
+        parts: what the losses returned; all of one loss.
+
+    Returns:
+        One mapping of the same form; empty for no parts. Adding is associative.
+    """
+    total: dict[str, torch.Tensor] = {}
+    for part in parts:
+        for name, value in part.items():
+            if name not in total:
+                total[name] = value
+            elif name.endswith("_max"):
+                total[name] = torch.maximum(total[name], value)
+            else:
+                total[name] = total[name] + value
+    return total
+
+
+def mean_metrics(total: Mapping[str, torch.Tensor]) -> dict[str, float]:
+    """Turn added sums into the figures people read.
+
+    Args:
+        total: what :func:`add_metrics` returned.
+
+    Returns:
+        ``loss*`` and ``*_max`` as they are; means of the sums under names without ``_sum``;
+        ``clip_fraction`` (share of ratios, i.e. of tokens, turns or sequences, whose gradient the
+        clip stopped); ``entropy_per_turn``; ``explained_variance`` of a critic (NaN for constant
+        targets). Waits for the device once.
+    """
+    names = list(total)
+    if not names:
+        return {}
+    value = dict(zip(names, torch.stack([total[n].double() for n in names]).tolist(), strict=True))
+    out: dict[str, float] = {}
+    for name in names:
+        if name.startswith("loss") or name.endswith("_max"):
+            out[name] = value[name]
+        elif name in _DENOMINATOR:
+            count = value[_DENOMINATOR[name]]
+            out[name.removesuffix("_sum")] = value[name] / count if count else float("nan")
+    if "clipped_low" in out:
+        out["clip_fraction"] = out["clipped_low"] + out["clipped_high"]
+    if "entropy" in out and value.get("turns"):
+        out["entropy_per_turn"] = value["entropy_sum"] / value["turns"]
+    if "target_square_sum" in value and value["tokens"]:
+        n, error, mean_error = value["tokens"], value["squared_error_sum"], value["error_sum"]
+        spread = value["target_square_sum"] / n - (value["target_sum"] / n) ** 2
+        residual = error / n - (mean_error / n) ** 2
+        # Below this the targets are equal but for rounding, and the ratio says nothing.
+        floor = 1e-7 * value["target_square_sum"] / n
+        out["explained_variance"] = 1.0 - residual / spread if spread > floor else float("nan")
+    return out
