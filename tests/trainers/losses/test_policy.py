@@ -1,0 +1,393 @@
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from creditrl.errors import ConfigError, CreditInputError  # noqa: E402
+from creditrl.trainers.losses.aggregate import aggregation_weights  # noqa: E402
+from creditrl.trainers.losses.config import PolicyLossConfig  # noqa: E402
+from creditrl.trainers.losses.metrics import add_metrics, mean_metrics  # noqa: E402
+from creditrl.trainers.losses.policy import policy_loss  # noqa: E402
+
+# Episode 0: turn 0 of 2 tokens, turn 1 of 1. Episode 1: turn 2 of 3 tokens.
+TURN_M = np.array([0, 0, 1, 2, 2, 2])
+EPISODE_M = np.array([0, 0, 0, 1, 1, 1])
+
+CONFIGS = {
+    "ppo": PolicyLossConfig(),
+    "dapo": PolicyLossConfig(clip_low=0.2, clip_high=0.28),
+    "dual": PolicyLossConfig(dual_clip=3.0),
+    "turn mean": PolicyLossConfig(ratio="turn", aggregate="turn-mean"),
+    "turn sum": PolicyLossConfig(ratio="turn", token_reduce="sum", aggregate="turn-mean"),
+    "gspo": PolicyLossConfig(ratio="sequence", aggregate="seq-mean-token-mean"),
+    "reinforce": PolicyLossConfig(ratio="none", aggregate="seq-mean-token-sum"),
+    "everything": PolicyLossConfig(
+        kl_coef=0.1, entropy_coef=0.01, entropy_reduce="turn", sampler_cap=2.0
+    ),
+}
+
+
+def by_ratio(ratios, advantages, cfg, turn=None, episode=None, old=-1.0, **more):
+    """Policy loss and gradient of tokens with given ratios to the old policy."""
+    old_M = torch.full((len(ratios),), old)
+    logprob = (torch.tensor(ratios, dtype=torch.float32).log() + old_M).requires_grad_()
+    n = len(ratios)
+    turn = np.zeros(n, int) if turn is None else np.asarray(turn)
+    episode = np.zeros(n, int) if episode is None else np.asarray(episode)
+    loss, metrics = policy_loss(
+        logprob, old_M, torch.tensor(advantages, dtype=torch.float32), turn, episode, cfg, **more
+    )
+    loss.backward()
+    return loss.item(), logprob.grad, mean_metrics(metrics)
+
+
+def random_batch(tokens_of_turns, seed, spread=0.3):
+    rng = np.random.default_rng(seed)
+    tokens_N = np.concatenate([np.array(t) for t in tokens_of_turns])
+    episode_N = np.repeat(np.arange(len(tokens_of_turns)), [len(t) for t in tokens_of_turns])
+    turn_M = np.repeat(np.arange(len(tokens_N)), tokens_N)
+    m = len(turn_M)
+    old = -rng.exponential(size=m)
+    columns = {
+        "old_logprob_M": old,
+        "advantage_M": rng.normal(size=len(tokens_N))[turn_M],
+        "turn_M": turn_M,
+        "episode_M": episode_N[turn_M],
+        "ref_logprob_M": old + spread * rng.normal(size=m),
+        "sampler_logprob_M": old + spread * rng.normal(size=m),
+    }
+    logprob = torch.tensor(old + spread * rng.normal(size=m), dtype=torch.float32)
+    entropy = torch.tensor(rng.exponential(size=m), dtype=torch.float32)
+    return logprob.requires_grad_(), entropy.requires_grad_(), columns
+
+
+def test_ppo_clip_by_hand():
+    # Ratios 1.5, 1.5, 0.5, 0.5 with advantages 1, -1, 1, -1, clip 0.2:
+    # -min(1.5, 1.2) = -1.2 (clipped); -min(-1.5, -1.2) = 1.5; -min(.5, .8) = -.5;
+    # -min(-.5, -.8) = .8 (clipped). Mean 0.15. Gradient by log pi: -A ratio / 4 unless clipped.
+    loss, gradient, metrics = by_ratio([1.5, 1.5, 0.5, 0.5], [1, -1, 1, -1], PolicyLossConfig())
+    assert loss == pytest.approx(0.15)
+    torch.testing.assert_close(gradient, torch.tensor([0, 1.5, -0.5, 0]) / 4)
+    assert metrics["clip_fraction"] == 0.5
+    assert metrics["clipped_low"] == metrics["clipped_high"] == 0.25
+    assert metrics["ratio"] == pytest.approx(1.0) and metrics["ratio_max"] == pytest.approx(1.5)
+    # k3 to the old policy: ratio - 1 - log ratio.
+    k3 = np.mean([0.5 - math.log(1.5)] * 2 + [-0.5 - math.log(0.5)] * 2)
+    assert metrics["old_kl"] == pytest.approx(k3)
+
+
+def test_asymmetric_clip_by_hand():
+    # At 1.25 DAPO's range 0.8 to 1.28 still learns where 0.8 to 1.2 does not.
+    loss, gradient, _ = by_ratio([1.25], [1], PolicyLossConfig(clip_high=0.28))
+    assert loss == pytest.approx(-1.25) and gradient.item() == pytest.approx(-1.25)
+    loss, gradient, _ = by_ratio([1.25], [1], PolicyLossConfig())
+    assert loss == pytest.approx(-1.2) and gradient.item() == 0
+
+
+def test_dual_clip_by_hand():
+    # A = -2 at ratio 5: unclipped loss 10, bound c A = 6, no gradient. At ratio 2: 4, untouched.
+    # A positive advantage is not bounded from that side.
+    cfg = PolicyLossConfig(dual_clip=3.0)
+    loss, gradient, metrics = by_ratio([5], [-2], cfg)
+    assert loss == pytest.approx(6) and gradient.item() == 0
+    assert metrics["clipped_dual"] == 1
+    loss, gradient, metrics = by_ratio([2], [-2], cfg)
+    assert loss == pytest.approx(4) and gradient.item() == pytest.approx(4)
+    assert metrics["clipped_dual"] == 0
+    assert by_ratio([0.5], [2], cfg)[0] == pytest.approx(-1)
+
+
+def test_plain_policy_gradient_by_hand():
+    # -(1 * -1 + 2 * -3) / 2 = 3.5, without any old policy.
+    logprob = torch.tensor([-1.0, -3.0], requires_grad=True)
+    loss, _ = policy_loss(
+        logprob,
+        None,
+        np.array([1, 2]),
+        np.array([0, 1]),
+        np.array([0, 0]),
+        PolicyLossConfig(ratio="none"),
+    )
+    assert loss.item() == pytest.approx(3.5)
+    loss.backward()
+    assert logprob.grad.tolist() == [-0.5, -1.0]
+
+
+def test_unclipped_ratios_keep_their_gradient():
+    loss, gradient, metrics = by_ratio([3.0], [1], PolicyLossConfig(clip=False))
+    assert loss == pytest.approx(-3) and gradient.item() == pytest.approx(-3)
+    assert "clip_fraction" not in metrics
+
+
+def test_turn_ratio_by_hand():
+    # Turn 0: ratios 2 and 8, geometric mean 4; turn 1: ratio 1. A = 1. No clip: loss per turn -4
+    # and -1, their mean -2.5. Gradient of exp(mean d): 4 / 2 per token, halved over two turns.
+    cfg = PolicyLossConfig(ratio="turn", aggregate="turn-mean", clip=False)
+    loss, gradient, metrics = by_ratio([2, 8, 1], [1, 1, 1], cfg, turn=[0, 0, 1])
+    assert loss == pytest.approx(-2.5)
+    torch.testing.assert_close(gradient, torch.tensor([-1.0, -1.0, -0.5]))
+    assert metrics["ratio"] == pytest.approx(2.5)  # mean over 2 turns, not 3 tokens
+    # Sum: the probability ratio of the whole reply, 16; its gradient by each token is 16.
+    cfg = PolicyLossConfig(ratio="turn", token_reduce="sum", aggregate="turn-mean", clip=False)
+    loss, gradient, _ = by_ratio([2, 8, 1], [1, 1, 1], cfg, turn=[0, 0, 1])
+    assert loss == pytest.approx(-8.5)
+    torch.testing.assert_close(gradient, torch.tensor([-8.0, -8.0, -0.5]))
+
+
+def test_sequence_ratio_by_hand_and_its_clip():
+    # One sequence with d = (0.002, 0): s = exp(0.001) > 1.0004, so it is clipped for A > 0.
+    cfg = PolicyLossConfig(ratio="sequence", aggregate="seq-mean-token-mean")
+    ratios = [math.exp(0.002), 1.0]
+    loss, gradient, metrics = by_ratio(ratios, [1, 1], cfg)
+    assert loss == pytest.approx(-1.0004, abs=1e-6) and gradient.tolist() == [0, 0]
+    assert metrics["clip_fraction"] == 1
+    loss, gradient, _ = by_ratio(ratios, [-1, -1], cfg)
+    assert loss == pytest.approx(math.exp(0.001), abs=1e-6)
+    torch.testing.assert_close(gradient, torch.full((2,), math.exp(0.001) / 2))
+
+
+@pytest.mark.parametrize("name", ["turn mean", "turn sum", "gspo"])
+@given(
+    tokens=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=1, max_size=4),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=25, deadline=None)
+def test_the_token_form_has_the_value_and_gradient_of_the_direct_form(name, tokens, seed):
+    # GSPO eq. 13-14: with equal advantages in a unit, the stop-gradient form is the direct one.
+    cfg = CONFIGS[name]
+    logprob, _, columns = random_batch(tokens, seed, spread=1e-3 if cfg.mean_ratio else 0.3)
+    unit_M = columns["turn_M"] if cfg.ratio == "turn" else columns["episode_M"]
+    columns["advantage_M"] = np.random.default_rng(seed).normal(size=99)[unit_M]
+    weight_M = aggregation_weights(cfg.aggregate, columns["turn_M"], columns["episode_M"])
+    loss, _ = policy_loss(
+        logprob, *(columns[c] for c in ("old_logprob_M", "advantage_M", "turn_M", "episode_M")), cfg
+    )
+    gradient = torch.autograd.grad(loss, logprob)[0]
+
+    direct = torch.zeros(())
+    low, high = cfg.clip_range
+    for u in np.unique(unit_M):
+        rows = np.flatnonzero(unit_M == u)
+        d = logprob[rows] - torch.tensor(columns["old_logprob_M"][rows], dtype=torch.float32)
+        ratio = torch.exp(d.sum() if name == "turn sum" else d.mean())
+        a = float(columns["advantage_M"][rows[0]])
+        objective = torch.minimum(ratio * a, ratio.clamp(low, high) * a)
+        direct = direct - float(weight_M[rows].sum()) * objective
+    assert loss.item() == pytest.approx(direct.item(), rel=1e-4, abs=1e-6)
+    torch.testing.assert_close(
+        gradient, torch.autograd.grad(direct, logprob)[0], rtol=1e-3, atol=1e-6
+    )
+
+
+def test_with_a_sequence_ratio_each_turn_keeps_its_own_credit():
+    # The direct form would hand both tokens the mean of the two advantages, 0.
+    cfg = PolicyLossConfig(ratio="sequence", aggregate="seq-mean-token-mean")
+    _, gradient, _ = by_ratio([1, 1], [1, -1], cfg, turn=[0, 1])
+    torch.testing.assert_close(gradient, torch.tensor([-0.5, 0.5]))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@given(
+    tokens=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=2, max_size=6),
+    cuts=st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=15, deadline=None)
+def test_gradients_of_micro_batches_add_up_to_the_whole(name, tokens, cuts):
+    cfg = CONFIGS[name]
+    logprob, entropy, columns = random_batch(tokens, cuts)
+    weight_M = aggregation_weights(cfg.aggregate, columns["turn_M"], columns["episode_M"])
+
+    def run(rows):
+        parts = {name: column[rows] for name, column in columns.items()}
+        return policy_loss(
+            logprob[rows], cfg=cfg, weight_M=weight_M[rows], entropy_M=entropy[rows], **parts
+        )
+
+    loss, metrics = run(slice(None))
+    whole = torch.autograd.grad(loss, [logprob, entropy], allow_unused=True)
+    # Whole episodes go to micro-batches at random; for token ratios, whole turns would do, too.
+    part_of_episode = np.random.default_rng(cuts).integers(0, 3, size=len(tokens))
+    sums = []
+    for part in range(3):
+        loss, part_metrics = run(np.flatnonzero(part_of_episode[columns["episode_M"]] == part))
+        loss.backward()
+        sums.append(part_metrics)
+    torch.testing.assert_close(logprob.grad, whole[0], rtol=1e-5, atol=1e-7)
+    if cfg.entropy_coef:
+        torch.testing.assert_close(entropy.grad, whole[1])
+    total = mean_metrics(add_metrics(sums))
+    assert total == pytest.approx(mean_metrics(metrics), rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_order_of_tokens_does_not_matter(name):
+    cfg = CONFIGS[name]
+    logprob, entropy, columns = random_batch([[2, 1], [3], [1, 1, 4]], 3)
+    order = np.random.default_rng(0).permutation(len(logprob))
+    loss, _ = policy_loss(logprob, cfg=cfg, entropy_M=entropy, **columns)
+    mixed, _ = policy_loss(
+        logprob[order],
+        cfg=cfg,
+        entropy_M=entropy[order],
+        **{k: v[order] for k, v in columns.items()},
+    )
+    assert mixed.item() == pytest.approx(loss.item(), rel=1e-5)
+
+
+def test_padding_changes_nothing():
+    # The padded [B, L] form of token-mean PPO, as trainers with masks compute it.
+    cfg = PolicyLossConfig()
+    logprob, _, columns = random_batch([[2], [4], [1]], 1)
+    loss, _ = policy_loss(
+        logprob, *(columns[c] for c in ("old_logprob_M", "advantage_M", "turn_M", "episode_M")), cfg
+    )
+    mask_BL = torch.arange(4) < torch.tensor([[2], [4], [1]])
+    padded = {
+        k: torch.zeros(3, 4).masked_scatter(mask_BL, torch.as_tensor(v, dtype=torch.float32))
+        for k, v in (
+            ("new", logprob.detach()),
+            ("old", columns["old_logprob_M"]),
+            ("A", columns["advantage_M"]),
+        )
+    }
+    ratio = (padded["new"] - padded["old"]).exp()
+    objective = torch.minimum(ratio * padded["A"], ratio.clamp(0.8, 1.2) * padded["A"])
+    assert loss.item() == pytest.approx(-(objective * mask_BL).sum().item() / 7, rel=1e-5)
+
+
+def test_on_policy_every_clipped_loss_has_the_policy_gradient():
+    # At ratio 1 the gradient is -w A for all of them, and the clip is silent.
+    for name in ("ppo", "dapo", "dual", "turn mean", "gspo"):
+        cfg = CONFIGS[name]
+        logprob, _, columns = random_batch([[2, 1], [3]], 5)
+        columns["old_logprob_M"] = logprob.detach().numpy()
+        args = (columns[c] for c in ("old_logprob_M", "advantage_M", "turn_M", "episode_M"))
+        loss, metrics = policy_loss(logprob, *args, cfg)
+        weight = aggregation_weights(cfg.aggregate, TURN_M, EPISODE_M)
+        torch.testing.assert_close(
+            torch.autograd.grad(loss, logprob)[0],
+            torch.tensor(-weight * columns["advantage_M"], dtype=torch.float32),
+        )
+        assert mean_metrics(metrics)["clip_fraction"] == 0
+
+
+def test_kl_and_entropy_terms_by_hand():
+    # Zero advantages leave 0.1 * mean k3 - 0.01 * entropy. d = 2 and 0: k3 = e^-2 + 1 and 0.
+    logprob = torch.tensor([-1.0, -1.0])
+    args = (logprob, logprob, np.zeros(2), np.array([0, 0]), np.array([0, 0]))
+    columns = {
+        "ref_logprob_M": np.array([-3.0, -1.0]),
+        "entropy_M": torch.tensor([0.5, 1.5]),
+    }
+    k3 = (math.exp(-2) + 1) / 2
+    for reduce, bonus in (("token", 1.0), ("turn", 2.0)):  # mean over tokens; sum over the turn
+        cfg = PolicyLossConfig(kl_coef=0.1, entropy_coef=0.01, entropy_reduce=reduce)
+        loss, metrics = policy_loss(*args, cfg, **columns)
+        assert loss.item() == pytest.approx(0.1 * k3 - 0.01 * bonus)
+    means = mean_metrics(metrics)
+    assert means["ref_kl"] == pytest.approx(k3)
+    assert means["entropy"] == 1.0 and means["entropy_per_turn"] == 2.0
+
+
+def test_sampler_correction_by_hand():
+    # Trainer and sampler differ by factors e^log(1.5) and e^log(4): weights 1.5 and min(4, 2).
+    old = torch.tensor([-1.0, -1.0])
+    sampler = old - torch.tensor([1.5, 4.0]).log()
+    args = (old.clone(), old, np.array([1, 1]), np.array([0, 1]), np.array([0, 0]))
+    loss, metrics = policy_loss(*args, PolicyLossConfig(sampler_cap=2.0), sampler_logprob_M=sampler)
+    assert loss.item() == pytest.approx(-(1.5 + 2) / 2)
+    means = mean_metrics(metrics)
+    assert means["sampler_capped"] == 0.5 and means["sampler_weight"] == pytest.approx(1.75)
+    # Without a cap the gap is reported and the loss is left alone.
+    loss, metrics = policy_loss(*args, PolicyLossConfig(), sampler_logprob_M=sampler)
+    assert loss.item() == pytest.approx(-1)
+    assert mean_metrics(metrics)["sampler_gap_max"] == pytest.approx(math.log(4))
+
+
+def test_extreme_log_ratios_stay_finite():
+    logprob = torch.tensor([0.0, -500.0], requires_grad=True)
+    old = torch.tensor([-500.0, 0.0])
+    for cfg in (PolicyLossConfig(clip=False), CONFIGS["turn sum"], CONFIGS["gspo"]):
+        loss, _ = policy_loss(logprob, old, np.array([-1, 1]), TURN_M[:2], EPISODE_M[:2], cfg)
+        assert torch.isfinite(loss)
+        assert torch.isfinite(torch.autograd.grad(loss, logprob)[0]).all()
+
+
+def test_half_precision_log_probabilities_are_promoted():
+    logprob = torch.tensor([-1.0, -2.0], dtype=torch.bfloat16, requires_grad=True)
+    loss, _ = policy_loss(
+        logprob, logprob.detach(), np.ones(2), TURN_M[:2], EPISODE_M[:2], PolicyLossConfig()
+    )
+    assert loss.dtype == torch.float32 and loss.item() == -1.0
+
+
+def test_no_tokens_give_no_loss():
+    empty = torch.zeros(0, requires_grad=True)
+    none = np.zeros(0, int)
+    for cfg in (CONFIGS["ppo"], CONFIGS["gspo"], CONFIGS["turn sum"]):
+        loss, metrics = policy_loss(empty, none, none, none, none, cfg)
+        loss.backward()
+        assert loss.item() == 0
+        assert math.isnan(mean_metrics(metrics)["ratio"])
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("advantage_M", np.nan), ("old_logprob_M", np.nan), ("logprob_M", np.inf)]
+)
+def test_nan_names_the_column_and_the_episode(column, value):
+    logprob, _, columns = random_batch([[2], [3]], 0)
+    if column == "logprob_M":
+        logprob = logprob.detach().clone()
+        logprob[3] = value
+    else:
+        columns[column] = columns[column].copy()
+        columns[column][3] = value
+    args = (columns[c] for c in ("old_logprob_M", "advantage_M", "turn_M", "episode_M"))
+    cfg = PolicyLossConfig(ratio="none") if column == "logprob_M" else PolicyLossConfig()
+    with pytest.raises(CreditInputError, match=f"{column} is (nan|inf) at token 3, in episode 1"):
+        policy_loss(logprob, *args, cfg)
+
+
+def test_wrong_input_is_refused():
+    one = torch.zeros(1)
+    index = np.zeros(1, int)
+    with pytest.raises(CreditInputError, match="old_logprob_M for ratio='token'"):
+        policy_loss(one, None, one, index, index, PolicyLossConfig())
+    with pytest.raises(CreditInputError, match="ref_logprob_M for kl_coef=0.1"):
+        policy_loss(one, one, one, index, index, PolicyLossConfig(kl_coef=0.1))
+    with pytest.raises(CreditInputError, match="entropy_M for entropy_coef"):
+        policy_loss(one, one, one, index, index, PolicyLossConfig(entropy_coef=0.1))
+    with pytest.raises(CreditInputError, match="sampler_logprob_M"):
+        policy_loss(one, one, one, index, index, PolicyLossConfig(sampler_cap=2.0))
+    with pytest.raises(CreditInputError, match=r"advantage_M has shape \(2,\)"):
+        policy_loss(one, one, np.zeros(2), index, index, PolicyLossConfig())
+    with pytest.raises(ConfigError, match="Did you mean 'sequence'"):
+        PolicyLossConfig(ratio="sequences")
+    with pytest.raises(ConfigError, match="dual_clip is 0.5: expected more than 1"):
+        PolicyLossConfig(dual_clip=0.5)
+
+
+def test_clip_ranges_follow_the_ratio():
+    assert PolicyLossConfig().clip_range == (0.8, 1.2)
+    assert PolicyLossConfig(ratio="turn").clip_range == (1 - 3e-4, 1 + 4e-4)
+    assert PolicyLossConfig(ratio="turn", token_reduce="sum").clip_range == (0.8, 1.2)
+    assert PolicyLossConfig(ratio="sequence", clip_low=0.1).clip_range == (0.9, 1 + 4e-4)
+    assert PolicyLossConfig(ratio="none").clip_range is None
+    assert PolicyLossConfig(clip=False).clip_range is None
+
+
+def test_settings_and_credit_do_not_import_torch():
+    code = (
+        "import sys, creditrl.trainers.credit, creditrl.trainers.losses;"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from creditrl.errors import ConfigError, CreditInputError  # noqa: E402
+from creditrl.trainers.losses.config import ValueLossConfig  # noqa: E402
+from creditrl.trainers.losses.metrics import add_metrics, mean_metrics  # noqa: E402
+from creditrl.trainers.losses.sft import sft_loss  # noqa: E402
+from creditrl.trainers.losses.value import value_loss  # noqa: E402
+
+
+def test_value_loss_by_hand():
+    # Row 0 moved from 0 to 2, clip 0.5 holds it at 0.5. Target 2: errors 0 and -1.5; the larger is
+    # 2.25. Row 1 did not move: (1 - 3)^2 = 4. Loss 0.5 * (2.25 + 4) / 2.
+    value = torch.tensor([2.0, 1.0], requires_grad=True)
+    loss, metrics = value_loss(
+        value, torch.tensor([0.0, 1.0]), torch.tensor([2.0, 3.0]), ValueLossConfig()
+    )
+    assert loss.item() == pytest.approx(0.5 * 6.25 / 2)
+    loss.backward()
+    assert value.grad.tolist() == [0.0, -1.0]  # the clipped row has none; (1 - 3) / 2
+    assert mean_metrics(metrics)["value_clipped"] == 0.5
+    # Unclipped: 0.5 * (0 + 4) / 2.
+    loss, _ = value_loss(value.detach(), None, torch.tensor([2.0, 3.0]), ValueLossConfig(clip=None))
+    assert loss.item() == 1.0
+
+
+def test_explained_variance():
+    # Targets 0, 2 (variance 1), values off by -0.5 and +0.5: residual variance 0.25.
+    value, target = torch.tensor([0.5, 1.5]), torch.tensor([0.0, 2.0])
+    _, metrics = value_loss(value, value, target, ValueLossConfig())
+    assert mean_metrics(metrics)["explained_variance"] == pytest.approx(0.75)
+    _, metrics = value_loss(value, value, torch.ones(2), ValueLossConfig())
+    assert math.isnan(mean_metrics(metrics)["explained_variance"])
+
+
+def test_micro_batches_of_the_value_loss_add_up():
+    generator = torch.Generator().manual_seed(0)
+    draw = lambda: torch.randn(10, generator=generator)  # noqa: E731
+    value, old, target, weight = draw().requires_grad_(), draw(), draw(), draw().abs()
+    loss, metrics = value_loss(value, old, target, ValueLossConfig(), weight_M=weight)
+    whole = torch.autograd.grad(loss, value)[0]
+    parts = []
+    for rows in (slice(0, 3), slice(3, 4), slice(4, 10)):
+        part, sums = value_loss(
+            value[rows], old[rows], target[rows], ValueLossConfig(), weight_M=weight[rows]
+        )
+        part.backward()
+        parts.append(sums)
+    torch.testing.assert_close(value.grad, whole)
+    assert mean_metrics(add_metrics(parts)) == pytest.approx(mean_metrics(metrics), rel=1e-5)
+
+
+def test_sft_loss_by_hand():
+    logprob = torch.tensor([-1.0, -3.0], requires_grad=True)
+    loss, metrics = sft_loss(logprob)
+    assert loss.item() == 2.0
+    loss.backward()
+    assert logprob.grad.tolist() == [-0.5, -0.5]
+    weighted, _ = sft_loss(logprob, weight_M=torch.tensor([1.0, 0.5]))
+    assert weighted.item() == 2.5
+    assert mean_metrics(metrics)["nll"] == 2.0
+
+
+def test_no_rows_give_no_loss():
+    empty = torch.zeros(0, requires_grad=True)
+    loss, _ = sft_loss(empty)
+    loss.backward()
+    assert loss.item() == 0 and empty.grad.shape == (0,)
+    assert value_loss(empty, empty, empty, ValueLossConfig())[0].item() == 0
+
+
+def test_wrong_input_is_refused():
+    with pytest.raises(ConfigError, match="clip"):
+        ValueLossConfig(clip=0)
+    with pytest.raises(CreditInputError, match="old_value_M"):
+        value_loss(torch.zeros(1), None, torch.zeros(1), ValueLossConfig())
+    with pytest.raises(CreditInputError, match="target_M has shape"):
+        value_loss(torch.zeros(1), torch.zeros(1), torch.zeros(2), ValueLossConfig())
+    with pytest.raises(CreditInputError, match="row 1: value nan"):
+        value_loss(
+            torch.tensor([0, float("nan")]), torch.zeros(2), torch.zeros(2), ValueLossConfig()
+        )
+    with pytest.raises(CreditInputError, match="token 1"):
+        sft_loss(torch.tensor([0, float("-inf")]))
