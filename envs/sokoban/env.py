@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, cast, get_args
 
 from creditrl.envs.base import EnvParts, TextEnv
 from creditrl.envs.sokoban.engine import SokobanEngine
@@ -17,9 +17,7 @@ from creditrl.errors import ConfigError, did_you_mean
 
 __all__ = ["SokobanConfig", "SokobanEnv", "SokobanVectorEnv"]
 
-TIER_TURNS = {"easy": 15, "medium": 30, "hard": 50, "boxoban": 120}
-"""Turn limit of a tier: verl-agent's 15, NeMo Gym's and GEM's order of size, gym-sokoban's 120."""
-COMPAT_TURNS = {"gym-sokoban": 120, "verl-agent": 15}
+_COMPAT_TURNS = {"gym-sokoban": 120, "verl-agent": 15}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +30,26 @@ class SokobanConfig:
 
     tier: str = "easy"
     """``easy`` (6x6, 1 box), ``medium`` (6x6, 2 boxes), ``hard`` (8x8, 2 boxes, at least 10 optimal
-    moves) or ``boxoban`` (10x10, 4 boxes)."""
+    moves) or ``boxoban`` (10x10, 4 boxes); figures in ``tasks.TIERS``."""
     split: str = "train"
-    """``train``, ``valid_seen`` or ``valid_unseen``; they share no level."""
+    """``train``, ``valid_seen`` or ``valid_unseen``; they share no level. Level files also know
+    ``all``."""
     data: str = "builtin"
-    """``builtin`` (levels that our generator makes) or ``official`` (level files from a folder)."""
+    """``builtin`` (levels that our generator makes) or ``official`` (Boxoban's or XSB files from a
+    folder; with the tier ``boxoban``)."""
     data_dir: str | Path | None = None
     """Folder of level files; None: ``$CREDITRL_SOKOBAN_DATA`` or ``~/.cache/creditrl/sokoban``."""
+    subset: str | None = None
+    """``unfiltered``, ``medium`` or ``hard`` of a folder with Boxoban's files; None: all found."""
     dim: int | tuple[int, int] | None = None
-    """Rows and columns of generated levels, walls included; None: the tier's."""
+    """Rows and columns of generated levels, walls included; one number makes squares. None: the
+    tier's."""
     num_boxes: int | None = None
     """Boxes of generated levels; None: the tier's."""
     min_optimal_moves: int | None = None
-    """Fewest moves that a level's shortest solution may have; None: the tier's."""
+    """Fewest moves of a generated level's shortest solution; None: the tier's."""
     max_optimal_moves: int | None = None
-    """Most moves that a level's shortest solution may have; None: the tier's."""
+    """Most moves of a generated level's shortest solution, 0 for no limit; None: the tier's."""
     observation: Literal["text", "image", "both"] = "text"
     """What the agent sees; ``both`` is a dict of ``text`` and ``image``."""
     image: Literal["tiles", "tiny"] = "tiles"
@@ -56,8 +59,9 @@ class SokobanConfig:
     actions_per_turn: int = 1
     """Most actions that one turn may hold, separated by ``||``."""
     max_turns: int | None = None
-    """Turns until an episode is truncated. None: easy 15, medium 30, hard 50, boxoban 120; compat
-    gym-sokoban 120 and verl-agent 15, whatever the tier."""
+    """Turns until an episode is truncated. None: the tier's (easy 15, medium 40, hard 80, boxoban
+    120), which leave about twice what its longest solution needs; with ``compat`` gym-sokoban's 120
+    or verl-agent's 15, whatever the tier."""
     progress: bool = False
     """Add ``optimal_remaining`` (fewest moves to go, -1 unknown, -2 unsolvable) and ``deadlocked``
     (``proven``, ``unknown`` or ``no``) to ``info``; asks the solver at every new state."""
@@ -66,8 +70,8 @@ class SokobanConfig:
 
     def __post_init__(self) -> None:
         _one_of("tier", self.tier, tuple(TIERS))
-        _one_of("split", self.split, SPLITS)
         _one_of("data", self.data, ("builtin", "official"))
+        _one_of("split", self.split, (*SPLITS, "all") if self.data == "official" else SPLITS)
         _one_of("observation", self.observation, ("text", "image", "both"))
         _one_of("image", self.image, ("tiles", "tiny"))
         if self.compat is not None:
@@ -75,7 +79,7 @@ class SokobanConfig:
         for name, least in (
             ("num_boxes", 1),
             ("min_optimal_moves", 0),
-            ("max_optimal_moves", 1),
+            ("max_optimal_moves", 0),
             ("actions_per_turn", 1),
             ("max_turns", 1),
         ):
@@ -85,8 +89,20 @@ class SokobanConfig:
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigError(f"{name}={value!r}: expected an integer of at least {least}.")
         low, high = self.min_optimal_moves, self.max_optimal_moves
-        if low is not None and high is not None and low > high:
+        if low is not None and high and low > high:
             raise ConfigError(f"min_optimal_moves={low} lies above max_optimal_moves={high}.")
+        sides = (self.dim,) * 2 if isinstance(self.dim, int) else self.dim
+        if sides is not None:
+            # Inside the wall: a player, a box and a target at least.
+            if (
+                not isinstance(sides, (tuple, list))
+                or len(sides) != 2
+                or any(not isinstance(n, int) or n < 3 for n in sides)
+            ):
+                raise ConfigError(
+                    f"dim={self.dim!r}: expected one number or (rows, columns), each at least 3."
+                )
+            object.__setattr__(self, "dim", tuple(sides))
         if not isinstance(self.tile_px, int) or self.tile_px < 1 or self.tile_px % TILE_PX:
             raise ConfigError(
                 f"tile_px={self.tile_px!r}: expected a multiple of {TILE_PX}, the size the tiles "
@@ -94,8 +110,8 @@ class SokobanConfig:
             )
         if self.compat is not None and self.actions_per_turn > 1:
             raise ConfigError(
-                f"actions_per_turn={self.actions_per_turn} with compat={self.compat!r}: that preset "
-                "takes one action a turn. Leave one of them out."
+                f"actions_per_turn={self.actions_per_turn} with compat={self.compat!r}: that "
+                "preset takes one action a turn. Leave one of them out."
             )
 
     @property
@@ -104,32 +120,34 @@ class SokobanConfig:
         if self.max_turns is not None:
             return self.max_turns
         if self.compat is not None:
-            return COMPAT_TURNS[self.compat]
-        return TIER_TURNS[self.tier]
+            return _COMPAT_TURNS[self.compat]
+        return TIERS[self.tier].max_turns
 
 
 class SokobanEnv(TextEnv[SokobanConfig]):
-    """Sokoban (gym-sokoban's rules) for language agents.
+    r"""Sokoban (gym-sokoban's rules) for language agents.
 
-    **Observation.** The room, a row per line: ``#`` wall, ``_`` floor, ``O`` target, ``X`` box, ``√``
-    box on a target, ``P`` player, ``S`` player on a target. With ``observation="image"`` a uint8
-    picture, with ``"both"`` a dict of the two. Rooms that are smaller than the largest of the task
-    set are padded with wall at the right and at the bottom of the picture (all pictures have one
-    size); the text is never padded.
+    **Observation.** The room, a row per line: ``#`` wall, ``_`` floor, ``O`` target, ``X`` box,
+    ``√`` box on a target, ``P`` player, ``S`` player on a target. With ``observation="image"`` a
+    uint8 picture, with ``"both"`` a dict of the two. All pictures of a task set have one size:
+    rooms that are smaller than its largest are padded with wall at the right and at the bottom. The
+    text is never padded.
 
-    **Action.** ``up``, ``down``, ``left`` or ``right`` (``push up`` ... mean the same): go there, and
-    push the box that stands there. Any case, spaces around. With ``actions_per_turn=k`` up to k of
-    them, ``||`` between; they are done in order and stop when the room is solved; the turn is grounded
-    if every one that was done could be done. More than k actions or any other text is ungrounded
-    (``unparsed``) and changes nothing; so does a step against a wall or a box that cannot move
-    (``inapplicable``). Both cost a turn.
+    **Action.** ``up``, ``down``, ``left`` or ``right`` (``push up`` ... mean the same): go there,
+    and push the box that stands there. Any case, spaces around. With ``actions_per_turn=k`` up to k
+    of them, ``||`` between; they are done in order until the room is solved, and the turn is
+    grounded if every one that was done could be done. More than k actions or any other text is
+    ungrounded (``unparsed``) and changes nothing; so is a step against a wall or a box that cannot
+    move (``inapplicable``). Both cost a turn.
 
-    **Reward.** -0.1 per action (also for a turn that is not understood), +1 for a box onto a target,
-    -1 for a box off one, +10 when all are on: the last push pays 10.9. Then the episode terminates
-    with ``success``; it is truncated at the turn limit. ``score`` is the share of boxes on targets.
+    **Reward.** -0.1 per action (also for a turn that is not understood), +1 for a box onto a
+    target, -1 for a box off one, +10 when all are on: the last push pays 10.9. Then the episode
+    terminates with ``success``; it is truncated at the turn limit. ``score`` is the share of boxes
+    on targets.
 
     **info** adds ``boxes_on_target: int`` and ``optimal_length: int`` (fewest moves from the start,
-    -1 where unknown), and with ``progress=True`` ``optimal_remaining: int`` and ``deadlocked: str``.
+    -1 where unknown), and with ``progress=True`` ``optimal_remaining: int`` and
+    ``deadlocked: str``.
 
     **State.** ``state_key``: the room's size and cells (boxes as a set, no history); ``"world"`` is
     the same as ``"state"``, since the goal is drawn in the room. ``segment_key``: ``"box k"``, the
@@ -137,20 +155,22 @@ class SokobanEnv(TextEnv[SokobanConfig]):
 
     **Presets.** ``compat="gym-sokoban"``: its nine actions by name or number (``no operation`` or
     ``0``, ``push up`` or ``1``, ... ``move right`` or ``8``; moves never push), 120 turns.
-    ``compat="verl-agent"``: with the default tier its benchmark (6x6, one box, 15 turns), its text
-    (``" # \\t"`` for a cell), and its reading of a reply: the first of up, down, left, right, still
-    that occurs within ``<action>...</action>``. As there, ``still`` and replies that are not understood
-    pay -0.1 and do *not* count as a turn: an agent that never writes a valid action never ends the
-    episode, so limit the steps outside (``max_episode_steps=``). Not taken over: a reply that is
-    just the word is understood too, and a missing ``<think>`` is no fault.
+
+    ``compat="verl-agent"``: 15 turns (with the default tier its benchmark's 6x6 rooms and one box),
+    its text (``" # \t"`` for a cell), and its reading of a reply: the first of up, down, left,
+    right, still that occurs within ``<action>...</action>``. As there, ``still`` and replies that
+    are not understood pay -0.1 and do *not* count as a turn. So an agent that never writes a valid
+    action never ends the episode: count steps outside, as verl-agent's own rollout loop does. Not
+    taken over: a reply that is just the word is understood too, and a missing ``<think>`` is no
+    fault.
 
     Example:
         >>> import gymnasium as gym, creditrl
         >>> env = gym.make("CreditRL/VisualSokoban-v0", tier="medium")
         >>> text, info = env.reset(seed=7)
         >>> text, reward, terminated, truncated, info = env.step(info["admissible_actions"][0])
-        >>> info["grounded"], reward
-        (True, -0.1)
+        >>> info["grounded"], info["turn"]
+        (True, 1)
     """
 
     env_id: ClassVar[str] = "CreditRL/VisualSokoban-v0"
@@ -165,7 +185,8 @@ class SokobanEnv(TextEnv[SokobanConfig]):
             config.split,
             data=config.data,
             data_dir=config.data_dir,
-            dim=config.dim,
+            subset=config.subset,
+            dim=cast("tuple[int, int] | None", config.dim),
             num_boxes=config.num_boxes,
             min_optimal_moves=config.min_optimal_moves,
             max_optimal_moves=config.max_optimal_moves,

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import creditrl
+from creditrl.envs.sokoban import SokobanConfig, SokobanEnv, SokobanVectorEnv
+from creditrl.errors import ConfigError
+
+ENV_ID = "CreditRL/VisualSokoban-v0"
+
+
+def follow_expert(env: gym.Env) -> tuple[float, dict]:
+    total, over, info = 0.0, False, {}
+    while not over:
+        action = creditrl.expert_action(env)
+        assert action is not None
+        _, reward, terminated, truncated, info = env.step(action)
+        total += reward
+        over = terminated or truncated
+    return total, info
+
+
+@pytest.mark.parametrize("observation", ["text", "image", "both"])
+@pytest.mark.parametrize("image", ["tiles", "tiny"])
+def test_gymnasiums_checker_has_nothing_to_say(observation: str, image: str):
+    env = gym.make(ENV_ID, observation=observation, image=image)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(env.unwrapped)
+
+
+@pytest.mark.parametrize("tier", ["easy", "medium", "hard"])
+def test_the_expert_solves_a_level_in_its_optimal_length(tier: str):
+    env = gym.make(ENV_ID, tier=tier, max_turns=500)
+    _, info = env.reset(seed=3)
+    best, boxes = info["optimal_length"], len(env.unwrapped.task.data.boxes)
+    total, info = follow_expert(env)
+    assert info["success"] and info["turn"] == best
+    assert total >= -0.1 * best + 10 + boxes - 1e-6  # boxes may also leave targets and come back
+
+
+def test_tiers_have_the_sizes_and_lengths_that_they_promise():
+    for tier, size, boxes, least in (("easy", 6, 1, 1), ("medium", 6, 2, 1), ("hard", 8, 2, 10)):
+        env = gym.make(ENV_ID, tier=tier)
+        text, info = env.reset(seed=0)
+        rows = text.split("\n")
+        assert [len(row) for row in rows] == [size] * size
+        assert sum(text.count(glyph) for glyph in "X√") == boxes
+        assert info["optimal_length"] >= least
+
+
+def test_sizes_and_boxes_can_be_chosen():
+    env = gym.make(ENV_ID, dim=7, num_boxes=3, max_optimal_moves=0, observation="both")
+    seen, _ = env.reset(seed=0)
+    assert seen["text"].count("\n") == 6 and seen["image"].shape == (112, 112, 3)
+    assert sum(seen["text"].count(glyph) for glyph in "X√") == 3
+    tall = gym.make(ENV_ID, dim=(8, 5), observation="image", tile_px=32)
+    assert tall.reset(seed=0)[0].shape == (8 * 32, 5 * 32, 3)
+
+
+def test_info_has_the_same_keys_and_types_at_every_turn():
+    env = gym.make(ENV_ID, progress=True)
+    _, info = env.reset(seed=0)
+    expected = {key: type(value) for key, value in info.items()}
+    assert expected["boxes_on_target"] is expected["optimal_length"] is int
+    assert expected["optimal_remaining"] is int and expected["deadlocked"] is str
+    for action in ("up", "nonsense", "left", "right", "down"):
+        info = env.step(action)[-1]
+        assert {key: type(value) for key, value in info.items()} == expected
+    assert "deadlocked" not in gym.make(ENV_ID).reset(seed=0)[1]
+
+
+def test_moves_to_go_fall_by_one_along_the_expert():
+    env = gym.make(ENV_ID, tier="medium", progress=True, max_turns=200)
+    _, info = env.reset(seed=11)
+    assert info["optimal_remaining"] == info["optimal_length"]
+    while info["optimal_remaining"] > 0:
+        before = info["optimal_remaining"]
+        info = env.step(creditrl.expert_action(env))[-1]
+        assert info["optimal_remaining"] == before - 1
+        assert info["deadlocked"] == "no"
+    assert info["success"]
+
+
+def test_the_turn_limit_of_the_tier_truncates():
+    env = gym.make(ENV_ID)
+    env.reset(seed=0)
+    flags = [env.step("no such action")[2:4] for _ in range(15)]
+    assert flags == [(False, False)] * 14 + [(False, True)]
+
+
+def test_pictures_and_texts_show_the_same_room():
+    env = gym.make(ENV_ID, observation="both", image="tiny")
+    seen, _ = env.reset(seed=5)
+    colours = {
+        "#": [0, 0, 0],
+        "_": [243, 248, 238],
+        "O": [254, 126, 125],
+        "√": [254, 95, 56],
+        "X": [142, 121, 56],
+        "P": [160, 212, 56],
+        "S": [219, 212, 56],
+    }
+    for action in ("up", "left", "down", "right", "right"):
+        drawn = [[colours[glyph] for glyph in row] for row in seen["text"].split("\n")]
+        np.testing.assert_array_equal(seen["image"], drawn)
+        seen = env.step(action)[0]
+
+
+def test_renderings_show_the_room(capsys):
+    env = gym.make(ENV_ID, render_mode="ansi", disable_env_checker=True)
+    text, _ = env.reset(seed=1)
+    assert env.render() == text
+    env = gym.make(ENV_ID, render_mode="rgb_array", disable_env_checker=True)
+    env.reset(seed=1)
+    assert env.render().shape == (96, 96, 3)
+    env = gym.make(ENV_ID, render_mode="human", disable_env_checker=True)
+    env.reset(seed=1)
+    env.step("up")
+    assert capsys.readouterr().out.startswith(text + "\n\n")
+
+
+def test_human_rendering_works_in_a_process_without_a_terminal():
+    program = (
+        "import creditrl, gymnasium as gym\n"
+        f"env = gym.make('{ENV_ID}', render_mode='human')\n"
+        "env.reset(seed=1); env.step('up'); env.close()\n"
+    )
+    environment = {"PYTHONIOENCODING": "ascii", "PATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "P" in done.stdout
+
+
+def test_copies_play_the_same_episode_as_the_single_environment():
+    venv = gym.make_vec(ENV_ID, num_envs=6, group_size=3, tier="medium", observation="both")
+    seen, _ = venv.reset(seed=40)
+    rng = np.random.default_rng(0)
+    actions = rng.choice(["up", "down", "left", "right", "jump"], size=(8, 6)).tolist()
+    singles = []
+    for copy in range(6):
+        env = gym.make(ENV_ID, tier="medium", observation="both")
+        first, _ = env.reset(seed=40 + copy // 3)
+        assert first["text"] == seen["text"][copy]
+        singles.append(env)
+    for row in actions:
+        seen, reward, terminated, _, info = venv.step(row)
+        for copy, env in enumerate(singles):
+            one, r, done, _, _ = env.step(row[copy])
+            assert one["text"] == seen["text"][copy]
+            np.testing.assert_array_equal(one["image"], seen["image"][copy])
+            assert r == reward[copy] and done == terminated[copy]
+        if terminated.any():
+            break
+
+
+def test_verl_agents_preset_is_its_benchmark():
+    env = gym.make(ENV_ID, compat="verl-agent")
+    text, _ = env.reset(seed=2)
+    rows = text.split("\n")
+    assert [row.count("\t") for row in rows] == [6] * 6 and rows[0] == " # \t" * 6
+    config = SokobanConfig(compat="verl-agent")
+    assert config.turn_limit == 15 and (config.tier == "easy")
+    for _ in range(30):  # what it cannot read is not counted: upstream's hazard
+        _, reward, terminated, truncated, info = env.step("<action>jump</action>")
+        assert (reward, terminated, truncated, info["turn"]) == (-0.1, False, False, 0)
+
+
+def test_gym_sokobans_preset_has_its_turns_and_words():
+    env = gym.make(ENV_ID, compat="gym-sokoban")
+    _, info = env.reset(seed=2)
+    assert SokobanConfig(compat="gym-sokoban").turn_limit == 120
+    assert all(word.split()[0] in ("push", "move") for word in info["admissible_actions"])
+    assert creditrl.expert_action(env).startswith("push ")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tier": "eassy"}, "Did you mean 'easy'"),
+        ({"split": "test"}, "Known: train, valid_seen, valid_unseen"),
+        ({"observation": "picture"}, "Known: text, image, both"),
+        ({"image": "large"}, "Known: tiles, tiny"),
+        ({"compat": "verl"}, "Known: gym-sokoban, verl-agent"),
+        ({"data": "web"}, "Known: builtin, official"),
+        ({"tile_px": 20}, "multiple of 16"),
+        ({"dim": 2}, "each at least 3"),
+        ({"dim": "6x6"}, "one number or"),
+        ({"dim": 6.0}, "one number or"),
+        ({"tier": "easy", "data": "official"}, 'use tier="boxoban"'),
+        ({"max_turns": 0}, "at least 1"),
+        ({"max_turns": 2.5}, "expected an integer"),
+        ({"actions_per_turn": None}, "expected an integer"),
+        ({"num_boxes": True}, "expected an integer"),
+        ({"min_optimal_moves": 9, "max_optimal_moves": 3}, "lies above"),
+        ({"actions_per_turn": 3, "compat": "verl-agent"}, "one action a turn"),
+        ({"teir": "easy"}, "has no option 'teir'"),
+    ],
+)
+def test_a_wrong_option_is_named_in_one_line(options: dict, message: str):
+    with pytest.raises(ConfigError, match=message) as caught:
+        SokobanEnv(**options)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_vector_environment_takes_the_same_options():
+    venv = SokobanVectorEnv(4, group_size=2, tier="medium", actions_per_turn=2)
+    venv.reset(seed=0)
+    _, _, _, _, info = venv.step(["up || down", "left", "right||right", "?"])
+    assert info["ungrounded_reason"][3] == "unparsed"
+    assert venv.expert_actions([3])[0] in ("up", "down", "left", "right")
+    with pytest.raises(ConfigError, match="no option"):
+        SokobanVectorEnv(4, teir="medium")
