@@ -1,0 +1,28 @@
+"""Agents that answer prompts, the loop that lets them play, and how well they do."""
+
+from __future__ import annotations
+
+from creditrl.agents.base import Agent
+from creditrl.agents.chat_format import ChatFormat
+from creditrl.agents.evaluate import EvalResult, evaluate
+from creditrl.agents.expert import ExpertAgent
+from creditrl.agents.human import HumanAgent
+from creditrl.agents.prompts import get_form
+from creditrl.agents.rollout import run_episodes
+from creditrl.agents.scripted import FirstAdmissibleAgent, RandomAgent, ReplayAgent
+from creditrl.agents.transformers import TransformersAgent
+
+__all__ = [
+    "Agent",
+    "ChatFormat",
+    "EvalResult",
+    "ExpertAgent",
+    "FirstAdmissibleAgent",
+    "HumanAgent",
+    "RandomAgent",
+    "ReplayAgent",
+    "TransformersAgent",
+    "evaluate",
+    "get_form",
+    "run_episodes",
+]

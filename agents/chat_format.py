@@ -1,0 +1,122 @@
+"""From chat messages to the exact text that a policy reads, turn by turn.
+
+A conversation is tokens in, tokens out: what the policy sampled stays as it is, and each turn only
+appends. So the text after a sampled reply is derived from the tokenizer's chat template by
+rendering a dummy conversation, never by rendering the real one again, which would re-tokenise old
+replies (and lets templates rewrite them, e.g. drop earlier thoughts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from creditrl.agents.prompts.base import Message
+from creditrl.errors import ConfigError
+
+__all__ = ["ChatFormat"]
+
+# What stands for earlier content in dummy conversations: letters that no template would touch.
+_QUESTION = "QUESTIONzQUESTION"
+_ANSWER = "ANSWERzANSWER"
+
+
+class ChatFormat:
+    """Renders the messages of an episode as text to be tokenised without special tokens.
+
+    With a chat template the conversation's text equals what the template makes of the whole
+    conversation. Without one, a single user message is the text itself, and anything longer is
+    written as ``User: ...``, ``Assistant: ...`` paragraphs.
+
+    Args:
+        tokenizer: of the policy.
+        template_kwargs: further arguments of the template, e.g. ``{"enable_thinking": False}``.
+
+    Attributes:
+        turn_end: the string that ends an assistant's turn; empty without a template.
+        turn_end_id: its token id, None where it is not a single token.
+    """
+
+    def __init__(self, tokenizer: Any, *, template_kwargs: Mapping[str, Any] | None = None) -> None:
+        self._tokenizer = tokenizer
+        self._kwargs = dict(template_kwargs or {})
+        self.has_template = bool(getattr(tokenizer, "chat_template", None))
+        self.turn_end, self.turn_end_id = self._turn_end() if self.has_template else ("", None)
+        self._begin = self._begin_text()
+        self._more: dict[tuple[tuple[Message, ...], bool], str] = {}
+
+    def first(self, messages: Sequence[Message]) -> str:
+        """Return the text of a prompt: all messages, up to where the assistant begins to write."""
+        if self.has_template:
+            return self._render(messages)
+        if len(messages) == 1 and messages[0].role == "user":
+            return self._begin + messages[0].content
+        return self._begin + _paragraphs(messages)
+
+    def more(self, messages: Sequence[Message], reply_finished: bool) -> str:
+        """Return the text to append after a sampled reply.
+
+        Args:
+            messages: what was said since the reply.
+            reply_finished: the reply's tokens end with the end of the turn, which is then not
+                written again.
+        """
+        if not self.has_template:
+            return "\n\n" + _paragraphs(messages)
+        key = (tuple(messages), reply_finished)
+        text = self._more.get(key)
+        if text is None:
+            text = self._after_answer(key[0])
+            if reply_finished:
+                text = text.removeprefix(self.turn_end)
+            if len(self._more) > 4096:  # observations repeat within a rollout, not for ever
+                self._more.clear()
+            self._more[key] = text
+        return text
+
+    def _after_answer(self, messages: Sequence[Message]) -> str:
+        text = self._render([Message("user", _QUESTION), Message("assistant", _ANSWER), *messages])
+        _, found, rest = text.partition(_ANSWER)
+        if not found:
+            raise ConfigError(
+                "The tokenizer's chat template leaves out an assistant message that is followed by "
+                "others: a conversation cannot grow with it. Use a prompt form with a history "
+                "window."
+            )
+        return rest
+
+    def _turn_end(self) -> tuple[str, int | None]:
+        """Return what the template writes right after an assistant's words, up to the next turn."""
+        try:
+            rest = self._after_answer([Message("user", _QUESTION)])
+        except ConfigError:
+            return "", None  # still fit for prompts of one message
+        ids = self._tokenizer(rest, add_special_tokens=False)["input_ids"]
+        if not ids:
+            return "", None
+        known = set(self._tokenizer.all_special_ids) | set(self._tokenizer.added_tokens_decoder)
+        end = self._tokenizer.convert_ids_to_tokens(ids[0])
+        if ids[0] in known and rest.startswith(end):
+            return end, int(ids[0])
+        return "", None
+
+    def _render(self, messages: Sequence[Message]) -> str:
+        chat = [{"role": m.role, "content": m.content} for m in messages]
+        return str(
+            self._tokenizer.apply_chat_template(
+                chat, tokenize=False, add_generation_prompt=True, **self._kwargs
+            )
+        )
+
+    def _begin_text(self) -> str:
+        """Return the begin-of-text token where the tokenizer itself would put it."""
+        bos = self._tokenizer.bos_token_id
+        if bos is None:
+            return ""
+        ids = self._tokenizer("")["input_ids"]
+        return str(self._tokenizer.bos_token) if ids and ids[0] == bos else ""
+
+
+def _paragraphs(messages: Sequence[Message]) -> str:
+    said = [f"{m.role.capitalize()}: {m.content}" for m in messages]
+    return "\n\n".join([*said, "Assistant:"])

@@ -1,0 +1,145 @@
+"""The parts of decoding that know no model: merging, batching, drawing tokens, remembering logits.
+
+Letters: ``B`` replies, ``K`` replies at work, ``U`` distinct prompts, ``R`` rows (distinct
+prefixes), ``V`` vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["LogitMemo", "choose_tokens", "chunk_prompts", "merge_equal", "nucleus"]
+
+_MEMO_BYTES = 64 * 2**20
+
+
+def merge_equal(prompt_ids: list[tuple[int, ...]]) -> tuple[list[tuple[int, ...]], list[int]]:
+    """Return (distinct prompts in order of first appearance, index of each prompt among them)."""
+    number: dict[tuple[int, ...], int] = {}
+    owner = [number.setdefault(ids, len(number)) for ids in prompt_ids]
+    return list(number), owner
+
+
+def chunk_prompts(
+    prompts: list[tuple[int, ...]], sizes: list[int], new_tokens: int, budget: int
+) -> tuple[list[int], list[list[int]]]:
+    """Cut prompts into batches of similar length; returns (their order, the batches)."""
+    lengths = [len(ids) for ids in prompts]
+    order = list(range(len(prompts)))
+    if min(lengths) != max(lengths):
+        order.sort(key=lambda i: lengths[i], reverse=True)
+    chunks: list[list[int]] = []
+    rows = longest = 0
+    for i in order:
+        # Longest first, so the first of a batch decides its padded length.
+        if chunks and (rows + sizes[i]) * (longest + new_tokens) <= budget:
+            chunks[-1].append(i)
+            rows += sizes[i]
+        else:
+            chunks.append([i])
+            rows, longest = sizes[i], lengths[i]
+    return order, chunks
+
+
+def choose_tokens(
+    logits_RV: torch.Tensor,
+    row_K: torch.Tensor,
+    uniform_K: torch.Tensor,
+    *,
+    temperature: float,
+    greedy: bool,
+    top_p: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw one token for each of K replies, which stand at R distinct prefixes.
+
+    Args:
+        logits_RV: float32.
+        row_K: the row of each reply.
+        uniform_K: float64 draws in [0, 1 - 2^-52].
+        temperature: divides the logits.
+        greedy: take the largest logit instead; ``top_p`` is then ignored.
+        top_p: see :func:`nucleus`.
+
+    Returns:
+        Tokens int64 [K] and their log-probabilities float32 [K].
+    """
+    import torch
+
+    logp_RV = torch.log_softmax(logits_RV / temperature, dim=-1)
+    if greedy:
+        token_K = logits_RV.argmax(dim=-1)[row_K]
+    else:
+        if top_p < 1.0:
+            logp_RV = nucleus(logp_RV, top_p)
+        # float64: the rounding of 150,000 float32 additions would shift draws between tokens.
+        cumulative_KV = logp_RV.double().exp_().cumsum(dim=-1)[row_K]
+        draw_K1 = (uniform_K * cumulative_KV[:, -1]).unsqueeze(1)
+        token_K = torch.searchsorted(cumulative_KV, draw_K1, right=True).squeeze(1)
+    return token_K, logp_RV[row_K, token_K]
+
+
+def nucleus(logp_UV: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Keep the smallest set of tokens whose probability reaches ``top_p``, renormalised.
+
+    Source: Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1.
+    """
+    import torch
+
+    sorted_UV, order_UV = logp_UV.sort(dim=-1, descending=True)
+    mass_UV = sorted_UV.double().exp_().cumsum(dim=-1)
+    # A token stays if what stands before it does not suffice: at least one token always stays.
+    drop_UV = (mass_UV - sorted_UV.double().exp_()) >= top_p
+    drop_UV[:, 0] = False
+    dropped_UV = torch.zeros_like(drop_UV).scatter_(1, order_UV, drop_UV)
+    return torch.log_softmax(logp_UV.masked_fill(dropped_UV, -torch.inf), dim=-1)
+
+
+class LogitMemo:
+    """Next-token logits of prompts that were computed with the present weights."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.row_of: dict[tuple[int, ...], int] = {}
+        self.table: Any = None  # float32 [capacity, V]
+        self._stamp: Any = None
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.row_of.clear()
+
+    def fits(self, rows: int, vocabulary: int) -> bool:
+        """Whether so many rows may be kept at all."""
+        return rows <= self._most(vocabulary)
+
+    def renew(self, stamp: Any, rows: int) -> None:
+        """Forget everything if the weights changed, or if ``rows`` more might not fit."""
+        full = self.table is not None and (
+            len(self.row_of) + rows > self._most(self.table.shape[1])
+        )
+        if stamp != self._stamp or full:
+            self.clear()
+            self._stamp = stamp
+
+    def add(self, keys: list[tuple[int, ...]], logits: torch.Tensor) -> None:
+        """Remember the logits [K, V] of K new keys."""
+        used, needed = len(self.row_of), len(self.row_of) + len(keys)
+        if self.table is None or needed > len(self.table):
+            grown = logits.new_empty((max(2 * needed, 256), logits.shape[1]))
+            if used:
+                grown[:used] = self.table[:used]
+            self.table = grown
+        self.table[used:needed] = logits
+        self.row_of.update(zip(keys, range(used, needed), strict=True))
+
+    def take(self, rows: list[int]) -> torch.Tensor:
+        """Return the logits of these rows, [K, V]."""
+        import torch
+
+        table: torch.Tensor = self.table
+        return table[torch.tensor(rows, device=table.device)]
+
+    def _most(self, vocabulary: int) -> int:
+        return min(self.limit, _MEMO_BYTES // (4 * vocabulary))

@@ -1,0 +1,372 @@
+"""Measure an agent on held-out tasks: success, score, grounding, turns, tokens, intervals."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from creditrl.agents.base import Agent
+from creditrl.agents.intervals import Estimate, mean_interval, wilson_interval
+from creditrl.agents.prompts import get_form
+from creditrl.agents.prompts.base import PromptForm
+from creditrl.agents.rollout import run_episodes
+from creditrl.envs.register import environment_id
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.errors import ConfigError
+from creditrl.types import Task, Trajectory
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["EpisodeResult", "EvalResult", "Measures", "evaluate", "measure"]
+
+RESULTS_FORMAT = 1
+"""Version of the layout of ``results.json``."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeResult:
+    """One episode in numbers."""
+
+    task: str
+    type: str
+    success: bool
+    score: float
+    episode_return: float
+    turns: int
+    grounding: float
+    """Share of the turns whose action was executed; NaN without turns."""
+    tokens: int
+    """Sampled tokens; 0 for agents without tokens."""
+    error: str = ""
+    """Why the episode is invalid and counted in no measure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What was measured over some episodes, each with its 95 % interval."""
+
+    success: Estimate
+    """Share of solved episodes (Wilson interval)."""
+    score: Estimate
+    """Mean of the environment's own progress measure, in [0, 1] (Student's t, as all below)."""
+    episode_return: Estimate
+    """Mean undiscounted sum of rewards."""
+    grounding: Estimate
+    """Grounding accuracy: mean over episodes of the share of executed actions."""
+    turns: Estimate
+    tokens: Estimate
+    """Sampled tokens per episode."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvalResult:
+    """The result of :func:`evaluate`."""
+
+    env_id: str
+    env_options: Mapping[str, Any]
+    """The environment's options, as its config holds them."""
+    agent: str
+    form: str
+    seed: int
+    episodes: tuple[EpisodeResult, ...]
+    """One per task, in their order; failed ones included."""
+    overall: Measures
+    by_type: Mapping[str, Measures]
+    """Per task type, in order of first appearance."""
+    seconds: float
+    """Wall time."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> int:
+        """Episodes that ended with an error; they are in no measure."""
+        return sum(bool(e.error) for e in self.episodes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what :meth:`write` writes; NaN becomes None."""
+        content = {
+            "format": RESULTS_FORMAT,
+            "env_id": self.env_id,
+            "env_options": {k: _plain(v) for k, v in self.env_options.items()},
+            "agent": self.agent,
+            "form": self.form,
+            "seed": self.seed,
+            "num_episodes": len(self.episodes),
+            "failed": self.failed,
+            "overall": asdict(self.overall),
+            "by_type": {name: asdict(m) for name, m in self.by_type.items()},
+            "seconds": self.seconds,
+            "versions": dict(self.versions),
+            "episodes": [asdict(e) for e in self.episodes],
+        }
+        finite: dict[str, Any] = _without_nan(content)
+        return finite
+
+    def write(self, path: str | os.PathLike[str]) -> Path:
+        """Write ``results.json`` at once or not at all; returns its path.
+
+        Args:
+            path: the file, or a folder to put ``results.json`` into.
+        """
+        target = Path(path)
+        if target.is_dir() or target.suffix != ".json":
+            target = target / "results.json"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            text = json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
+            temporary.write_text(text + "\n", encoding="utf-8")
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return target
+
+    def print(self, console: Console | None = None) -> None:
+        """Print a table of the measures, and one of the task types where there are several."""
+        from rich.console import Console
+        from rich.table import Table
+
+        out = console or Console()
+        played = len(self.episodes) - self.failed
+        table = Table(title=f"{self.agent} on {self.env_id}, {played} episodes")
+        for name in ("measure", "value", "95 % interval"):
+            table.add_column(name, justify="left" if name == "measure" else "right")
+        for name, estimate, scale, digits in self._rows():
+            table.add_row(name, _value(estimate, scale, digits), _interval(estimate, scale, digits))
+        if self.failed:
+            table.caption = f"{self.failed} more episodes failed and are not counted"
+        out.print(table)
+        if len(self.by_type) > 1:
+            types = Table(title="By type of task")
+            for name in ("type", "episodes", "success %", "95 % interval", "score"):
+                types.add_column(name, justify="left" if name == "type" else "right")
+            for name, m in self.by_type.items():
+                share = _value(m.success, 100, 1), _interval(m.success, 100, 1)
+                types.add_row(name, str(m.success.n), *share, _value(m.score, 1, 3))
+            out.print(types)
+
+    def _rows(self) -> list[tuple[str, Estimate, float, int]]:
+        m = self.overall
+        rows: list[tuple[str, Estimate, float, int]] = [
+            ("success %", m.success, 100, 1),
+            ("score", m.score, 1, 3),
+            ("return", m.episode_return, 1, 3),
+            ("grounding accuracy %", m.grounding, 100, 1),
+            ("turns", m.turns, 1, 2),
+        ]
+        if m.tokens.value > 0:  # agents without tokens have nothing to show
+            rows.append(("tokens per episode", m.tokens, 1, 1))
+        return rows
+
+
+def evaluate(
+    env: str | TextVectorEnv,
+    agent: Agent | Callable[[TextVectorEnv], Agent],
+    form: str | PromptForm = "plain",
+    *,
+    episodes: int = 256,
+    num_envs: int = 64,
+    seed: int = 0,
+    split: str | None = None,
+    tasks: Sequence[int | str | Task] | None = None,
+    env_options: Mapping[str, Any] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> EvalResult:
+    """Play each task once and measure.
+
+    Episode i is seeded with ``seed + i`` whatever ``num_envs`` is, so the environment's side of the
+    result does not depend on the batching.
+
+    Args:
+        env: id (``"VisualSokoban"`` is enough), or a vector environment with groups of one.
+        agent: the agent, or a function that makes it from the vector environment (the expert's
+            way).
+        form: prompt form or its name.
+        episodes: tasks 0 .. episodes - 1 of the split are played.
+        num_envs: copies that play at once, where ``env`` is an id.
+        seed: of the episodes; the agent's own sampling has its own seed.
+        split: split to play, where ``env`` is an id; None leaves the environment's default.
+        tasks: play these instead, each once; ``episodes`` is then ignored.
+        env_options: further keyword options of the environment, where ``env`` is an id.
+        on_progress: called with (finished episodes, all episodes) after every block of copies.
+
+    Raises:
+        ConfigError: there are fewer tasks than episodes, or the environment has groups of several.
+        UnknownNameError: the id or the form is unknown.
+    """
+    wanted: Sequence[int | str | Task] = range(episodes) if tasks is None else tasks
+    if not len(wanted):
+        raise ConfigError("Nothing to evaluate: expected at least one episode or task.")
+    if isinstance(form, str):
+        form = get_form(form)
+    own = isinstance(env, str)
+    venv = _make(env, len(wanted), num_envs, split, env_options) if isinstance(env, str) else env
+    try:
+        _check(venv, wanted if tasks is not None else None, len(wanted), own, split, env_options)
+        player = _player(agent, venv)
+        began = time.perf_counter()
+        trajectories: list[Trajectory] = []
+        for start in range(0, len(wanted), venv.num_envs):
+            block = list(wanted[start : start + venv.num_envs])
+            # The last block is filled up with its first task; what those copies do is left out.
+            filler = [block[0]] * (venv.num_envs - len(block))
+            played = run_episodes(
+                venv, player, form, seed=seed + start, tasks=block + filler, label=f"eval/{start}"
+            )
+            trajectories += played[: len(block)]
+            if on_progress is not None:
+                on_progress(len(trajectories), len(wanted))
+        seconds = time.perf_counter() - began
+        options = asdict(venv.config)
+    finally:
+        if own:
+            venv.close()
+    results = tuple(_result(t) for t in trajectories)
+    by_type: dict[str, list[EpisodeResult]] = {}
+    for result in results:
+        by_type.setdefault(result.type, []).append(result)
+    return EvalResult(
+        env_id=venv.env_class.env_id,
+        env_options=options,
+        agent=player.name,
+        form=form.name,
+        seed=seed,
+        episodes=results,
+        overall=measure(results),
+        by_type={name: measure(some) for name, some in by_type.items()},
+        seconds=seconds,
+        versions=_versions(),
+    )
+
+
+def measure(episodes: Sequence[EpisodeResult]) -> Measures:
+    """Return the measures over the episodes without an error."""
+    valid = [e for e in episodes if not e.error]
+    return Measures(
+        success=wilson_interval(sum(e.success for e in valid), len(valid)),
+        score=mean_interval([e.score for e in valid]),
+        episode_return=mean_interval([e.episode_return for e in valid]),
+        grounding=mean_interval([e.grounding for e in valid if not math.isnan(e.grounding)]),
+        turns=mean_interval([float(e.turns) for e in valid]),
+        tokens=mean_interval([float(e.tokens) for e in valid]),
+    )
+
+
+def _make(
+    env: str, episodes: int, num_envs: int, split: str | None, options: Mapping[str, Any] | None
+) -> TextVectorEnv:
+    import gymnasium as gym
+
+    if num_envs < 1:
+        raise ConfigError(f"num_envs={num_envs}: expected at least 1.")
+    # Blocks of equal size waste the fewest copies: 500 episodes with 256 copies are 2 blocks of
+    # 250.
+    blocks = -(-episodes // num_envs)
+    given = {**({} if split is None else {"split": split}), **(options or {})}
+    made: Any = gym.make_vec(environment_id(env), num_envs=-(-episodes // blocks), **given)
+    venv = made.unwrapped
+    if not isinstance(venv, TextVectorEnv):
+        made.close()
+        raise ConfigError(
+            f"{env} makes a {type(venv).__name__}: expected an environment of CreditRL."
+        )
+    return venv
+
+
+def _check(
+    venv: TextVectorEnv,
+    tasks: Sequence[Any] | None,
+    count: int,
+    own: bool,
+    split: str | None,
+    env_options: Mapping[str, Any] | None,
+) -> None:
+    if not own and (split is not None or env_options):
+        raise ConfigError(
+            "split and env_options configure an environment that evaluate() makes: pass an id, or "
+            "configure the environment that you pass."
+        )
+    if venv.group_size != 1:
+        raise ConfigError(
+            f"The environment has groups of {venv.group_size}: evaluation plays every task once, "
+            "so make it with group_size=1."
+        )
+    if tasks is None and count > len(venv.tasks):
+        raise ConfigError(
+            f"{count} episodes wanted, but the split has only {len(venv.tasks)} tasks: ask for at "
+            "most as many, or name the tasks with tasks=."
+        )
+
+
+def _player(agent: Agent | Callable[[TextVectorEnv], Agent], venv: TextVectorEnv) -> Agent:
+    # A class of agents has every attribute of the protocol, but is a way to make one.
+    if isinstance(agent, Agent) and not isinstance(agent, type):
+        return agent
+    return cast(Callable[[TextVectorEnv], Agent], agent)(venv)
+
+
+def _result(trajectory: Trajectory) -> EpisodeResult:
+    turns = trajectory.turns
+    return EpisodeResult(
+        task=trajectory.task.id,
+        type=trajectory.task.type,
+        success=trajectory.success,
+        score=trajectory.score,
+        episode_return=trajectory.episode_return,
+        turns=len(turns),
+        grounding=sum(t.grounded for t in turns) / len(turns) if turns else math.nan,
+        tokens=sum(len(t.reply_ids) for t in turns),
+        error=trajectory.error,
+    )
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of Python and of what is loaded of the packages that matter."""
+    import creditrl
+
+    found = {"python": platform.python_version(), "creditrl": creditrl.__version__}
+    for name in ("gymnasium", "numpy", "torch", "transformers", "peft", "vllm"):
+        module = sys.modules.get(name)
+        if module is not None:
+            found[name] = str(getattr(module, "__version__", "?"))
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    return str(value)
+
+
+def _without_nan(value: Any) -> Any:
+    """Replace NaN by None: JSON has no NaN."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: _without_nan(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(v) for v in value]
+    return value
+
+
+def _value(e: Estimate, scale: float, digits: int) -> str:
+    return "-" if math.isnan(e.value) else f"{scale * e.value:.{digits}f}"
+
+
+def _interval(e: Estimate, scale: float, digits: int) -> str:
+    if math.isnan(e.low):
+        return "-"
+    return f"{scale * e.low:.{digits}f} to {scale * e.high:.{digits}f}"

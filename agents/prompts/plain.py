@@ -1,0 +1,29 @@
+"""The bare form: the prompt is the observation, the reply is the action. For small policies."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from creditrl.agents.prompts.base import Ask, Message, Parsed, PromptForm
+
+__all__ = ["PlainForm"]
+
+
+class PlainForm(PromptForm):
+    """Shows the observation as it is and takes the reply as it is, spaces around it removed.
+
+    An empty reply has no valid format.
+    """
+
+    name: ClassVar[str] = "plain"
+    context: ClassVar[Literal["window", "full"]] = "window"
+    needs_history: ClassVar[bool] = False
+
+    def messages(self, ask: Ask) -> tuple[Message, ...]:
+        """Return the observation as one user message."""
+        return (Message("user", ask.observation),)
+
+    def parse(self, reply: str) -> Parsed:
+        """Take the whole reply."""
+        action = reply.strip()
+        return Parsed(action, valid_format=bool(action))

@@ -1,0 +1,130 @@
+"""A growing conversation of observations, thoughts and actions.
+
+Source: Yao et al. 2023, "ReAct"; the order of the messages and the two-line answer are those of SPA
+and HISR (and ETO before them). The sentences are ours.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar, Literal
+
+from creditrl.agents.prompts.base import Ask, Message, Parsed, PromptForm
+from creditrl.agents.prompts.words import EnvWords, words_for
+
+__all__ = ["ReActForm", "parse_react"]
+
+_ACTION = re.compile(r"^[ \t]*Action:[ \t]*(.*)$", re.MULTILINE)
+_WHOLE = re.compile(r"\s*Thought:(?P<thought>.*?)\n[ \t]*Action:(?P<action>[^\n]*)\s*", re.DOTALL)
+
+
+class ReActForm(PromptForm):
+    """Instructions, an example and the task, then observations against thoughts and actions.
+
+    Args:
+        one_shot: show the environment's worked example, where it has one.
+        list_actions: name the admissible actions in every turn (the papers do not).
+    """
+
+    name: ClassVar[str] = "react"
+    context: ClassVar[Literal["window", "full"]] = "full"
+    needs_history: ClassVar[bool] = False  # the conversation itself is the history
+
+    def __init__(self, one_shot: bool = True, list_actions: bool = False) -> None:
+        self.one_shot = one_shot
+        self.list_actions = list_actions
+
+    def messages(self, ask: Ask) -> tuple[Message, ...]:
+        """Return the whole beginning at turn 0, later the new observation alone."""
+        if ask.turn > 0:
+            return (Message("user", f"Observation: {ask.observation}{self._listed(ask)}"),)
+        words = words_for(ask.env_id)
+        said = [Message("user", _instructions(words, ask.action_hint)), Message("assistant", "OK")]
+        if self.one_shot and words.example:
+            said += _example(words)
+            said.append(Message("user", f"That was an example. {_task(ask)}{self._listed(ask)}"))
+        else:
+            said.append(Message("user", f"{_task(ask)}{self._listed(ask)}"))
+        return tuple(said)
+
+    def parse(self, reply: str) -> Parsed:
+        """Read ``Action:``; see :func:`parse_react`."""
+        return parse_react(reply)
+
+    def reply(self, action: str, thought: str = "") -> str:
+        """Return the two lines that say this."""
+        return _two_lines(thought or f"The next step is: {action}.", action)
+
+    def _listed(self, ask: Ask) -> str:
+        if not self.list_actions:
+            return ""
+        hidden = words_for(ask.env_id).hidden_actions
+        shown = [action for action in ask.admissible_actions if action not in hidden]
+        return f"\nAdmissible actions: {', '.join(shown)}" if shown else ""
+
+
+def parse_react(reply: str) -> Parsed:
+    """Read the first line that begins with ``Action:``.
+
+    The format is valid where the reply is a thought and one non-empty action line, and nothing else
+    (a model that goes on to invent the next observation breaks it). Without an action line the
+    whole reply is the action.
+    """
+    found = _ACTION.findall(reply)
+    if not found:
+        return Parsed(reply.strip(), valid_format=False)
+    action = found[0].strip()
+    whole = _WHOLE.fullmatch(reply)
+    thought = whole["thought"].strip() if whole else ""
+    valid = bool(thought) and bool(action) and len(found) == 1
+    return Parsed(action, valid_format=valid, thought=thought)
+
+
+def _two_lines(thought: str, action: str) -> str:
+    return f"Thought: {thought}\nAction: {action}"
+
+
+def _instructions(words: EnvWords, action_hint: str) -> str:
+    parts = [
+        f"You are {words.role}. You get a task and then, turn by turn, what you observe. In every "
+        "turn first think about the state you are in and what to do next, then take one action. "
+        "After each action you see what came of it."
+    ]
+    if words.rules:
+        parts.append(words.rules)
+    if words.text_legend:
+        parts.append(f"What the symbols mean: {words.text_legend}")
+    templates = words.actions or ((action_hint,) if action_hint else ())
+    if templates:
+        listed = "\n".join(f"- {action}" for action in templates)
+        parts.append(f"These are the actions:\n{listed}")
+    parts.append(words.invalid_answer)
+    parts.append(
+        "Answer in exactly this form, with nothing before or after it:\n"
+        "Thought: <your reasoning>\nAction: <one action>"
+    )
+    parts.append(
+        "Three points are critical:\n"
+        "1. Write the action exactly as one of the actions above, every slot filled in, on one "
+        "line and without further words.\n"
+        "2. Ground every plan in what you have observed so far: use only what the history shows, "
+        "and change the plan when an action had no effect.\n"
+        "3. Break the task into precise steps, and know which step the next action serves."
+    )
+    return "\n\n".join(parts)
+
+
+def _example(words: EnvWords) -> list[Message]:
+    said = [Message("user", f"Here is an example. Your task: {words.example_task}")]
+    for i, turn in enumerate(words.example):
+        said.append(Message("assistant", _two_lines(turn.thought, turn.action)))
+        if i + 1 < len(words.example):  # the last answer ends the episode: nobody reads it
+            said.append(Message("user", f"Observation: {turn.observation}"))
+    return said
+
+
+def _task(ask: Ask) -> str:
+    # Some environments (ALFWorld) state the task in their first observation.
+    if not ask.goal or ask.goal in ask.observation:
+        return f"Your task: {ask.observation}"
+    return f"Your task: {ask.goal}\n{ask.observation}"

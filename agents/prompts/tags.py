@@ -1,0 +1,140 @@
+"""One fresh prompt per turn with a short history; the reply thinks and acts inside tags.
+
+Source: the prompts of verl-agent, which GiGPO, HGPO, 3SPO and iStar use: same parts in the same
+order, same tags, same rule for a valid format. The sentences are ours.
+Differences: the closing tag is the first one *after* ``<action>`` (verl-agent takes the first of
+the reply), and where tags are missing the whole reply is the action, not its last 30 characters.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar, Literal, get_args
+
+from creditrl.agents.prompts.base import Ask, Message, Parsed, PromptForm
+from creditrl.agents.prompts.words import IMAGE_PLACEHOLDER, EnvWords, words_for
+from creditrl.errors import ConfigError
+
+__all__ = ["TagsForm", "parse_tags"]
+
+Shown = Literal["text", "image", "both"]
+
+_CJK = re.compile(r"[\u4e00-\u9fff]")  # verl-agent's range: CJK unified ideographs
+
+
+class TagsForm(PromptForm):
+    """Task, steps taken, recent turns, observation and admissible actions in one user message.
+
+    Args:
+        history_length: earlier turns that are shown (2 in the papers).
+        observation: ``"text"``, ``"image"`` (a placeholder takes the observation's place) or
+            ``"both"``.
+    """
+
+    name: ClassVar[str] = "tags"
+    context: ClassVar[Literal["window", "full"]] = "window"
+
+    def __init__(self, history_length: int = 2, observation: Shown = "text") -> None:
+        if history_length < 0:
+            raise ConfigError(f"history_length={history_length}: expected 0 or more turns.")
+        if observation not in get_args(Shown):
+            raise ConfigError(
+                f"observation={observation!r} is unknown. Known: {', '.join(get_args(Shown))}."
+            )
+        self.history_length = history_length
+        self.observation = observation
+
+    def messages(self, ask: Ask) -> tuple[Message, ...]:
+        """Return the prompt; without its history where it would pass the environment's limit."""
+        words = words_for(ask.env_id)
+        text = self._prompt(ask, words, self.history_length)
+        limit = words.max_prompt_chars
+        if limit is not None and len(text) > limit:
+            text = self._prompt(ask, words, 0)
+        return (Message("user", text),)
+
+    def parse(self, reply: str) -> Parsed:
+        """Read ``<action>``; see :func:`parse_tags`."""
+        return parse_tags(reply)
+
+    def reply(self, action: str, thought: str = "") -> str:
+        """Return the tags that say this."""
+        thought = thought or f"The next step is: {action}."
+        return f"<think>{thought}</think><action>{action}</action>"
+
+    def _prompt(self, ask: Ask, words: EnvWords, history_length: int) -> str:
+        with_text = self.observation != "image"
+        parts = [f"You are an expert agent in {words.place}."]
+        if ask.goal:
+            parts[0] += f" Your task is: {ask.goal}"
+        if words.rules:
+            parts.append(words.rules)
+        if self.observation != "text" and words.image_legend:
+            parts.append(f"The picture shows the room. {words.image_legend}")
+        if with_text and words.text_legend:
+            parts.append(f"What the symbols mean: {words.text_legend}")
+        scene = words.scene(ask.observation)
+        if scene:
+            parts.append(scene)
+        parts.append(self._situation(ask, history_length))
+        parts.append(_choices(ask, words))
+        parts.append(
+            "Now take one action. First reason step by step about the situation, inside <think> "
+            "</think> tags. Then choose one admissible action for this step and write it inside "
+            "<action> </action> tags."
+        )
+        return "\n\n".join(parts)
+
+    def _situation(self, ask: Ask, history_length: int) -> str:
+        lines = []
+        shown = min(history_length, len(ask.history))
+        if ask.turn > 0 and shown:
+            lines.append(
+                f"You have taken {_count(ask.turn, 'step')} so far. The last "
+                f"{_count(shown, 'turn')}, each with what you observed and the action you took:"
+            )
+            for i in range(shown):
+                observation, action = ask.history[len(ask.history) - shown + i]
+                number = ask.turn - shown + i + 1
+                said = observation if self.observation != "image" else "a picture"
+                lines.append(f"[Observation {number}: '{said}', Action {number}: '{action}']")
+        now = f"You are at step {ask.turn + 1}. Your current observation is:"
+        if self.observation != "text":
+            now += f"\n{IMAGE_PLACEHOLDER}"
+        if self.observation != "image":
+            now += f"\n{ask.observation}"
+        return "\n".join([*lines, now])
+
+
+def parse_tags(reply: str) -> Parsed:
+    """Read the text between the first ``<action>`` and the ``</action>`` after it, lower-cased.
+
+    The format is invalid where a tag is missing, where there is no ``<think>`` ... ``</think>``
+    pair or where the reply has CJK characters (verl-agent's rule; its penalty belongs to the
+    trainer). The action is read all the same. Without action tags the whole reply is the action.
+    """
+    _, opened, rest = reply.partition("<action>")
+    inside, closed, _ = rest.partition("</action>")
+    think_at = reply.find("<think>")
+    think_end = reply.find("</think>")
+    thought = reply[think_at + len("<think>") : think_end].strip() if think_at < think_end else ""
+    thinks = think_at >= 0 and think_end >= 0
+    if not (opened and closed):
+        return Parsed(reply.strip().lower(), valid_format=False, thought=thought if thinks else "")
+    valid = thinks and _CJK.search(reply) is None
+    return Parsed(inside.strip().lower(), valid_format=valid, thought=thought if thinks else "")
+
+
+def _choices(ask: Ask, words: EnvWords) -> str:
+    admissible = [a for a in ask.admissible_actions if a not in words.hidden_actions]
+    offered = admissible or list(words.actions)
+    if ask.action_hint and ask.action_hint not in offered:
+        offered.append(ask.action_hint)
+    if not offered:
+        return words.invalid_answer
+    listed = ", ".join(f"'{action}'" for action in offered)
+    return f"The admissible actions are: [{listed}]. {words.invalid_answer}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,106 @@
+"""Agents without a model: uniform random, the first admissible action, a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from creditrl.errors import ConfigError
+from creditrl.types import Prompt, Reply, Trajectory
+
+__all__ = ["FirstAdmissibleAgent", "RandomAgent", "ReplayAgent"]
+
+
+class RandomAgent:
+    """Draws uniformly from the admissible actions.
+
+    Args:
+        seed: of the draws.
+        words: what it draws from where an environment lists no admissible actions.
+    """
+
+    name = "random"
+
+    def __init__(self, seed: int = 0, words: Sequence[str] = ()) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._words = tuple(words)
+
+    def reseed(self, seed: int) -> None:
+        """Start the draws anew."""
+        self._rng = np.random.default_rng(seed)
+
+    def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
+        """Return one drawn action per prompt."""
+        draws = self._rng.random(len(prompts)).tolist()
+        replies = []
+        for prompt, draw in zip(prompts, draws, strict=True):
+            choices = _choices(prompt, self._words)
+            replies.append(Reply(choices[int(draw * len(choices))]))
+        return replies
+
+
+class FirstAdmissibleAgent:
+    """Takes the first admissible action: the least that an agent can do.
+
+    Args:
+        words: what it chooses from where an environment lists no admissible actions.
+    """
+
+    name = "first"
+
+    def __init__(self, words: Sequence[str] = ()) -> None:
+        self._words = tuple(words)
+
+    def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
+        """Return each prompt's first admissible action."""
+        return [Reply(_choices(prompt, self._words)[0]) for prompt in prompts]
+
+
+class ReplayAgent:
+    """Says again what was said before: copy ``i`` takes ``actions[i][turn]``.
+
+    Args:
+        actions: the actions of each copy, in order.
+    """
+
+    name = "replay"
+
+    def __init__(self, actions: Sequence[Sequence[str]]) -> None:
+        self._actions = [tuple(row) for row in actions]
+
+    @classmethod
+    def of(cls, trajectories: Sequence[Trajectory]) -> ReplayAgent:
+        """Return an agent that repeats recorded episodes, one per copy."""
+        return cls([[turn.reply for turn in t.turns] for t in trajectories])
+
+    def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
+        """Return the recorded replies of this turn.
+
+        Raises:
+            ConfigError: the recording has no such copy or no such turn.
+        """
+        return [Reply(self._recorded(prompt.copy, prompt.turn)) for prompt in prompts]
+
+    def _recorded(self, copy: int, turn: int) -> str:
+        if copy >= len(self._actions):
+            raise ConfigError(
+                f"The recording has {len(self._actions)} copies, copy {copy} asks: replay it in an "
+                f"environment with num_envs={len(self._actions)}."
+            )
+        if turn >= len(self._actions[copy]):
+            raise ConfigError(
+                f"The recording of copy {copy} has {len(self._actions[copy])} turns and the "
+                "episode goes on: replay it on the task and seed it was recorded on."
+            )
+        return self._actions[copy][turn]
+
+
+def _choices(prompt: Prompt, words: tuple[str, ...]) -> tuple[str, ...]:
+    choices = prompt.admissible_actions or words
+    if not choices:
+        raise ConfigError(
+            "The environment lists no admissible actions here: give the agent some with "
+            "words=(...)."
+        )
+    return choices

@@ -1,0 +1,539 @@
+"""A policy that decodes in this process with transformers: any causal language model, CPU or GPU.
+
+The decoding loop is our own: equal prompts are computed once and replies share their rows until
+they differ, only the last position's logits are made, and every reply brings the log-probability of
+each of its tokens under the distribution that it was drawn from. ``generate`` of transformers costs
+several times more per token for short replies.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from creditrl.agents.chat_format import ChatFormat
+from creditrl.agents.decoding import LogitMemo, choose_tokens, chunk_prompts, merge_equal
+from creditrl.errors import ConfigError, DataError, require_extra
+from creditrl.types import Prompt, Reply
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["TransformersAgent"]
+
+_CACHED_STRINGS = 65_536
+# Rows of finished replies are carried along until this share of a batch is still at work: dropping
+# them copies the whole cache.
+_COMPACT_BELOW = 0.75
+
+
+class TransformersAgent:
+    """Answers prompts with a causal language model.
+
+    Randomness: one draw per reply and token from one seeded generator, turned into a token by the
+    inverse of the cumulative distribution. So what a reply says depends on the seed and the order
+    of the prompts, not on which prompts were equal, how they were batched or which replies ended
+    first.
+
+    Args:
+        model: a causal language model of transformers, or a peft model around one.
+        tokenizer: its tokenizer.
+        temperature: divides the logits; above 0.
+        greedy: take the most probable token; the log-probabilities are then the model's own at
+            ``temperature``.
+        top_p: sample from the smallest set of tokens that holds this probability, in (0, 1].
+        max_new_tokens: most tokens of a reply; 1 means that a reply is one token, and complete.
+        seed: of the sampling.
+        device: where to compute; None leaves the model where it is.
+        stop_ids: further token ids that end a reply, beside the end-of-text tokens of the
+            tokenizer, of the model's generation settings and of the chat template.
+        merge_equal: compute equal prompts once.
+        memo_limit: next-token logits of this many distinct prompts are kept between calls until the
+            weights change; used for replies of one token and vocabularies up to
+            ``memo_vocabulary``.
+        memo_vocabulary: largest vocabulary for which logits are kept.
+        token_budget: most tokens (rows times padded length) of one forward pass.
+        name: stamped into results; None takes the model's name.
+        chat_format: how conversations become text; None derives it from the tokenizer.
+        template_kwargs: further arguments of the chat template, e.g. ``{"enable_thinking":
+            False}``.
+
+    Raises:
+        ConfigError: a setting is out of range.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        temperature: float = 1.0,
+        greedy: bool = False,
+        top_p: float = 1.0,
+        max_new_tokens: int = 256,
+        seed: int = 0,
+        device: str | None = None,
+        stop_ids: Sequence[int] = (),
+        merge_equal: bool = True,
+        memo_limit: int = 65_536,
+        memo_vocabulary: int = 4_096,
+        token_budget: int = 32_768,
+        name: str | None = None,
+        chat_format: ChatFormat | None = None,
+        template_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        require_extra("torch", "train")
+        import torch
+
+        _check(temperature, top_p, max_new_tokens, token_budget)
+        if device is not None:
+            model.to(device)
+        self.model = model
+        self.tokenizer = tokenizer
+        self.temperature = temperature
+        self.greedy = greedy
+        self.top_p = top_p
+        self.max_new_tokens = max_new_tokens
+        self.merge_equal = merge_equal
+        self.memo_vocabulary = memo_vocabulary
+        self.token_budget = token_budget
+        self.chat_format = chat_format or ChatFormat(tokenizer, template_kwargs=template_kwargs)
+        self.name = name or f"transformers:{_model_name(model)}"
+        self.stop_ids = frozenset(stop_ids) | _stop_ids(model, tokenizer, self.chat_format)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._memo = LogitMemo(memo_limit)
+        self._context = _context_limit(model)
+        self._vocabulary = _vocabulary(model)
+        self._forward_args = _forward_args(model)
+        self._tokens_of: dict[str, tuple[int, ...]] = {}
+        self._text_of: dict[tuple[int, ...], str] = {}
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str,
+        *,
+        adapter: str | None = None,
+        dtype: str = "auto",
+        device: str | None = None,
+        **options: Any,
+    ) -> TransformersAgent:
+        """Load a model and its tokenizer from a folder or the model hub.
+
+        Args:
+            model: folder or name.
+            adapter: folder or name of a LoRA adapter for it.
+            dtype: ``"auto"`` (as saved), ``"float32"``, ``"bfloat16"`` or ``"float16"``.
+            device: e.g. ``"cuda:0"``; None takes a GPU where there is one.
+            options: arguments of :class:`TransformersAgent`.
+
+        Raises:
+            DataError: the folder does not hold a model.
+            MissingExtraError: torch, transformers or (with an adapter) peft is not installed.
+        """
+        for module in ("torch", "transformers") + (("peft",) if adapter else ()):
+            require_extra(module, "train")
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        for path, needed in ((model, "config.json"), (adapter, "adapter_config.json")):
+            if path is not None and Path(path).is_dir() and not (Path(path) / needed).is_file():
+                raise DataError(
+                    f"{path} has no {needed}: expected a folder written by save_pretrained()."
+                )
+        loaded: Any = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
+        tokenizer = AutoTokenizer.from_pretrained(model)
+        if adapter is not None:
+            from peft import PeftModel
+
+            loaded = PeftModel.from_pretrained(loaded, adapter)
+        if device is None:
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        loaded.eval()
+        options.setdefault("name", f"transformers:{model}")
+        return cls(loaded, tokenizer, device=device, **options)
+
+    def variant(
+        self, *, seed: int = 0, name: str | None = None, **sampling: Any
+    ) -> TransformersAgent:
+        """Return an agent over the same weights that samples in another way.
+
+        Args:
+            seed: of its own sampling.
+            name: its own name.
+            sampling: ``temperature``, ``greedy``, ``top_p`` or ``max_new_tokens``.
+        """
+        import torch
+
+        known = ("temperature", "greedy", "top_p", "max_new_tokens")
+        for key in sampling:
+            if key not in known:
+                raise ConfigError(f"variant() has no setting {key!r}. Known: {', '.join(known)}.")
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.__dict__.update(sampling)
+        other.name = name or self.name
+        other._generator = torch.Generator().manual_seed(seed)
+        _check(other.temperature, other.top_p, other.max_new_tokens, other.token_budget)
+        return other
+
+    # -- state ----------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        device: torch.device = next(self.model.parameters()).device
+        return device
+
+    def rng_state(self) -> torch.Tensor:
+        """Return the sampling generator's state, a uint8 tensor on the CPU."""
+        return self._generator.get_state()
+
+    def set_rng_state(self, state: torch.Tensor) -> None:
+        """Sample on as the agent did that ``state`` was taken from."""
+        self._generator.set_state(state)
+
+    def reseed(self, seed: int) -> None:
+        """Begin the sampling anew."""
+        self._generator.manual_seed(seed)
+
+    def weights_changed(self) -> None:
+        """Forget what was computed with the old weights.
+
+        Updates by an optimizer or by ``load_state_dict`` are noticed without this call; writes
+        through ``parameter.data`` are not.
+        """
+        self._memo.clear()
+
+    # -- acting ---------------------------------------------------------------------------------
+
+    def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
+        """Return one reply per prompt, in their order.
+
+        Raises:
+            ConfigError: a prompt leaves no room for a reply in the model's context.
+        """
+        import torch
+
+        if not prompts:
+            return []
+        prompt_ids = self._prompt_ids(prompts)
+        self._check_lengths(prompts, prompt_ids)
+        distinct, owner = prompt_ids, list(range(len(prompts)))
+        if self.merge_equal:
+            distinct, owner = merge_equal(prompt_ids)
+        steps = self.max_new_tokens
+        # Strictly below 1 after rounding, so that a draw never lies beyond the last possible token.
+        uniform_BT = torch.rand(
+            (len(prompts), steps), dtype=torch.float64, generator=self._generator
+        ) * (1.0 - 2.0**-52)
+        with torch.inference_mode(), _evaluating(self.model):
+            if steps == 1:
+                logits_UV = self._next_logits(distinct)
+                owner_B = torch.tensor(owner, device=logits_UV.device)
+                token_B, logp_B = self._choose(
+                    logits_UV, owner_B, uniform_BT[:, 0].to(logits_UV.device)
+                )
+                replies: list[tuple[int, ...]] = [(token,) for token in token_B.tolist()]
+                logprobs: list[tuple[float, ...]] = [(logp,) for logp in logp_B.tolist()]
+            else:
+                replies, logprobs = self._generate_all(distinct, owner, uniform_BT)
+        texts = self._texts(replies)
+        stop = self.stop_ids
+        return [
+            Reply(text, ids, tokens, logps, finished=steps == 1 or tokens[-1] in stop)
+            for text, ids, tokens, logps in zip(texts, prompt_ids, replies, logprobs, strict=True)
+        ]
+
+    # -- text and tokens ------------------------------------------------------------------------
+
+    def _prompt_ids(self, prompts: Sequence[Prompt]) -> list[tuple[int, ...]]:
+        known = self._tokens_of
+        new = list(dict.fromkeys(p.text for p in prompts if p.text not in known))
+        if new:
+            if len(known) + len(new) > _CACHED_STRINGS:
+                known.clear()
+                new = list(dict.fromkeys(p.text for p in prompts))
+            # Special tokens are part of the text: the chat format has written them.
+            ids = self.tokenizer(new, add_special_tokens=False)["input_ids"]
+            known.update(zip(new, map(tuple, ids), strict=True))
+        return [p.prefix_ids + known[p.text] if p.prefix_ids else known[p.text] for p in prompts]
+
+    def _check_lengths(self, prompts: Sequence[Prompt], prompt_ids: list[tuple[int, ...]]) -> None:
+        for prompt, ids in zip(prompts, prompt_ids, strict=True):
+            if not ids:
+                raise ConfigError(
+                    f"The prompt of copy {prompt.copy} at turn {prompt.turn} has no tokens: a "
+                    "causal model needs at least one to answer."
+                )
+            if len(ids) >= self._context:
+                raise ConfigError(
+                    f"The prompt of copy {prompt.copy} at turn {prompt.turn} has {len(ids):,} "
+                    f"tokens; the model reads at most {self._context:,}, reply included. Use a "
+                    "prompt form with a history window, a shorter window, fewer turns or a model "
+                    "with a longer context."
+                )
+
+    def _texts(self, replies: list[tuple[int, ...]]) -> list[str]:
+        known = self._text_of
+        if len(known) > _CACHED_STRINGS:
+            known.clear()
+        texts = []
+        for tokens in replies:
+            text = known.get(tokens)
+            if text is None:
+                kept = tokens[:-1] if tokens[-1] in self.stop_ids else tokens
+                text = self.tokenizer.decode(
+                    list(kept), skip_special_tokens=True, clean_up_tokenization_spaces=False
+                )
+                known[tokens] = text
+            texts.append(text)
+        return texts
+
+    # -- one token ------------------------------------------------------------------------------
+
+    def _next_logits(self, distinct: list[tuple[int, ...]]) -> torch.Tensor:
+        """Return float32 logits [U, V] of the token after each prompt, known ones from the memo."""
+        memo, vocabulary = self._memo, self._vocabulary
+        if (
+            not self.merge_equal
+            or vocabulary > self.memo_vocabulary
+            or not memo.fits(len(distinct), vocabulary)
+        ):
+            return self._compute_next(distinct)
+        memo.renew(_weights_stamp(self.model), len(distinct))
+        missing = [ids for ids in distinct if ids not in memo.row_of]
+        if missing:
+            memo.add(missing, self._compute_next(missing))
+        rows = [memo.row_of[ids] for ids in distinct]
+        return memo.take(rows)
+
+    def _compute_next(self, distinct: list[tuple[int, ...]]) -> torch.Tensor:
+        import torch
+
+        order, chunks = chunk_prompts(distinct, [1] * len(distinct), 0, self.token_budget)
+        parts = [
+            self._prefill([distinct[i] for i in chunk], cache=False).logits for chunk in chunks
+        ]
+        logits_UV = torch.cat(parts) if len(parts) > 1 else parts[0]
+        if order == list(range(len(distinct))):
+            return logits_UV
+        back = torch.empty(len(order), dtype=torch.long)
+        back[torch.tensor(order)] = torch.arange(len(order))
+        return logits_UV[back.to(logits_UV.device)]
+
+    def _choose(
+        self, logits_RV: torch.Tensor, row_K: torch.Tensor, uniform_K: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return choose_tokens(
+            logits_RV,
+            row_K,
+            uniform_K,
+            temperature=self.temperature,
+            greedy=self.greedy,
+            top_p=self.top_p,
+        )
+
+    # -- many tokens ----------------------------------------------------------------------------
+
+    def _generate_all(
+        self, distinct: list[tuple[int, ...]], owner: list[int], uniform_BT: torch.Tensor
+    ) -> tuple[list[tuple[int, ...]], list[tuple[float, ...]]]:
+        askers: list[list[int]] = [[] for _ in distinct]
+        for b, u in enumerate(owner):
+            askers[u].append(b)
+        sizes = [len(who) for who in askers]
+        _, chunks = chunk_prompts(distinct, sizes, self.max_new_tokens, self.token_budget)
+        replies: list[tuple[int, ...]] = [()] * len(owner)
+        logprobs: list[tuple[float, ...]] = [()] * len(owner)
+        for chunk in chunks:
+            at = [(b, row) for row, u in enumerate(chunk) for b in askers[u]]
+            prompts = [distinct[u] for u in chunk]
+            who = [b for b, _ in at]
+            result = self._generate(prompts, [row for _, row in at], uniform_BT[who])
+            for b, (tokens, logps) in zip(who, result, strict=True):
+                replies[b], logprobs[b] = tokens, logps
+        return replies, logprobs
+
+    def _generate(
+        self, prompts: list[tuple[int, ...]], owner: list[int], uniform_BT: torch.Tensor
+    ) -> list[tuple[tuple[int, ...], tuple[float, ...]]]:
+        """Return (token ids, log-probabilities) for B replies to U distinct prompts."""
+        import torch
+
+        device = self.device
+        size, steps = uniform_BT.shape
+        uniform_BT = uniform_BT.to(device)
+        stop_S = torch.tensor(sorted(self.stop_ids), dtype=torch.long, device=device)
+        token_BT = torch.zeros((size, steps), dtype=torch.long, device=device)
+        logp_BT = torch.zeros((size, steps), device=device)
+        count_B = torch.zeros(size, dtype=torch.long, device=device)
+        room_B = torch.tensor([self._context - len(prompts[u]) for u in owner], device=device)
+        rows = self._prefill(prompts, cache=True)
+        row_K = torch.tensor(owner, device=device)
+        alive_K = torch.arange(size, device=device)
+        for t in range(steps):
+            token_K, logp_K = self._choose(rows.logits, row_K, uniform_BT[alive_K, t])
+            token_BT[alive_K, t] = token_K
+            logp_BT[alive_K, t] = logp_K
+            count_B[alive_K] = t + 1
+            on_K = ~torch.isin(token_K, stop_S) & (room_B[alive_K] > t + 1)
+            alive_K, row_K, token_K = alive_K[on_K], row_K[on_K], token_K[on_K]
+            if t + 1 == steps or not len(alive_K):
+                break
+            rows, row_K = self._extend(rows, row_K, token_K)
+        columns = zip(token_BT.tolist(), logp_BT.tolist(), count_B.tolist(), strict=True)
+        return [(tuple(tokens[:n]), tuple(logps[:n])) for tokens, logps, n in columns]
+
+    def _prefill(self, prompts: list[tuple[int, ...]], *, cache: bool) -> _Rows:
+        """Read U prompts, padded on the left; returns the logits of their last positions."""
+        import torch
+
+        device = self.device
+        longest = max(map(len, prompts))
+        if all(len(ids) == longest for ids in prompts):
+            ids_UL = torch.tensor(prompts, device=device)
+            mask_UL = None
+            position_UL = torch.arange(longest, device=device).expand(len(prompts), -1)
+        else:
+            pads = [longest - len(ids) for ids in prompts]
+            padded = [(0,) * pad + ids for pad, ids in zip(pads, prompts, strict=True)]
+            ids_UL = torch.tensor(padded, device=device)
+            place_L = torch.arange(longest, device=device)
+            position_UL = place_L - torch.tensor(pads, device=device).unsqueeze(1)
+            mask_UL = (position_UL >= 0).long()
+            position_UL = position_UL.clamp(min=0)
+        return self._forward(ids_UL, mask_UL, position_UL, None, cache)
+
+    def _extend(
+        self, rows: _Rows, row_K: torch.Tensor, token_K: torch.Tensor
+    ) -> tuple[_Rows, torch.Tensor]:
+        """Read one more token per reply; replies that are still equal stay on one row.
+
+        Returns:
+            The new rows, and the row of each of the K replies among them.
+        """
+        import torch
+
+        vocabulary = rows.logits.shape[-1]
+        if self.merge_equal:
+            pair_R, at_K = torch.unique(row_K * vocabulary + token_K, return_inverse=True)
+            parent_R, token_R = pair_R // vocabulary, pair_R % vocabulary
+        else:
+            parent_R, token_R = row_K, token_K
+            at_K = torch.arange(len(row_K), device=row_K.device)
+        size = rows.position.shape[0]
+        one_child = bool((parent_R[1:] != parent_R[:-1]).all())
+        mask, position = rows.mask, rows.position
+        if one_child and len(parent_R) >= _COMPACT_BELOW * size:
+            fed = torch.zeros(size, dtype=torch.long, device=row_K.device)
+            fed[parent_R] = token_R
+            at_K = parent_R[at_K]
+        else:
+            rows.cache.batch_select_indices(parent_R)
+            mask = None if mask is None else mask[parent_R]
+            position = position[parent_R]
+            fed = token_R
+        if mask is not None:
+            mask = torch.cat([mask, mask.new_ones((mask.shape[0], 1))], dim=1)
+        position = position[:, -1:] + 1
+        return self._forward(fed.unsqueeze(1), mask, position, rows.cache, True), at_K
+
+    def _forward(
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor | None,
+        position: torch.Tensor,
+        cache: Any,
+        use_cache: bool,
+    ) -> _Rows:
+        out = self.model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=position,
+            past_key_values=cache,
+            use_cache=use_cache,
+            **self._forward_args,
+        )
+        return _Rows(out.logits[:, -1].float(), out.past_key_values, mask, position)
+
+
+class _Rows:
+    """Distinct token prefixes that the model has read."""
+
+    __slots__ = ("cache", "logits", "mask", "position")
+
+    def __init__(
+        self, logits: torch.Tensor, cache: Any, mask: torch.Tensor | None, position: torch.Tensor
+    ) -> None:
+        self.logits = logits  # float32 [R, V], after the last token
+        self.cache = cache
+        self.mask = mask  # [R, L], None where no row is padded
+        self.position = position  # [R, new tokens]
+
+
+def _check(temperature: float, top_p: float, max_new_tokens: int, token_budget: int) -> None:
+    for name, value, fine, expected in (
+        ("temperature", temperature, temperature > 0, "above 0 (greedy=True for the best token)"),
+        ("top_p", top_p, 0 < top_p <= 1, "in (0, 1]"),
+        ("max_new_tokens", max_new_tokens, max_new_tokens >= 1, "at least 1"),
+        ("token_budget", token_budget, token_budget >= 1, "at least 1"),
+    ):
+        if not fine:
+            raise ConfigError(f"{name}={value} is out of range: expected a value {expected}.")
+
+
+class _evaluating(AbstractContextManager[None]):
+    """Switch dropout off for a while."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._was_training = bool(model.training)
+
+    def __enter__(self) -> None:
+        if self._was_training:
+            self._model.eval()
+
+    def __exit__(self, *exc: object) -> None:
+        if self._was_training:
+            self._model.train()
+
+
+def _base(model: Any) -> Any:
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _model_name(model: Any) -> str:
+    config = _base(model).config
+    return getattr(config, "_name_or_path", "") or str(getattr(config, "model_type", "model"))
+
+
+def _vocabulary(model: Any) -> int:
+    return int(_base(model).config.get_text_config().vocab_size)
+
+
+def _context_limit(model: Any) -> int:
+    """Return how many tokens the model reads; unlimited where its config does not say."""
+    config = _base(model).config.get_text_config()
+    return int(getattr(config, "max_position_embeddings", None) or 2**31)
+
+
+def _forward_args(model: Any) -> dict[str, int]:
+    names = inspect.signature(_base(model).forward).parameters
+    return {"logits_to_keep": 1} if "logits_to_keep" in names else {}
+
+
+def _stop_ids(model: Any, tokenizer: Any, chat_format: ChatFormat) -> frozenset[int]:
+    found = {tokenizer.eos_token_id, chat_format.turn_end_id}
+    settings = getattr(_base(model), "generation_config", None)
+    eos = getattr(settings, "eos_token_id", None)
+    found.update(eos if isinstance(eos, (list, tuple)) else [eos])
+    return frozenset(int(i) for i in found if i is not None)
+
+
+def _weights_stamp(model: Any) -> tuple[tuple[int, int], ...]:
+    """Return a value that changes when parameters are written in place or replaced."""
+    return tuple((p.data_ptr(), -1 if p.is_inference() else p._version) for p in model.parameters())
