@@ -7,8 +7,10 @@ must agree after every step.
 
 from __future__ import annotations
 
+import os
 import random
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,8 @@ import pytest
 from creditrl.envs.base import Copies
 from creditrl.envs.sokoban.engine import SokobanEngine
 from creditrl.envs.sokoban.level import Level
-from creditrl.envs.sokoban.rooms import GLYPHS, room_level
+from creditrl.envs.sokoban.levels import read_levels
+from creditrl.envs.sokoban.rooms import GLYPHS, level_codes, room_level
 from creditrl.envs.sokoban.rules import ACTION_WORDS
 from creditrl.envs.sokoban.solver import solve
 from creditrl.types import Task
@@ -25,6 +28,8 @@ from creditrl.types import Task
 pytestmark = pytest.mark.reference("gym_sokoban")
 
 MAX_TURNS = 120
+# Pushes twice as often as moves, so that boxes travel.
+WEIGHTS = np.array([1, 4, 4, 4, 4, 2, 2, 2, 2]) / 25
 
 
 def upstream(dim: tuple[int, int], num_boxes: int) -> Any:
@@ -71,6 +76,14 @@ def codes_of(fixed: np.ndarray, state: np.ndarray) -> np.ndarray:
 def level_of(fixed: np.ndarray, state: np.ndarray) -> Level:
     codes = codes_of(fixed, state)
     return room_level(codes.tobytes(), *codes.shape)
+
+
+def room_of(level: Level) -> tuple[np.ndarray, np.ndarray]:
+    """Return the wheel's (fixed, state) of a level."""
+    codes = np.frombuffer(level_codes(level), dtype=np.uint8).astype(np.int64)
+    codes = codes.reshape(level.height, level.width)
+    fixed = np.select([codes == 0, np.isin(codes, (2, 3, 6))], [0, 2], 1)
+    return fixed, np.where(codes == 6, 5, codes)
 
 
 def text_of(codes: np.ndarray) -> str:
@@ -145,9 +158,7 @@ def test_random_actions_do_in_both_the_same(
 ) -> None:
     rooms = upstream_rooms(dim, num_boxes, count, seed=17)
     rng = np.random.default_rng(17)
-    # Pushes twice as often as moves, so that boxes travel.
-    weights = np.array([1, 4, 4, 4, 4, 2, 2, 2, 2]) / 25
-    plans = [rng.choice(9, size=MAX_TURNS, p=weights).tolist() for _ in rooms]
+    plans = [rng.choice(9, size=MAX_TURNS, p=WEIGHTS).tolist() for _ in rooms]
     seen = compare(rooms, plans)
     assert seen["steps"] > 50 * count
     assert min(seen["solved"], seen["truncated"], seen["gained"], seen["pushes"]) > 0
@@ -163,6 +174,19 @@ def test_solutions_of_our_solver_solve_the_wheel_and_pay_the_same() -> None:
         assert solution.status == "solved"
         plans.append([move + 1 for move in solution.moves])
     assert compare(rooms, plans)["solved"] == len(rooms)
+
+
+def test_boxoban_levels_play_the_same() -> None:
+    home = os.environ.get("CREDITRL_TEST_DATA")
+    if not home:
+        pytest.skip("needs real Boxoban levels: set CREDITRL_TEST_DATA")
+    files = sorted((Path(home) / "sokoban" / "boxoban").glob("*/**/*.txt"))
+    levels = [read_levels(path, boxoban=True)[0][i] for path in files for i in range(40)]
+    assert levels
+    rng = np.random.default_rng(3)
+    plans = [rng.choice(9, size=MAX_TURNS, p=WEIGHTS).tolist() for _ in levels]
+    seen = compare([room_of(level) for level in levels], plans)
+    assert min(seen["pushes"], seen["gained"], seen["truncated"]) > 0
 
 
 def test_what_we_call_admissible_is_what_changes_the_wheels_room() -> None:

@@ -10,6 +10,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import creditrl
+from creditrl.envs.check import RULES, check
 from creditrl.envs.sokoban import SokobanConfig, SokobanEnv, SokobanVectorEnv
 from creditrl.errors import ConfigError
 
@@ -34,6 +35,21 @@ def test_gymnasiums_checker_has_nothing_to_say(observation: str, image: str):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env.unwrapped)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"observation": "image"},
+        {"tier": "medium", "actions_per_turn": 3, "progress": True},
+        {"compat": "gym-sokoban"},
+        {"compat": "verl-agent"},
+    ],
+)
+def test_the_contract_holds_in_every_form(options: dict):
+    # The default form is checked, workers included, where the contract test itself is tested.
+    rules = [rule.name for rule in RULES if rule.name != "workers_change_nothing"]
+    check(ENV_ID, rules=rules, **options).raise_for_failures()
 
 
 @pytest.mark.parametrize("tier", ["easy", "medium", "hard"])
