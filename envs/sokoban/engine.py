@@ -132,14 +132,14 @@ class SokobanEngine(Engine):
         Returns:
             reward_K, solved_K, change_K (0 nothing moved, 1 the player moved, 2 a box was pushed).
         """
-        player_K = self._player.take(index_K)
+        player_K = self._player[index_K]
         step = step_rooms(
-            self._cells, self._start.take(index_K), player_K, action_K, self._layout.stride
+            self._cells, self._start[index_K], player_K, action_K, self._layout.stride
         )
         self._player[index_K] = step.player_K
-        on_target_K = self._on_target.take(index_K) + step.gained_K
+        on_target_K = self._on_target[index_K] + step.gained_K
         self._on_target[index_K] = on_target_K
-        solved_K = on_target_K == self._num_boxes.take(index_K)
+        solved_K = on_target_K == self._num_boxes[index_K]
         touched_K = np.full(len(index_K), -1, dtype=np.int16)
         (pushed,) = np.nonzero(step.change_K == 2)
         if len(pushed):
@@ -154,14 +154,14 @@ class SokobanEngine(Engine):
 
     def view(self, index_K: IntArray) -> View:
         """Describe the rooms; see :class:`SokobanEngine` for what padding shows."""
-        on_target_K = self._on_target.take(index_K).astype(np.int64)
-        num_boxes_K = self._num_boxes.take(index_K)
+        on_target_K = self._on_target[index_K].astype(np.int64)
+        num_boxes_K = self._num_boxes[index_K]
         can_K4 = can_do(
-            self._cells, self._start.take(index_K), self._player.take(index_K), self._layout.stride
+            self._cells, self._start[index_K], self._player[index_K], self._layout.stride
         )
         extra: dict[str, NDArray[Any]] = {
             "boxes_on_target": on_target_K,
-            "optimal_length": self._optimal.take(index_K).astype(np.int64),
+            "optimal_length": self._optimal[index_K].astype(np.int64),
         }
         if self._with_progress:
             progress = [self._progress_of(i) for i in index_K.tolist()]
@@ -342,7 +342,7 @@ class SokobanEngine(Engine):
         cells = self._text_cells.get(size)
         if cells is None:
             cells = self._text_cells[size] = self._layout.text_cells(*size, self._padded_text)
-        codes = self._cells.take(self._start.take(index_K)[:, None] + cells)
+        codes = self._cells.take(self._start[index_K][:, None] + cells)
         lines: list[str] = _CODE_POINTS.take(codes).view(f"<U{len(cells)}")[:, 0].tolist()
         return lines
 
@@ -360,7 +360,7 @@ class SokobanEngine(Engine):
         grid = self._grids.get(size)
         if grid is None:
             grid = self._grids[size] = self._layout.grid(*size)
-        return self._cells.take(self._start.take(index_K)[:, None, None] + grid)
+        return self._cells.take(self._start[index_K][:, None, None] + grid)
 
     def _images(self, index_K: IntArray, style: Literal["tiles", "tiny"]) -> NDArray[np.uint8]:
         codes = self._codes(index_K, (self._layout.height, self._layout.width))
