@@ -1,0 +1,119 @@
+"""The command line: ``creditrl COMMAND``. Each command is a module, imported when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from creditrl._version import __version__
+from creditrl.errors import CreditRLError, UnknownNameError, did_you_mean
+
+__all__ = ["COMMANDS", "Command", "main", "run"]
+
+USAGE_ERROR = 2
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command and where it lives."""
+
+    name: str
+    usage: str
+    summary: str
+    module: str
+    function: str = "run"
+    """Takes the arguments after the command's name, returns the exit code."""
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command("envs", "envs", "list the environments", "creditrl.cli.envs"),
+    Command("methods", "methods", "list the credit methods", "creditrl.cli.methods"),
+    Command("check", "check ID", "test an environment against the contract", "creditrl.cli.check"),
+    Command("play", "play ID", "play an environment in the terminal", "creditrl.cli.play"),
+    Command(
+        "eval",
+        "eval ID --agent random",
+        "measure an agent: success, score, grounding accuracy",
+        "creditrl.cli.evaluate",
+    ),
+    Command(
+        "train",
+        "train @quickstart",
+        "train an agent with a recipe",
+        "creditrl.cli.train",
+        "train",
+    ),
+    Command("data", "data ls", "say which official data is there", "creditrl.cli.data"),
+    Command("bench", "bench envs", "measure speed, ours beside upstream's", "creditrl.cli.bench"),
+)
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run a command and return its exit code.
+
+    0: done; 1: done, and the answer is no (a failed check); 2: the request cannot be carried out,
+    one line on stderr says why; 130: interrupted. ``--debug`` or ``CREDITRL_DEBUG=1`` shows
+    tracebacks.
+    """
+    arguments = [argument for argument in argv if argument != "--debug"]
+    debug = len(arguments) < len(argv) or os.environ.get("CREDITRL_DEBUG", "") not in ("", "0")
+    try:
+        return _dispatch(arguments)
+    except KeyboardInterrupt:
+        print("creditrl: interrupted.", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output left (`| head`); Python must not complain while it shuts down.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except (CreditRLError, OSError) as error:
+        if debug:
+            raise
+        print(f"creditrl: {' '.join(str(error).split())}", file=sys.stderr)
+        return USAGE_ERROR
+
+
+def _dispatch(arguments: Sequence[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        print(f"creditrl {__version__}")
+        return 0
+    by_name = {command.name: command for command in COMMANDS}
+    name = arguments[0]
+    if name not in by_name:
+        raise UnknownNameError(
+            f"No command named {name!r}.{did_you_mean(name, by_name)} "
+            f"Known: {', '.join(by_name)}. `creditrl --help` says what they do."
+        )
+    command = by_name[name]
+    function: Callable[[list[str]], int] = getattr(
+        importlib.import_module(command.module), command.function
+    )
+    return function(list(arguments[1:]))
+
+
+def _overview() -> str:
+    width = max(len(command.usage) for command in COMMANDS)
+    lines = [
+        f"creditrl {__version__}: reinforcement learning of language agents with credit for every "
+        "step.",
+        "",
+        "Commands:",
+        *(f"  creditrl {command.usage:<{width}}  {command.summary}" for command in COMMANDS),
+        "",
+        "`creditrl COMMAND --help` lists the options. `--debug` shows tracebacks.",
+        "First steps: creditrl play VisualSokoban; creditrl train @quickstart",
+    ]
+    return "\n".join(lines)

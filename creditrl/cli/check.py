@@ -1,0 +1,72 @@
+"""``creditrl check ID``: the contract test."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+
+from creditrl.cli.console import console, next_step, table
+from creditrl.cli.options import parse_env_command, short_name
+from creditrl.envs.check import RuleResult, check
+
+__all__ = ["run"]
+
+_OUTCOMES = {"passed": "ok", "failed": "[bold red]FAILED[/]", "not applicable": "[dim]n/a[/]"}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """Test an environment against the contract; exit code 1 where a rule fails."""
+
+    rules: tuple[str, ...] = ()
+    """Only these rules."""
+
+
+def run(argv: list[str]) -> int:
+    """Test an environment against the contract and print a table."""
+    from rich.markup import escape
+
+    request = parse_env_command(CheckOptions(), argv, "creditrl check")
+    out = console()
+
+    def told(result: RuleResult) -> None:
+        # Long work shows where it stands: one line per rule, as it finishes.
+        if out.is_terminal:
+            out.print(f"[dim]{result.rule}: {result.outcome} ({result.seconds:.1f} s)[/]")
+
+    report = check(
+        request.env_id,
+        rules=request.command.rules or None,
+        stack=_our_wrappers(),
+        on_result=told,
+        **request.env_options,
+    )
+    rows = table("rule", "outcome", "what was seen", ">seconds")
+    for result in report.results:
+        rows.add_row(
+            result.rule, _OUTCOMES[result.outcome], escape(result.found), f"{result.seconds:.2f}"
+        )
+    out.print(rows)
+    for result in report.failures:
+        out.print(f"[bold red]{result.rule}[/] asks: {escape(result.claim)}")
+    failed = len(report.failures)
+    print(f"{report.env_id}: {len(report.results) - failed} rules hold, {failed} broken.")
+    name = short_name(report.env_id)
+    if failed:
+        next_step(f"creditrl check {name} --rules {report.failures[0].rule} --debug")
+        return 1
+    next_step(f"creditrl eval {name} --agent random")
+    return 0
+
+
+def _our_wrappers() -> tuple[Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]], ...]:
+    """Return our wrappers, so that snapshots are tested through them as well."""
+    if importlib.util.find_spec("creditrl.wrappers.grounding") is None:
+        return ()
+    from creditrl.wrappers import Grounding, StateHash
+
+    return (Grounding, StateHash)

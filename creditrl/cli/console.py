@@ -1,0 +1,48 @@
+"""What the commands print with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+__all__ = ["console", "next_step", "table", "wrote"]
+
+PLAIN_WIDTH = 120
+"""Columns of a table that does not go to a terminal."""
+
+
+def console() -> Console:
+    """Return a console on stdout; wide enough for tables where nobody watches."""
+    from rich.console import Console
+
+    out = Console(highlight=False)
+    return out if out.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    """Return an empty table with these columns; numbers are right-justified by ``>name``."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for name in columns:
+        made.add_column(
+            name.removeprefix(">"),
+            justify="right" if name.startswith(">") else "left",
+            overflow="fold",
+        )
+    return made
+
+
+def wrote(*paths: object) -> None:
+    """Say which files a command wrote."""
+    for path in paths:
+        print(f"Wrote {path}")
+
+
+def next_step(command: str) -> None:
+    """Name the next sensible command."""
+    print(f"Next: {command}")

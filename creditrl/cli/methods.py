@@ -1,0 +1,42 @@
+"""``creditrl methods``: the credit methods."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+
+from creditrl.cli.console import console, next_step, table
+from creditrl.errors import MissingExtraError
+from creditrl.flags import override
+
+__all__ = ["run"]
+
+
+@dataclass(frozen=True, slots=True)
+class MethodsOptions:
+    """List the credit methods."""
+
+    plugin: tuple[str, ...] = ()
+    """Modules or files that register further methods."""
+
+
+def run(argv: list[str]) -> int:
+    """List the credit methods."""
+    options = override(MethodsOptions(), argv, "creditrl methods")
+    if importlib.util.find_spec("creditrl.trainers") is None:
+        raise MissingExtraError(
+            "This installation has no creditrl.trainers, so there are no methods. "
+            'Run: pip install --force-reinstall "creditrl[train]"'
+        )
+    from creditrl.trainers.methods import list_methods, load_plugin
+
+    for plugin in options.plugin:
+        load_plugin(plugin)
+    rows = table("method", "type", "granularity", "reward source", "paper")
+    for info in list_methods():
+        rows.add_row(info.name, info.kind, info.granularity, info.reward_source, info.paper)
+    console().print(rows)
+    if importlib.util.find_spec("torch") is None:
+        print('Training needs PyTorch, which is not installed. Run: pip install "creditrl[train]"')
+    next_step("creditrl train @quickstart")
+    return 0

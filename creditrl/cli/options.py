@@ -1,0 +1,142 @@
+"""Options of a command beside options of an environment, flat on one command line."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import gymnasium as gym
+
+from creditrl.envs.base import TextEnv
+from creditrl.envs.register import environment_id
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.errors import ConfigError, did_you_mean
+from creditrl.flags import override
+
+__all__ = ["EnvRequest", "parse_env_command", "short_name"]
+
+CommandT = TypeVar("CommandT")
+
+
+@dataclass(frozen=True, slots=True)
+class EnvRequest(Generic[CommandT]):
+    """A command about one environment, as the user gave it."""
+
+    env_id: str
+    env_class: type[TextEnv[Any]]
+    command: CommandT
+    """The command's own options."""
+    env_options: Mapping[str, Any]
+    """The environment's options that differ from its defaults."""
+
+    def env(self, **more: Any) -> gym.Env[Any, Any]:
+        """Return the single environment."""
+        return gym.make(self.env_id, **{**self.env_options, **more})
+
+    def vector(self, num_envs: int, **more: Any) -> TextVectorEnv:
+        """Return ``num_envs`` copies."""
+        venv = gym.make_vec(self.env_id, num_envs=num_envs, **{**self.env_options, **more})
+        assert isinstance(venv, TextVectorEnv)
+        return venv
+
+
+def parse_env_command(
+    defaults: CommandT,
+    argv: Sequence[str],
+    prog: str,
+    env_defaults: Mapping[str, Any] | None = None,
+) -> EnvRequest[CommandT]:
+    """Read ``ID --flag value ...`` where flags are the command's or the environment's.
+
+    Args:
+        defaults: the command's options, a dataclass instance.
+        argv: the arguments after the command's name.
+        prog: how the command is called, e.g. ``"creditrl play"``.
+        env_defaults: environment options that this command presets, where the environment has them.
+
+    Raises:
+        UnknownNameError: there is no such environment.
+        ConfigError: no environment is named, a flag is unknown or a value is bad.
+    """
+    if not argv or argv[0].startswith("-"):
+        if "--help" in argv or "-h" in argv:
+            override(defaults, ["--help"], f"{prog} ID")
+        raise ConfigError(f"Which environment? Expected `{prog} ID`; `creditrl envs` lists them.")
+    env_id = environment_id(argv[0])
+    env_class = _class_of(env_id)
+    usual = env_class.configure({})
+    presets = {name: value for name, value in (env_defaults or {}).items() if hasattr(usual, name)}
+    env_config = env_class.configure(presets)
+    prog = f"{prog} {short_name(env_id)}"
+    if "--help" in argv or "-h" in argv:
+        _help(defaults, env_config, prog)
+    ours, theirs = _deal(argv[1:], defaults, env_config, prog)
+    command = override(defaults, ours, prog)
+    changed = override(env_config, theirs, prog)
+    env_options = {
+        field.name: getattr(changed, field.name)
+        for field in dataclasses.fields(usual)
+        if getattr(changed, field.name) != getattr(usual, field.name)
+    }
+    return EnvRequest(env_id, env_class, command, env_options)
+
+
+def short_name(env_id: str) -> str:
+    """Return the name that a user types: without namespace and version where it is ours."""
+    return env_id.removeprefix("CreditRL/").rsplit("-v", 1)[0]
+
+
+def _class_of(env_id: str) -> type[TextEnv[Any]]:
+    entry_point = gym.spec(env_id).entry_point
+    creator = (
+        gym.envs.registration.load_env_creator(entry_point)
+        if isinstance(entry_point, str)
+        else entry_point
+    )
+    if not (isinstance(creator, type) and issubclass(creator, TextEnv)):
+        raise ConfigError(
+            f"{env_id} is registered, but is no text environment: expected a subclass of "
+            "creditrl.envs.base.TextEnv. `creditrl envs` lists ours."
+        )
+    return creator
+
+
+def _names(config: Any) -> list[str]:
+    return [field.name.replace("_", "-") for field in dataclasses.fields(config) if field.init]
+
+
+def _deal(
+    argv: Sequence[str], defaults: Any, env_config: Any, prog: str
+) -> tuple[list[str], list[str]]:
+    """Share the flags out, each with the values that follow it."""
+    hands: tuple[list[str], list[str]] = ([], [])
+    own, env = _names(defaults), _names(env_config)
+    hand = hands[0]
+    for argument in argv:
+        if argument.startswith("--"):
+            name = argument[2:].partition("=")[0].replace("_", "-")
+            positive = name.removeprefix("no-")
+            if name in own or positive in own:
+                hand = hands[0]
+            elif name in env or positive in env:
+                hand = hands[1]
+            else:
+                close = did_you_mean(f"--{name}", [f"--{known}" for known in own + env])
+                raise ConfigError(f"Unknown flag --{name}.{close} `{prog} --help` lists all.")
+        elif not hands[0] and not hands[1]:
+            raise ConfigError(
+                f"{argument!r} is one argument too many: after the environment's id come flags. "
+                f"`{prog} --help` lists them."
+            )
+        hand.append(argument)
+    return hands
+
+
+def _help(defaults: Any, env_config: Any, prog: str) -> None:
+    try:
+        override(defaults, ["--help"], prog)
+    except SystemExit:
+        print(f"\nOptions of {prog.rsplit(' ', 1)[-1]} itself:")
+        override(env_config, ["--help"], prog)

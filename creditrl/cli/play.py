@@ -1,0 +1,114 @@
+"""``creditrl play ID``: a person plays in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from creditrl.agents.human import HumanAgent, PlayerLeft
+from creditrl.agents.prompts.words import words_for
+from creditrl.cli.console import console, next_step
+from creditrl.cli.options import EnvRequest, parse_env_command, short_name
+from creditrl.envs.base import TextEnv
+from creditrl.envs.state import expert_action
+from creditrl.types import Prompt
+
+__all__ = ["run"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlayOptions:
+    """Play an environment in the terminal, action by action; also from a pipe."""
+
+    seed: int = 0
+    """Decides which task is drawn."""
+    task: str | None = None
+    """Play this task (index or id) instead of a drawn one."""
+    hints: bool = False
+    """Show what the expert would do at every turn."""
+    episodes: int = 1
+    """Episodes to play one after another."""
+
+
+def run(argv: list[str]) -> int:
+    """Play episodes until they are over or the player leaves."""
+    request = parse_env_command(PlayOptions(), argv, "creditrl play")
+    options = request.command
+    task: int | str | None = options.task
+    if isinstance(task, str) and task.isdecimal():
+        task = int(task)
+    out = console()
+    interrupted = False
+
+    def read(prompt: str) -> str:
+        nonlocal interrupted
+        try:
+            line = input(prompt)
+        except KeyboardInterrupt:
+            interrupted = True
+            raise
+        if not sys.stdin.isatty():
+            print(line)  # a pipe shows nothing of what was typed
+        return line
+
+    player = HumanAgent(out, read)
+    env = request.env(render_mode="ansi")
+    inner = env.unwrapped
+    assert isinstance(inner, TextEnv)
+    if task is not None:
+        inner.tasks.resolve(task)  # a wrong one is refused before anything is shown
+    words = words_for(request.env_id)
+    for part in (words.rules, words.text_legend):
+        if part:
+            out.print(part, markup=False)
+    try:
+        for episode in range(options.episodes):
+            _play(env, player, request, options.seed + episode, task)
+    except PlayerLeft as reason:
+        if interrupted:
+            raise KeyboardInterrupt from None
+        print(f"\n{reason}")
+    finally:
+        env.close()
+    next_step(f"creditrl eval {short_name(request.env_id)} --agent expert")
+    return 0
+
+
+def _play(
+    env: Any,
+    player: HumanAgent,
+    request: EnvRequest[PlayOptions],
+    seed: int,
+    task: int | str | None,
+) -> None:
+    observation, info = env.reset(seed=seed, options=None if task is None else {"task": task})
+    print(f"Task {info['task_id']}")
+    total = 0.0
+    over = False
+    while not over:
+        if request.command.hints:
+            print(f"Hint: {expert_action(env) or 'the expert knows no way'}")
+        prompt = Prompt(
+            text="",
+            observation=_shown(env, observation),
+            admissible_actions=info["admissible_actions"],
+            goal=info["goal"],
+            turn=info["turn"],
+        )
+        (reply,) = player.act([prompt])
+        observation, reward, terminated, truncated, info = env.step(reply.text)
+        total += float(reward)
+        over = terminated or truncated
+        if not info["grounded"]:
+            print(f"{info['action']!r} was not executed ({info['ungrounded_reason']}).")
+    print(_shown(env, observation))
+    outcome = "Solved" if info["success"] else "Cut at the turn limit" if truncated else "Over"
+    print(f"{outcome} after {info['turn']} turns: score {info['score']:g}, return {total:g}.")
+
+
+def _shown(env: Any, observation: Any) -> str:
+    """Return the observation as text; a bare picture as the environment draws it in text."""
+    if isinstance(observation, str):
+        return observation
+    return str(observation["text"] if isinstance(observation, dict) else env.render())

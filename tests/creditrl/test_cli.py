@@ -1,0 +1,320 @@
+"""The command line: what each command prints, how it fails, what it does not import."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from creditrl import __version__
+from creditrl.cli import COMMANDS, run
+
+
+def creditrl(
+    *arguments: str, stdin: str = "", cwd: Path | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a user does."""
+    return subprocess.run(
+        # -P: the working directory may be the checkout, whose folders have our names.
+        [sys.executable, "-P", "-m", "creditrl.cli", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "COLUMNS": "200", **env},
+        timeout=120,
+        check=False,
+    )
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Return the one line of a request that cannot be carried out."""
+    assert run(arguments) == 2
+    told = capsys.readouterr()
+    (line,) = told.err.splitlines()
+    assert line.startswith("creditrl: ")
+    assert told.out == ""
+    return line
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",), ("help",)])
+def test_the_overview_names_every_command(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    assert run(arguments) == 0
+    out = capsys.readouterr().out
+    for command in COMMANDS:
+        assert f"creditrl {command.usage}" in out
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"creditrl {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("chek",), "No command named 'chek'. Did you mean 'check'?"),
+        (("check",), "Which environment?"),
+        (("check", "--rules", "state_keys"), "Which environment?"),
+        (("check", "sokban"), "No environment named 'sokban'. Did you mean 'visualsokoban'?"),
+        (("check", "VisualSokoban", "--rules", "state_key"), "Did you mean 'state_keys'?"),
+        (("check", "CartPole-v1"), "is no text environment"),
+        (("play", "VisualSokoban", "--teir", "easy"), "Did you mean '--tier'?"),
+        (
+            ("play", "VisualSokoban", "--tier", "hadr"),
+            "tier='hadr' is unknown. Did you mean 'hard'?",
+        ),
+        (("play", "VisualSokoban", "medium"), "'medium' is one argument too many"),
+        (("play", "VisualSokoban", "--task", "999999999"), "No task 999999999"),
+        (("eval", "VisualSokoban", "--agent", "expret"), "Did you mean 'expert'?"),
+        (("eval", "VisualSokoban", "--agent", "transformers"), "needs --model"),
+        (("eval", "VisualSokoban", "--model", "m"), "--model needs --agent transformers"),
+        (("eval", "VisualSokoban", "--episodes", "many"), "--episodes"),
+        (("eval", "VisualSokoban", "--form", "raect"), "Did you mean 'react'?"),
+        (("envs", "--josn"), "Unknown flag --josn."),
+        (("methods", "--plugin", "no_such_module"), "no_such_module"),
+        (("data", "lz"), "No data command 'lz'. Did you mean 'ls'?"),
+        (("data", "get"), "Which data?"),
+        (("data", "get", "sokobann"), "Did you mean 'sokoban'?"),
+        (("bench", "env"), "Did you mean 'envs'?"),
+    ],
+)
+def test_a_bad_request_is_one_line_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
+) -> None:
+    assert says in refused(capsys, *arguments)
+
+
+def test_debug_shows_the_traceback() -> None:
+    assert "Traceback" not in creditrl("check", "sokban").stderr
+    for told in (
+        creditrl("check", "sokban", "--debug"),
+        creditrl("check", "sokban", CREDITRL_DEBUG="1"),
+    ):
+        assert "Traceback" in told.stderr and "UnknownNameError" in told.stderr
+
+
+def test_envs_lists_what_gymnasium_knows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["envs"]) == 0
+    out = capsys.readouterr().out
+    assert "CreditRL/VisualSokoban-v0" in out
+    assert "Next: creditrl play VisualSokoban" in out
+
+
+def test_methods_lists_the_registry(capsys: pytest.CaptureFixture[str]) -> None:
+    from creditrl.trainers.methods import list_methods
+
+    assert run(["methods"]) == 0
+    out = capsys.readouterr().out
+    for info in list_methods():
+        assert info.name in out and info.paper.split(",")[0] in out
+
+
+def test_methods_lists_a_plugins_method(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(
+        "from dataclasses import dataclass\n"
+        "from creditrl.trainers.methods import Method, register_method\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine:\n    gamma: float = 1.0\n"
+        "@register_method('test_cli_mine', config=Mine, kind='group', granularity='turn',\n"
+        "                 reward_source='outcome', paper='none')\n"
+        "class MineMethod(Method):\n    pass\n"
+    )
+    assert run(["methods", "--plugin", str(plugin)]) == 0
+    assert "test_cli_mine" in capsys.readouterr().out
+
+
+def test_check_prints_a_table_and_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", "VisualSokoban", "--rules", "registration", "state_keys"]) == 0
+    out = capsys.readouterr().out
+    assert "registration" in out and "state_keys" in out and "renders" not in out
+    assert "2 rules hold, 0 broken" in out
+
+
+def test_check_leaves_with_1_where_a_rule_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    # Nobody can push two boxes home within one turn: following the expert does not end in success.
+    arguments = ["check", "VisualSokoban", "--rules", "expert_finishes", "--tier", "medium"]
+    assert run([*arguments, "--max-turns", "1"]) == 1
+    out = capsys.readouterr().out
+    assert "FAILED" in out and "expert_finishes" in out and "0 rules hold, 1 broken" in out
+
+
+def test_a_person_plays_from_a_pipe() -> None:
+    # The hints are the solver's moves, so following them must end in success.
+    typed: list[str] = []
+    for _ in range(20):
+        told = creditrl(
+            "play", "VisualSokoban", "--hints", "--seed", "3", stdin="\n".join([*typed, "quit"])
+        )
+        assert told.returncode == 0, told.stderr
+        if "Solved after" in told.stdout:
+            break
+        typed.append(told.stdout.rsplit("Hint: ", 1)[1].splitlines()[0])
+    else:
+        pytest.fail("20 hints of the expert did not solve an easy level")
+    assert f"Solved after {len(typed)} turns: score 1" in told.stdout
+    assert "Next: creditrl eval VisualSokoban" in told.stdout
+
+
+def test_play_ends_with_the_input() -> None:
+    told = creditrl("play", "VisualSokoban", "--observation", "image", stdin="dance\n")
+    assert told.returncode == 0
+    assert "'dance' was not executed (unparsed)." in told.stdout
+    assert "The input ended." in told.stdout
+
+
+def test_play_is_interrupted_with_130() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "creditrl.cli", "play", "VisualSokoban"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        # A test run in the background may have been started with the signal ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        seen = ""
+        while "action (or quit)" not in seen:
+            read = process.stdout.read(1)
+            assert read, seen
+            seen += read
+        # The prompt is out just before the read begins, and a signal in between waits for input.
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+        assert process.stderr.read() == "creditrl: interrupted.\n"
+
+
+@pytest.mark.parametrize(("agent", "solved"), [("expert", 1.0), ("random", None), ("first", None)])
+def test_eval_measures_and_writes(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    agent: str,
+    solved: float | None,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["eval", "VisualSokoban", "--agent", agent, "--episodes", "16"]) == 0
+    out = capsys.readouterr().out
+    path = Path("runs") / "eval" / f"VisualSokoban-{agent}-1.json"
+    assert f"Wrote {path}" in out and "Next: " in out
+    results = json.loads(path.read_text("utf-8"))
+    assert results["num_episodes"] == 16
+    assert results["env_options"]["split"] == "valid_unseen"
+    if solved is not None:
+        assert results["overall"]["success"]["value"] == solved
+    else:
+        assert results["overall"]["success"]["value"] < 1.0
+
+
+def test_eval_never_overwrites(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ["eval", "VisualSokoban", "--episodes", "2"]
+    assert run(arguments) == 0
+    first = (tmp_path / "runs/eval/VisualSokoban-random-1.json").read_bytes()
+    assert run(arguments) == 0
+    assert (tmp_path / "runs/eval/VisualSokoban-random-2.json").is_file()
+    capsys.readouterr()
+    line = refused(capsys, *arguments, "--out", "runs/eval/VisualSokoban-random-1.json")
+    assert "exists; nothing was overwritten" in line
+    assert (tmp_path / "runs/eval/VisualSokoban-random-1.json").read_bytes() == first
+
+
+def test_data_ls_counts_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CREDITRL_SOKOBAN_DATA", str(tmp_path / "levels"))
+    assert run(["data", "ls"]) == 0
+    assert "(not there)" in capsys.readouterr().out
+    (tmp_path / "levels" / "hard").mkdir(parents=True)
+    (tmp_path / "levels" / "hard" / "000.txt").write_text("; 0\n#####\n#@$.#\n#####\n")
+    assert run(["data", "ls"]) == 0
+    out = capsys.readouterr().out
+    assert "(not there)" not in out and "22 B" in out
+    assert "No environment needs a download" in out
+    assert run(["data", "get", "visualsokoban"]) == 0
+    assert "There now: 1 files, 22 B." in capsys.readouterr().out
+
+
+def test_data_get_names_source_licence_and_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "none"
+    assert run(["data", "get", "sokoban", "--folder", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "google-deepmind/boxoban-levels" in out and "Apache-2.0" in out
+    assert str(folder) in out and not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("envs",),
+        ("methods",),
+        ("check", "VisualSokoban", "--rules", "info_keys_and_types"),
+        ("data", "ls"),
+        ("play", "VisualSokoban"),
+        ("eval", "VisualSokoban", "--episodes", "2"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_commands_without_a_model_do_not_import_torch(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    script = (
+        "import sys\n"
+        "from creditrl.cli import run\n"
+        f"code = run({list(arguments)!r})\n"
+        "heavy = {'torch', 'transformers', 'peft', 'pyarrow', 'matplotlib'} & set(sys.modules)\n"
+        "sys.exit(code or (f'imported {heavy}' if heavy else 0))\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-P", "-c", script],
+        input="",
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+
+
+def test_a_closed_pipe_ends_quietly() -> None:
+    told = subprocess.run(
+        f"'{sys.executable}' -P -u -m creditrl.cli envs | true",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in told.stderr and "Broken" not in told.stderr
+
+
+def test_methods_without_the_trainers_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import importlib.util
+
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name == "creditrl.trainers" else find_spec(name, *rest),
+    )
+    assert "creditrl[train]" in refused(capsys, "methods")
