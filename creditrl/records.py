@@ -1,0 +1,229 @@
+"""Trajectories as flat rows, one per turn, and back from columns of them.
+
+A row repeats what is true of the whole episode, so that a table of rows needs no joins; columns
+compress that well. Rows hold JSON's types only. An episode without turns has one row whose turn
+columns are null. ``Task.data`` is not kept: the task set makes it again from the task's id.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from creditrl.errors import DataError
+from creditrl.types import Task, Trajectory, Turn
+
+__all__ = ["COLUMNS", "columns_to_episodes", "episode_to_jsonl"]
+
+COLUMNS: dict[str, str] = {
+    "update": "int",
+    "id": "str",
+    "env_id": "str",
+    "task_id": "str",
+    "task_type": "str",
+    "split": "str",
+    "task_index": "int",
+    "goal": "str",
+    "difficulty": "float",
+    "group": "int",
+    "member": "int",
+    "seed": "int",
+    "success": "bool",
+    "episode_score": "float",
+    "terminated": "bool",
+    "truncated": "bool",
+    "error": "str",
+    "policy_version": "int",
+    "turns": "int",
+    "turn": "int",
+    "observation": "str",
+    "reply": "str",
+    "action": "str",
+    "reward": "float",
+    "grounded": "bool",
+    "ungrounded_reason": "str",
+    "state": "int",
+    "score": "float",
+    "segment": "str",
+    "prompt_ids": "ids",
+    "reply_ids": "ids",
+    "logprobs": "floats",
+    "final_observation": "str",
+}
+"""Every column and its kind, in order. ``turns`` counts the episode's turns, ``turn`` numbers them
+from 0, ``episode_score`` is the trajectory's score and ``score`` the turn's; ``difficulty`` is null
+where unknown, ``final_observation`` is set on the episode's last row only."""
+
+_TURN_COLUMNS = tuple(COLUMNS)[tuple(COLUMNS).index("turn") :]
+
+
+def _plain(value: Any) -> Any:
+    """Turn NumPy's numbers and arrays into Python's, for the JSON encoder."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"A trajectory holds a {type(value).__name__}, which no file can keep.")
+
+
+# Text is written as it is: UTF-8 is shorter than escapes, and quicker to make.
+_ENCODE = json.JSONEncoder(
+    ensure_ascii=False,
+    allow_nan=False,
+    check_circular=False,
+    separators=(",", ":"),
+    default=_plain,
+).encode
+
+
+def episode_to_jsonl(update: int, episode: Trajectory) -> bytes:
+    """Return the rows of one episode as lines of strict JSON in UTF-8.
+
+    JSON has no infinity or NaN; they are written as the strings ``"inf"``, ``"-inf"``, ``"nan"``.
+    Lone surrogates become ``?``, as environments do with them.
+    """
+    task = episode.task
+    head = {
+        "update": update,
+        "id": episode.id,
+        "env_id": episode.env_id,
+        "task_id": task.id,
+        "task_type": task.type,
+        "split": task.split,
+        "task_index": task.index,
+        "goal": task.goal,
+        "difficulty": None if math.isnan(task.difficulty) else task.difficulty,
+        "group": episode.group,
+        "member": episode.member,
+        "seed": episode.seed,
+        "success": episode.success,
+        "episode_score": episode.score,
+        "terminated": episode.terminated,
+        "truncated": episode.truncated,
+        "error": episode.error,
+        "policy_version": episode.policy_version,
+        "turns": len(episode.turns),
+    }
+    # What is true of the whole episode is encoded once and pasted in front of each turn.
+    start = _json(head)[:-1] + ","
+    last = len(episode.turns) - 1
+    lines = [
+        start + _json(_turn_columns(i, turn, episode.final_observation if i == last else None))[1:]
+        for i, turn in enumerate(episode.turns)
+    ]
+    if not lines:
+        blank = dict.fromkeys(_TURN_COLUMNS)
+        lines = [start + _json({**blank, "final_observation": episode.final_observation})[1:]]
+    lines.append("")
+    return "\n".join(lines).encode("utf-8", "replace")
+
+
+def _turn_columns(index: int, turn: Turn, final: str | None) -> dict[str, Any]:
+    return {
+        "turn": index,
+        "observation": turn.observation,
+        "reply": turn.reply,
+        "action": turn.action,
+        "reward": turn.reward,
+        "grounded": turn.grounded,
+        "ungrounded_reason": turn.ungrounded_reason,
+        "state": turn.state,
+        "score": turn.score,
+        "segment": turn.segment,
+        "prompt_ids": turn.prompt_ids,
+        "reply_ids": turn.reply_ids,
+        "logprobs": turn.logprobs,
+        "final_observation": final,
+    }
+
+
+def _json(row: Mapping[str, Any]) -> str:
+    try:
+        return _ENCODE(row)
+    except ValueError:  # infinity or NaN somewhere; rare, so the quick way is tried first
+        return _ENCODE(_strings_for_nonfinite(json.loads(json.dumps(row, default=_plain))))
+
+
+def _strings_for_nonfinite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _strings_for_nonfinite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_strings_for_nonfinite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return value
+
+
+def columns_to_episodes(
+    columns: Mapping[str, Sequence[Any]], source: str
+) -> Iterator[tuple[int, Trajectory]]:
+    """Yield (update, episode) from the columns of whole episodes.
+
+    Args:
+        columns: all of :data:`COLUMNS`, equally long, an episode's turns consecutive and in order.
+        source: names the file in messages.
+
+    Raises:
+        DataError: an episode lacks turns.
+    """
+    # Made by column, not by row: millions of turns are read back, and map() is twice as quick.
+    turn_N = list(
+        map(
+            Turn,
+            columns["observation"],
+            columns["reply"],
+            columns["action"],
+            columns["reward"],
+            columns["grounded"],
+            columns["ungrounded_reason"],
+            columns["state"],
+            map(tuple, columns["prompt_ids"]),
+            map(tuple, columns["reply_ids"]),
+            map(tuple, columns["logprobs"]),
+            columns["score"],
+            columns["segment"],
+        )
+    )
+    number_N, length_N = columns["turn"], columns["turns"]
+    at = 0
+    while at < len(turn_N):
+        length = length_N[at]
+        end = at + max(1, length)
+        expected: list[int | None] = [*range(length)] or [None]
+        if list(number_N[at:end]) != expected:
+            raise DataError(
+                f"{source}: episode {columns['id'][at]!r} has turns {list(number_N[at:end])} of "
+                f"{length}; the file is damaged."
+            )
+        yield columns["update"][at], _episode(columns, end - 1, tuple(turn_N[at : at + length]))
+        at = end
+
+
+def _episode(
+    columns: Mapping[str, Sequence[Any]], last: int, turns: tuple[Turn, ...]
+) -> Trajectory:
+    """Return the episode whose last row is ``last``."""
+    difficulty = columns["difficulty"][last]
+    return Trajectory(
+        id=columns["id"][last],
+        env_id=columns["env_id"][last],
+        task=Task(
+            id=columns["task_id"][last],
+            type=columns["task_type"][last],
+            split=columns["split"][last],
+            index=columns["task_index"][last],
+            goal=columns["goal"][last],
+            difficulty=math.nan if difficulty is None else difficulty,
+        ),
+        group=columns["group"][last],
+        member=columns["member"][last],
+        seed=columns["seed"][last],
+        turns=turns,
+        success=columns["success"][last],
+        score=columns["episode_score"][last],
+        terminated=columns["terminated"][last],
+        truncated=columns["truncated"][last],
+        final_observation=columns["final_observation"][last],
+        error=columns["error"][last],
+        policy_version=columns["policy_version"][last],
+    )

@@ -1,0 +1,450 @@
+"""The trajectories of a run on disk: compressed JSON lines while it runs, Parquet when it is done.
+
+``append`` writes one part file per call, ``update-000012-0.jsonl.zst``: zstd frames of whole
+episodes, each with a checksum. A part gets its name when it is complete, so a killed process leaves
+whole parts only; if a power cut or a bad disk damages one all the same, its good frames are kept
+and the loss is reported. ``seal`` turns the parts into one ``turns-0000.parquet``. Any tool that
+knows zstd, JSON and Parquet reads both; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import warnings
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import IO, Any
+
+from creditrl.errors import ConfigError, DataError, require_extra
+from creditrl.records import COLUMNS, columns_to_episodes, episode_to_jsonl
+from creditrl.types import Trajectory
+
+__all__ = ["Damage", "DamageWarning", "TrajectoryStore"]
+
+_PART = re.compile(r"update-(\d+)-(\d+)\.jsonl\.zst")
+_SEALED = re.compile(r"turns-\d{4,}\.parquet")
+_FORMAT = "1"
+"""Version of the columns, written into sealed files."""
+_FRAME_BYTES = 1 << 20
+"""JSON bytes per zstd frame: enough to compress well, little to lose."""
+_PIECE_BYTES = 1 << 17
+"""Compressed bytes handed to the decompressor at once."""
+_ROW_GROUP_ROWS = 1 << 15
+"""Turns per Parquet row group, the unit that a reader loads."""
+_ROW_GROUP_BYTES = 1 << 27
+"""Long prompts fill a row group before the rows do."""
+_LEVEL = 1
+"""zstd level: 3 packs grid worlds no better (10 to 1 either way) and takes half as long again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A part of which something cannot be read."""
+
+    part: str
+    """File name."""
+    kept_episodes: int
+    lost_bytes: int
+    """Compressed bytes that were given up."""
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.part} is damaged ({self.reason}): {self.kept_episodes} episodes were read, "
+            f"the last {self.lost_bytes:,} bytes are lost."
+        )
+
+
+class DamageWarning(UserWarning):
+    """Stored trajectories that cannot be read; the rest was."""
+
+
+class TrajectoryStore:
+    """Reads and writes the trajectories of one run. One writer at a time; any number of readers.
+
+    Args:
+        folder: made at the first ``append``.
+
+    Example:
+        >>> store = TrajectoryStore(run.trajectories)     # doctest: +SKIP
+        >>> store.append(update=3, trajectories=episodes)  # doctest: +SKIP
+        >>> store.seal()                                   # doctest: +SKIP
+        >>> [t.success for t in store.read(updates=[3])]   # doctest: +SKIP
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self.damage: list[Damage] = []
+        """What the last ``read`` or ``seal`` could not read."""
+        self._newest: int | None = None
+
+    def append(self, update: int, trajectories: Sequence[Trajectory]) -> int:
+        """Write the episodes of an update and return the number of rows.
+
+        The data is on disk when this returns. Several calls for one update are kept apart and read
+        in order; no trajectories, no part.
+
+        Raises:
+            ConfigError: ``update`` is negative.
+            MissingExtraError: zstandard is not installed.
+        """
+        if update < 0:
+            raise ConfigError(f"update is {update}; expected 0 or more.")
+        if not trajectories:
+            return 0
+        require_extra("zstandard", "train")
+        import zstandard
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        name = self._new_part_name(update)
+        compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+        rows = 0
+        draft = self._draft(name)
+        try:
+            with open(draft, "wb") as file:
+                frame: list[bytes] = []
+                size = 0
+                for episode in trajectories:
+                    lines = episode_to_jsonl(update, episode)
+                    frame.append(lines)
+                    size += len(lines)
+                    rows += max(1, len(episode.turns))
+                    if size >= _FRAME_BYTES:
+                        file.write(compressor.compress(b"".join(frame)))
+                        frame, size = [], 0
+                if frame:
+                    file.write(compressor.compress(b"".join(frame)))
+                _sync(file)
+            os.replace(draft, self.folder / name)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        return rows
+
+    def read(self, updates: int | Iterable[int] | None = None) -> Iterator[Trajectory]:
+        """Yield the episodes, in the order of their updates; all, or those of some updates.
+
+        What cannot be read is left out, put into ``damage`` and warned about once per part.
+
+        Raises:
+            DataError: a file is not what this class writes.
+        """
+        for _, episode in self.read_with_update(updates):
+            yield episode
+
+    def read_with_update(
+        self, updates: int | Iterable[int] | None = None
+    ) -> Iterator[tuple[int, Trajectory]]:
+        """Yield (update, episode); otherwise like :meth:`read`."""
+        self.damage = []
+        wanted = _wanted(updates)
+        for path in self._sealed():
+            if wanted is None or any(_part_key(n)[0] in wanted for n in _sealed_parts(path)):
+                yield from _read_sealed(path, wanted)
+        for path in self._parts():
+            if wanted is None or _part_key(path.name)[0] in wanted:
+                for table in self._tables(path):
+                    yield from columns_to_episodes(_columns(table), str(path))
+
+    def updates(self) -> list[int]:
+        """Return the updates that have episodes, in order."""
+        return sorted({_part_key(name)[0] for name in self._all_part_names()})
+
+    def seal(self) -> Path | None:
+        """Turn all parts into one Parquet file, remove them, and return its path.
+
+        The file appears complete or not at all, and lists the parts it holds, so a kill at any
+        moment neither loses nor doubles an episode. A damaged part stays beside it under the name
+        ``*.damaged``. Returns None where there is nothing to seal; later parts can be appended and
+        sealed again.
+
+        Raises:
+            MissingExtraError: pyarrow is not installed.
+        """
+        require_extra("pyarrow", "train")
+        self.damage = []
+        self._clean()
+        parts = self._parts()
+        if not parts:
+            return None
+        taken = {path.name for path in self._sealed()}
+        name = next(n for i in count() if (n := f"turns-{i:04d}.parquet") not in taken)
+        target = self.folder / name
+        tables = (table for path in parts for table in self._tables(path))
+        self._write_sealed(target, tables, [path.name for path in parts])
+        damaged = {damage.part for damage in self.damage}
+        for path in parts:
+            if path.name in damaged:
+                path.rename(path.with_name(path.name + ".damaged"))
+            else:
+                path.unlink()
+        return target
+
+    def drop_after(self, update: int) -> None:
+        """Remove the episodes of later updates, for a resume from the checkpoint of ``update``."""
+        self._newest = None
+        for path in self._parts():
+            if _part_key(path.name)[0] > update:
+                path.unlink()
+        for path in self._sealed():
+            names = _sealed_parts(path)
+            kept = [name for name in names if _part_key(name)[0] <= update]
+            if not kept:
+                path.unlink()
+            elif len(kept) < len(names):
+                self._write_sealed(path, _tables_until(path, update), kept)
+        self._clean()
+
+    def _new_part_name(self, update: int) -> str:
+        # A long run has thousands of parts; the folder is listed only where a name may be taken.
+        if self._newest is None or update <= self._newest:
+            names = self._all_part_names()
+            taken = [_part_key(name)[1] for name in names if _part_key(name)[0] == update]
+            self._newest = max([update, *(_part_key(name)[0] for name in names)])
+        else:
+            taken = []
+            self._newest = update
+        return f"update-{update:06d}-{max(taken, default=-1) + 1}.jsonl.zst"
+
+    def _parts(self) -> list[Path]:
+        """Return the part files in order, without those that a sealed file holds already."""
+        sealed = {name for path in self._sealed() for name in _sealed_parts(path)}
+        found = [path for path in self._files() if _PART.fullmatch(path.name)]
+        return sorted((p for p in found if p.name not in sealed), key=lambda p: _part_key(p.name))
+
+    def _sealed(self) -> list[Path]:
+        return sorted(path for path in self._files() if _SEALED.fullmatch(path.name))
+
+    def _files(self) -> list[Path]:
+        return list(self.folder.iterdir()) if self.folder.is_dir() else []
+
+    def _all_part_names(self) -> list[str]:
+        sealed = [name for path in self._sealed() for name in _sealed_parts(path)]
+        return sealed + [path.name for path in self._parts()]
+
+    def _clean(self) -> None:
+        """Remove what a killed process left: drafts, and parts that were sealed already."""
+        alive = set(self._parts())
+        for path in self._files():
+            stale = _PART.fullmatch(path.name) is not None and path not in alive
+            if stale or path.suffix == ".tmp":
+                path.unlink(missing_ok=True)
+
+    def _draft(self, name: str) -> Path:
+        return self.folder / f".{name}.{os.getpid()}.tmp"
+
+    def _tables(self, path: Path) -> Iterator[Any]:
+        """Yield the frames of a part as Arrow tables; damage is noted and warned about."""
+        episodes = 0
+        data = memoryview(path.read_bytes())
+        read = 0
+        try:
+            for end, frame in _frames(data):
+                table = _parse(frame, path)
+                turn = table.column("turn")
+                episodes += turn.null_count + turn.to_pylist().count(0)
+                read = end
+                yield table
+        except _TornError as error:
+            damage = Damage(path.name, episodes, len(data) - read, str(error))
+            self.damage.append(damage)
+            warnings.warn(f"{path.parent}: {damage}", DamageWarning, stacklevel=3)
+
+    def _write_sealed(self, target: Path, tables: Iterable[Any], names: list[str]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        notes = {"creditrl.format": _FORMAT, "creditrl.parts": json.dumps(names)}
+        draft = self._draft(target.name)
+        try:
+            with open(draft, "wb") as file:
+                schema = _schema().with_metadata(notes)
+                with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+                    waiting: list[Any] = []
+                    rows = size = 0
+                    for table in tables:
+                        waiting.append(table)
+                        rows += table.num_rows
+                        size += table.nbytes
+                        if rows >= _ROW_GROUP_ROWS or size >= _ROW_GROUP_BYTES:
+                            writer.write_table(pa.concat_tables(waiting), row_group_size=rows)
+                            waiting, rows, size = [], 0, 0
+                    if waiting:
+                        writer.write_table(pa.concat_tables(waiting), row_group_size=rows)
+                _sync(file)
+            os.replace(draft, target)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+
+
+class _TornError(Exception):
+    """A frame that is cut off or damaged."""
+
+
+def _frames(data: memoryview) -> Iterator[tuple[int, bytes]]:
+    """Yield (offset behind it, content) of each whole zstd frame."""
+    require_extra("zstandard", "train")
+    import zstandard
+
+    context = zstandard.ZstdDecompressor()
+    at = 0
+    if not data:
+        raise _TornError("it is empty")
+    while at < len(data):
+        frame = context.decompressobj()
+        pieces = []
+        while not frame.eof:
+            if at >= len(data):
+                raise _TornError("it is cut off")
+            piece = data[at : at + _PIECE_BYTES]
+            at += len(piece)
+            try:
+                pieces.append(frame.decompress(piece))
+            except zstandard.ZstdError as error:
+                raise _TornError(str(error)) from None
+        at -= len(frame.unused_data)
+        yield at, b"".join(pieces)
+
+
+def _sync(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _part_key(name: str) -> tuple[int, int]:
+    """Return (update, number of the call) of a part file's name."""
+    found = _PART.fullmatch(name)
+    if found is None:
+        raise DataError(f"{name!r} is no name of a part file; expected update-000012-0.jsonl.zst.")
+    return int(found[1]), int(found[2])
+
+
+def _wanted(updates: int | Iterable[int] | None) -> Container[int] | None:
+    if updates is None or isinstance(updates, range):
+        return updates
+    return {updates} if isinstance(updates, int) else set(updates)
+
+
+# --- Parquet ----------------------------------------------------------------------------
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    kinds = {
+        "int": pa.int64(),
+        "float": pa.float64(),
+        "bool": pa.bool_(),
+        "str": pa.string(),
+        "ids": pa.list_(pa.int32()),
+        # Log-probabilities come as Python floats: 64 bits keep them, and zeros compress.
+        "floats": pa.list_(pa.float64()),
+    }
+    return pa.schema([pa.field(name, kinds[kind]) for name, kind in COLUMNS.items()])
+
+
+def _parse(lines: bytes, path: Path) -> Any:
+    """Return JSON lines as an Arrow table of :func:`_schema`."""
+    require_extra("pyarrow", "train")
+    import pyarrow as pa
+    import pyarrow.json as pj
+
+    try:
+        table = pj.read_json(
+            pa.BufferReader(lines),
+            read_options=pj.ReadOptions(use_threads=False, block_size=len(lines) + 1),
+            parse_options=pj.ParseOptions(
+                explicit_schema=_schema(), unexpected_field_behavior="error"
+            ),
+        )
+    except pa.ArrowInvalid:  # an infinity written as a string, or no rows of ours at all
+        return _parse_slowly(lines, path)
+    if any(table.column(name).null_count for name in ("update", "id", "turns")):
+        raise DataError(f"{path}: rows without update, id or turns; it is damaged.")
+    return table
+
+
+def _parse_slowly(lines: bytes, path: Path) -> Any:
+    import pyarrow as pa
+
+    try:
+        rows = [json.loads(line) for line in lines.splitlines()]
+        columns: dict[str, Any] = {name: [row[name] for row in rows] for name in COLUMNS}
+        for name, kind in COLUMNS.items():
+            if kind == "float":
+                columns[name] = [None if x is None else float(x) for x in columns[name]]
+            elif kind == "floats":
+                columns[name] = [xs and [float(x) for x in xs] for xs in columns[name]]
+        return pa.table(columns, schema=_schema())
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: not a part file of CreditRL ({error!r}).") from None
+
+
+def _open_sealed(path: Path) -> Any:
+    require_extra("pyarrow", "train")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{path}: not a readable Parquet file ({error}).") from None
+    notes = file.schema_arrow.metadata or {}
+    found = notes.get(b"creditrl.format", b"none").decode()
+    if found != _FORMAT:
+        raise DataError(
+            f"{path}: trajectory format {found}; this version of CreditRL reads {_FORMAT}. "
+            "Read it with the version named in the run's versions.json."
+        )
+    return file
+
+
+def _sealed_parts(path: Path) -> list[str]:
+    with _open_sealed(path) as file:
+        return list(json.loads(file.schema_arrow.metadata[b"creditrl.parts"]))
+
+
+def _read_sealed(path: Path, wanted: Container[int] | None) -> Iterator[tuple[int, Trajectory]]:
+    with _open_sealed(path) as file:
+        for i in range(file.num_row_groups):
+            if wanted is not None:
+                updates = file.read_row_group(i, columns=["update"]).column(0).unique().to_pylist()
+                if not any(update in wanted for update in updates):
+                    continue
+            columns = _columns(file.read_row_group(i))
+            for update, episode in columns_to_episodes(columns, str(path)):
+                if wanted is None or update in wanted:
+                    yield update, episode
+
+
+def _columns(table: Any) -> dict[str, list[Any]]:
+    """Return an Arrow table as Python lists."""
+    return {
+        name: [value for chunk in table.column(name).chunks for value in _values(chunk, kind)]
+        for name, kind in COLUMNS.items()
+    }
+
+
+def _values(column: Any, kind: str) -> list[Any]:
+    """Return a column as Python values; lists by way of NumPy, which is much quicker."""
+    if kind not in ("ids", "floats"):
+        return list(column.to_pylist())
+    offsets = column.offsets.to_numpy().tolist()
+    flat = column.values.to_numpy(zero_copy_only=False).tolist()
+    return [flat[i:j] for i, j in zip(offsets[:-1], offsets[1:], strict=True)]
+
+
+def _tables_until(path: Path, update: int) -> Iterator[Any]:
+    import pyarrow.compute as pc
+
+    with _open_sealed(path) as file:
+        for i in range(file.num_row_groups):
+            table = file.read_row_group(i)
+            kept = table.filter(pc.less_equal(table["update"], update))
+            if kept.num_rows:
+                yield kept.replace_schema_metadata(None)

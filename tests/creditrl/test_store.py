@@ -1,0 +1,395 @@
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from creditrl.errors import ConfigError, DataError
+from creditrl.records import COLUMNS, episode_to_jsonl
+from creditrl.store import DamageWarning, TrajectoryStore
+from creditrl.types import Task, Trajectory, Turn
+
+
+def make_turn(i: int = 0, **fields) -> Turn:
+    given = {
+        "observation": f"#####\n#@$.#\n##{i}##",
+        "reply": "<think>push</think> right",
+        "action": "right",
+        "reward": -0.1 * i,
+        "grounded": i % 2 == 0,
+        "ungrounded_reason": "" if i % 2 == 0 else "inapplicable",
+        "state": 2**63 - 1 - i,
+        "prompt_ids": (1, 2, 3 + i),
+        "reply_ids": (4, 5),
+        "logprobs": (-0.25, -1.5),
+        "score": 0.5,
+        "segment": "box 1",
+    }
+    return Turn(**{**given, **fields})
+
+
+def make_episode(name: str = "a", turns: int = 3, **fields) -> Trajectory:
+    given = {
+        "id": name,
+        "env_id": "CreditRL/VisualSokoban-v0",
+        "task": Task("easy/train/17", "easy", "train", 17, "Push every box.", 5.0),
+        "group": 2,
+        "member": 1,
+        "seed": 2**63 - 1,
+        "turns": tuple(make_turn(i) for i in range(turns)),
+        "success": True,
+        "score": 1.0,
+        "terminated": True,
+        "truncated": False,
+        "final_observation": "solved",
+        "policy_version": 9,
+    }
+    return Trajectory(**{**given, **fields})
+
+
+def ids(store: TrajectoryStore, updates=None) -> list[str]:
+    return [episode.id for episode in store.read(updates)]
+
+
+def files(folder) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def same(a: Trajectory, b: Trajectory) -> bool:
+    """Equality in which NaN equals NaN; repr of a float names it exactly."""
+    return repr(a) == repr(b)
+
+
+# --- the round trip ---------------------------------------------------------------------
+
+
+def test_an_episode_comes_back_as_it_went_in(tmp_path):
+    store = TrajectoryStore(tmp_path / "trajectories")
+    assert store.append(3, [make_episode()]) == 3  # rows
+    assert list(store.read()) == [make_episode()]
+    store.seal()
+    assert list(store.read()) == [make_episode()]
+
+
+def test_every_field_of_the_records_is_kept():
+    # A field added to the records without a column here would be lost silently.
+    kept = {"task": "task_id", "score": "episode_score", "index": "task_index", "type": "task_type"}
+    for record, leave in [(Trajectory, {"turns"}), (Turn, set()), (Task, {"data", "id"})]:
+        for field in dataclasses.fields(record):
+            if field.name not in leave:
+                assert kept.get(field.name, field.name) in COLUMNS
+
+
+# Environments replace lone surrogates on entry; everything else may come.
+_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+_ids = st.lists(st.integers(0, 2**31 - 1), max_size=5).map(tuple)
+_float = st.floats(width=64).map(float)
+_turns = st.builds(
+    Turn,
+    observation=_text,
+    reply=_text,
+    action=_text,
+    reward=_float,
+    grounded=st.booleans(),
+    ungrounded_reason=_text,
+    state=st.integers(0, 2**63 - 1),
+    prompt_ids=_ids,
+    reply_ids=_ids,
+    logprobs=st.lists(_float, max_size=4).map(tuple),
+    score=_float,
+    segment=_text,
+)
+_tasks = st.builds(
+    Task,
+    id=_text,
+    type=_text,
+    split=_text,
+    index=st.integers(0, 2**40),
+    goal=_text,
+    difficulty=st.one_of(_float, st.just(math.nan)),
+)
+_episodes = st.builds(
+    Trajectory,
+    id=_text,
+    env_id=_text,
+    task=_tasks,
+    group=st.integers(0, 2**31),
+    member=st.integers(0, 2**31),
+    seed=st.integers(0, 2**63 - 1),
+    turns=st.lists(_turns, max_size=3).map(tuple),
+    success=st.booleans(),
+    score=_float,
+    terminated=st.booleans(),
+    truncated=st.booleans(),
+    final_observation=_text,
+    error=_text,
+    policy_version=st.integers(0, 2**31),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(_episodes, max_size=3), max_size=3))
+def test_any_episodes_come_back_from_both_forms(updates):
+    with tempfile.TemporaryDirectory() as folder:
+        store = TrajectoryStore(folder)
+        for update, episodes in enumerate(updates):
+            store.append(update, episodes)
+        expected = [episode for episodes in updates for episode in episodes]
+        for _ in ("parts", "sealed"):
+            found = list(store.read())
+            assert len(found) == len(expected)
+            assert all(map(same, found, expected))
+            store.seal()
+
+
+def test_an_episode_without_turns_is_kept(tmp_path):
+    store = TrajectoryStore(tmp_path)
+    failed = make_episode("x", turns=0, error="worker 3 died", final_observation="?")
+    store.append(0, [make_episode("a"), failed, make_episode("b")])
+    assert list(store.read())[1] == failed
+    store.seal()
+    assert list(store.read())[1] == failed
+
+
+def test_lone_surrogates_become_question_marks(tmp_path):
+    store = TrajectoryStore(tmp_path)
+    store.append(0, [make_episode(turns=1, final_observation="a\ud800b😀")])
+    assert next(store.read()).final_observation == "a?b😀"
+
+
+def test_numpy_values_are_kept_as_pythons(tmp_path):
+    store = TrajectoryStore(tmp_path)
+    turn = make_turn(reward=np.float32(0.5), state=np.int64(7), grounded=np.bool_(True))
+    turn = dataclasses.replace(turn, prompt_ids=np.array([1, 2]), logprobs=np.array([-np.inf, 0.5]))
+    store.append(0, [make_episode(turns=0, success=np.bool_(False)), make_episode()])
+    store.append(1, [dataclasses.replace(make_episode(), turns=(turn,))])
+    back = next(store.read(1)).turns[0]
+    assert (back.reward, back.state, back.grounded) == (0.5, 7, True)
+    assert back.prompt_ids == (1, 2) and back.logprobs == (-math.inf, 0.5)
+    assert type(back.reward) is float and type(back.state) is int
+
+
+def test_task_data_is_not_stored(tmp_path):
+    store = TrajectoryStore(tmp_path)
+    task = dataclasses.replace(make_episode().task, data={"grid": b"secret"})
+    store.append(0, [make_episode(task=task)])
+    assert next(store.read()).task == make_episode().task
+
+
+# --- the files --------------------------------------------------------------------------
+
+
+def test_parts_are_strict_json_lines_that_other_tools_read(tmp_path):
+    store = TrajectoryStore(tmp_path)
+    turns = (make_turn(0, reward=math.nan), make_turn(1))
+    store.append(12, [make_episode()])
+    store.append(12, [dataclasses.replace(make_episode(), turns=turns)])
+    assert files(tmp_path) == ["update-000012-0.jsonl.zst", "update-000012-1.jsonl.zst"]
+    raw = (tmp_path / "update-000012-1.jsonl.zst").read_bytes()
+    text = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(raw)).read().decode()
+
+    def refuse(name):
+        raise AssertionError(f"{name} is not JSON")
+
+    rows = [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
+    assert [list(row) for row in rows] == [list(COLUMNS)] * 2  # one row per turn
+    assert rows[0]["reward"] == "nan" and rows[0]["final_observation"] is None
+    assert rows[1]["final_observation"] == "solved" and rows[1]["turn"] == 1
+
+
+def test_sealed_files_are_columns_with_lists_of_ids(tmp_path):
+    store = TrajectoryStore(tmp_path)
+    store.append(0, [make_episode("a"), make_episode("b", turns=1)])
+    path = store.seal()
+    assert files(tmp_path) == ["turns-0000.parquet"]
+    table = pq.read_table(path, columns=["id", "turn", "prompt_ids", "logprobs"])
+    assert table["id"].to_pylist() == ["a", "a", "a", "b"]
+    assert table["prompt_ids"].to_pylist()[1] == [1, 2, 4]
+    assert str(table.schema.field("prompt_ids").type).startswith("list<")
+
+
+def test_updates_can_be_read_alone(tmp_path):
+    store = TrajectoryStore(tmp_path)
+    for update in (0, 1, 1, 5):
+        store.append(update, [make_episode(f"{update}")])
+    for _ in ("parts", "sealed"):
+        assert store.updates() == [0, 1, 5]
+        assert ids(store, 1) == ["1", "1"]
+        assert ids(store, range(2)) == ["0", "1", "1"]
+        assert ids(store, [5, 0]) == ["0", "5"]
+        assert ids(store, [4]) == []
+        assert [u for u, _ in store.read_with_update()] == [0, 1, 1, 5]
+        store.seal()
+
+
+def test_row_groups_are_bounded_and_hold_whole_episodes(tmp_path, monkeypatch):
+    monkeypatch.setattr("creditrl.store._ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr("creditrl.store._FRAME_BYTES", 1)  # a frame per episode
+    store = TrajectoryStore(tmp_path)
+    for update in range(6):
+        store.append(update, [make_episode(f"{update}{c}") for c in "abc"])
+    path = store.seal()
+    assert pq.ParquetFile(path).num_row_groups == 5  # 54 rows by 12, and 6
+    assert ids(store) == [f"{update}{c}" for update in range(6) for c in "abc"]
+    assert ids(store, 3) == ["3a", "3b", "3c"]
+
+
+def test_a_store_can_be_sealed_again(tmp_path):
+    store = TrajectoryStore(tmp_path)
+    assert store.seal() is None
+    store.append(0, [make_episode("0")])
+    store.seal()
+    store.append(0, [make_episode("again")])
+    store.append(1, [make_episode("1")])
+    assert ids(TrajectoryStore(tmp_path)) == ["0", "again", "1"]
+    assert store.seal().name == "turns-0001.parquet"
+    assert ids(TrajectoryStore(tmp_path)) == ["0", "again", "1"]
+
+
+def test_nothing_to_append_makes_no_file(tmp_path):
+    store = TrajectoryStore(tmp_path / "t")
+    assert store.append(0, []) == 0 and not (tmp_path / "t").exists()
+    assert list(store.read()) == [] and store.updates() == []
+    with pytest.raises(ConfigError, match="update is -1"):
+        store.append(-1, [make_episode()])
+
+
+# --- resume -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seal_at", [None, 1, 2, 3, 4])
+def test_a_resume_drops_later_updates(tmp_path, seal_at):
+    store = TrajectoryStore(tmp_path)
+    for update in range(5):
+        store.append(update, [make_episode(f"{update}")])
+        if update == seal_at:
+            store.seal()
+    store.drop_after(2)
+    assert store.updates() == [0, 1, 2] and ids(store) == ["0", "1", "2"]
+    store.append(3, [make_episode("3, second time")])
+    assert ids(TrajectoryStore(tmp_path)) == ["0", "1", "2", "3, second time"]
+    store.seal()
+    assert ids(TrajectoryStore(tmp_path)) == ["0", "1", "2", "3, second time"]
+    store.drop_after(-1)
+    assert files(tmp_path) == []
+
+
+# --- what can go wrong ------------------------------------------------------------------
+
+
+def test_a_torn_part_keeps_its_whole_frames_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("creditrl.store._FRAME_BYTES", 1)
+    store = TrajectoryStore(tmp_path)
+    store.append(0, [make_episode(c) for c in "abc"])
+    store.append(1, [make_episode("d")])
+    part = tmp_path / "update-000000-0.jsonl.zst"
+    whole = part.read_bytes()
+    part.write_bytes(whole[:-5])
+    with pytest.warns(DamageWarning, match=r"update-000000-0.*cut off.*2 episodes were read"):
+        assert ids(store) == ["a", "b", "d"]
+    (damage,) = store.damage
+    assert damage.kept_episodes == 2 and 0 < damage.lost_bytes < len(whole) / 2
+    with pytest.warns(DamageWarning):
+        store.seal()
+    assert ids(store) == ["a", "b", "d"] and store.damage == []
+    assert files(tmp_path) == ["turns-0000.parquet", "update-000000-0.jsonl.zst.damaged"]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 10])
+def test_a_part_cut_to_almost_nothing_is_reported(tmp_path, cut):
+    store = TrajectoryStore(tmp_path)
+    store.append(0, [make_episode("a")])
+    part = tmp_path / "update-000000-0.jsonl.zst"
+    part.write_bytes(part.read_bytes()[:cut])
+    with pytest.warns(DamageWarning, match="0 episodes were read"):
+        assert ids(store) == []
+
+
+def test_flipped_bits_are_found_by_the_checksum(tmp_path, monkeypatch):
+    monkeypatch.setattr("creditrl.store._FRAME_BYTES", 1)
+    store = TrajectoryStore(tmp_path)
+    store.append(0, [make_episode("a"), make_episode("b")])
+    part = tmp_path / "update-000000-0.jsonl.zst"
+    raw = bytearray(part.read_bytes())
+    raw[-40] ^= 0x10  # within the second frame
+    part.write_bytes(raw)
+    with pytest.warns(DamageWarning, match="1 episodes were read"):
+        assert ids(store) == ["a"]
+
+
+def test_a_kill_between_sealing_and_cleaning_doubles_nothing(tmp_path):
+    store = TrajectoryStore(tmp_path)
+    store.append(0, [make_episode("a")])
+    part = tmp_path / "update-000000-0.jsonl.zst"
+    left = part.read_bytes()
+    store.seal()
+    part.write_bytes(left)  # as if the kill came before the removal
+    (tmp_path / ".turns-0001.parquet.77.tmp").write_bytes(b"half")
+    store = TrajectoryStore(tmp_path)
+    assert ids(store) == ["a"]
+    store.append(0, [make_episode("b")])
+    assert ids(store) == ["a", "b"]
+    store.seal()
+    assert ids(store) == ["a", "b"]
+    assert files(tmp_path) == ["turns-0000.parquet", "turns-0001.parquet"]
+
+
+def test_a_killed_writer_leaves_whole_parts(tmp_path):
+    code = (
+        "import sys, test_store as t\n"
+        "store = t.TrajectoryStore(sys.argv[1])\n"
+        "for update in range(10**6):\n"
+        "    store.append(update, [t.make_episode(f'{update}/{i}') for i in range(50)])\n"
+        "    print(update, flush=True)\n"
+    )
+    here = os.path.dirname(__file__)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, cwd=here
+    )
+    for _ in range(3):
+        done = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    store = TrajectoryStore(tmp_path)
+    found = ids(store)
+    assert store.damage == [] and len(found) % 50 == 0
+    assert found[: 50 * (done + 1)] == [f"{u}/{i}" for u in range(done + 1) for i in range(50)]
+
+
+def test_foreign_files_are_named(tmp_path):
+    store = TrajectoryStore(tmp_path)
+    part = tmp_path / "update-000000-0.jsonl.zst"
+    part.write_bytes(zstandard.ZstdCompressor().compress(b'{"a": 1}\n'))
+    with pytest.raises(DataError, match="update-000000-0.jsonl.zst: not a part file"):
+        ids(store)
+    lines = episode_to_jsonl(0, make_episode(turns=3)).splitlines(keepends=True)
+    part.write_bytes(zstandard.ZstdCompressor().compress(lines[0] + lines[2]))
+    with pytest.raises(DataError, match=r"episode 'a' has turns \[0, 2\] of 3"):
+        ids(store)
+    part.unlink()
+    (tmp_path / "turns-0000.parquet").write_bytes(b"no parquet")
+    with pytest.raises(DataError, match="turns-0000.parquet: not a readable Parquet file"):
+        ids(store)
+
+
+def test_sealed_files_of_another_format_are_refused(tmp_path, monkeypatch):
+    store = TrajectoryStore(tmp_path)
+    store.append(0, [make_episode()])
+    monkeypatch.setattr("creditrl.store._FORMAT", "99")
+    store.seal()
+    monkeypatch.undo()
+    with pytest.raises(DataError, match="trajectory format 99; this version of CreditRL reads 1"):
+        ids(store)
