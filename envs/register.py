@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium as gym
 
-from creditrl.errors import UnknownNameError, did_you_mean
+from creditrl.envs.base import TextEnv
+from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
 
-__all__ = ["ENVIRONMENTS", "EnvEntry", "environment_id", "register_environments"]
+__all__ = [
+    "ENVIRONMENTS",
+    "EnvEntry",
+    "environment_class",
+    "environment_id",
+    "register_environments",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +73,22 @@ def environment_id(name: str) -> str:
             f"Known: {', '.join(e.id for e in ENVIRONMENTS)}. List them with `creditrl envs`."
         )
     return found
+
+
+def environment_class(env_id: str) -> type[TextEnv[Any]]:
+    """Return the class of a registered environment, to read its options.
+
+    Raises:
+        ConfigError: it is registered, but no text environment of this kind.
+    """
+    entry_point = gym.spec(env_id).entry_point
+    creator: Any = entry_point
+    if isinstance(entry_point, str):
+        module, name = entry_point.split(":")
+        creator = getattr(importlib.import_module(module), name)
+    if not (isinstance(creator, type) and issubclass(creator, TextEnv)):
+        raise ConfigError(
+            f"{env_id} is registered, but is no text environment: expected a subclass of "
+            "creditrl.envs.base.TextEnv. `creditrl envs` lists ours."
+        )
+    return creator

@@ -1,0 +1,160 @@
+"""``creditrl train @recipe --field value``: train an agent and say what came of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from creditrl.cli.console import console, next_step, table, wrote
+from creditrl.cli.options import short_name
+from creditrl.config import find_recipe, read_toml
+from creditrl.errors import ConfigError, MissingExtraError, require_extra
+from creditrl.runs import RunFolder, default_run_path
+
+if TYPE_CHECKING:
+    from creditrl.agents.evaluate import EvalResult
+    from creditrl.trainers.config import TrainConfig
+    from creditrl.trainers.run import Outcome
+
+__all__ = ["train"]
+
+_USAGE = (
+    "Which recipe? Expected `creditrl train @quickstart`, `creditrl train @path/to/recipe.toml`, or "
+    "`creditrl train --run.folder RUN --run.resume`."
+)
+
+
+def train(argv: list[str]) -> int:
+    """Train with a recipe; returns the exit code."""
+    if importlib.util.find_spec("creditrl.trainers") is None:
+        raise MissingExtraError("This installation has no trainers; install the whole package.")
+    for module in ("torch", "transformers", "peft", "pyarrow", "zstandard", "matplotlib"):
+        require_extra(module, "train")
+    from creditrl.trainers.config import resolve
+
+    recipes = [word for word in argv if word.startswith("@")]
+    flags = [word for word in argv if not word.startswith("@")]
+    if len(recipes) > 1:
+        raise ConfigError(f"Two recipes were named: {' and '.join(recipes)}. Expected one.")
+    if recipes:
+        source = find_recipe(recipes[0])
+        where = f"recipe {source.name}"
+        data = read_toml(source)
+    else:
+        data, where = _of_run(flags)
+    config = resolve(data, flags, where, f"creditrl train {recipes[0] if recipes else ''}".strip())
+    folder = _folder(config, shlex.join(["creditrl", "train", *argv]))
+
+    from creditrl.trainers.run import run_training
+    from creditrl.view.progress import Progress
+
+    with Progress() as progress:
+        outcome = run_training(config, folder, progress)
+    _report(config, outcome)
+    return 0
+
+
+def _of_run(flags: list[str]) -> tuple[Mapping[str, Any], str]:
+    """Return the config of the run that is to be resumed."""
+    folder = None
+    for at, word in enumerate(flags):
+        if word.startswith("--run.folder="):
+            folder = word.removeprefix("--run.folder=")
+        elif word == "--run.folder" and at + 1 < len(flags):
+            folder = flags[at + 1]
+    if "--help" in flags or "-h" in flags:
+        return {}, "defaults"
+    if folder is None or "--run.resume" not in flags:
+        raise ConfigError(_USAGE)
+    path = Path(folder) / "config.toml"
+    if not path.is_file():
+        raise ConfigError(f"{path} does not exist: --run.resume needs the folder of a run.")
+    return read_toml(path), str(path)
+
+
+def _folder(config: TrainConfig, command: str) -> RunFolder:
+    run = config.run
+    if run.resume:
+        if run.folder is None:
+            raise ConfigError("--run.resume needs --run.folder: which run goes on?")
+        return RunFolder.open(run.folder)
+    path = run.folder or default_run_path(run.root, run.name, config.method.name)
+    return RunFolder.create(path, config, command)
+
+
+def _report(config: TrainConfig, outcome: Outcome) -> None:
+    """Print success before and after, what was written, and the next command."""
+    out = console()
+    cfg = config.eval
+    shown = table(
+        "policy",
+        f">success, T={cfg.temperature:g}",
+        *([">success, greedy"] if cfg.greedy else []),
+        ">turns",
+        ">grounding",
+        title=f"{short_name(config.env.id)}: {cfg.levels} held-out levels ({cfg.split}), "
+        "95 % intervals",
+    )
+    for label, results in (
+        ("before", outcome.before),
+        (f"after {config.method.name}", outcome.after),
+        ("best on validation", outcome.best),
+        ("cloned for the same time", outcome.cloned),
+    ):
+        if results:
+            sampled = results["sampled"].overall
+            shown.add_row(
+                label,
+                *(_percent(result) for result in results.values()),
+                f"{sampled.turns.value:.1f}",
+                f"{100 * sampled.grounding.value:.0f} %",
+            )
+    out.print()
+    out.print(shown)
+    spent = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in outcome.seconds.items())
+    out.print(f"Time: {spent}; {sum(outcome.seconds.values()):.0f} s in all.")
+    for line in _verdicts(config, outcome):
+        out.print(line)
+    wrote(outcome.folder, outcome.curve, outcome.folder / "results.json")
+    policy = outcome.folder / "policy" / "last"
+    # Only what differs from `creditrl eval`'s defaults; the policy's folder knows its reply length.
+    options = "".join(f" --{k.replace('_', '-')} {v}" for k, v in _env_flags(config).items())
+    next_step(
+        f"creditrl eval {short_name(config.env.id)} --agent transformers --model {policy}{options}"
+    )
+
+
+def _verdicts(config: TrainConfig, outcome: Outcome) -> list[str]:
+    """Say in plain words which intervals are apart."""
+    lines = []
+    after = outcome.after["sampled"].overall.success
+    for name, results in (
+        ("before training", outcome.before),
+        ("the policy cloned for the same time", outcome.cloned),
+    ):
+        if results:
+            other = results["sampled"].overall.success
+            apart = after.low > other.high
+            lines.append(
+                f"After training against {name}: {after.value - other.value:+.1%}; the intervals "
+                + ("are apart." if apart else "overlap.")
+            )
+    return lines
+
+
+def _percent(result: EvalResult) -> str:
+    success = result.overall.success
+    return f"{100 * success.value:.1f} % [{100 * success.low:.1f}, {100 * success.high:.1f}]"
+
+
+def _env_flags(config: TrainConfig) -> dict[str, Any]:
+    options = config.env.options
+    usual = type(options)()
+    return {
+        name: getattr(options, name)
+        for name in options.__dataclass_fields__
+        if name != "split" and getattr(options, name) != getattr(usual, name)
+    }

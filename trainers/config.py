@@ -1,0 +1,307 @@
+"""Everything that a training run is told, as frozen dataclasses: recipes in TOML fill them in."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, make_dataclass
+from typing import Any, Literal
+
+from creditrl.config import from_mapping, override, specialise
+from creditrl.envs.register import environment_class, environment_id
+
+from creditrl.errors import ConfigError
+from creditrl.trainers.methods.base import load_plugin, method_info
+from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
+
+__all__ = [
+    "BudgetConfig",
+    "CloneConfig",
+    "CompareConfig",
+    "EnvConfig",
+    "EvalConfig",
+    "OptimConfig",
+    "PolicyConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "TrainConfig",
+    "method_section",
+    "resolve",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvConfig:
+    """Which environment is trained on."""
+
+    id: str = "CreditRL/VisualSokoban-v0"
+    """Gymnasium id."""
+    options: Any = None
+    """The environment's own options (the fields of its config); the split is the training split."""
+    workers: int = 0
+    """Processes over which the copies are sharded; 0 steps them in this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyConfig:
+    """Which policy is trained."""
+
+    model: str = "small"
+    """"small" builds a transformer from a config; otherwise a folder or name for from_pretrained."""
+    small: SmallPolicyConfig = field(default_factory=SmallPolicyConfig)
+    """Shape of the small policy."""
+    lora: LoRAConfig | None = None
+    """Train low-rank adapters instead of all weights."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the weights."""
+    device: str = "auto"
+    """"auto" takes a GPU where there is one."""
+    tokenizer_episodes: int = 200
+    """Expert or random episodes whose text trains the small policy's tokenizer."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutConfig:
+    """How trajectories are collected."""
+
+    groups: int = 16
+    """Different tasks per update."""
+    group_size: int = 8
+    """Copies of each task, same seed, sampled independently; ignored by methods without groups."""
+    form: str = "plain"
+    """Prompt form: "plain", "tags", "react"."""
+    temperature: float = 1.0
+    """Of collection."""
+    max_new_tokens: int = 16
+    """Reply tokens at most."""
+    reward: Literal["environment", "success"] = "environment"
+    """The environment's own rewards, or 1 on the last turn of a successful episode and 0 elsewhere."""
+    reward_scale: float = 1.0
+    """Rewards are multiplied by it before any credit is computed."""
+    segments: bool = False
+    """Record which sub-goal each turn served."""
+    retries: int = 1
+    """How often an episode that failed with an error is played again before its group is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptimConfig:
+    """How the policy's weights move."""
+
+    lr: float = 1e-6
+    """AdamW's learning rate."""
+    warmup: int = 0
+    """Optimizer steps of linear warm-up."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """After the warm-up; cosine falls to 0 at the end of the budget."""
+    weight_decay: float = 0.0
+    """AdamW's."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's."""
+    epochs: int = 1
+    """Passes over an update's trajectories."""
+    minibatches: int = 1
+    """Optimizer steps per pass; an update's episodes are dealt over them."""
+    grad_clip: float = 1.0
+    """Largest norm of the gradient."""
+    token_budget: int = 16384
+    """Padded tokens per micro-batch."""
+    check_every: int = 1
+    """Updates between recomputations of the old log-probabilities by the training model (1: always).
+    In between the sampler's are taken, which is sound only where sampler and trainer share weights."""
+    gap_alarm: float = 0.05
+    """Mean absolute gap between sampler's and trainer's log-probabilities above which a run warns."""
+    merge_equal: bool = True
+    """Run the model once on equal rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetConfig:
+    """When training ends: at whichever comes first."""
+
+    updates: int | None = None
+    """Updates."""
+    seconds: float | None = None
+    """Seconds of training, evaluations not counted."""
+    turns: int | None = None
+    """Environment turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloneConfig:
+    """Clone an expert first; off where ``episodes`` is 0."""
+
+    episodes: int = 0
+    """Demonstrations."""
+    batch_turns: int = 64
+    """Turns per step."""
+    updates: int = 400
+    """Steps at most."""
+    until_success: float | None = None
+    """Stop when success (temperature 1) on a validation sample reaches this."""
+    check_every: int = 50
+    """Steps between these checks."""
+    check_levels: int = 128
+    """Tasks of the validation sample; of split valid_seen, never the reported ones."""
+    optim: OptimConfig = field(
+        default_factory=lambda: OptimConfig(lr=2e-3, warmup=20, schedule="cosine")
+    )
+    """Of the cloning."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvalConfig:
+    """How policies are evaluated: on tasks that training never saw."""
+
+    split: str = "valid_unseen"
+    """Split of the held-out tasks."""
+    levels: int = 256
+    """Held-out tasks, each played once."""
+    temperature: float = 0.4
+    """Of the sampled evaluation (0.4: iStar and 3SPO)."""
+    greedy: bool = True
+    """Also evaluate greedily (SPA and HISR)."""
+    every: int = 0
+    """Updates between evaluations on the validation split; 0: only before and after."""
+    validation_split: str = "valid_seen"
+    """Split of the evaluations during training, by which the best checkpoint is chosen."""
+    validation_levels: int = 128
+    """Tasks of an evaluation during training."""
+    num_envs: int = 256
+    """Copies that play side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompareConfig:
+    """What the trained policy is compared with at the end."""
+
+    clone_same_time: bool = False
+    """Clone the same demonstrations for the same total time as cloning and training took."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """Where the run is kept and what it does by the way."""
+
+    name: str = "run"
+    """First part of the run folder's name."""
+    root: str = "runs"
+    """Folder of run folders."""
+    folder: str | None = None
+    """The run folder itself; None makes one under ``root``. It must not exist unless ``resume``."""
+    resume: bool = False
+    """Go on from the newest checkpoint in ``folder``."""
+    seed: int = 0
+    """Fixes tasks, sampling, initial weights and data order."""
+    threads: int = 0
+    """Threads of torch on a CPU; 0 leaves its default."""
+    checkpoint_every: int = 50
+    """Updates between checkpoints; 0: only at the end."""
+    keep_checkpoints: int = 2
+    """Newest checkpoints that stay."""
+    trajectories_every: int = 1
+    """Updates between stored batches of trajectories; 0 stores none."""
+    sinks: tuple[str, ...] = ()
+    """Further metric sinks: "tensorboard", "trackio", "wandb"."""
+    plugins: tuple[str, ...] = ()
+    """Modules or .py files that register further methods."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainConfig:
+    """A whole run."""
+
+    env: EnvConfig = field(default_factory=EnvConfig)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    clone: CloneConfig = field(default_factory=CloneConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    method: Any = None
+    """The method's own config with its ``name`` beside, as :func:`method_section` makes it."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    budget: BudgetConfig = field(default_factory=lambda: BudgetConfig(updates=100))
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    compare: CompareConfig = field(default_factory=CompareConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+    def __post_init__(self) -> None:
+        budget = self.budget
+        if budget.updates is None and budget.seconds is None and budget.turns is None:
+            raise ConfigError(
+                "budget has no end: set budget.updates, budget.seconds or budget.turns."
+            )
+        for name, value in (
+            ("rollout.groups", self.rollout.groups),
+            ("rollout.group_size", self.rollout.group_size),
+            ("rollout.max_new_tokens", self.rollout.max_new_tokens),
+            ("optim.epochs", self.optim.epochs),
+            ("optim.minibatches", self.optim.minibatches),
+            ("optim.check_every", self.optim.check_every),
+            ("eval.levels", self.eval.levels),
+        ):
+            if value < 1:
+                raise ConfigError(f"{name} is {value}: expected at least 1.")
+        if self.rollout.temperature <= 0:
+            raise ConfigError(
+                f"rollout.temperature is {self.rollout.temperature}: collection needs a positive one."
+            )
+
+
+@functools.cache
+def method_section(name: str) -> type:
+    """Return the type of the section ``[method]`` for a method: its config with ``name`` beside.
+
+    Raises:
+        UnknownNameError: there is no such method.
+    """
+    config = method_info(name).config
+    section = make_dataclass(
+        config.__name__,
+        [("name", str, field(default=name))],
+        bases=(config,),
+        frozen=True,
+        namespace={"__doc__": config.__doc__},
+    )
+    section.__module__ = config.__module__
+    return section
+
+
+def resolve(data: Mapping[str, Any], argv: Sequence[str], where: str, prog: str) -> TrainConfig:
+    """Return the config of a recipe's data and of the flags that change it.
+
+    The method and the environment are named by either; their own fields are checked like all others.
+
+    Args:
+        data: nested plain data, as a recipe's TOML gives it.
+        argv: flags, e.g. ``["--rollout.group-size", "4"]``.
+        where: names the recipe in messages.
+        prog: names the command in messages and help.
+
+    Raises:
+        UnknownNameError: the method or the environment does not exist.
+        ConfigError: a key, a flag or a value that does not fit.
+    """
+    for plugin in _named(data, argv, "run", "plugins", ()):
+        load_plugin(plugin)
+    method = method_section(_named(data, argv, "method", "name", "grpo"))
+    env = environment_class(environment_id(_named(data, argv, "env", "id", EnvConfig().id)))
+    special = specialise(
+        TrainConfig, method=method, env=specialise(EnvConfig, options=env.config_class)
+    )
+    config = from_mapping(special, data, where)
+    return override(config, argv, prog)
+
+
+def _named(
+    data: Mapping[str, Any], argv: Sequence[str], section: str, key: str, default: Any
+) -> Any:
+    """Return a value that must be known before the config's type is: from a flag, or the recipe."""
+    flag = f"--{section}.{key}"
+    for at, word in enumerate(argv):
+        if word.startswith(flag + "="):
+            return word.removeprefix(flag + "=")
+        if word == flag and at + 1 < len(argv):
+            values = list(argv[at + 1 :])
+            stop = next((i for i, v in enumerate(values) if v.startswith("--")), len(values))
+            return values[0] if isinstance(default, str) else tuple(values[:stop])
+    table = data.get(section, {})
+    return table.get(key, default) if isinstance(table, Mapping) else default

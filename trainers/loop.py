@@ -1,0 +1,199 @@
+"""The training loop: collect, score, credit, optimise; the same for every method."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from creditrl.errors import CreditInputError
+from creditrl.trainers.batch import Rows, build_rows, token_table, turn_table
+from creditrl.trainers.collect.base import Collected, Collector
+from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig
+from creditrl.trainers.methods.base import LearnedModel, Method
+from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.optim import PolicyOptimizer
+from creditrl.types import Credit, TokenTable, Trajectory, TurnTable
+
+__all__ = ["Clock", "Trainer", "reward_columns"]
+
+
+@dataclass(slots=True)
+class Clock:
+    """What of the budget is used up."""
+
+    updates: int = 0
+    seconds: float = 0.0
+    turns: int = 0
+
+    def progress(self, budget: BudgetConfig) -> float:
+        """Return the largest share of any limit that is used up; at 1 training ends."""
+        shares = [
+            used / limit
+            for used, limit in (
+                (self.updates, budget.updates),
+                (self.seconds, budget.seconds),
+                (self.turns, budget.turns),
+            )
+            if limit is not None
+        ]
+        return max(shares, default=0.0)
+
+
+class Trainer:
+    """Trains one policy with one method.
+
+    Args:
+        policy: its weights are moved in place.
+        method: says what credit is and which loss it goes into.
+        collector: where trajectories come from.
+        rollout: reads the reward settings and the temperature.
+        optim: the policy's optimizer.
+        budget: when to stop.
+        seed: the run's.
+        config_hash: stamped into credits.
+        after_weights: called whenever the weights have moved (clears the sampler's caches).
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        method: Method[Any],
+        collector: Collector,
+        rollout: RolloutConfig,
+        optim: OptimConfig,
+        budget: BudgetConfig,
+        *,
+        seed: int,
+        config_hash: str = "",
+        after_weights: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.policy = policy
+        self.method = method
+        self.collector = collector
+        self.rollout = rollout
+        self.optim = optim
+        self.budget = budget
+        self.config_hash = config_hash
+        self.after_weights = after_weights
+        self.clock = Clock()
+        self.loss = method.policy_loss()
+        self.optimizer = PolicyOptimizer(
+            policy, optim, self.loss, seed=seed, temperature=rollout.temperature
+        )
+        self.models: Sequence[LearnedModel] = method.build_models(policy, seed)
+
+    @property
+    def done(self) -> bool:
+        """Whether the budget is used up."""
+        return self.clock.progress(self.budget) >= 1.0
+
+    def update(self) -> tuple[dict[str, float], list[Trajectory]]:
+        """Do one update; returns its metrics and the trajectories it learned from."""
+        begin = time.perf_counter()
+        progress = self.clock.progress(self.budget)
+        collected = self.collector.collect(self.clock.updates)
+        collect_seconds = time.perf_counter() - begin
+        metrics = dict(collected.metrics)
+        if any(trajectory.turns for trajectory in collected.trajectories):
+            metrics |= self._learn(collected, progress)
+        self.clock.updates += 1
+        self.clock.turns += collected.environment_turns
+        self.clock.seconds += time.perf_counter() - begin
+        metrics |= {
+            "update": self.clock.updates,
+            "seconds": self.clock.seconds,
+            "environment_turns": self.clock.turns,
+            "collect_seconds": collect_seconds,
+            "update_seconds": time.perf_counter() - begin - collect_seconds,
+        }
+        return metrics, collected.trajectories
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that a resumed run needs, the policy's weights included."""
+        return {
+            "policy": self.policy.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "models": {model.name: model.state_dict() for model in self.models},
+            "clock": {
+                "updates": self.clock.updates,
+                "seconds": self.clock.seconds,
+                "turns": self.clock.turns,
+            },
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned."""
+        self.policy.load_state_dict(state["policy"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        for model in self.models:
+            model.load_state_dict(state["models"][model.name])
+        self.clock = Clock(**state["clock"])
+        self.after_weights()
+
+    def _learn(self, collected: Collected, progress: float) -> dict[str, float]:
+        trajectories = collected.trajectories
+        rows = build_rows(trajectories)
+        turns = reward_columns(turn_table(trajectories), self.rollout)
+        tokens, metrics = self._old_logprobs(rows, token_table(trajectories))
+        for model in self.models:
+            turns, tokens = model.score(rows, turns, tokens)
+        credit = replace(self.method.credit(turns, tokens), config_hash=self.config_hash)
+        metrics |= _credit_metrics(credit)
+        metrics |= self.optimizer.update(
+            rows, tokens, credit, update=self.clock.updates, progress=progress
+        )
+        self.after_weights()
+        for model in self.models:
+            fitted = model.fit(rows, turns, tokens, credit)
+            metrics |= {f"{model.name}/{key}": value for key, value in fitted.items()}
+        return metrics
+
+    def _old_logprobs(
+        self, rows: Rows, tokens: TokenTable
+    ) -> tuple[TokenTable, dict[str, float]]:
+        """Add the log-probabilities before the update, and the reference's where the loss asks."""
+        metrics: dict[str, float] = {}
+        if self.loss.ratio != "none":
+            if self.clock.updates % self.optim.check_every == 0:
+                old = self.optimizer.logprobs(rows)
+                gap = float(np.abs(old - tokens.logprob_M).mean()) if len(old) else 0.0
+                metrics["sampler_gap"] = gap
+                if not gap <= self.optim.gap_alarm:
+                    metrics["sampler_gap_alarm"] = 1.0
+            else:
+                old = np.asarray(tokens.logprob_M, dtype=np.float32)
+            tokens = replace(tokens, old_logprob_M=old)
+        if self.loss.kl_coef:
+            with self.policy.reference():
+                tokens = replace(tokens, ref_logprob_M=self.optimizer.logprobs(rows))
+        return tokens, metrics
+
+
+def reward_columns(turns: TurnTable, rollout: RolloutConfig) -> TurnTable:
+    """Return the table with the rewards that the run asks for: the environment's or success; scaled."""
+    reward_N = np.asarray(turns.reward_N, dtype=np.float32)
+    last_N = np.append(turns.episode_N[1:] != turns.episode_N[:-1], True)[: len(turns)]
+    if rollout.reward == "success":
+        reward_N = np.where(last_N & turns.success_N, 1.0, 0.0).astype(np.float32)
+    reward_N = reward_N * np.float32(rollout.reward_scale)
+    sums_B = np.bincount(turns.episode_N, weights=reward_N)
+    return replace(
+        turns, reward_N=reward_N, return_N=sums_B[turns.episode_N].astype(np.float32)
+    )
+
+
+def _credit_metrics(credit: Credit) -> dict[str, float]:
+    advantage = credit.advantage_N if credit.advantage_N is not None else credit.advantage_M
+    if advantage is None:
+        raise CreditInputError(
+            f"Method {credit.method!r} returned a credit without advantages: set advantage_N or "
+            "advantage_M."
+        )
+    return {
+        "advantage_nonzero": float(np.mean(advantage != 0)),
+        "advantage_abs": float(np.mean(np.abs(advantage))),
+    }

@@ -1,0 +1,193 @@
+"""The policy's optimizer step: minibatches over episodes, micro-batches by token budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+from creditrl.trainers.batch import Rows, micro_batches
+from creditrl.trainers.collect.tasks import stream
+from creditrl.trainers.config import OptimConfig
+from creditrl.trainers.credit.spread import turns_to_tokens
+from creditrl.trainers.losses.aggregate import aggregation_weights
+from creditrl.trainers.losses.config import PolicyLossConfig
+from creditrl.trainers.losses.metrics import add_metrics, mean_metrics
+from creditrl.trainers.losses.policy import policy_loss
+from creditrl.trainers.models.policy import Policy
+from creditrl.types import Credit, FloatArray, IntArray, TokenTable
+
+__all__ = ["PolicyOptimizer", "learning_rate"]
+
+
+def learning_rate(cfg: OptimConfig, step: int, progress: float) -> float:
+    """Return the learning rate of an optimizer step.
+
+    Args:
+        cfg: see :class:`OptimConfig`.
+        step: optimizer steps taken so far; the first has step 0.
+        progress: share of the budget that is used up, in [0, 1]; read by the cosine schedule.
+    """
+    rate = cfg.lr
+    if cfg.warmup:
+        rate *= min(1.0, (step + 1) / cfg.warmup)
+    if cfg.schedule == "cosine":
+        rate *= 0.5 * (1.0 + math.cos(math.pi * min(1.0, max(0.0, progress))))
+    return rate
+
+
+class PolicyOptimizer:
+    """AdamW over the policy's trainable parameters.
+
+    Args:
+        policy: its weights are moved in place.
+        cfg: see :class:`OptimConfig`.
+        loss: which policy loss.
+        seed: the run's; deals episodes over minibatches.
+        temperature: the sampler's, so that log-probabilities are of the same distribution.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        cfg: OptimConfig,
+        loss: PolicyLossConfig,
+        *,
+        seed: int,
+        temperature: float,
+    ) -> None:
+        self.policy = policy
+        self.cfg = cfg
+        self.loss = loss
+        self.seed = seed
+        self.temperature = temperature
+        self.steps = 0
+        self.parameters = [p for p in policy.trainable_parameters()]
+        self.adamw = torch.optim.AdamW(
+            self.parameters, lr=cfg.lr, betas=cfg.betas, weight_decay=cfg.weight_decay
+        )
+
+    def logprobs(self, rows: Rows) -> FloatArray:
+        """Return the log-probability of every reply token under the present weights, [M]."""
+        out = np.zeros(rows.num_tokens, dtype=np.float32)
+        for batch in self._micro_batches(rows):
+            logprob, _, _ = self.policy.reply_logprobs(
+                batch, temperature=self.temperature, grad=False
+            )
+            out[batch.token_index] = logprob.float().cpu().numpy()
+        return out
+
+    def update(
+        self, rows: Rows, tokens: TokenTable, credit: Credit, *, update: int, progress: float
+    ) -> dict[str, float]:
+        """Take ``epochs * minibatches`` steps on one update's batch; returns metrics.
+
+        Args:
+            rows: the batch's rows; N turns, M reply tokens.
+            tokens: columns over the same M tokens.
+            credit: advantages per turn or token.
+            update: number of the update; seeds the deal of episodes.
+            progress: share of the budget used up.
+        """
+        if credit.advantage_M is not None:
+            advantage_M = np.asarray(credit.advantage_M, dtype=np.float32)
+        else:
+            assert credit.advantage_N is not None, "a credit has one of the two advantages"
+            advantage_M = turns_to_tokens(credit.advantage_N, tokens.turn_M)
+        rng = stream("minibatches", self.seed, update)
+        steps: list[dict[str, float]] = []
+        rate = 0.0
+        for _ in range(self.cfg.epochs):
+            for chosen_M in self._minibatches(rows, rng):
+                rate = learning_rate(self.cfg, self.steps, progress)
+                for group in self.adamw.param_groups:
+                    group["lr"] = rate
+                self.adamw.zero_grad(set_to_none=True)
+                metrics = self._backward(rows, tokens, advantage_M, chosen_M)
+                norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.cfg.grad_clip)
+                self.adamw.step()
+                self.steps += 1
+                steps.append({**metrics, "grad_norm": float(norm)})
+        names = steps[0] if steps else ()
+        return {**{name: float(np.mean([m[name] for m in steps])) for name in names}, "lr": rate}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed run needs."""
+        return {"adamw": self.adamw.state_dict(), "steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned."""
+        self.adamw.load_state_dict(state["adamw"])
+        self.steps = int(state["steps"])
+
+    def _minibatches(self, rows: Rows, rng: np.random.Generator) -> Iterable[IntArray]:
+        """Deal whole episodes over the minibatches; yields the tokens of each."""
+        episodes = np.unique(rows.episode_M)
+        if self.cfg.minibatches == 1 or len(episodes) <= 1:
+            if rows.num_tokens:
+                yield np.arange(rows.num_tokens)
+            return
+        part_of = np.empty(int(episodes.max()) + 1, dtype=np.int64)
+        order = rng.permutation(episodes)
+        for part, members in enumerate(np.array_split(order, self.cfg.minibatches)):
+            part_of[members] = part
+        part_M = part_of[rows.episode_M]
+        for part in range(self.cfg.minibatches):
+            chosen_M = np.flatnonzero(part_M == part)
+            if len(chosen_M):
+                yield chosen_M
+
+    def _backward(
+        self,
+        rows: Rows,
+        tokens: TokenTable,
+        advantage_M: FloatArray,
+        chosen_M: IntArray,
+    ) -> dict[str, float]:
+        """Add the gradients of one minibatch; returns its metrics."""
+        whole = len(chosen_M) == rows.num_tokens
+        part = rows if whole else rows.select_tokens(chosen_M)
+        weight = aggregation_weights(self.loss.aggregate, part.turn_M, part.episode_M)
+        parts: list[dict[str, torch.Tensor]] = []
+        for batch in self._micro_batches(part):
+            here = batch.token_index
+            there = chosen_M[here]
+            logprob, entropy, _ = self.policy.reply_logprobs(
+                batch,
+                temperature=self.temperature,
+                with_entropy=self.loss.entropy_coef != 0,
+                grad=True,
+            )
+            loss, metrics = policy_loss(
+                logprob,
+                None if tokens.old_logprob_M is None else tokens.old_logprob_M[there],
+                advantage_M[there],
+                part.turn_M[here],
+                part.episode_M[here],
+                self.loss,
+                weight_M=weight[here],
+                ref_logprob_M=None if tokens.ref_logprob_M is None else tokens.ref_logprob_M[there],
+                sampler_logprob_M=(
+                    tokens.logprob_M[there] if self.loss.sampler_cap is not None else None
+                ),
+                entropy_M=entropy,
+            )
+            loss.backward()
+            parts.append(metrics)
+        return mean_metrics(add_metrics(parts))
+
+    def _micro_batches(self, rows: Rows) -> Iterable[Any]:
+        return micro_batches(
+            rows, self.cfg.token_budget, merge_equal=self.cfg.merge_equal, units=self._units()
+        )
+
+    def _units(self) -> str:
+        """Return what a micro-batch must not cut."""
+        if self.loss.ratio == "sequence":
+            return "episode"
+        if self.loss.ratio == "turn" or self.loss.entropy_reduce == "turn":
+            return "turn"
+        return "token"

@@ -1,0 +1,443 @@
+"""A whole training run: policy, cloning, training, evaluation before and after, results, a picture."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import gymnasium as gym
+import torch
+
+from creditrl.agents.evaluate import EvalResult, evaluate
+from creditrl.agents.prompts import PromptForm, get_form
+from creditrl.agents.transformers import TransformersAgent
+from creditrl.config import config_hash
+from creditrl.envs.register import environment_id
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.metrics import MetricSinks
+from creditrl.runs import RunFolder
+from creditrl.store import TrajectoryStore
+from creditrl.trainers.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
+from creditrl.trainers.collect.base import Collector
+from creditrl.trainers.collect.demonstrations import (
+    DemonstrationCollector,
+    Demonstrator,
+    demonstrate,
+)
+from creditrl.trainers.collect.rollouts import RolloutCollector
+from creditrl.trainers.collect.tasks import stream
+from creditrl.trainers.config import BudgetConfig, TrainConfig
+from creditrl.trainers.loop import Trainer
+from creditrl.trainers.methods.base import Method, method_info
+from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.models.tokenizer import build_tokenizer
+from creditrl.types import Trajectory
+from creditrl.view.curves import learning_curve
+from creditrl.view.progress import Progress
+
+__all__ = ["Outcome", "run_training"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a finished run found; evaluations by name, "sampled" and "greedy"."""
+
+    folder: Path
+    before: dict[str, EvalResult]
+    """Before the method trained, after cloning where there was some; read back on resume."""
+    after: dict[str, EvalResult]
+    best: dict[str, EvalResult]
+    """Of the policy that was best on the validation split; empty where none was kept."""
+    cloned: dict[str, EvalResult]
+    """Of a policy cloned for the same total time; empty where it was not asked for."""
+    curve: Path
+    seconds: dict[str, float]
+    """Wall-clock seconds by phase."""
+
+
+def run_training(config: TrainConfig, folder: RunFolder, progress: Progress) -> Outcome:
+    """Train as ``config`` says, in ``folder``; goes on where the folder has a checkpoint.
+
+    Raises:
+        ConfigError: settings that do not fit together.
+        CheckpointError: the folder's checkpoint is of another version, method or config.
+    """
+    run = _Run(config, folder, progress)
+    try:
+        return run.all()
+    finally:
+        run.close()
+
+
+class _Run:
+    """The state of one run; :meth:`all` is its phases in order."""
+
+    def __init__(self, config: TrainConfig, folder: RunFolder, progress: Progress) -> None:
+        self.config = config
+        self.folder = folder
+        self.progress = progress
+        self.seed = config.run.seed
+        if config.run.threads:
+            torch.set_num_threads(config.run.threads)
+        self.device = _device(config.policy.device)
+        info = method_info(config.method.name)
+        self.method: Method[Any] = info.method(config.method)
+        self.form: PromptForm = get_form(config.rollout.form)
+        self.sinks = MetricSinks(config.run.sinks, folder.path)
+        self.seconds: dict[str, float] = {}
+        self.best_validation = -1.0
+        # What decides the training itself: a run may be resumed with a longer budget or elsewhere.
+        self.hash = config_hash(
+            replace(config, run=replace(config.run, folder=None, resume=False), budget=_ANY_BUDGET)
+        )
+        self._environments: dict[Any, TextVectorEnv] = {}
+        self._demonstrations: list[Trajectory] | None = None
+
+    def all(self) -> Outcome:
+        """Run every phase."""
+        config = self.config
+        policy = self.timed("build", self.build_policy)
+        trainer = self.trainer(policy)
+        checkpoint = latest_checkpoint(self.folder.checkpoints)
+        if checkpoint is not None:
+            self.resume(trainer, checkpoint)
+            before = self.folder.read_evaluations("before")
+        else:
+            if config.clone.episodes and self.method.collection != "demonstrations":
+                self.timed("clone", lambda: self.clone(policy, "clone"))
+            before = self.timed("evaluate", lambda: self.evaluate(policy))
+            self.folder.write_evaluations("before", before)
+            self.checkpoint(trainer)
+        self.timed("train", lambda: self.train(trainer))
+        self.save_policy(policy, "last")
+        found = {"before": before, "after": self.timed("evaluate", lambda: self.evaluate(policy))}
+        best = self.folder.path / "policy" / "best"
+        if best.is_dir():
+            found["best"] = self.evaluate(Policy.load(str(best), device=self.device))
+        if config.compare.clone_same_time:
+            spent = self.seconds.get("clone", 0.0) + self.seconds["train"]
+            found["cloned"] = self.timed("compare", lambda: self.compare(spent))
+        for name, results in found.items():
+            self.folder.write_evaluations(name, results)
+        curve = self.folder.path / "learning_curve.png"
+        learning_curve(self.folder.read_metrics(), found, curve, title=self.title())
+        return Outcome(
+            self.folder.path,
+            before,
+            found["after"],
+            found.get("best", {}),
+            found.get("cloned", {}),
+            curve,
+            self.seconds,
+        )
+
+    def title(self) -> str:
+        """Return the picture's title."""
+        return f"{self.method.name} on {self.config.env.id}"
+
+    def build_policy(self) -> Policy:
+        """Return the policy to train: a small one from a config, or one from a folder or hub name."""
+        cfg = self.config.policy
+        if cfg.model != "small":
+            return Policy.load(cfg.model, lora=cfg.lora, dtype=cfg.dtype, device=self.device)
+        tokenizer = build_tokenizer(self.environment_text(cfg.tokenizer_episodes))
+        return Policy.small(
+            cfg.small, tokenizer, seed=self.seed, lora=cfg.lora, device=self.device
+        )
+
+    def environment_text(self, episodes: int) -> list[str]:
+        """Return what the environment says and what may be said in it, for a tokenizer."""
+        venv = self.environment(min(64, episodes))
+        texts: set[str] = set()
+        for start in range(0, episodes, venv.num_envs):
+            observation, info = venv.reset(seed=self.seed + start)
+            for _ in range(4):
+                seen = observation["text"] if isinstance(observation, dict) else observation
+                texts.update(str(text) for text in seen)
+                for actions in info["admissible_actions"]:
+                    texts.update(self.form.reply(action) for action in actions)
+                choose = stream("demonstrations", self.seed, start)
+                step = [
+                    actions[int(choose.integers(len(actions)))] if actions else ""
+                    for actions in info["admissible_actions"]
+                ]
+                observation, _, _, _, info = venv.step(step)
+        return sorted(texts)
+
+    def clone(self, policy: Policy, phase: str, seconds: float | None = None) -> None:
+        """Clone the expert: the recipe's updates, up to its validation success, or for a time."""
+        cfg = self.config.clone
+        info = method_info("sft")
+        budget = BudgetConfig(updates=None if seconds else cfg.updates, seconds=seconds)
+        trainer = Trainer(
+            policy,
+            info.method(info.config()),
+            self.demonstrations(policy),
+            replace(self.config.rollout, temperature=1.0),
+            cfg.optim,
+            budget,
+            seed=self.seed,
+        )
+        with self.progress.phase(phase, updates=budget.updates, seconds=seconds) as show:
+            while not trainer.done:
+                metrics, _ = trainer.update()
+                update = trainer.clock.updates
+                show(update, trainer.clock.seconds, loss=metrics.get("loss", 0.0))
+                self.folder.append_metrics({"phase": phase, **metrics})
+                if seconds is None and self.cloned_enough(policy, update):
+                    break
+
+    def cloned_enough(self, policy: Policy, update: int) -> bool:
+        """Return whether a validation sample says that cloning may stop (never the reported levels)."""
+        cfg = self.config.clone
+        if cfg.until_success is None or update % cfg.check_every:
+            return False
+        agent = self.agent(policy, seed=self.seed)
+        split = self.config.eval.validation_split
+        result = self.measure(agent, split, cfg.check_levels)
+        reached = result.overall.success.value
+        self.folder.append_metrics(
+            {"phase": "clone", "update": update, "validation_success": reached}
+        )
+        return reached >= cfg.until_success
+
+    def train(self, trainer: Trainer) -> None:
+        """Update until the budget is used up, with checkpoints, metrics and stored trajectories."""
+        run, every = self.config.run, self.config.eval.every
+        store = TrajectoryStore(self.folder.trajectories)
+        budget = self.config.budget
+        with self.progress.phase("train", updates=budget.updates, seconds=budget.seconds) as show:
+            while not trainer.done:
+                metrics, trajectories = trainer.update()
+                update = trainer.clock.updates
+                self.record({"phase": "train", **metrics}, update)
+                if run.trajectories_every and update % run.trajectories_every == 0:
+                    store.append(update, trajectories)
+                if metrics.get("sampler_gap_alarm"):
+                    self.progress.line(
+                        f"update {update}: sampler and trainer disagree by "
+                        f"{metrics['sampler_gap']:.3g} per token; is a cache stale?"
+                    )
+                show(
+                    update,
+                    trainer.clock.seconds,
+                    **{k: metrics[k] for k in ("success", "loss", "grounding") if k in metrics},
+                    turns=trainer.clock.turns,
+                )
+                if every and update % every == 0:
+                    self.validate(trainer)
+                if run.checkpoint_every and update % run.checkpoint_every == 0:
+                    self.checkpoint(trainer)
+        self.checkpoint(trainer)
+        store.seal()
+
+    def validate(self, trainer: Trainer) -> None:
+        """Evaluate on the validation split and keep the best policy so far."""
+        cfg = self.config.eval
+        agent = self.agent(trainer.policy, temperature=cfg.temperature, seed=self.seed)
+        result = self.measure(agent, cfg.validation_split, cfg.validation_levels)
+        success = result.overall.success
+        self.record(
+            {
+                "phase": "validation",
+                "update": trainer.clock.updates,
+                "environment_turns": trainer.clock.turns,
+                "success": success.value,
+                "success_low": success.low,
+                "success_high": success.high,
+            },
+            trainer.clock.updates,
+        )
+        if success.value > self.best_validation:
+            self.best_validation = success.value
+            self.save_policy(trainer.policy, "best")
+
+    def checkpoint(self, trainer: Trainer) -> None:
+        """Write a checkpoint of the training phase."""
+        save_checkpoint(
+            self.folder.checkpoints,
+            trainer.clock.updates,
+            {**trainer.state_dict(), "best_validation": self.best_validation},
+            {**self.expected(), "results": "results.json"},
+            self.config.run.keep_checkpoints,
+        )
+
+    def resume(self, trainer: Trainer, checkpoint: Path) -> None:
+        """Put the run back to its newest checkpoint and drop what was written after it."""
+        state, meta = load_checkpoint(checkpoint, self.expected())
+        trainer.load_state_dict(state)
+        self.best_validation = float(state["best_validation"])
+        update = int(meta["update"])
+        self.folder.truncate_metrics(update)
+        TrajectoryStore(self.folder.trajectories).drop_after(update)
+        self.progress.line(f"resumed {self.folder.path} after update {update}")
+
+    def expected(self) -> dict[str, Any]:
+        """Return what a checkpoint must agree with."""
+        return {"method": self.method.name, "config_hash": self.hash}
+
+    def compare(self, seconds: float) -> dict[str, EvalResult]:
+        """Clone the same demonstrations for ``seconds``, from the same initial weights; evaluate."""
+        policy = self.build_policy()
+        self.clone(policy, "compare", seconds=seconds)
+        return self.evaluate(policy)
+
+    # -- evaluation -----------------------------------------------------------------------------
+
+    def evaluate(self, policy: Policy) -> dict[str, EvalResult]:
+        """Evaluate on the held-out levels: sampled, and greedily where asked for."""
+        cfg = self.config.eval
+        ways = {"sampled": (cfg.temperature, False)}
+        if cfg.greedy:
+            ways["greedy"] = (1.0, True)
+        return {
+            name: self.measure(
+                self.agent(policy, temperature=temperature, greedy=greedy, seed=self.seed),
+                cfg.split,
+                cfg.levels,
+            )
+            for name, (temperature, greedy) in ways.items()
+        }
+
+    def measure(self, agent: TransformersAgent, split: str, levels: int) -> EvalResult:
+        """Play the first ``levels`` tasks of a split once each."""
+        copies = min(levels, self.config.eval.num_envs)
+        venv = self.environment(copies, split=split)
+        return evaluate(venv, agent, self.form, episodes=levels, seed=self.seed)
+
+    # -- parts ----------------------------------------------------------------------------------
+
+    def agent(
+        self, policy: Policy, *, temperature: float = 1.0, greedy: bool = False, seed: int = 0
+    ) -> TransformersAgent:
+        """Return the policy as an agent that decodes in this process."""
+        return TransformersAgent(
+            policy.model,
+            policy.tokenizer,
+            temperature=temperature,
+            greedy=greedy,
+            max_new_tokens=self.config.rollout.max_new_tokens,
+            seed=seed,
+            name=f"policy:{self.config.policy.model}",
+        )
+
+    def trainer(self, policy: Policy) -> Trainer:
+        """Return the trainer of the recipe's method."""
+        config = self.config
+        collector: Collector
+        after: Callable[[], None] = _nothing
+        if self.method.collection == "demonstrations":
+            collector = self.demonstrations(policy)
+        else:
+            agent = self.agent(policy, temperature=config.rollout.temperature)
+            after = agent.weights_changed
+            grouped = self.method.collection == "groups"
+            size = config.rollout.group_size
+            collector = RolloutCollector(
+                self.environment(
+                    config.rollout.groups * size, group_size=size if grouped else 1
+                ),
+                agent,
+                self.form,
+                seed=self.seed,
+                hash_states=self.method.hash_states,
+                segments=config.rollout.segments,
+                retries=config.rollout.retries,
+            )
+        return Trainer(
+            policy,
+            self.method,
+            collector,
+            config.rollout,
+            config.optim,
+            config.budget,
+            seed=self.seed,
+            config_hash=self.hash,
+            after_weights=after,
+        )
+
+    def demonstrations(self, policy: Policy) -> DemonstrationCollector:
+        """Return the expert's episodes, made once and kept for a comparison later."""
+        cfg = self.config.clone
+        if self._demonstrations is None:
+            venv = self.environment(min(64, max(1, cfg.episodes)))
+            demonstrator = Demonstrator(
+                venv,
+                self.form,
+                policy.tokenizer,
+                self.agent(policy).chat_format,
+                self.config.rollout.max_new_tokens,
+            )
+            self._demonstrations = demonstrate(
+                venv, demonstrator, self.form, cfg.episodes, self.seed
+            )
+        return DemonstrationCollector(
+            self._demonstrations, cfg.batch_turns, self.seed, by_turn=self.form.context == "window"
+        )
+
+    def environment(
+        self, copies: int, *, group_size: int = 1, split: str | None = None
+    ) -> TextVectorEnv:
+        """Return a vector environment of the run, made once for each shape; closed with the run."""
+        key = (copies, group_size, split)
+        if key not in self._environments:
+            cfg = self.config.env
+            options = {} if cfg.options is None else _shallow(cfg.options)
+            if split is not None:
+                options["split"] = split
+            made: Any = gym.make_vec(
+                environment_id(cfg.id),
+                num_envs=copies,
+                group_size=group_size,
+                workers=min(cfg.workers, copies),
+                **options,
+            )
+            self._environments[key] = made.unwrapped
+        return self._environments[key]
+
+    def record(self, row: dict[str, Any], update: int) -> None:
+        """Append a row of metrics, here and in every sink."""
+        self.folder.append_metrics(row)
+        self.sinks.log(row, update)
+
+    def save_policy(self, policy: Policy, name: str) -> Path:
+        """Save the policy with its tokenizer, to be loaded by ``creditrl eval`` and transformers."""
+        path = self.folder.path / "policy" / name
+        policy.save(path)
+        return path
+
+    def timed(self, phase: str, work: Callable[[], T]) -> T:
+        """Do the work of a phase and add its wall-clock time to the run's account."""
+        begin = time.perf_counter()
+        result = work()
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - begin
+        return result
+
+    def close(self) -> None:
+        """Release the environments and the metric sinks."""
+        for venv in self._environments.values():
+            venv.close()
+        self.sinks.close()
+
+
+def _device(name: str) -> str:
+    if name != "auto":
+        return name
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _shallow(options: Any) -> dict[str, Any]:
+    return {f.name: getattr(options, f.name) for f in fields(options)}
+
+
+_ANY_BUDGET = BudgetConfig(updates=1)
+"""Stands for every budget in the hash that a resumed run must agree with."""
+
+
+def _nothing() -> None:
+    """Do nothing; demonstrations have no sampler to tell of new weights."""
