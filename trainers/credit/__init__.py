@@ -1,8 +1,9 @@
 """Credit: pure functions from the columns of a batch to advantages. NumPy only, no torch.
 
 One idea per file: :mod:`returns`, :mod:`gae`, :mod:`group` (GRPO, Dr.GRPO, RLOO, REINFORCE++),
-:mod:`step_group` (GiGPO's step level), :mod:`whiten`, :mod:`kl_reward`, :mod:`spread` (episodes to
-turns to tokens), and the shared :mod:`stats` and :mod:`check`.
+:mod:`step_group` (GiGPO's step level), :mod:`whiten`, :mod:`kl_reward`, :mod:`penalty` (actions
+that could not be executed), :mod:`spread` (episodes to turns to tokens), and the shared
+:mod:`stats` and :mod:`check`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from creditrl.trainers.credit.group import (
     whole_groups,
 )
 from creditrl.trainers.credit.kl_reward import kl_reward
+from creditrl.trainers.credit.penalty import ungrounded_penalty
 from creditrl.trainers.credit.returns import discounted_return, episode_sum
 from creditrl.trainers.credit.spread import (
     episodes_to_turns,
@@ -49,6 +51,7 @@ __all__ = [
     "tokens_per_turn",
     "turn_sum",
     "turns_to_tokens",
+    "ungrounded_penalty",
     "whiten",
     "whole_groups",
 ]

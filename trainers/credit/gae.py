@@ -41,7 +41,7 @@ class GAEConfig:
     """Token form only. "token" applies gamma and lambda at every token; "turn" only where the next
     token belongs to a later turn, so that discounting does not depend on the replies' lengths."""
     whiten: bool = True
-    """Whiten the advantages over the batch, after the value targets are taken."""
+    """Whiten the advantages over all rows (there is no padding), after the targets are taken."""
 
     def __post_init__(self) -> None:
         for name in ("gamma", "lam"):

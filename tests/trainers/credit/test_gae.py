@@ -46,12 +46,12 @@ def test_gae_over_tokens_by_hand():
 
 
 def test_decay_per_turn_leaves_the_inside_of_a_reply_undiscounted():
-    # As above with gamma 1/2, lambda 1, decay between turns only:
-    # delta = [0 + 3 - 1, 1 + 4/2 - 3, 2 - 4] = [2, 0, -2]; A_2 = -2, A_1 = 0 - 1, A_0 = 2 - 1.
+    # As above with gamma 1/2, lambda 1/2, both between turns only: delta = [0 + 3 - 1,
+    # 1 + 4/2 - 3, 2 - 4] = [2, 0, -2]; A_2 = -2, A_1 = 0 - 2/4 = -0.5, A_0 = 2 - 0.5 = 1.5.
     advantage_M, _ = gae_tokens(
-        [1, 3, 4], [0, 0, 1], [0, 0], plain(gamma=0.5, lam=1, decay="turn"), reward_N=[1, 2]
+        [1, 3, 4], [0, 0, 1], [0, 0], plain(gamma=0.5, lam=0.5, decay="turn"), reward_N=[1, 2]
     )
-    np.testing.assert_allclose(advantage_M, [1, -1, -2])
+    np.testing.assert_allclose(advantage_M, [1.5, -0.5, -2])
 
 
 def test_token_rewards_add_to_turn_rewards():

@@ -29,6 +29,15 @@ def test_value_loss_by_hand():
     assert loss.item() == 1.0
 
 
+def test_the_larger_of_both_errors_counts():
+    # The value left the target 0: 3 is further away than 0.5, so nothing is clipped. 0.5 * 9.
+    value = torch.tensor([3.0], requires_grad=True)
+    loss, metrics = value_loss(value, torch.zeros(1), torch.zeros(1), ValueLossConfig())
+    assert loss.item() == 4.5 and mean_metrics(metrics)["value_clipped"] == 0
+    loss.backward()
+    assert value.grad.item() == 3
+
+
 def test_explained_variance():
     # Targets 0, 2 (variance 1), values off by -0.5 and +0.5: residual variance 0.25.
     value, target = torch.tensor([0.5, 1.5]), torch.tensor([0.0, 2.0])

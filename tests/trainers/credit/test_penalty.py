@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from creditrl.errors import ConfigError
+from creditrl.trainers.credit.penalty import ungrounded_penalty
+from creditrl.trainers.credit.returns import discounted_return
+
+
+def test_only_the_turn_itself_is_charged():
+    penalty_N = ungrounded_penalty([True, True, False])
+    np.testing.assert_allclose(penalty_N, [0, 0, -0.1])
+    # After discounting the earlier turns keep their return of 1; in the reward they would not.
+    return_N = discounted_return([0, 0, 1], [0, 0, 0], 1.0)
+    np.testing.assert_allclose(return_N + penalty_N, [1, 1, 0.9])
+    np.testing.assert_allclose(discounted_return([0, 0, 1] + penalty_N, [0, 0, 0], 1.0), [0.9] * 3)
+
+
+def test_no_penalty_and_a_negative_one():
+    assert (ungrounded_penalty([True, False], 0.0) == 0).all()
+    with pytest.raises(ConfigError, match="-0.1"):
+        ungrounded_penalty([True], -0.1)
