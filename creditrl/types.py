@@ -76,6 +76,10 @@ class Snapshot:
     """State of ``env.np_random``; None in snapshots of a vector environment's copies."""
     wrappers: tuple[tuple[str, Any], ...] = ()
     """(class name, state) of every wrapper with state, outermost first."""
+    seed: int = 0
+    """Seed of the episode."""
+    steps: int = 0
+    """Steps of the episode; more than ``turn`` where some actions cost no turn."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The shared half of every environment: engines, copies of them, and the single environment.
 
-An environment is an :class:`Engine` (the worlds of K copies, stepped together), a frozen config and a
-:class:`TextEnv` subclass that joins them. The single environment is the engine with one copy, and
+An environment is an :class:`Engine` (the worlds of K copies, stepped together), a frozen config and
+a :class:`TextEnv` subclass that joins them. The single environment is the engine with one copy, and
 :class:`creditrl.envs.vector.TextVectorEnv` the same engine with many.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 import gymnasium as gym
@@ -49,7 +49,7 @@ BASE_INFO: Mapping[str, type] = {
     "score": float,
     "error": str,
 }
-"""Keys that ``info`` has at every reset and step of every environment, and the types of their values."""
+"""Keys that ``info`` has at every reset and step of every environment, and their values' types."""
 
 UNGROUNDED_REASONS = ("", "unparsed", "unknown", "inapplicable")
 
@@ -68,7 +68,7 @@ class Effect:
     reward_K: FloatArray
     terminated_K: BoolArray
     action_K: Sequence[str]
-    """The action as executed, in canonical words; what the agent wrote where it was not understood."""
+    """The action as executed, in canonical words; as the agent wrote it where nothing understood it."""
     grounded_K: BoolArray
     """Whether the action could be executed."""
     reason_K: Sequence[str]
@@ -79,7 +79,11 @@ class Effect:
 
 @dataclass(slots=True)
 class View:
-    """What K copies look like now."""
+    """What K copies look like now.
+
+    Arrays belong to the caller, who writes into them later: an engine never hands out its own
+    memory.
+    """
 
     text_K: Sequence[str]
     admissible_K: Sequence[tuple[str, ...]]
@@ -131,7 +135,7 @@ class Engine(ABC):
         """Return canonical bytes per copy; ``source`` is ``"state"`` or ``"world"``."""
 
     def expert_action(self, index: int) -> str | None:
-        """Return an expert's next action in one copy, or None where there is no expert or no way."""
+        """Return an expert's next action in one copy; None where there is no expert or no way."""
         return None
 
     def segment_key(self, index: int) -> str:
@@ -142,8 +146,8 @@ class Engine(ABC):
         """Draw one copy; ``"ansi"`` gives text, ``"rgb_array"`` an image, ``"human"`` shows it."""
         raise NotImplementedError(f"{type(self).__name__} has no render mode {mode!r}")
 
-    def close(self) -> None:
-        """Release what the engine holds."""
+    def close(self) -> None:  # noqa: B027 (an engine need not hold anything)
+        """Release what the engine holds; may be called twice."""
 
 
 @dataclass(slots=True)
@@ -165,20 +169,27 @@ class Copies:
         engine: the worlds.
         env_id: id with version; stamped into snapshots.
         max_turns: turns after which an episode is truncated.
+        max_steps: steps after which it is truncated as Gymnasium's ``TimeLimit`` does it: every
+            step counts, also one that costs no turn, and the flag is set beside ``terminated``.
     """
 
-    def __init__(self, engine: Engine, env_id: str, max_turns: int) -> None:
+    def __init__(
+        self, engine: Engine, env_id: str, max_turns: int, max_steps: int | None = None
+    ) -> None:
         n = engine.num_envs
         self.engine = engine
         self.env_id = env_id
         self.max_turns = max_turns
+        self.max_steps = max_steps
         self.tasks: NDArray[np.object_] = np.full(n, None, dtype=object)
         self.turn = np.zeros(n, dtype=np.int64)
+        self.steps = np.zeros(n, dtype=np.int64)
+        self.seed = np.zeros(n, dtype=np.int64)
         self.over = np.ones(n, dtype=np.bool_)
         self._action = object_column([""] * n)
         self._grounded = np.ones(n, dtype=np.bool_)
         self._reason = object_column([""] * n)
-        # Columns that only change at the start of an episode, kept so that a step copies, not builds.
+        # Columns that change only when an episode begins, kept so that a step copies, not builds.
         self._task_id = object_column([""] * n)
         self._task_type = object_column([""] * n)
         self._goal = object_column([""] * n)
@@ -190,6 +201,8 @@ class Copies:
         self.engine.begin(index_K, tasks, seed_K)
         self._assign(index_K, tasks)
         self.turn[index_K] = 0
+        self.steps[index_K] = 0
+        self.seed[index_K] = seed_K
         self.over[index_K] = False
         self._action[index_K] = ""
         self._grounded[index_K] = True
@@ -205,6 +218,9 @@ class Copies:
             self.turn[index_K] += effect.costs_turn_K
         terminated_K = np.asarray(effect.terminated_K, dtype=np.bool_)
         truncated_K = (self.turn[index_K] >= self.max_turns) & ~terminated_K
+        self.steps[index_K] += 1
+        if self.max_steps is not None:
+            truncated_K |= self.steps[index_K] >= self.max_steps
         self.over[index_K] = terminated_K | truncated_K
         self._action[index_K] = object_column(effect.action_K)
         self._grounded[index_K] = effect.grounded_K
@@ -233,7 +249,9 @@ class Copies:
             "score": np.asarray(view.score_K, dtype=np.float64),
             "error": self._error[index_K],
         }
-        info.update(view.extra)
+        for key, column in view.extra.items():
+            # A fixed-width string column would cut a later, longer value.
+            info[key] = column.astype(object) if column.dtype.kind in "US" else column
         return Frame(
             text=list(view.text_K),
             image=view.image_K,
@@ -248,10 +266,21 @@ class Copies:
         env_id, layout = self.env_id, self.engine.format
         states = self.engine.snapshot(index_K)
         return [
-            Snapshot(env_id, layout, task, turn, state, (action, grounded, reason, over))
-            for task, turn, state, action, grounded, reason, over in zip(
+            Snapshot(
+                env_id,
+                layout,
+                task,
+                turn,
+                state,
+                (action, grounded, reason, over),
+                seed=seed,
+                steps=steps,
+            )
+            for task, turn, steps, seed, state, action, grounded, reason, over in zip(
                 self.tasks[index_K].tolist(),
                 self.turn[index_K].tolist(),
+                self.steps[index_K].tolist(),
+                self.seed[index_K].tolist(),
                 states,
                 self._action[index_K].tolist(),
                 self._grounded[index_K].tolist(),
@@ -282,6 +311,8 @@ class Copies:
         self.engine.restore(index_K, [snap.state for snap in snapshots], tasks)
         self._assign(index_K, tasks)
         self.turn[index_K] = [snap.turn for snap in snapshots]
+        self.steps[index_K] = [snap.steps for snap in snapshots]
+        self.seed[index_K] = [snap.seed for snap in snapshots]
         action, grounded, reason, over = zip(*(snap.event for snap in snapshots), strict=True)
         self._action[index_K] = object_column(action)
         self._grounded[index_K] = grounded
@@ -453,10 +484,7 @@ class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
         """Return everything needed to continue from here, RNG and turn counter included."""
         self._require_begun("snapshot()")
         (snap,) = self.copies.snapshot(self._index)
-        rng = self.np_random.bit_generator.state
-        return Snapshot(
-            snap.env_id, snap.format, snap.task, snap.turn, snap.state, snap.event, rng
-        )
+        return replace(snap, rng=self.np_random.bit_generator.state)
 
     def restore(self, snap: Snapshot) -> tuple[Any, dict[str, Any]]:
         """Continue from ``snap``; returns the observation and info of that moment.
@@ -482,6 +510,7 @@ class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
 
     def segment_key(self) -> str:
         """Name the sub-goal that the last action served."""
+        self._require_begun("segment_key()")
         return self.copies.engine.segment_key(0)
 
     def render(self) -> Any:
@@ -514,7 +543,7 @@ class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
 
     def _info(self, frame: Frame) -> dict[str, Any]:
         return {
-            key: column[0] if column.dtype == object else column[0].item()
+            key: column[0] if column.dtype == object or column.ndim > 1 else column[0].item()
             for key, column in frame.info.items()
         }
 

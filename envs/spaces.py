@@ -1,7 +1,7 @@
 """A text space for language agents: any Unicode, cheap, with a compact shared-memory form.
 
-The stock ``gymnasium.spaces.Text`` rejects spaces and newlines by default, costs hundreds of megabytes
-with a full Unicode charset, and kills async workers on an unexpected character.
+The stock ``gymnasium.spaces.Text`` rejects spaces and newlines by default, costs hundreds of
+megabytes with a full Unicode charset, and kills async workers on an unexpected character.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from gymnasium.vector.utils import shared_memory as gym_shared_memory
 
 __all__ = ["UnicodeText", "clean_text"]
 
-_SAMPLE_CHARSET = "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789[](){}<>|.,:;!?'\"_-/\n"
+_SAMPLE_CHARSET = (
+    "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789[](){}<>|.,:;!?'\"_-/\n"
+)
 _MAX_SAMPLE = 64
 _LENGTH_BYTES = 4
 
@@ -29,9 +31,10 @@ def clean_text(text: str) -> str:
 
 
 class UnicodeText(Text):
-    """Any Unicode string whose length lies within bounds.
+    r"""Any Unicode string whose length lies within bounds.
 
-    Membership is decided by length alone; ``sample()`` draws up to 64 characters of a small charset.
+    Membership is decided by length alone; ``sample()`` draws up to 64 characters of a small
+    charset.
 
     Args:
         max_length: most characters, inclusive.
@@ -40,7 +43,7 @@ class UnicodeText(Text):
 
     Example:
         >>> space = UnicodeText(200)
-        >>> "Tür öffnen\\n" in space
+        >>> "Tür öffnen\n" in space
         True
         >>> space
         UnicodeText(0, 200)
@@ -56,7 +59,7 @@ class UnicodeText(Text):
         super().__init__(max_length, min_length=min_length, charset=_SAMPLE_CHARSET, seed=seed)
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """Draw a string of the small charset; at most 64 characters unless ``min_length`` asks for more."""
+        """Draw a string of the small charset: up to 64 characters, or ``min_length``."""
         if mask is not None or probability is not None:
             return super().sample(mask, probability)
         longest = min(self.max_length, max(self.min_length, _MAX_SAMPLE))
@@ -88,7 +91,8 @@ class UnicodeText(Text):
 
 
 # The shared-memory form of n strings: n slots of (4-byte length, UTF-8 bytes). A character takes at
-# most four bytes, so a slot always fits; pages that no text reaches are never touched by the system.
+# most four bytes, so a slot always fits. The stock form takes as much, and is read and written
+# character by character.
 
 
 def _slot(space: UnicodeText) -> int:

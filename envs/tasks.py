@@ -57,9 +57,7 @@ class TaskSet(ABC):
                     f"No task {int(which)}: this set has {size} tasks, 0 to {size - 1}."
                 )
             return self.task(int(which))
-        raise ConfigError(
-            f'options["task"] is {which!r}: expected an index, a task id or a Task.'
-        )
+        raise ConfigError(f'options["task"] is {which!r}: expected an index, a task id or a Task.')
 
     def filter(
         self,
@@ -67,7 +65,7 @@ class TaskSet(ABC):
         difficulty: tuple[float, float] | None = None,
         where: Callable[[Task], bool] | None = None,
     ) -> ChosenTasks:
-        """Return the tasks of some types, a difficulty range (inclusive) or a condition of your own.
+        """Return the tasks of some types, of a difficulty range (inclusive) or that ``where`` takes.
 
         Raises:
             ConfigError: no task is left.

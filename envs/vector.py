@@ -32,8 +32,9 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
     ``g``: they share task and seed in every episode. Group ``g`` of ``reset(seed=s)`` plays the
     episodes that the single environment plays after ``reset(seed=s + g)``.
 
-    With autoreset disabled (the default) a finished copy reports its flags once and is a no-op until
-    it is reset: same observation, reward 0, both flags False; :attr:`active` tells which copies go on.
+    With autoreset disabled (the default) a finished copy reports its flags once and is a no-op
+    until it is reset: same observation, reward 0, both flags False; :attr:`active` tells which
+    copies go on.
 
     Args:
         num_envs: copies; a multiple of ``group_size``.
@@ -41,10 +42,11 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         autoreset_mode: :class:`gymnasium.vector.AutoresetMode` or its value.
         workers: 0 steps in this process; k shards the copies over k processes (worth it for engines
             above about 0.3 ms a step).
-        worker_context: ``"fork"``, ``"spawn"``, ``"forkserver"`` or None for the system's fork if it
-            has one: forked workers share static data (catalogues, games) with this process.
+        worker_context: ``"fork"``, ``"spawn"``, ``"forkserver"`` or None for the system's fork if
+            it has one: forked workers share static data (catalogues, games) with this process.
         render_mode: as for one copy; ``render`` returns one frame per copy.
-        max_episode_steps: a tighter turn limit, as ``gym.make_vec`` passes it.
+        max_episode_steps: steps after which an episode is truncated, as Gymnasium's ``TimeLimit``
+            does it; ``gym.make_vec`` passes it on.
         task: play only this task (index, id or :class:`Task`).
         options: the environment's own keyword options.
     """
@@ -78,7 +80,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
                 f"Known: {', '.join(env_class.metadata['render_modes'])}."
             )
         self.config = env_class.configure(options)
-        # With workers, this process keeps the tasks and one idle copy; forked children share its data.
+        # With workers, this process keeps the tasks and one idle copy, whose data forks share.
         parts: EnvParts = env_class.build(self.config, 1 if workers else num_envs)
         self._parts = parts
         self.tasks = parts.tasks
@@ -93,21 +95,29 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         self.single_action_space = UnicodeText(parts.action_length)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        max_turns = min(parts.max_turns, max_episode_steps or parts.max_turns)
+        if max_episode_steps is not None and max_episode_steps < 1:
+            raise ConfigError(f"max_episode_steps={max_episode_steps}: expected 1 or more.")
         self.copies: Copies | WorkerPool
         if workers:
             self.copies = WorkerPool(
-                env_class, self.config, max_turns, num_envs, workers, worker_context
+                env_class,
+                self.config,
+                parts.max_turns,
+                num_envs,
+                workers,
+                worker_context,
+                max_steps=max_episode_steps,
             )
         else:
-            self.copies = Copies(parts.engine, env_class.env_id, max_turns)
+            self.copies = Copies(parts.engine, env_class.env_id, parts.max_turns, max_episode_steps)
 
         self._only = None if task is None else self.tasks.resolve(task)
         self._all = np.arange(num_envs, dtype=np.int64)
         self._group = self._all // group_size
         self._rngs: list[np.random.Generator | None] = [None] * self.num_groups
-        # Episodes drawn so far, per group: number of the episode -> (task, seed). A member that starts
-        # its k-th episode gets the group's k-th draw, so members stay together whoever resets first.
+        # Episodes drawn so far, per group: number of the episode -> (task, seed). A member that
+        # starts its k-th episode gets the group's k-th draw, so members stay together whoever
+        # resets first.
         self._drawn: list[dict[int, tuple[Task, int]]] = [{} for _ in range(self.num_groups)]
         self._episode = np.full(num_envs, -1, dtype=np.int64)
         self._active = np.zeros(num_envs, dtype=np.bool_)
@@ -149,13 +159,18 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         Returns:
             Observations and info of *all* copies.
         """
+        # Everything is checked before anything changes: a refused reset leaves the copies alone.
         chosen = check_reset_options(options, ("task", "reset_mask"))
         mask = self._reset_mask(chosen.get("reset_mask"))
-        if "reset_mask" in chosen and not self._info:
+        if not mask.all() and not self._info:
             raise EpisodeOverError("The first reset() begins every copy: leave reset_mask out.")
-        index_K = np.flatnonzero(mask)
-        self._seed_groups(seed, np.unique(self._group[index_K]))
+        index_K = self._all if mask.all() else np.flatnonzero(mask)
+        seed_G = self._group_seeds(seed)
         wanted = self._wanted_tasks(chosen.get("task"))
+        self._check_cut_groups(mask, seed_G, wanted)
+        if isinstance(seed, (int, np.integer)):
+            super().reset(seed=int(seed))
+        self._seed_groups(seed_G, np.unique(self._group[index_K]))
         self._advance(index_K, wanted)
         self._keep(index_K, self._begin(index_K))
         return self._observation(), self._columns()
@@ -198,6 +213,10 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
     def render(self) -> tuple[Any, ...] | None:
         """Return one frame per copy in the chosen render mode."""
         if self.render_mode is None:
+            gym.logger.warn(
+                f'render() was called without a render mode: use gym.make_vec("'
+                f'{self.env_class.env_id}", render_mode="ansi").'
+            )
             return None
         self._require_begun("render()")
         mode = self.render_mode
@@ -227,7 +246,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             raise ConfigError(f"step_some() got {len(actions)} actions for {len(index_K)} copies.")
         if self.autoreset_mode is not AutoresetMode.DISABLED:
             raise ConfigError(
-                "step_some() needs autoreset_mode=DISABLED: which copies begin anew is the caller's."
+                "step_some() needs autoreset_mode=DISABLED: the caller decides who begins anew."
             )
         at = np.flatnonzero(self._active[index_K])
         reward = np.zeros(len(index_K), dtype=np.float64)
@@ -243,7 +262,8 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
     def snapshot(self, indices: Sequence[int] | IntArray | None = None) -> list[Snapshot]:
         """Return everything that some copies (None: all) need to continue; picklable."""
         self._require_begun("snapshot()")
-        return self.copies.snapshot(self._indices(indices))
+        index_K = self._indices(indices)
+        return self.copies.snapshot(index_K) if len(index_K) else []
 
     def restore(
         self, indices: Sequence[int] | IntArray | None, snapshots: Sequence[Snapshot]
@@ -256,18 +276,22 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         self._require_begun("restore()")
         index_K = self._indices(indices)
         if len(snapshots) != len(index_K):
-            raise ConfigError(f"restore() got {len(snapshots)} snapshots for {len(index_K)} copies.")
-        frame = self.copies.restore(index_K, snapshots)
-        self._keep(index_K, frame)
-        # The last item of a snapshot's event says whether that episode had ended.
-        self._active[index_K] = [not snap.event[-1] for snap in snapshots]
+            raise ConfigError(
+                f"restore() got {len(snapshots)} snapshots for {len(index_K)} copies."
+            )
+        if len(index_K):
+            self._keep(index_K, self.copies.restore(index_K, snapshots))
+            # The last item of a snapshot's event says whether that episode had ended.
+            self._active[index_K] = [not snap.event[-1] for snap in snapshots]
+            self._seed_N[index_K] = [snap.seed for snap in snapshots]
         return self._observation(), self._columns()
 
     def clone(
         self, src: Sequence[int] | IntArray, dst: Sequence[int] | IntArray
     ) -> tuple[Any, dict[str, Any]]:
         """Put copy ``src[k]``'s state into copy ``dst[k]``; a source may stand several times."""
-        source_K = np.asarray(src, dtype=np.int64)
+        given = np.asarray(src)
+        source_K = self._indices(given) if given.dtype == np.bool_ else given.astype(np.int64)
         unique, back = np.unique(source_K, return_inverse=True)
         snapshots = self.snapshot(unique)
         return self.restore(dst, [snapshots[i] for i in back.tolist()])
@@ -365,7 +389,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             "_final_info": mask.copy(),
         }
 
-    def _advance(self, index_K: IntArray, wanted: Mapping[int, int | str | Task]) -> None:
+    def _advance(self, index_K: IntArray, wanted: Mapping[int, Task]) -> None:
         """Move copies on to their next episode and draw what it plays."""
         touched = np.zeros(self.num_envs, dtype=np.bool_)
         touched[index_K] = True
@@ -376,16 +400,6 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             if moving.all():
                 episode_G[:] = episode_G.max() + 1
             else:
-                if group in wanted:
-                    raise ConfigError(
-                        f'options["task"] with a reset_mask that cuts group {group} '
-                        f"({int(moving.sum())} of {self.group_size} members): mask whole groups."
-                    )
-                if self.autoreset_mode is AutoresetMode.DISABLED:
-                    gym.logger.warn(
-                        f"reset_mask restarts {int(moving.sum())} of {self.group_size} members of a "
-                        "group: they go on to the group's next task, the others finish this one."
-                    )
                 episode_G[moving] += 1
             drawn = self._drawn[group]
             rng = self._rngs[group]
@@ -396,40 +410,70 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             for episode in [e for e in drawn if e < oldest]:
                 del drawn[episode]
 
-    def _seed_groups(self, seed: int | Sequence[int | None] | None, groups: IntArray) -> None:
-        seeds: Sequence[int | None]
+    def _check_cut_groups(
+        self, mask: BoolArray, seed_G: Sequence[int | None], wanted: Mapping[int, Task]
+    ) -> None:
+        moving_G = mask.reshape(self.num_groups, self.group_size).sum(axis=1)
+        cut = np.flatnonzero((moving_G > 0) & (moving_G < self.group_size)).tolist()
+        for group in cut:
+            # The group's next episode may have been drawn already, for members that are ahead.
+            for name, given in (
+                ('options["task"]', group in wanted),
+                ("seed", seed_G[group] is not None),
+            ):
+                if given:
+                    raise ConfigError(
+                        f"{name} with a reset_mask that cuts group {group} ({int(moving_G[group])} "
+                        f"of {self.group_size} members): mask whole groups."
+                    )
+        if cut and self.autoreset_mode is AutoresetMode.DISABLED:
+            gym.logger.warn(
+                f"reset_mask restarts {int(moving_G[cut[0]])} of {self.group_size} members of "
+                f"group {cut[0]}: they go on to its next task, the others finish this one."
+            )
+
+    def _group_seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        """Return one seed per group, None where its RNG goes on."""
         if seed is None:
-            seeds = [None] * self.num_groups
-        elif isinstance(seed, (int, np.integer)):
-            super().reset(seed=int(seed))
-            seeds = [int(seed) + group for group in range(self.num_groups)]
-        else:
-            seeds = list(seed)
-            if len(seeds) == self.num_envs and self.group_size > 1:
-                rows = [
-                    set(seeds[g * self.group_size : (g + 1) * self.group_size])
-                    for g in range(self.num_groups)
-                ]
-                if any(len(row) > 1 for row in rows):
-                    raise ConfigError("Members of a group share their seed; the list differs.")
-                seeds = [next(iter(row)) for row in rows]
-            if len(seeds) != self.num_groups:
-                raise ConfigError(
-                    f"seed has {len(seeds)} values: expected one integer, {self.num_groups} "
-                    f"(one per group) or {self.num_envs} (one per copy)."
-                )
+            return [None] * self.num_groups
+        if isinstance(seed, (int, np.integer)):
+            return [int(seed) + group for group in range(self.num_groups)]
+        seeds = list(seed)
+        if len(seeds) == self.num_envs and self.group_size > 1:
+            rows = [
+                set(seeds[g * self.group_size : (g + 1) * self.group_size])
+                for g in range(self.num_groups)
+            ]
+            if any(len(row) > 1 for row in rows):
+                raise ConfigError("Members of a group share their seed; the list differs.")
+            seeds = [next(iter(row)) for row in rows]
+        if len(seeds) != self.num_groups:
+            raise ConfigError(
+                f"seed has {len(seeds)} values: expected one integer, {self.num_groups} "
+                f"(one per group) or {self.num_envs} (one per copy)."
+            )
+        return [None if value is None else int(value) for value in seeds]
+
+    def _seed_groups(self, seed_G: Sequence[int | None], groups: IntArray) -> None:
         for group in groups.tolist():
-            if seeds[group] is not None:
-                self._rngs[group] = seeding.np_random(int(seeds[group]))[0]  # type: ignore[arg-type]
+            chosen = seed_G[group]
+            if chosen is not None:
+                self._rngs[group] = seeding.np_random(chosen)[0]
             elif self._rngs[group] is None:
                 self._rngs[group] = seeding.np_random(int(self.np_random.integers(2**63)))[0]
 
-    def _wanted_tasks(self, task: Any) -> Mapping[int, int | str | Task]:
+    def _wanted_tasks(self, task: Any) -> Mapping[int, Task]:
         if task is None:
             return {}
         if isinstance(task, (int, np.integer, str, Task)):
-            return dict.fromkeys(range(self.num_groups), task)
-        wanted = list(task)
+            return dict.fromkeys(range(self.num_groups), self.tasks.resolve(task))
+        try:
+            wanted = [self.tasks.resolve(one) for one in task]
+        except TypeError:
+            raise ConfigError(
+                f'options["task"] is {task!r}: expected an index, a task id, a Task, or one of '
+                f"these per group ({self.num_groups})."
+            ) from None
         if len(wanted) != self.num_groups:
             raise ConfigError(
                 f'options["task"] has {len(wanted)} tasks: expected one, or one per group '
@@ -456,10 +500,19 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
     def _indices(self, indices: Sequence[int] | IntArray | None) -> IntArray:
         if indices is None:
             return self._all
-        index_K = np.asarray(indices, dtype=np.int64).reshape(-1)
-        if len(index_K) and (index_K.min() < 0 or index_K.max() >= self.num_envs):
+        given = np.asarray(indices)
+        if given.dtype == np.bool_:
+            if given.shape != (self.num_envs,):
+                raise ConfigError(
+                    f"A mask of copies has shape {given.shape}, expected ({self.num_envs},)."
+                )
+            return np.flatnonzero(given)
+        index_K = given.astype(np.int64).reshape(-1)
+        outside = (index_K < 0) | (index_K >= self.num_envs)
+        if outside.any():
             raise ConfigError(
-                f"Copy {int(index_K.max())} is out of range: there are {self.num_envs} copies."
+                f"Copy {int(index_K[outside][0])} is out of range: there are {self.num_envs} "
+                f"copies, 0 to {self.num_envs - 1}."
             )
         if len(np.unique(index_K)) != len(index_K):
             raise ConfigError("The same copy stands twice among the indices.")

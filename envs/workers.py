@@ -1,8 +1,8 @@
 """Copies sharded over processes: same interface as :class:`creditrl.envs.base.Copies`.
 
-One process holds many copies and makes one engine call per step for all of them. A worker that dies is
-reported with its copies and tasks, and restarted; its copies end that step truncated, with the reason in
-``info["error"]``, and the other workers' copies go on.
+One process holds many copies and makes one engine call per step for all of them. A worker that dies
+is reported with its copies and tasks, and restarted; its copies end that step truncated, with the
+reason in ``info["error"]``, and the other workers' copies go on.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing as mp
 import os
+import pickle
 import signal
 import traceback
 import weakref
@@ -25,6 +26,9 @@ from creditrl.types import IntArray, Snapshot, StateSource, Task
 
 __all__ = ["WorkerPool"]
 
+_PARENT_CHECK = 5.0
+"""Seconds after which an idle worker looks whether its parent still lives."""
+
 
 class WorkerPool:
     """``num_envs`` copies over ``workers`` processes.
@@ -36,6 +40,7 @@ class WorkerPool:
         num_envs: copies in all.
         workers: processes; copies are dealt in consecutive blocks.
         context: start method; None takes fork where the system has it.
+        max_steps: steps after which an episode is truncated; see :class:`Copies`.
     """
 
     def __init__(
@@ -46,6 +51,8 @@ class WorkerPool:
         num_envs: int,
         workers: int,
         context: str | None = None,
+        *,
+        max_steps: int | None = None,
     ) -> None:
         methods = mp.get_all_start_methods()
         if context is None:
@@ -53,15 +60,17 @@ class WorkerPool:
         if context not in methods:
             raise ConfigError(f"worker_context={context!r}: this system has {', '.join(methods)}.")
         self._ctx: Any = mp.get_context(context)
-        self._spec = (env_class, config, max_turns)
+        self._spec = (env_class, config, max_turns, max_steps)
         blocks = np.array_split(np.arange(num_envs), workers)
         self._blocks = [(int(block[0]), int(block[-1]) + 1) for block in blocks]
         self._owner = np.repeat(np.arange(workers), [len(block) for block in blocks])
         self.tasks: list[Any] = [None] * num_envs
         self._last: Frame | None = None
+        # Copies whose world went with their worker, and why; they wait for begin() or restore().
+        self._lost: dict[int, str] = {}
         self._workers: list[tuple[Any, Connection]] = []
         # The list is shared with the finalizer, so restarted workers are ended as well.
-        self._finalizer = weakref.finalize(self, _end_all, self._workers)
+        self._finalizer = weakref.finalize(self, _end_all, self._workers, os.getpid())
         for block in self._blocks:
             self._workers.append(self._start(block[1] - block[0]))
 
@@ -71,7 +80,7 @@ class WorkerPool:
         return [process.pid for process, _ in self._workers]
 
     def begin(self, index_K: IntArray, tasks: Sequence[Task], seed_K: Sequence[int]) -> Frame:
-        """Start an episode in each copy; a worker that dies here is restarted and asked once more."""
+        """Start an episode in each copy; a worker that dies here is restarted and asked again."""
         for i, task in zip(index_K.tolist(), tasks, strict=True):
             self.tasks[i] = task
 
@@ -85,13 +94,26 @@ class WorkerPool:
             if still_dead:
                 raise WorkerError(still_dead[0][1] + " It died twice while beginning episodes.")
             answers += [(again[at], frame) for at, frame in more]
+        self._found(index_K)
         return self._remember(index_K, _join(answers, len(index_K)))
 
     def step(self, index_K: IntArray, actions: Sequence[str]) -> Frame:
         """Do one action in each copy; copies of a dead worker end truncated, with ``error`` set."""
-        answers, dead = self._ask("step", index_K, lambda at: ([actions[k] for k in at.tolist()],))
-        for at, message in dead:
-            answers.append((at, self._casualties(index_K[at], message)))
+        answers: list[tuple[IntArray, Frame]] = []
+        alive: IntArray = np.arange(len(index_K))
+        if self._lost:
+            lost = np.array([i in self._lost for i in index_K.tolist()], dtype=np.bool_)
+            for k in np.flatnonzero(lost).tolist():
+                at = np.array([k])
+                answers.append((at, self._casualties(index_K[at], self._lost[int(index_K[k])])))
+            alive = alive[~lost]
+        if len(alive):
+            alive_K = index_K[alive]
+            more, dead = self._ask(
+                "step", alive_K, lambda at: ([actions[k] for k in alive[at].tolist()],)
+            )
+            answers += [(alive[at], frame) for at, frame in more]
+            answers += [(alive[at], self._casualties(alive_K[at], message)) for at, message in dead]
         return self._remember(index_K, _join(answers, len(index_K)))
 
     def snapshot(self, index_K: IntArray) -> list[Snapshot]:
@@ -107,6 +129,7 @@ class WorkerPool:
             raise WorkerError(dead[0][1])
         for i, snap in zip(index_K.tolist(), snapshots, strict=True):
             self.tasks[i] = snap.task
+        self._found(index_K)
         return self._remember(index_K, _join(answers, len(index_K)))
 
     def state_keys(self, index_K: IntArray, source: StateSource) -> list[bytes]:
@@ -114,12 +137,12 @@ class WorkerPool:
         return self._collect("state_keys", index_K, source)
 
     def expert_actions(self, index_K: IntArray) -> list[str | None]:
-        """Return an expert's next action per copy."""
-        return self._collect("expert_actions", index_K)
+        """Return an expert's next action per copy; None also where the copy's worker died."""
+        return self._collect("expert_actions", index_K, lost=None)
 
     def segment_keys(self, index_K: IntArray) -> list[str]:
-        """Name the sub-goal of each copy's last action."""
-        return self._collect("segment_keys", index_K)
+        """Name the sub-goal of each copy's last action; "" also where the copy's worker died."""
+        return self._collect("segment_keys", index_K, lost="")
 
     def render(self, index: int, mode: str) -> Any:
         """Draw one copy."""
@@ -133,8 +156,15 @@ class WorkerPool:
 
     def _start(self, size: int) -> tuple[Any, Connection]:
         ours, theirs = self._ctx.Pipe()
+        # A forked child inherits our ends of all pipes; while it holds one, the worker behind it
+        # would not see that this process has gone.
+        forked = self._ctx.get_start_method() == "fork"
+        inherited = [ours, *(connection for _, connection in self._workers)] if forked else []
         process = self._ctx.Process(
-            target=_serve, args=(theirs, *self._spec, size), daemon=True, name="creditrl-worker"
+            target=_serve,
+            args=(theirs, inherited, self._spec, size),
+            daemon=True,
+            name="creditrl-worker",
         )
         process.start()
         theirs.close()
@@ -146,63 +176,102 @@ class WorkerPool:
         index_K: IntArray,
         arguments: Callable[[IntArray], tuple[Any, ...]],
     ) -> tuple[list[tuple[IntArray, Any]], list[tuple[IntArray, str]]]:
-        """Send a call to the owners of ``index_K``; return (positions, answer)s and the casualties."""
+        """Ask the owners of ``index_K``; return (positions, answer)s and (positions, why) of dead."""
+        if not self._workers:
+            raise WorkerError(f"{method}() after close(): the workers have ended.")
         owner_K = self._owner[index_K]
         asked: list[tuple[int, IntArray]] = []
         dead: list[tuple[IntArray, str]] = []
-        for worker in np.unique(owner_K).tolist():
-            at = np.flatnonzero(owner_K == worker)
-            local = index_K[at] - self._blocks[worker][0]
-            try:
-                self._workers[worker][1].send((method, local, arguments(at)))
-                asked.append((worker, at))
-            except (BrokenPipeError, ConnectionResetError):
-                dead.append((at, self._bury(worker)))
         answers: list[tuple[IntArray, Any]] = []
-        failure: CreditRLError | None = None
-        for worker, at in asked:
-            process, connection = self._workers[worker]
-            try:
-                wait([connection, process.sentinel])
-                # An answer may be in the pipe although the process has ended since.
-                if not connection.poll():
-                    raise EOFError
-                ok, answer = connection.recv()
-            except (EOFError, ConnectionResetError):
-                dead.append((at, self._bury(worker)))
-                continue
-            if ok:
-                answers.append((at, answer))
-            else:
-                # Read the other answers first, so that no stale one waits in a pipe.
-                failure = failure or answer
+        failure: Exception | None = None
+        unread: set[int] = set()
+        try:
+            for worker in np.unique(owner_K).tolist():
+                at = np.flatnonzero(owner_K == worker)
+                local = index_K[at] - self._blocks[worker][0]
+                unread.add(worker)
+                try:
+                    self._workers[worker][1].send((method, local, arguments(at)))
+                    asked.append((worker, at))
+                except (BrokenPipeError, ConnectionResetError):
+                    unread.discard(worker)
+                    dead.append((at, self._bury(worker)))
+            for worker, at in asked:
+                process, connection = self._workers[worker]
+                try:
+                    wait([connection, process.sentinel])
+                    # An answer may be in the pipe although the process has ended since.
+                    if not connection.poll():
+                        raise EOFError
+                    ok, answer = connection.recv()
+                except (EOFError, ConnectionResetError):
+                    unread.discard(worker)
+                    dead.append((at, self._bury(worker)))
+                    continue
+                unread.discard(worker)
+                if ok:
+                    answers.append((at, answer))
+                else:
+                    # Read the other answers first, so that no stale one waits in a pipe.
+                    failure = failure or answer
+        except BaseException:
+            # Interrupted (Ctrl-C) between question and answer: an answer that comes later would be
+            # taken for the next one's, so these workers are replaced.
+            for worker in unread:
+                self._workers[worker][0].kill()
+                self._bury(worker)
+            raise
         if failure is not None:
             raise failure
         return answers, dead
 
-    def _collect(self, method: str, index_K: IntArray, *extra: Any) -> list[Any]:
-        answers, dead = self._ask(method, index_K, lambda at: extra)
+    def _collect(self, method: str, index_K: IntArray, *extra: Any, **default: Any) -> list[Any]:
+        """Return one value per copy; ``lost=`` is that of copies whose worker died."""
+        result: list[Any] = [None] * len(index_K)
+        alive: IntArray = np.arange(len(index_K))
+        if self._lost:
+            lost = np.array([i in self._lost for i in index_K.tolist()], dtype=np.bool_)
+            if lost.any():
+                if "lost" not in default:
+                    raise WorkerError(self._lost[int(index_K[lost][0])])
+                for k in np.flatnonzero(lost).tolist():
+                    result[k] = default["lost"]
+                alive = alive[~lost]
+        if not len(alive):
+            return result
+        answers, dead = self._ask(method, index_K[alive], lambda at: extra)
         if dead:
             raise WorkerError(dead[0][1])
-        result: list[Any] = [None] * len(index_K)
         for at, values in answers:
-            for k, value in zip(at.tolist(), values, strict=True):
+            for k, value in zip(alive[at].tolist(), values, strict=True):
                 result[k] = value
         return result
 
     def _bury(self, worker: int) -> str:
         """Restart a dead worker; return one line that says which copies and tasks were lost."""
         process, connection = self._workers[worker]
-        process.join(timeout=5)
         connection.close()
+        process.join(timeout=1)
+        if process.is_alive():
+            process.kill()
+            process.join()
         first, stop = self._blocks[worker]
         tasks = sorted({task.id for task in self.tasks[first:stop] if task is not None})
         shown = ", ".join(tasks[:4]) + (f" and {len(tasks) - 4} more" if len(tasks) > 4 else "")
-        self._workers[worker] = self._start(stop - first)
-        return (
-            f"Worker {worker} died (exit code {process.exitcode}) with copies {first}-{stop - 1}, "
+        copies = f"copy {first}" if stop == first + 1 else f"copies {first}-{stop - 1}"
+        message = (
+            f"Worker {worker} died ({_cause(process.exitcode)}) with {copies}, "
             f"tasks {shown or 'none'}; it was restarted. Reset these copies to go on."
         )
+        for i in range(first, stop):
+            self._lost[i] = message
+        self._workers[worker] = self._start(stop - first)
+        return message
+
+    def _found(self, index_K: IntArray) -> None:
+        if self._lost:
+            for i in index_K.tolist():
+                self._lost.pop(i, None)
 
     def _casualties(self, index_K: IntArray, message: str) -> Frame:
         assert self._last is not None, "step() comes after begin()"
@@ -257,35 +326,75 @@ def _join(answers: Sequence[tuple[IntArray, Frame]], k: int) -> Frame:
     return Frame(text, image, reward_K, terminated_K, truncated_K, info)
 
 
+def _cause(exitcode: int | None) -> str:
+    if exitcode is not None and exitcode < 0:
+        with contextlib.suppress(ValueError):
+            return f"killed by {signal.Signals(-exitcode).name}"
+    return f"exit code {exitcode}"
+
+
 def _serve(
-    connection: Connection, env_class: type[TextEnv[Any]], config: Any, max_turns: int, size: int
+    connection: Connection,
+    inherited: Sequence[Connection],
+    spec: tuple[type[TextEnv[Any]], Any, int, int | None],
+    size: int,
 ) -> None:
-    """Run in a worker: answer calls until the pipe closes."""
+    """Run in a worker: answer calls until the pipe closes or the parent is gone."""
     # Ctrl-C goes to the whole process group; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    copies = Copies(env_class.build(config, size).engine, env_class.env_id, max_turns)
+    # A fork inherits the parent's handlers; terminate() must end this process.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    parent = os.getppid()
+    for other in inherited:
+        other.close()
+    env_class, config, max_turns, max_steps = spec
+    copies: Copies | None = None
+    failed: Exception | None = None
+    try:
+        engine = env_class.build(config, size).engine
+        copies = Copies(engine, env_class.env_id, max_turns, max_steps)
+    except Exception as error:
+        failed = _portable(error)  # told to whoever asks first
     while True:
         try:
+            # The pipe closes with the parent, unless another child of the parent holds its end.
+            while not connection.poll(_PARENT_CHECK):
+                if os.getppid() != parent:
+                    return
             method, index_K, arguments = connection.recv()
         except (EOFError, OSError):
             break
         try:
+            if failed is not None or copies is None:
+                connection.send((False, failed))
+                continue
             if method == "render":
                 answer: Any = [copies.render(int(i), *arguments) for i in index_K]
             else:
                 answer = getattr(copies, method)(index_K, *arguments)
             connection.send((True, answer))
-        except CreditRLError as error:
-            connection.send((False, error))
+        except (BrokenPipeError, ConnectionResetError):
+            break
         except Exception as error:
-            trace = traceback.format_exc()
-            connection.send(
-                (False, WorkerError(f"{type(error).__name__} in worker {os.getpid()}:\n{trace}"))
-            )
-    copies.close()
+            connection.send((False, _portable(error)))
+    if copies is not None:
+        copies.close()
 
 
-def _end_all(workers: list[tuple[Any, Connection]]) -> None:
+def _portable(error: Exception) -> Exception:
+    """Return an error that travels: ours as it is, any other as a WorkerError with its trace."""
+    if isinstance(error, CreditRLError):
+        # An error that fails to unpickle at home would take the answer behind it along.
+        with contextlib.suppress(Exception):
+            pickle.loads(pickle.dumps(error))
+            return error
+    trace = "".join(traceback.format_exception(error))
+    return WorkerError(f"{type(error).__name__} in worker {os.getpid()}:\n{trace}")
+
+
+def _end_all(workers: list[tuple[Any, Connection]], owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a fork of the owner: these are not its children
     for _, connection in workers:
         with contextlib.suppress(OSError):
             connection.close()

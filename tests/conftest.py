@@ -1,0 +1,93 @@
+"""Shared fixtures, the toy environment, and what happens to tests of packages that are not here."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+TESTS = Path(__file__).parent
+
+
+def _load_toy() -> ModuleType:
+    # By file: with this folder on sys.path, ``creditrl`` would be tests/creditrl for anyone who has
+    # not imported the package yet.
+    spec = importlib.util.spec_from_file_location("toy_env", TESTS / "toy_env.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["toy_env"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+if "toy_env" not in sys.modules:
+    _load_toy()
+
+_MISSING: dict[str, list[str]] = {}
+"""Upstream packages that cannot be imported, and the tests that wait for them."""
+
+
+def _importable(module: str) -> bool:
+    try:
+        importlib.import_module(module)
+    except Exception:  # an upstream package that breaks while it is imported is not usable either
+        return False
+    return True
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    known: dict[str, bool] = {}
+    kept: list[pytest.Item] = []
+    dropped: list[pytest.Item] = []
+    for item in items:
+        modules = [str(m.args[0]) for m in item.iter_markers("reference") if m.args]
+        missing = [m for m in modules if not known.setdefault(m, _importable(m))]
+        if missing:
+            dropped.append(item)
+            _MISSING.setdefault(missing[0], []).append(item.nodeid)
+        else:
+            kept.append(item)
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = kept
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for module, tests in _MISSING.items():
+        terminalreporter.write_line(
+            f"{len(tests)} tests compare with {module}, which cannot be imported here, and were "
+            'left out. To run them: pip install "creditrl[reference]"'
+        )
+
+
+@pytest.fixture
+def test_data() -> Path:
+    """Folder of real data; tests that need it skip without it."""
+    folder = os.environ.get("CREDITRL_TEST_DATA")
+    if not folder:
+        pytest.skip("needs real data: set CREDITRL_TEST_DATA to its folder")
+    path = Path(folder)
+    if not path.is_dir():
+        pytest.fail(f"CREDITRL_TEST_DATA={folder} is no folder")
+    return path
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def toy_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Make ``import toy_env`` work in processes that are not forked from this one."""
+    (tmp_path / "toy_env.py").symlink_to(TESTS / "toy_env.py")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path

@@ -1,0 +1,293 @@
+"""The single environment's contract, on the toy corridor."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_env import TOY, ToyEnv
+
+import creditrl
+from creditrl.envs.base import BASE_INFO, object_column
+from creditrl.errors import ConfigError, EpisodeOverError, SnapshotError, UnknownNameError
+
+ACTIONS = ("right", "left", "look", "say hallo", "", "fly")
+TYPES = {**BASE_INFO, "cell": int, "weather": str, "bounds": np.ndarray}
+
+actions = st.lists(st.sampled_from(ACTIONS), max_size=15)
+
+
+def play(env: Any, script: list[str]) -> list[Any]:
+    """Return everything that a script of actions shows, until the episode ends."""
+    seen = []
+    for action in script:
+        result = env.step(action)
+        seen.append(repr(result))
+        if result[2] or result[3]:
+            break
+    return seen
+
+
+def test_info_has_the_same_keys_and_types_at_every_reset_and_step():
+    env = ToyEnv()
+    _, info = env.reset(seed=0)
+    infos = [info]
+    for action in ACTIONS:
+        infos.append(env.step(action)[4])
+    for info in infos:
+        assert {key: type(value) for key, value in info.items()} == TYPES
+    assert infos[0]["action"] == "" and infos[0]["grounded"] is True and infos[0]["turn"] == 0
+    assert [i["ungrounded_reason"] for i in infos[-2:]] == ["unparsed", "unknown"]
+    assert [i["grounded"] for i in infos[-2:]] == [False, False]
+    assert [i["turn"] for i in infos] == list(range(len(ACTIONS) + 1))
+
+
+def test_an_action_that_cannot_be_executed_leaves_the_world_and_costs_a_turn():
+    env = ToyEnv()
+    env.reset(seed=1)
+    before = env.state_key()
+    _, _, _, _, info = env.step("fly away")
+    assert env.state_key() == before
+    assert info["turn"] == 1 and info["action"] == "fly away"
+
+
+def test_flags_and_reward_are_plain_python():
+    env = ToyEnv(max_turns=2)
+    env.reset(seed=0, options={"task": 5})
+    _, reward, terminated, truncated, _ = env.step("look")
+    assert (type(reward), type(terminated), type(truncated)) == (float, bool, bool)
+    assert env.step("look")[2:4] == (False, True)
+
+
+def test_step_before_reset_and_after_the_end_says_call_reset():
+    env = ToyEnv(max_turns=1)
+    with pytest.raises(EpisodeOverError, match="has not begun"):
+        env.step("right")
+    env.reset(seed=0, options={"task": 5})
+    env.step("look")
+    with pytest.raises(EpisodeOverError, match="is over"):
+        env.step("right")
+
+
+@given(seed=st.integers(0, 2**31), script=actions)
+@settings(max_examples=30, deadline=None)
+def test_equal_seeds_give_equal_episodes(seed: int, script: list[str]):
+    one, other = ToyEnv(), ToyEnv()
+    for _ in range(2):  # the second episode comes from the environments' own RNG
+        assert repr(one.reset(seed=seed)) == repr(other.reset(seed=seed))
+        assert play(one, script) == play(other, script)
+        assert repr(one.reset()) == repr(other.reset())
+
+
+def test_different_seeds_draw_different_tasks():
+    env = ToyEnv()
+    assert len({env.reset(seed=seed)[1]["task_id"] for seed in range(40)}) == len(env.tasks)
+
+
+def test_a_task_is_picked_by_index_id_or_itself():
+    env = ToyEnv()
+    for which in (3, np.int64(3), "train/3", env.tasks[3]):
+        _, info = env.reset(seed=0, options={"task": which})
+        assert info["task_id"] == "train/3" and info["goal"] == "Reach cell 5."
+    assert env.task.data == 5
+    only = ToyEnv(task="train/2")
+    assert {only.reset()[1]["task_id"] for _ in range(5)} == {"train/2"}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"task": 6}, UnknownNameError, "0 to 5"),
+        ({"task": -1}, UnknownNameError, "0 to 5"),
+        ({"task": "train/33"}, UnknownNameError, "Did you mean 'train/3'"),
+        ({"task": 1.5}, ConfigError, "an index, a task id or a Task"),
+        ({"task": True}, ConfigError, "an index"),
+        ({"taks": 1}, ConfigError, "Did you mean 'task'"),
+    ],
+)
+def test_wrong_reset_options_are_named(options: dict[str, Any], error: type, says: str):
+    env = ToyEnv()
+    env.reset(seed=0)
+    env.step("look")
+    with pytest.raises(error, match=says):
+        env.reset(options=options)
+    assert env.step("look")[4]["turn"] == 2  # the episode goes on
+
+
+def test_an_unknown_keyword_is_named():
+    with pytest.raises(ConfigError, match="Did you mean 'max_turns'"):
+        gym.make(TOY, max_turn=3)
+    with pytest.raises(ConfigError, match="Known: ansi, rgb_array"):
+        ToyEnv(render_mode="human")
+
+
+def test_actions_that_cost_no_turn_do_not_count():
+    env = ToyEnv(free_look=True, max_turns=2)
+    env.reset(seed=0, options={"task": 5})
+    for _ in range(5):
+        assert env.step("look")[4]["turn"] == 0
+    assert env.step("say hi")[3] is False
+    assert env.step("say hi")[3] is True
+
+
+def test_max_episode_steps_is_kept_as_gymnasium_does_it():
+    env = gym.make(TOY, max_episode_steps=3)
+    env.reset(seed=0, options={"task": 5})
+    assert [env.step("look")[3] for _ in range(3)] == [False, False, True]
+
+
+def test_check_env_has_no_complaint():
+    for options in ({}, {"images": True}, {"images": True, "text": False}):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            check_env(gym.make(TOY, **options).unwrapped)
+
+
+def test_make_with_the_module_prefix_imports_the_package():
+    env = gym.make("creditrl:" + TOY)
+    assert isinstance(env.unwrapped, ToyEnv)
+
+
+def test_observation_may_be_text_image_or_both():
+    text, _ = ToyEnv().reset(seed=0)
+    both, _ = ToyEnv(images=True).reset(seed=0)
+    image, _ = ToyEnv(images=True, text=False).reset(seed=0)
+    assert both["text"] == text
+    np.testing.assert_array_equal(both["image"], image)
+
+
+def test_thousands_of_odd_strings_do_no_harm(rng: np.random.Generator):
+    env = ToyEnv(max_turns=50)
+    env.reset(seed=0, options={"task": 5})
+    alphabet = ["\ud800", "\udfff", "\x00", "\x1b[31m", "\u202e", "é", "中", "\U0010ffff", "say ", "a"]
+    for n in range(3000):
+        size = 100_000 if n % 500 == 0 else int(rng.integers(0, 12))
+        action = "say " * bool(n % 2) + "".join(rng.choice(alphabet, size=size))
+        observation, _, terminated, truncated, info = env.step(action)
+        (observation + info["action"]).encode("utf-8")  # nothing that cannot be written
+        assert info["action"] == "" or len(info["action"]) == len(action)
+        if terminated or truncated:
+            env.reset()
+
+
+def test_an_action_need_not_be_a_str_object():
+    env = ToyEnv()
+    env.reset(seed=0)
+    assert env.step(np.str_("look"))[4]["action"] == "look"
+
+
+@given(seed=st.integers(0, 1000), before=actions, after=actions)
+@settings(max_examples=40, deadline=None)
+def test_after_restore_everything_goes_on_as_it_did(
+    seed: int, before: list[str], after: list[str]
+):
+    env = ToyEnv()
+    env.reset(seed=seed)
+    play(env, before)
+    saved = env.snapshot()
+    over = bool(env.copies.over[0])
+    tail = [] if over else play(env, after)
+    nexts = repr(env.reset())
+    for target, snap in ((env, saved), (ToyEnv(), pickle.loads(pickle.dumps(saved)))):
+        _, info = target.restore(snap)
+        assert info["turn"] == saved.turn
+        assert ([] if over else play(target, after)) == tail
+        assert repr(target.reset()) == nexts  # np_random was restored as well
+
+
+def test_a_snapshot_is_not_touched_by_what_comes_after():
+    env = ToyEnv()
+    env.reset(seed=3)
+    saved = env.snapshot()
+    frozen = pickle.dumps(saved)
+    play(env, ["right", "say x", "left", "right"])
+    env.restore(saved)
+    play(env, ["right", "say x", "left", "right"])
+    assert pickle.dumps(saved) == frozen
+
+
+def test_restore_returns_what_the_snapshot_saw():
+    env = ToyEnv()
+    env.reset(seed=0)
+    observation, _, _, _, info = env.step("say  \ud800 x")
+    saved = env.snapshot()
+    env.step("right")
+    shown, shown_info = env.restore(saved)
+    assert shown == observation and repr(shown_info) == repr(info)
+
+
+def test_restoring_an_ended_episode_keeps_it_ended():
+    env = ToyEnv(max_turns=1)
+    env.reset(seed=0, options={"task": 5})
+    env.step("look")
+    saved = env.snapshot()
+    env.reset()
+    env.restore(saved)
+    with pytest.raises(EpisodeOverError):
+        env.step("look")
+
+
+def test_foreign_snapshots_are_refused():
+    from dataclasses import replace
+
+    env = ToyEnv()
+    env.reset(seed=0)
+    saved = env.snapshot()
+    with pytest.raises(SnapshotError, match="Other-v0"):
+        env.restore(replace(saved, env_id="Other-v0"))
+    with pytest.raises(SnapshotError, match="layout 7"):
+        env.restore(replace(saved, format=7))
+    with pytest.raises(SnapshotError, match="found dict"):
+        env.restore({"turn": 1})
+
+
+def test_state_keys_leave_turn_and_rng_out():
+    env = ToyEnv()
+    env.reset(seed=0, options={"task": 1})
+    key = env.state_key()
+    env.step("look")
+    assert env.state_key() == key
+    assert env.state_key("world") == b"%d" % env.copies.engine.cell[0]
+    assert env.state_key("text").decode().startswith("Zelle")
+    with pytest.raises(ConfigError, match="'world'"):
+        env.state_key("wrold")
+
+
+def test_what_needs_an_episode_says_so():
+    env = ToyEnv(render_mode="ansi")
+    for call in (env.snapshot, env.state_key, env.expert_action, env.segment_key, env.render):
+        with pytest.raises(EpisodeOverError, match="call reset"):
+            call()
+
+
+def test_render_draws_in_the_chosen_mode():
+    env = ToyEnv(render_mode="rgb_array")
+    env.reset(seed=0)
+    assert env.render().shape == (4, 8, 3)
+    with pytest.warns(UserWarning, match="render_mode"):
+        assert ToyEnv().render() is None
+
+
+def test_the_public_functions_reach_through_wrappers():
+    env = gym.make(TOY, max_episode_steps=5)
+    env.reset(seed=0)
+    assert creditrl.expert_action(env) == "right"
+    assert creditrl.segment_key(env) == "near"
+    assert creditrl.state_key(env, "world") == env.unwrapped.state_key("world")
+
+
+def test_object_column_keeps_tuples_of_equal_length_apart():
+    column = object_column([("a", "b"), ("c", "d")])
+    assert column.shape == (2,) and column[1] == ("c", "d")
+
+
+def test_tasks_have_difficulty_or_nan():
+    assert math.isnan(creditrl.types.Task("a", "b", "train", 0).difficulty)
