@@ -8,9 +8,9 @@ context modes share one form:
   one row holds a whole episode, and the loss sits on its reply tokens.
 
 Which of them an episode is, is decided by comparing token ids, never by trusting a template. A row
-is the model's *input*, without the last reply token, which predicts nothing. Turns that stand before
-one prompt therefore share their input (always, where replies have one token), and equal inputs are
-computed once: reply tokens point to (row, position), and gather their log-probability from there.
+is the model's *input*, without the last reply token, which predicts nothing. Turns that stand
+before one prompt therefore share their input (always, where replies have one token), and equal
+inputs are computed once: reply tokens point to (row, position), and gather their log-probability.
 
 Letters beside those of :mod:`creditrl.types`: ``R`` rows (distinct model inputs).
 """

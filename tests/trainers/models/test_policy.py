@@ -1,0 +1,340 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from creditrl.errors import CheckpointError, ConfigError, DataError
+from creditrl.trainers.batch import build_rows, micro_batches
+from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
+from creditrl.trainers.models.policy import Policy
+
+torch = pytest.importorskip("torch")
+
+
+def one_batch(rows, **options):
+    (batch,) = micro_batches(rows, 10**9, **options)
+    return batch
+
+
+def loss_and_gradient(policy, rows, budget, weight_M, **options):
+    """A weighted sum of log-probabilities and entropies in table order, and its gradient."""
+    policy.model.zero_grad()
+    logprob_M = np.zeros(rows.num_tokens)
+    total = 0.0
+    for batch in micro_batches(rows, budget, **options):
+        scores = policy.reply_logprobs(batch, temperature=0.7, with_entropy=True)
+        weight = torch.from_numpy(weight_M[batch.index_M])
+        loss = (weight * (scores.logprob_M + 0.1 * scores.entropy_M)).sum()
+        loss.backward()
+        total += loss.item()
+        logprob_M[batch.index_M] = scores.logprob_M.detach().numpy()
+    gradient = torch.cat([p.grad.flatten() for p in policy.trainable_parameters()])
+    return total, logprob_M, gradient.clone()
+
+
+# ---- log-probabilities --------------------------------------------------------------------------
+
+
+def test_a_policy_without_preference_gives_the_logarithm_of_its_vocabulary(
+    make_policy, episodes_of
+):
+    policy = make_policy()
+    with torch.no_grad():
+        policy.base.get_input_embeddings().weight.zero_()  # tied: all logits are 0
+    batch = one_batch(build_rows(episodes_of("window")))
+    scores = policy.reply_logprobs(batch, with_entropy=True)
+    expected = math.log(len(policy.tokenizer))
+    np.testing.assert_allclose(scores.logprob_M.detach(), -expected, rtol=1e-6)
+    np.testing.assert_allclose(scores.entropy_M.detach(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.4, 2.5])
+def test_they_equal_the_whole_model_one_row_at_a_time(make_policy, episodes_of, temperature):
+    policy = make_policy(dtype=torch.float64)
+    episodes = episodes_of("window")
+    expected, entropy, hidden = [], [], []
+    for episode in episodes:
+        for turn in episode.turns:
+            ids = torch.tensor([turn.prompt_ids + turn.reply_ids])
+            with torch.no_grad():
+                out = policy.model(ids, output_hidden_states=True)
+            logp = torch.log_softmax(out.logits[0] / temperature, dim=-1)
+            for k, token in enumerate(turn.reply_ids):
+                place = len(turn.prompt_ids) - 1 + k
+                expected.append(logp[place, token].item())
+                entropy.append(-(logp[place].exp() * logp[place]).sum().item())
+                hidden.append(out.hidden_states[-1][0, place])
+    batch = one_batch(build_rows(episodes))
+    scores = policy.reply_logprobs(
+        batch, temperature=temperature, with_entropy=True, with_hidden=True, grad=False
+    )
+    order = batch.index_M
+    np.testing.assert_allclose(scores.logprob_M, np.array(expected)[order], rtol=1e-9)
+    np.testing.assert_allclose(scores.entropy_M, np.array(entropy)[order], rtol=1e-9)
+    np.testing.assert_allclose(scores.hidden_M, torch.stack(hidden)[order], rtol=1e-9, atol=1e-12)
+    assert not scores.logprob_M.requires_grad
+
+
+def test_window_and_full_context_give_equal_logprobs(make_policy, episodes_of):
+    policy = make_policy(dtype=torch.float64)
+    episodes = episodes_of("growing")
+    joined, split = build_rows(episodes, "full"), build_rows(episodes, "window", merge_equal=False)
+    assert len(joined) == len(episodes) < len(split)
+    weight_M = np.random.default_rng(0).normal(size=joined.num_tokens)
+    one = loss_and_gradient(policy, joined, 10**9, weight_M)
+    many = loss_and_gradient(policy, split, 10**9, weight_M, merge_equal=False)
+    np.testing.assert_allclose(one[1], many[1], rtol=1e-9)
+    np.testing.assert_allclose(one[2], many[2], rtol=1e-7, atol=1e-9)
+
+
+def test_merged_rows_give_the_same_loss_and_gradient(make_policy, episodes_of):
+    policy = make_policy(dtype=torch.float64)
+    episodes = episodes_of("window")
+    merged, apart = build_rows(episodes), build_rows(episodes, merge_equal=False)
+    assert len(merged) < 0.7 * len(apart)
+    weight_M = np.random.default_rng(0).normal(size=merged.num_tokens)
+    one = loss_and_gradient(policy, merged, 10**9, weight_M)
+    many = loss_and_gradient(policy, apart, 10**9, weight_M, merge_equal=False)
+    assert one[0] == pytest.approx(many[0], rel=1e-10)
+    np.testing.assert_allclose(one[1], many[1], rtol=1e-10)
+    np.testing.assert_allclose(one[2], many[2], rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("units", ["turn", "episode"])
+def test_micro_batches_and_padding_do_not_matter(make_policy, episodes_of, units):
+    policy = make_policy(dtype=torch.float64)
+    rows = build_rows(episodes_of("window") + episodes_of("growing"))
+    weight_M = np.random.default_rng(0).normal(size=rows.num_tokens)
+    one = loss_and_gradient(policy, rows, 10**9, weight_M, pad_id=0)
+    many = loss_and_gradient(policy, rows, 40, weight_M, units=units, pad_id=9)
+    assert one[0] == pytest.approx(many[0], rel=1e-10)
+    np.testing.assert_allclose(one[1], many[1], rtol=1e-10)
+    np.testing.assert_allclose(one[2], many[2], rtol=1e-8, atol=1e-10)
+
+
+def test_logits_in_chunks_give_the_same_loss_and_gradient(make_policy, episodes_of):
+    policy = make_policy(dtype=torch.float64)
+    rows = build_rows(episodes_of("window"))
+    weight_M = np.random.default_rng(0).normal(size=rows.num_tokens)
+    whole = loss_and_gradient(policy, rows, 10**9, weight_M)
+    policy.logits_per_chunk = 3 * len(policy.tokenizer)
+    parts = loss_and_gradient(policy, rows, 10**9, weight_M)
+    np.testing.assert_allclose(whole[1], parts[1], rtol=1e-10)
+    np.testing.assert_allclose(whole[2], parts[2], rtol=1e-8, atol=1e-10)
+
+
+def test_score_returns_table_order(make_policy, episodes_of):
+    policy = make_policy()
+    rows = build_rows(episodes_of("window"))
+    batch = one_batch(rows)
+    expected = np.zeros(rows.num_tokens)
+    expected[batch.index_M] = policy.reply_logprobs(batch).logprob_M.detach()
+    np.testing.assert_allclose(policy.score(rows, token_budget=30), expected, rtol=1e-4)
+
+
+def test_a_model_that_caps_its_logits_is_scored_as_it_samples(tokenizer, episodes_of):
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    config = Gemma2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=8,
+        final_logit_softcapping=1.0,
+        initializer_range=1.0,
+    )
+    torch.manual_seed(0)
+    policy = Policy(Gemma2ForCausalLM(config), tokenizer)
+    batch = one_batch(build_rows(episodes_of("window")))
+    with torch.no_grad():
+        logits = policy.model(torch.from_numpy(batch.ids_RL)).logits
+    logp = torch.log_softmax(logits, dim=-1)[batch.row_M, batch.position_M, batch.token_M]
+    np.testing.assert_allclose(policy.reply_logprobs(batch, grad=False).logprob_M, logp, rtol=1e-4)
+    with pytest.raises(ConfigError, match="Gemma2ForCausalLM"):
+        policy.reply_logprobs(batch, with_hidden=True)
+
+
+def test_a_temperature_of_zero_is_refused(make_policy, episodes_of):
+    with pytest.raises(ConfigError, match="temperature is 0"):
+        make_policy().reply_logprobs(one_batch(build_rows(episodes_of("window"))), temperature=0)
+
+
+# ---- reference ----------------------------------------------------------------------------------
+
+
+def disturb(policy):
+    with torch.no_grad():
+        for p in policy.trainable_parameters():
+            p.add_(0.05 * torch.randn_like(p))
+
+
+@pytest.mark.parametrize("lora", [None, LoRAConfig()])
+def test_the_reference_stays_where_it_was_frozen(make_policy, episodes_of, lora):
+    rows = build_rows(episodes_of("window"))
+    policy = make_policy(lora=lora)
+    disturb(policy)
+    before = policy.score(rows)
+    policy.freeze_reference()
+    np.testing.assert_allclose(policy.score(rows), before, atol=1e-5)
+    disturb(policy)
+    moved = policy.score(rows)
+    assert np.abs(moved - before).max() > 1e-2
+    with policy.reference() as reference:
+        np.testing.assert_allclose(reference.score(rows), before, atol=1e-5)
+    np.testing.assert_array_equal(policy.score(rows), moved)
+
+
+def test_the_reference_of_adapters_is_the_model_without_them(make_policy, episodes_of):
+    rows = build_rows(episodes_of("window"))
+    base = make_policy().score(rows)
+    policy = make_policy(lora=LoRAConfig())
+    np.testing.assert_allclose(policy.score(rows), base, atol=1e-6)
+    disturb(policy)
+    assert np.abs(policy.score(rows) - base).max() > 1e-2
+    with policy.reference():
+        np.testing.assert_allclose(policy.score(rows), base, atol=1e-6)
+
+
+def test_an_error_inside_the_reference_leaves_the_policy_live(make_policy):
+    policy = make_policy()
+    live = policy.model
+    with pytest.raises(RuntimeError, match="inside"), policy.reference():
+        assert policy.model is not live
+        raise RuntimeError("inside")
+    assert policy.model is live
+
+
+# ---- saving and loading -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lora", [None, LoRAConfig(rank=2)])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_saved_policy_loads_to_the_same_scores(tmp_path, make_policy, episodes_of, lora, frozen):
+    rows = build_rows(episodes_of("window"))
+    policy = make_policy(lora=lora)
+    disturb(policy)
+    if frozen:
+        policy.freeze_reference()
+        disturb(policy)
+    policy.save(tmp_path / "policy")
+    loaded = Policy.load(tmp_path / "policy", device="cpu")
+    np.testing.assert_allclose(loaded.score(rows), policy.score(rows), atol=1e-6)
+    assert loaded.tokenizer.get_vocab() == policy.tokenizer.get_vocab()
+    assert loaded.num_trainable == policy.num_trainable > 0
+    assert loaded.num_parameters == policy.num_parameters
+    if lora:
+        with policy.reference(), loaded.reference():
+            np.testing.assert_allclose(loaded.score(rows), policy.score(rows), atol=1e-6)
+        with pytest.raises(ConfigError, match="adapters already"):
+            Policy.load(tmp_path / "policy", lora=lora)
+
+
+def test_a_chat_template_is_kept_and_adapters_name_their_base(tmp_path, make_policy, episodes_of):
+    rows = build_rows(episodes_of("window"))
+    small = make_policy()
+    small.tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    try:
+        small.save(tmp_path / "base")
+    finally:
+        small.tokenizer.chat_template = None
+    policy = Policy.load(tmp_path / "base", lora=LoRAConfig(), device="cpu")
+    messages = [{"role": "user", "content": "up"}]
+    assert policy.tokenizer.apply_chat_template(messages, tokenize=False) == "up"
+    disturb(policy)
+    policy.save(tmp_path / "adapter")
+    assert not (tmp_path / "adapter" / "base").exists()
+    loaded = Policy.load(tmp_path / "adapter", device="cpu")
+    np.testing.assert_allclose(loaded.score(rows), policy.score(rows), atol=1e-6)
+
+
+def test_weights_in_bfloat16_are_scored_in_float32(tmp_path, make_policy, episodes_of):
+    make_policy().save(tmp_path)
+    policy = Policy.load(tmp_path, dtype="bfloat16", device="cpu")
+    assert policy.base.dtype == torch.bfloat16
+    scores = policy.reply_logprobs(one_batch(build_rows(episodes_of("window"))))
+    assert scores.logprob_M.dtype == torch.float32
+
+
+def test_what_cannot_be_loaded_says_what_was_expected(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"No model could be loaded.*config\.json"):
+        Policy.load(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("lora", [None, LoRAConfig()])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_state_dict_restores_policy_and_reference(make_policy, episodes_of, lora, frozen):
+    import copy
+
+    rows = build_rows(episodes_of("window"))
+    policy = make_policy(lora=lora)
+    disturb(policy)
+    if frozen:
+        policy.freeze_reference()
+        disturb(policy)
+    expected = policy.score(rows)
+    state = copy.deepcopy(policy.state_dict())
+    other = make_policy(lora=lora)
+    disturb(other)
+    parameters = other.trainable_parameters()
+    other.load_state_dict(state)
+    np.testing.assert_allclose(other.score(rows), expected, atol=1e-6)
+    # In place: an optimizer that was built before still moves these parameters.
+    assert all(a is b for a, b in zip(parameters, other.trainable_parameters(), strict=True))
+    if frozen:
+        with policy.reference(), other.reference():
+            np.testing.assert_allclose(other.score(rows), policy.score(rows), atol=1e-6)
+
+
+def test_a_state_of_another_kind_or_shape_is_refused(make_policy):
+    policy = make_policy()
+    with pytest.raises(CheckpointError, match="holds LoRA adapters"):
+        policy.load_state_dict(make_policy(lora=LoRAConfig()).state_dict())
+    with pytest.raises(CheckpointError, match="does not fit"):
+        policy.load_state_dict(make_policy(hidden=64).state_dict())
+    with pytest.raises(CheckpointError, match="does not fit"):
+        make_policy(lora=LoRAConfig()).load_state_dict(
+            make_policy(lora=LoRAConfig(rank=2)).state_dict()
+        )
+
+
+# ---- learning -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lora", [None, LoRAConfig()])
+def test_gradient_steps_make_the_replies_likely(make_policy, episodes_of, lora):
+    policy = make_policy(lora=lora)
+    frozen = {n: p.clone() for n, p in policy.model.named_parameters() if not p.requires_grad}
+    assert bool(frozen) == bool(lora)
+    rows = build_rows(episodes_of("growing"))
+    batch = one_batch(rows)
+    before = policy.score(rows).mean()
+    adam = torch.optim.Adam(policy.trainable_parameters(), lr=1e-2)
+    for _ in range(60):
+        adam.zero_grad()
+        (-policy.reply_logprobs(batch).logprob_M.mean()).backward()
+        adam.step()
+    assert policy.score(rows).mean() > before + 1.0
+    for name, p in policy.model.named_parameters():
+        if name in frozen:
+            assert torch.equal(p, frozen[name]), name
+
+
+def test_unknown_adapter_targets_name_the_known_layers(make_policy):
+    with pytest.raises(ConfigError, match=r"no linear layer 'q_pro'\. Did you mean 'q_proj'"):
+        make_policy(lora=LoRAConfig(targets=("q_pro",)))
+    some = make_policy(lora=LoRAConfig(targets=("q_proj",)))
+    everywhere = make_policy(lora=LoRAConfig())
+    assert some.num_trainable < everywhere.num_trainable
+    assert not any("lm_head" in n for n, p in everywhere.model.named_parameters() if "lora" in n)
+
+
+def test_small_policies_are_what_the_config_says(make_policy, tokenizer):
+    policy = Policy.small(SmallPolicyConfig(), tokenizer)
+    assert policy.num_parameters == 131_776 + 64 * len(tokenizer)
+    assert policy.hidden_size == 64

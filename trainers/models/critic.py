@@ -1,0 +1,221 @@
+"""The critic: a value before each reply token, fitted to targets that a method gives.
+
+Source: the value function of PPO (Schulman et al. 2017) in its token form. Two kinds, see
+:class:`CriticConfig`: a network of its own, or a head on the policy's hidden states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from creditrl.errors import CreditInputError, require_extra
+from creditrl.trainers.batch import RowBatch, Rows, micro_batches
+from creditrl.trainers.models.critic_config import CriticConfig
+from creditrl.trainers.models.lora import without_lora
+from creditrl.trainers.models.policy import Policy
+from creditrl.types import Credit, FloatArray, TokenTable, TurnTable
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Critic", "CriticConfig"]
+
+
+class Critic:
+    """Values over reply tokens; begins at 0 everywhere.
+
+    Args:
+        policy: whose network is copied, or whose hidden states are read.
+        config: see :class:`CriticConfig`.
+        seed: of the head's initial weights and of the deal of rows over minibatches.
+    """
+
+    name = "critic"
+
+    def __init__(
+        self, policy: Policy, config: CriticConfig | None = None, *, seed: int = 0
+    ) -> None:
+        require_extra("torch", "train")
+        import torch
+
+        self.config = config or CriticConfig()
+        self.policy = policy
+        self.seed = seed
+        self.fits = 0
+        width = policy.hidden_size
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            if self.config.kind == "copy":
+                # float32 whatever the policy's: AdamW's small steps are lost in bfloat16.
+                body = without_lora(policy.model).get_decoder().float().eval()
+                last = torch.nn.Linear(width, 1)
+                head: torch.nn.Module = last
+            else:
+                body = None
+                last = torch.nn.Linear(self.config.hidden, 1)
+                first = torch.nn.Linear(width, self.config.hidden)
+                head = torch.nn.Sequential(first, torch.nn.SiLU(), last)
+        torch.nn.init.zeros_(last.weight)
+        torch.nn.init.zeros_(last.bias)
+        self.net = torch.nn.ModuleDict({"head": head})
+        if body is not None:
+            self.net["body"] = body.requires_grad_(True)
+        self.net.to(policy.device)
+        self.optimizer = torch.optim.AdamW(
+            self.net.parameters(), lr=self.config.lr, weight_decay=self.config.weight_decay
+        )
+
+    # ---- as a learned model of a method ---------------------------------------------------------
+
+    def score(
+        self, rows: Rows, turns: TurnTable, tokens: TokenTable
+    ) -> tuple[TurnTable, TokenTable]:
+        """Return the tables with ``value_M`` filled in."""
+        return turns, replace(tokens, value_M=self.values(rows))
+
+    def fit(
+        self, rows: Rows, turns: TurnTable, tokens: TokenTable, credit: Credit
+    ) -> dict[str, float]:
+        """Fit to the credit's value targets; returns metrics, see :meth:`fit_targets`.
+
+        Raises:
+            CreditInputError: the method gave no targets.
+        """
+        if credit.value_target_M is None:
+            raise CreditInputError(
+                f"Method {credit.method!r} gave no value targets: set Credit.value_target_M, which "
+                "the critic is fitted to."
+            )
+        return self.fit_targets(rows, credit.value_target_M, tokens.value_M)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return weights, optimizer and the number of fits (which seeds the deal of rows)."""
+        return {
+            "net": self.net.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "fits": self.fits,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned."""
+        self.net.load_state_dict(state["net"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.fits = int(state["fits"])
+
+    # ---- values and fitting ---------------------------------------------------------------------
+
+    def values(self, rows: Rows) -> FloatArray:
+        """Return the value before each reply token, float32 [M]."""
+        import torch
+
+        value_M = np.zeros(rows.num_tokens, dtype=np.float32)
+        with torch.no_grad():
+            for batch in micro_batches(rows, self.config.token_budget):
+                value_M[batch.token_index] = self._values(batch).cpu().numpy()
+        return value_M
+
+    def fit_targets(
+        self, rows: Rows, target_M: FloatArray, old_value_M: FloatArray | None = None
+    ) -> dict[str, float]:
+        """Take ``epochs * minibatches`` steps towards the targets.
+
+        Args:
+            rows: the batch's rows; M reply tokens.
+            target_M: what the value before each token should be.
+            old_value_M: the values when the batch was collected, for the clip; None: as they are
+                now.
+
+        Returns:
+            ``loss`` (mean over tokens and steps), ``explained_variance`` (of the targets by the old
+            values; 0 where the targets are constant), ``value_mean``, ``target_mean``,
+            ``clip_fraction`` (share of tokens), ``grad_norm``.
+
+        Raises:
+            CreditInputError: a column is not of M values, or not finite.
+        """
+        import torch
+
+        from creditrl.trainers.losses.value import value_loss
+
+        if old_value_M is None:
+            old_value_M = self.values(rows)
+        for name, column in (("target_M", target_M), ("old_value_M", old_value_M)):
+            if len(column) != rows.num_tokens:
+                raise CreditInputError(
+                    f"{name} has {len(column)} values for {rows.num_tokens} reply tokens: expected "
+                    "one per token, in the order of the rows."
+                )
+        rng = np.random.default_rng([self.seed, self.fits])
+        self.fits += 1
+        losses: list[float] = []
+        norms: list[float] = []
+        clipped = seen = 0.0
+        for _ in range(self.config.epochs):
+            for part_M in self._minibatches(rows, rng):
+                part = rows.select_tokens(part_M)
+                self.optimizer.zero_grad(set_to_none=True)
+                total = 0.0
+                for batch in micro_batches(part, self.config.token_budget):
+                    there = part_M[batch.token_index]
+                    loss, metrics = value_loss(
+                        self._values(batch),
+                        old_value_M[there],
+                        target_M[there],
+                        self.config.loss,
+                        weight_M=np.full(len(there), 1.0 / len(part_M), dtype=np.float32),
+                    )
+                    loss.backward()  # type: ignore[no-untyped-call]
+                    total += float(loss.detach())
+                    clipped += float(metrics.get("value_clipped", 0.0))
+                    seen += len(there)
+                norm = torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.config.grad_clip)
+                self.optimizer.step()
+                losses.append(total)
+                norms.append(float(norm))
+        if not losses:
+            return {}
+        spread = float(np.var(target_M))
+        left = float(np.var(np.asarray(target_M, dtype=np.float64) - old_value_M))
+        return {
+            "loss": float(np.mean(losses)),
+            "explained_variance": 1.0 - left / spread if spread > 0 else 0.0,
+            "value_mean": float(np.mean(old_value_M)),
+            "target_mean": float(np.mean(target_M)),
+            "clip_fraction": clipped / seen,
+            "grad_norm": float(np.mean(norms)),
+        }
+
+    def _values(self, batch: RowBatch) -> torch.Tensor:
+        import torch
+
+        if self.config.kind == "head":
+            scores = self.policy.reply_logprobs(batch, with_hidden=True, grad=False)
+            assert scores.hidden_M is not None
+            state_MD = scores.hidden_M.float()
+            return self.net["head"](state_MD).squeeze(-1)  # type: ignore[no-any-return]
+        device = self.policy.device
+        # Padding stands at the right, where a causal model does not look: no mask.
+        hidden_RLD = self.net["body"](
+            input_ids=torch.from_numpy(batch.ids_RL).to(device), use_cache=False
+        ).last_hidden_state
+        row_M = torch.from_numpy(batch.row_M).to(device)
+        position_M = torch.from_numpy(batch.position_M).to(device)
+        return self.net["head"](hidden_RLD[row_M, position_M]).squeeze(-1)  # type: ignore[no-any-return]
+
+    def _minibatches(self, rows: Rows, rng: np.random.Generator) -> Iterator[np.ndarray[Any, Any]]:
+        """Deal the rows over the minibatches; yields the tokens of each."""
+        if not rows.num_tokens:
+            return
+        order_R = rng.permutation(len(rows))
+        part_R = np.empty(len(rows), dtype=np.int64)
+        for part, members in enumerate(np.array_split(order_R, self.config.minibatches)):
+            part_R[members] = part
+        part_M = part_R[rows.row_M]
+        for part in range(self.config.minibatches):
+            chosen_M = np.flatnonzero(part_M == part)
+            if len(chosen_M):
+                yield chosen_M

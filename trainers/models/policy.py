@@ -1,0 +1,485 @@
+"""The trained policy: a causal language model, its tokenizer, and what it makes of replies.
+
+Replies are scored as they were sampled: logits are made at the positions that predict reply tokens
+and nowhere else, in float32, divided by the sampler's temperature. Positions that several tokens
+share (equal prompts, see :mod:`creditrl.trainers.batch`) are computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from creditrl.errors import CheckpointError, ConfigError, DataError, require_extra
+from creditrl.trainers.batch import RowBatch, Rows, micro_batches
+from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
+from creditrl.trainers.models.lora import attach_lora, has_lora, without_lora
+from creditrl.trainers.models.small import build_small_policy
+from creditrl.types import FloatArray
+
+if TYPE_CHECKING:
+    import os
+
+    import torch
+    from transformers import PreTrainedTokenizerBase
+
+__all__ = ["Policy", "ReplyScores"]
+
+_ADAPTER_FILE = "adapter_config.json"
+_BASE_FOLDER = "base"
+
+
+class ReplyScores(NamedTuple):
+    """What a forward pass says of the M reply tokens of a batch; torch tensors, in its order."""
+
+    logprob_M: torch.Tensor
+    """Log-probability under the sampling distribution, float32 or wider."""
+    entropy_M: torch.Tensor | None = None
+    """Entropy of the distribution that the token was drawn from, in nats."""
+    hidden_M: torch.Tensor | None = None
+    """Last hidden state before the token, [M, D]."""
+
+
+class Policy:
+    """A model to train, with its tokenizer.
+
+    The model stands in evaluation mode (no dropout), in which gradients flow as well.
+
+    Args:
+        model: a causal language model of transformers, or a peft model around one.
+        tokenizer: its tokenizer.
+        lora: attach fresh adapters and train only them.
+        seed: of the adapters' initial weights.
+
+    Attributes:
+        model: the live model; inside :meth:`reference` the reference.
+        tokenizer: with its chat template, where it has one.
+        logits_per_chunk: logits are made for so many numbers at a time (2**26: 256 MiB); with a
+            gradient, chunks are computed again in the backward pass instead of being kept.
+    """
+
+    logits_per_chunk: int = 2**26
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        lora: LoRAConfig | None = None,
+        seed: int = 0,
+    ) -> None:
+        if lora is not None and has_lora(model):
+            raise ConfigError(
+                "The model has adapters already: load it without `lora` to train these, or merge "
+                "them first (peft's merge_and_unload)."
+            )
+        self.model = attach_lora(model, lora, seed) if lora is not None else model
+        self.tokenizer = tokenizer
+        self._reference: Any = None
+        self._base_moved = False
+        self._head_is_plain: bool | None = None
+        self.model.eval()
+
+    # ---- making, loading, saving ----------------------------------------------------------------
+
+    @classmethod
+    def small(
+        cls,
+        config: SmallPolicyConfig,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        seed: int = 0,
+        lora: LoRAConfig | None = None,
+        device: str | torch.device = "cpu",
+    ) -> Policy:
+        """Return a policy with random weights; see :func:`build_small_policy`."""
+        model = build_small_policy(config, tokenizer, seed)
+        return cls(model.to(device), tokenizer, lora=lora, seed=seed)  # type: ignore[arg-type]
+
+    @classmethod
+    def load(
+        cls,
+        path_or_name: str | os.PathLike[str],
+        *,
+        lora: LoRAConfig | None = None,
+        dtype: Literal["float32", "bfloat16", "auto"] = "float32",
+        device: str | torch.device = "auto",
+        attention: str | None = None,
+        seed: int = 0,
+    ) -> Policy:
+        """Return the policy of a folder that :meth:`save` wrote, or of any causal language model.
+
+        Args:
+            path_or_name: a folder, or a name that ``from_pretrained`` resolves.
+            lora: attach fresh adapters; a folder with adapters goes on with its own.
+            dtype: of the weights; ``"auto"``: as stored. Adapters are float32.
+            device: ``"auto"`` takes a GPU where there is one.
+            attention: transformers' ``attn_implementation``; None: its default.
+            seed: of fresh adapters.
+
+        Raises:
+            DataError: there is no such model, or its files are damaged.
+            ConfigError: ``lora`` for a folder that has adapters.
+        """
+        require_extra("torch", "train")
+        require_extra("transformers", "train")
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        folder = Path(path_or_name)
+        adapted = (folder / _ADAPTER_FILE).is_file()
+        if adapted and lora is not None:
+            raise ConfigError(
+                f"{folder} holds adapters already: load it without `lora` to go on training these."
+            )
+        source = _base_of(folder) if adapted else str(path_or_name)
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        options: dict[str, Any] = {"torch_dtype": "auto" if dtype == "auto" else _dtype(dtype)}
+        if attention is not None:
+            options["attn_implementation"] = attention
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(str(path_or_name))
+            model: Any = AutoModelForCausalLM.from_pretrained(source, **options)
+        except (OSError, ValueError) as error:
+            first = str(error).strip().splitlines()[0]
+            raise DataError(
+                f"No model could be loaded from {str(path_or_name)!r}: {first} Expected a folder "
+                "with config.json, tokenizer and weights, or the name of a model that can be "
+                "downloaded."
+            ) from error
+        if tokenizer.pad_token_id is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        if adapted:
+            import peft
+
+            model = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=True)
+        policy = cls(model.to(device), tokenizer, lora=lora, seed=seed)
+        policy._base_moved = (folder / _BASE_FOLDER).is_dir()
+        return policy
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write weights and tokenizer in transformers' (adapters: peft's) own layout.
+
+        With adapters, the base model is written beside them (``base/``) unless it was loaded from
+        somewhere that it can be loaded from again.
+        """
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        self.tokenizer.save_pretrained(path)
+        self.model.save_pretrained(str(path))
+        if has_lora(self.model) and (self._base_moved or not self.base.config._name_or_path):
+            without_lora(self.model).save_pretrained(path / _BASE_FOLDER)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the trained weights, and the reference's where they cannot be told otherwise.
+
+        The tensors are the live ones: write them, or clone them, before training goes on.
+        """
+        if has_lora(self.model) and not self._base_moved:
+            import peft
+
+            weights = peft.get_peft_model_state_dict(self.model)
+        else:
+            weights = self.model.state_dict()
+        reference = None if self._reference is None else self._reference.state_dict()
+        return {"lora": has_lora(self.model), "weights": weights, "reference": reference}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned, in place.
+
+        Raises:
+            CheckpointError: it is of another kind of policy or of another shape.
+        """
+        if state["lora"] != has_lora(self.model):
+            kinds = {True: "LoRA adapters", False: "full weights"}
+            raise CheckpointError(
+                f"The checkpoint holds {kinds[state['lora']]}, this policy trains "
+                f"{kinds[not state['lora']]}. Use the settings that the checkpoint was made with."
+            )
+        try:
+            _load_weights(self.model, state["weights"])
+            if state["reference"] is not None:
+                if self._reference is None:
+                    self.freeze_reference()
+                _load_weights(self._reference, state["reference"])
+        except RuntimeError as error:
+            raise CheckpointError(
+                f"The checkpoint does not fit this policy: {str(error).strip()} Use the settings "
+                "(shape, vocabulary) that it was made with."
+            ) from error
+
+    # ---- what it is -----------------------------------------------------------------------------
+
+    @property
+    def base(self) -> Any:
+        """The causal language model itself, inside its adapters where it has some."""
+        return self.model.get_base_model() if has_lora(self.model) else self.model
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.model.parameters()).device
+
+    @property
+    def hidden_size(self) -> int:
+        """D, the width of the last hidden state."""
+        return int(self.base.config.get_text_config().hidden_size)
+
+    @property
+    def num_parameters(self) -> int:
+        """Weights of the live model, adapters included; tied weights count once."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    @property
+    def num_trainable(self) -> int:
+        """Weights that training moves."""
+        return sum(p.numel() for p in self.trainable_parameters())
+
+    def trainable_parameters(self) -> list[torch.nn.Parameter]:
+        """Return the parameters for the optimizer: the adapters' where there are some, else all."""
+        return [p for p in self.model.parameters() if p.requires_grad]
+
+    # ---- the reference --------------------------------------------------------------------------
+
+    def freeze_reference(self) -> None:
+        """Make the policy as it stands the reference.
+
+        Without adapters this keeps a copy of the weights: once more the policy's memory. With
+        adapters they are folded into the base weights and begun anew, which costs nothing later;
+        call it before the optimizer is built, because the trained parameters are new ones.
+        """
+        if not has_lora(self.model):
+            self._reference = without_lora(self.model).eval().requires_grad_(False)
+            return
+        config = self.model.peft_config["default"]
+        import peft
+
+        self.model = peft.get_peft_model(self.model.merge_and_unload(), config).eval()
+        self._base_moved = True
+
+    @contextmanager
+    def reference(self) -> Iterator[Policy]:
+        """Make this object score as the reference policy while the context lasts.
+
+        With adapters the reference is the model with them off. Otherwise it is a frozen copy, made
+        by :meth:`freeze_reference`, or now, if that was never called.
+        """
+        if has_lora(self.model):
+            with self.model.disable_adapter():
+                yield self
+            return
+        if self._reference is None:
+            self.freeze_reference()
+        live, self.model = self.model, self._reference
+        try:
+            yield self
+        finally:
+            self.model = live
+
+    # ---- scoring --------------------------------------------------------------------------------
+
+    def reply_logprobs(
+        self,
+        rows: RowBatch,
+        *,
+        temperature: float = 1.0,
+        with_entropy: bool = False,
+        with_hidden: bool = False,
+        grad: bool = True,
+    ) -> ReplyScores:
+        """Return the log-probability of every reply token of a batch.
+
+        Args:
+            rows: padded model inputs; M reply tokens.
+            temperature: divides the logits, so that they are those of the sampler; above 0.
+            with_entropy: also the entropy of the distribution at each token.
+            with_hidden: also the last hidden state before each token.
+            grad: record what a backward pass needs.
+
+        Returns:
+            ``(logprob_M, entropy_M or None, hidden_M or None)``.
+
+        Raises:
+            ConfigError: the temperature is not positive.
+        """
+        if not temperature > 0:
+            raise ConfigError(f"temperature is {temperature}: expected more than 0.")
+        import torch
+
+        with torch.set_grad_enabled(grad and torch.is_grad_enabled()):
+            row_U, position_U, place_M = _distinct(rows, self.device)
+            token_M = torch.from_numpy(rows.token_M).to(self.device)
+            ids_RL = torch.from_numpy(rows.ids_RL).to(self.device)
+            if not self._plain_head():
+                if with_hidden:
+                    raise ConfigError(
+                        f"{type(self.base).__name__} makes its logits in a way of its own, so its "
+                        "last hidden state is not known. Use a critic of kind 'copy'."
+                    )
+                logits_UV = self.base(input_ids=ids_RL, use_cache=False).logits[row_U, position_U]
+                found = _choose(logits_UV, place_M, token_M, temperature, with_entropy)
+                return ReplyScores(*found)
+            hidden_UD = self._hidden(ids_RL, row_U, position_U)
+            logprob_M, entropy_M = self._score(
+                hidden_UD, place_M, token_M, temperature, with_entropy
+            )
+            return ReplyScores(logprob_M, entropy_M, hidden_UD[place_M] if with_hidden else None)
+
+    def score(
+        self, rows: Rows, *, token_budget: int = 16384, temperature: float = 1.0
+    ) -> FloatArray:
+        """Return the log-probability of every reply token, float32 [M], without a gradient."""
+        logprob_M = np.zeros(rows.num_tokens, dtype=np.float32)
+        for batch in micro_batches(rows, token_budget):
+            scores = self.reply_logprobs(batch, temperature=temperature, grad=False)
+            logprob_M[batch.token_index] = scores.logprob_M.float().cpu().numpy()
+        return logprob_M
+
+    def _hidden(
+        self, ids_RL: torch.Tensor, row_U: torch.Tensor, position_U: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the last hidden state at U positions, [U, D]."""
+        # No attention mask: padding stands at the right, where a causal model does not look.
+        out = self.base.get_decoder()(input_ids=ids_RL, use_cache=False)
+        hidden: torch.Tensor = out.last_hidden_state[row_U, position_U]
+        return hidden
+
+    def _score(
+        self,
+        hidden_UD: torch.Tensor,
+        place_M: torch.Tensor,
+        token_M: torch.Tensor,
+        temperature: float,
+        with_entropy: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return log-probabilities and entropies, a chunk of positions at a time."""
+        import torch
+        from torch.utils.checkpoint import checkpoint
+
+        head = self.base.get_output_embeddings()
+
+        def part(
+            hidden: torch.Tensor, place: torch.Tensor, token: torch.Tensor
+        ) -> tuple[torch.Tensor, torch.Tensor | None]:
+            return _choose(head(hidden), place, token, temperature, with_entropy)
+
+        size = max(1, self.logits_per_chunk // head.weight.shape[0])
+        if len(hidden_UD) <= size:
+            return part(hidden_UD, place_M, token_M)
+        order_M = torch.argsort(place_M, stable=True)
+        sorted_M = place_M[order_M]
+        logprobs, entropies = [], []
+        for start in range(0, len(hidden_UD), size):
+            bounds = torch.tensor([start, start + size], device=sorted_M.device)
+            first, last = torch.searchsorted(sorted_M, bounds).tolist()
+            chosen = order_M[first:last]
+            logprob, entropy = checkpoint(
+                part,
+                hidden_UD[start : start + size],
+                place_M[chosen] - start,
+                token_M[chosen],
+                use_reentrant=False,
+            )
+            logprobs.append(logprob)
+            entropies.append(entropy)
+        back_M = torch.argsort(order_M)
+        logprob_M = torch.cat(logprobs)[back_M]
+        return logprob_M, torch.cat(entropies)[back_M] if with_entropy else None
+
+    def _plain_head(self) -> bool:
+        """Whether the logits are the output layer on the last hidden state, and nothing more.
+
+        Some models cap or scale them (Gemma 2, Granite, Cohere). Tried once, on three tokens.
+        """
+        if self._head_is_plain is None:
+            import torch
+
+            ids = torch.arange(3, device=self.device).unsqueeze(0)
+            with torch.no_grad():
+                theirs = self.base(input_ids=ids, use_cache=False).logits
+                hidden = self.base.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
+                ours = self.base.get_output_embeddings()(hidden)
+            self._head_is_plain = theirs.shape == ours.shape and bool(
+                torch.allclose(theirs.float(), ours.float(), rtol=1e-2, atol=1e-4)
+            )
+        return self._head_is_plain
+
+
+def _distinct(
+    rows: RowBatch, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return (row, position) of the U distinct places that predict, and each token's among them."""
+    import torch
+
+    width = rows.ids_RL.shape[1]
+    place_U, place_M = np.unique(rows.row_M * width + rows.position_M, return_inverse=True)
+    row_U, position_U = np.divmod(place_U, width)
+    return (
+        torch.from_numpy(row_U).to(device),
+        torch.from_numpy(position_U).to(device),
+        torch.from_numpy(place_M).to(device),
+    )
+
+
+def _choose(
+    logits_UV: torch.Tensor,
+    place_M: torch.Tensor,
+    token_M: torch.Tensor,
+    temperature: float,
+    with_entropy: bool,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return the tokens' log-probabilities and the entropies at their places."""
+    import torch
+
+    # At least float32: in bfloat16 the sum over a vocabulary of 150,000 has two digits.
+    scaled_UV = logits_UV.to(torch.promote_types(logits_UV.dtype, torch.float32))
+    if temperature != 1.0:
+        scaled_UV = scaled_UV / temperature
+    total_U = torch.logsumexp(scaled_UV, dim=-1)
+    logprob_M = scaled_UV[place_M, token_M] - total_U[place_M]
+    if not with_entropy:
+        return logprob_M, None
+    share_UV = torch.exp(scaled_UV - total_U.unsqueeze(-1))
+    entropy_U = total_U - (share_UV * scaled_UV).sum(dim=-1)
+    return logprob_M, entropy_U[place_M]
+
+
+def _dtype(name: str) -> torch.dtype:
+    import torch
+
+    known = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+    if name not in known:
+        raise ConfigError(f"dtype is {name!r}: expected 'float32', 'bfloat16' or 'auto'.")
+    return known[name]
+
+
+def _base_of(folder: Path) -> str:
+    """Return where the base model of a folder with adapters is."""
+    if (folder / _BASE_FOLDER).is_dir():
+        return str(folder / _BASE_FOLDER)
+    import json
+
+    named = json.loads((folder / _ADAPTER_FILE).read_text()).get("base_model_name_or_path")
+    if not named:
+        raise DataError(
+            f"{folder / _ADAPTER_FILE} names no base model and {folder / _BASE_FOLDER} does not "
+            "exist: expected one of them. Save the policy again with Policy.save."
+        )
+    return str(named)
+
+
+def _load_weights(model: Any, weights: dict[str, Any]) -> None:
+    full = set(weights) == set(model.state_dict())
+    if full or not has_lora(model):
+        model.load_state_dict(weights)
+        return
+    import peft
+
+    result: Any = peft.set_peft_model_state_dict(model, weights)
+    if result.unexpected_keys:
+        raise RuntimeError(f"unexpected adapter weights, e.g. {result.unexpected_keys[0]}.")

@@ -1,0 +1,112 @@
+"""A tokenizer for a small policy, made from the environment's own text.
+
+A word is one token, and so is every symbol, every space and every line end: a 6x6 grid of symbols
+is 36 tokens and its row ends, whatever stands side by side. Encoding loses nothing:
+``decode(encode(text)) == text`` for text of characters that were seen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
+
+from creditrl.errors import ConfigError, require_extra
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+__all__ = ["build_tokenizer"]
+
+SPECIAL_TOKENS = ("<|pad|>", "<|bos|>", "<|eos|>", "<|unk|>")
+"""Ids 0 to 3. Never written by an environment; none is added when text is encoded."""
+
+# A word takes the space before it along. Capitals belong to a word only where small letters follow:
+# in grids they are symbols ("XPS" is three). The last alternative takes any character by itself.
+_PIECE = r" ?\p{Lu}?\p{Ll}+| ?\p{N}{1,3}|[\s\S]"
+
+# Unigram scores: of all ways to spell a piece the one with the highest sum is taken, so a whole
+# word wins over its parts and known parts over letters; bytes only where nothing else is known.
+_WORD, _CHARACTER, _BYTE = -1.0, -10.0, -20.0
+
+
+def build_tokenizer(
+    texts: Iterable[str],
+    *,
+    max_vocab: int = 4096,
+    min_count: int = 1,
+    fallback: Literal["unk", "bytes"] = "unk",
+) -> PreTrainedTokenizerFast:
+    """Return a tokenizer whose vocabulary is what occurs in ``texts``.
+
+    The vocabulary holds the special tokens, every character, and the most frequent words. Equal
+    counts of words give equal vocabularies, whatever the order of the texts. It is saved by
+    ``save_pretrained`` and loaded by ``AutoTokenizer.from_pretrained``.
+
+    Args:
+        texts: prompts and replies of the environment.
+        max_vocab: most tokens; rare words beyond it are spelled by their parts, rare characters are
+            unseen.
+        min_count: words that occur less often are spelled.
+        fallback: what unseen characters become: ``"unk"``, one token that does not decode back, or
+            ``"bytes"``, 256 more tokens in which any text can be written.
+
+    Raises:
+        ConfigError: there is no text, or the special tokens and bytes alone pass ``max_vocab``.
+    """
+    require_extra("tokenizers", "train")
+    require_extra("transformers", "train")
+    from tokenizers import Regex, Tokenizer, decoders
+    from tokenizers.models import Unigram
+    from tokenizers.pre_tokenizers import Split
+    from transformers import PreTrainedTokenizerFast
+
+    if fallback not in ("unk", "bytes"):
+        raise ConfigError(f"fallback is {fallback!r}: expected 'unk' or 'bytes'.")
+    split = Split(Regex(_PIECE), "isolated")
+    pieces: Counter[str] = Counter()
+    for text in texts:
+        pieces.update(piece for piece, _ in split.pre_tokenize_str(text))
+    if not pieces:
+        raise ConfigError("A tokenizer needs text: every given text is empty.")
+    as_bytes = [f"<0x{byte:02X}>" for byte in range(256)] if fallback == "bytes" else []
+    room = max_vocab - len(SPECIAL_TOKENS) - len(as_bytes)
+    if room < 1:
+        raise ConfigError(
+            f"max_vocab is {max_vocab}: expected more than the {max_vocab - room} special tokens"
+            f"{' and bytes' if as_bytes else ''}."
+        )
+    characters: Counter[str] = Counter()
+    for piece, count in pieces.items():
+        for character in piece:
+            characters[character] += count
+    chosen = [(character, _CHARACTER) for character in _most_frequent(characters, room)]
+    words = Counter({piece: n for piece, n in pieces.items() if len(piece) > 1 and n >= min_count})
+    chosen += [(word, _WORD) for word in _most_frequent(words, room - len(chosen))]
+    vocabulary = [(token, 0.0) for token in SPECIAL_TOKENS]
+    vocabulary += [(token, _BYTE) for token in as_bytes] + chosen
+
+    tokenizer = Tokenizer(
+        Unigram(vocabulary, unk_id=SPECIAL_TOKENS.index("<|unk|>"), byte_fallback=bool(as_bytes))
+    )
+    tokenizer.pre_tokenizer = split
+    tokenizer.decoder = (
+        decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+        if as_bytes
+        else decoders.Fuse()
+    )
+    pad, bos, eos, unk = SPECIAL_TOKENS
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer,
+        pad_token=pad,
+        bos_token=bos,
+        eos_token=eos,
+        unk_token=unk,
+        # Reading "it 's" as "it's" would change the text.
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _most_frequent(counts: Counter[str], most: int) -> list[str]:
+    """Return the most frequent strings; ties go by the alphabet, so the result is determined."""
+    return sorted(counts, key=lambda text: (-counts[text], text))[: max(most, 0)]
