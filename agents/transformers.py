@@ -22,7 +22,7 @@ from creditrl.types import Prompt, Reply
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["TransformersAgent"]
+__all__ = ["TransformersAgent", "load_tokenizer"]
 
 _CACHED_STRINGS = 65_536
 # Rows of finished replies are carried along until this share of a batch is still at work: dropping
@@ -137,7 +137,7 @@ class TransformersAgent:
         for module in ("torch", "transformers") + (("peft",) if adapter else ()):
             require_extra(module, "train")
         import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoModelForCausalLM
 
         for path, needed in ((model, "config.json"), (adapter, "adapter_config.json")):
             if path is not None and Path(path).is_dir() and not (Path(path) / needed).is_file():
@@ -145,7 +145,7 @@ class TransformersAgent:
                     f"{path} has no {needed}: expected a folder written by save_pretrained()."
                 )
         loaded: Any = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
-        tokenizer = AutoTokenizer.from_pretrained(model)
+        tokenizer = load_tokenizer(model)
         if adapter is not None:
             from peft import PeftModel
 
@@ -459,6 +459,24 @@ class TransformersAgent:
             **self._forward_args,
         )
         return _Rows(out.logits[:, -1].float(), out.past_key_values, mask, position)
+
+
+def load_tokenizer(path_or_name: str) -> Any:
+    """Load a tokenizer as it was saved.
+
+    ``AutoTokenizer`` of transformers 5 replaces the tokenizer of some model types (Qwen2's among them)
+    by the family's own class, which splits text in another way: a tokenizer of one's own comes
+    back with the right vocabulary and gives wrong tokens, silently. Tokenizers that declare the
+    generic class are therefore read with it.
+    """
+    require_extra("transformers", "train")
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+    from transformers.models.auto.tokenization_auto import get_tokenizer_config
+
+    declared = get_tokenizer_config(path_or_name).get("tokenizer_class")
+    if declared in ("PreTrainedTokenizerFast", "TokenizersBackend"):
+        return PreTrainedTokenizerFast.from_pretrained(path_or_name)
+    return AutoTokenizer.from_pretrained(path_or_name)
 
 
 class _Rows:

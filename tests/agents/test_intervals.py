@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from creditrl.agents.intervals import mean_interval, student_quantile, wilson_interval
+
+
+def test_wilson_interval_by_hand():
+    # p = 1/2, n = 10, z = 1.959964: z^2 = 3.841459; centre stays 1/2;
+    # half = 1.959964 * sqrt(0.025 + 0.00960365) / 1.3841459 = 0.263407.
+    e = wilson_interval(5, 10)
+    assert (e.value, e.n) == (0.5, 10)
+    assert e.low == pytest.approx(0.5 - 0.263407, abs=1e-6)
+    assert e.high == pytest.approx(0.5 + 0.263407, abs=1e-6)
+
+
+def test_wilson_interval_at_the_ends_is_exact():
+    # No success of ten: the upper end is z^2 / (n + z^2) = 3.841459 / 13.841459.
+    none, every = wilson_interval(0, 10), wilson_interval(10, 10)
+    assert none.low == 0.0 and none.high == pytest.approx(0.277533, abs=1e-6)
+    assert every.high == 1.0 and every.low == pytest.approx(1 - 0.277533, abs=1e-6)
+
+
+def test_no_observation_gives_no_number():
+    for e in (wilson_interval(0, 0), mean_interval([])):
+        assert e.n == 0 and all(map(math.isnan, (e.value, e.low, e.high)))
+
+
+@given(st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_interval_holds_the_share_and_stays_within_bounds(case):
+    successes, n = case
+    e = wilson_interval(successes, n)
+    assert 0.0 <= e.low <= e.value <= e.high <= 1.0
+
+
+def test_mean_interval_by_hand():
+    # Mean 2.5, s = sqrt(5/3), t_3 = 3.182446: half = 3.182446 * 1.290994 / 2 = 2.054262.
+    e = mean_interval([1.0, 2.0, 3.0, 4.0])
+    assert e.value == 2.5
+    assert e.low == pytest.approx(2.5 - 2.054262, abs=1e-5)
+    assert e.high == pytest.approx(2.5 + 2.054262, abs=1e-5)
+
+
+def test_one_value_has_a_mean_but_no_interval():
+    e = mean_interval([3.0])
+    assert e.value == 3.0 and math.isnan(e.low) and math.isnan(e.high)
+
+
+def test_equal_values_have_an_interval_of_width_zero():
+    e = mean_interval([0.1] * 7)
+    assert e.low == e.value == e.high == pytest.approx(0.1)
+
+
+# Printed in every table of Student's distribution (two-sided 5 %).
+TABLE = {1: 12.7062, 2: 4.30265, 3: 3.18245, 4: 2.77645, 10: 2.22814, 30: 2.04227, 120: 1.97993}
+
+
+@pytest.mark.parametrize(("degrees", "expected"), TABLE.items())
+def test_student_quantiles_agree_with_the_table(degrees, expected):
+    assert student_quantile(0.975, degrees) == pytest.approx(expected, abs=6e-6 * expected)
+
+
+def test_exact_sums_and_the_expansion_meet():
+    # 200 degrees are summed, 201 expanded; the step between them is that of their neighbours.
+    q = [student_quantile(0.975, v) for v in (199, 200, 201, 202)]
+    steps = [a - b for a, b in zip(q, q[1:], strict=False)]
+    assert steps == pytest.approx([steps[0]] * 3, rel=0.02)

@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import pytest
+
+from creditrl.agents.base import Agent
+from creditrl.agents.prompts.base import Message
+from creditrl.agents.transformers import TransformersAgent, load_tokenizer
+from creditrl.errors import ConfigError, DataError
+from creditrl.types import Prompt
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+ROOMS = ["#P_XO#\n", "#_PXO#\n", "#P#", "##__XOSP√##\n#", "P"]
+MANY = [ROOMS[i] for i in (0, 1, 0, 2, 3, 0, 4, 3, 3, 1, 0, 0)]
+
+
+def ask(texts, **fields):
+    return [Prompt(text=text, copy=i, **fields) for i, text in enumerate(texts)]
+
+
+@pytest.fixture
+def make(model, word_tokenizer):
+    def build(**options):
+        options.setdefault("max_new_tokens", 6)
+        return TransformersAgent(options.pop("model", model), word_tokenizer, **options)
+
+    return build
+
+
+def full_logprobs(model, reply, temperature=1.0):
+    """Log-probabilities of the reply's tokens by one plain forward pass over the whole row."""
+    ids = torch.tensor([reply.prompt_ids + reply.token_ids])
+    with torch.no_grad():
+        logits = model(input_ids=ids).logits[0] / temperature
+    logp = torch.log_softmax(logits, dim=-1)
+    n = len(reply.prompt_ids)
+    return [logp[n - 1 + k, token].item() for k, token in enumerate(reply.token_ids)]
+
+
+def count_rows(model, agent, prompts):
+    """Return how many (rows, tokens) the model read in one call."""
+    seen = []
+
+    def hook(module, args, kwargs):
+        seen.append(tuple(kwargs["input_ids"].shape))
+
+    handle = model.register_forward_pre_hook(hook, with_kwargs=True)
+    try:
+        agent.act(prompts)
+    finally:
+        handle.remove()
+    return seen
+
+
+def test_it_is_an_agent(make):
+    assert isinstance(make(), Agent)
+
+
+@pytest.mark.parametrize("max_new_tokens", [1, 6])
+@pytest.mark.parametrize("temperature", [1.0, 0.4])
+def test_logprobs_are_those_of_a_plain_forward_pass(make, model, max_new_tokens, temperature):
+    agent = make(max_new_tokens=max_new_tokens, temperature=temperature)
+    for reply in agent.act(ask(MANY)):
+        assert len(reply.logprobs) == len(reply.token_ids) >= 1
+        assert reply.logprobs == pytest.approx(full_logprobs(model, reply, temperature), abs=2e-5)
+
+
+@pytest.mark.parametrize("max_new_tokens", [1, 6])
+def test_merging_equal_prompts_changes_no_reply(make, max_new_tokens):
+    merged = make(max_new_tokens=max_new_tokens).act(ask(MANY))
+    apart = make(max_new_tokens=max_new_tokens, merge_equal=False).act(ask(MANY))
+    assert [r.token_ids for r in merged] == [r.token_ids for r in apart]
+    for a, b in zip(merged, apart, strict=True):
+        assert a.logprobs == pytest.approx(b.logprobs, abs=2e-5)
+
+
+def test_equal_prompts_get_replies_of_their_own(make):
+    replies = make(temperature=1.5).act(ask([ROOMS[0]] * 32))
+    assert len({r.token_ids for r in replies}) > 16
+
+
+def test_greedy_replies_do_not_depend_on_who_else_is_asked(make):
+    agent = make(greedy=True)
+    together = agent.act(ask(MANY))
+    for prompt, reply in zip(ask(MANY), together, strict=True):
+        (alone,) = agent.act([prompt])
+        assert alone.token_ids == reply.token_ids
+        assert alone.logprobs == pytest.approx(reply.logprobs, abs=2e-5)
+
+
+@pytest.mark.parametrize("max_new_tokens", [1, 6])
+def test_small_batches_change_no_reply(make, max_new_tokens):
+    at_once = make(max_new_tokens=max_new_tokens).act(ask(MANY))
+    in_parts = make(max_new_tokens=max_new_tokens, token_budget=20).act(ask(MANY))
+    assert [r.token_ids for r in at_once] == [r.token_ids for r in in_parts]
+
+
+def test_a_seed_gives_the_same_replies_again(make):
+    first, again, other = make(seed=1), make(seed=1), make(seed=2)
+    said = [r.token_ids for r in first.act(ask(MANY))]
+    assert said == [r.token_ids for r in again.act(ask(MANY))]
+    assert said != [r.token_ids for r in other.act(ask(MANY))]
+    again.reseed(1)
+    assert said == [r.token_ids for r in again.act(ask(MANY))]
+
+
+def test_sampling_goes_on_from_a_saved_state(make):
+    agent = make(seed=3)
+    agent.act(ask(MANY))
+    state = agent.rng_state()
+    expected = [r.token_ids for r in agent.act(ask(MANY))]
+    resumed = make(seed=99)
+    resumed.set_rng_state(state)
+    assert [r.token_ids for r in resumed.act(ask(MANY))] == expected
+
+
+def test_equal_prompts_are_read_once(make, model):
+    assert count_rows(model, make(max_new_tokens=1), ask([ROOMS[0]] * 9 + [ROOMS[1]])) == [(2, 7)]
+
+
+def test_replies_share_rows_until_they_differ(make, model):
+    rows = count_rows(model, make(greedy=True, max_new_tokens=4), ask([ROOMS[0]] * 9))
+    assert rows == [(1, 7)] + [(1, 1)] * (len(rows) - 1)
+    sampled = count_rows(model, make(temperature=1.5, max_new_tokens=6), ask([ROOMS[0]] * 9))
+    assert sampled[0] == (1, 7) and 1 < sampled[1][0] <= 9
+
+
+def test_known_prompts_are_not_read_again(make, model):
+    agent = make(max_new_tokens=1)
+    assert count_rows(model, agent, ask(ROOMS[:2])) == [(2, 7)]
+    assert count_rows(model, agent, ask([*ROOMS[:2], ROOMS[2]])) == [(1, 3)]
+    assert count_rows(model, agent, ask(MANY[:4])) == []
+    agent.weights_changed()
+    assert count_rows(model, agent, ask(ROOMS[:2])) == [(2, 7)]
+
+
+def test_new_weights_are_noticed(model_maker, make):
+    model = model_maker(seed=1)
+    agent = make(model=model, max_new_tokens=1, greedy=True)
+    (before,) = agent.act(ask(ROOMS[:1]))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    model(input_ids=torch.tensor([[0, 1, 2]])).logits.pow(2).mean().backward()
+    optimizer.step()
+    (after,) = agent.act(ask(ROOMS[:1]))
+    assert after.logprobs != before.logprobs
+    assert after.logprobs == pytest.approx(full_logprobs(model, after), abs=2e-5)
+    model.load_state_dict(model_maker(seed=1).state_dict())
+    (restored,) = agent.act(ask(ROOMS[:1]))
+    assert restored.logprobs == pytest.approx(before.logprobs, abs=1e-6)
+
+
+def test_memo_serves_other_temperatures_from_the_same_logits(make, model):
+    agent = make(max_new_tokens=1)
+    agent.act(ask(ROOMS))
+    cool = agent.variant(temperature=0.4, seed=5)
+    assert count_rows(model, cool, ask(ROOMS)) == []
+    for reply in cool.act(ask(ROOMS)):
+        assert reply.logprobs == pytest.approx(full_logprobs(model, reply, 0.4), abs=2e-5)
+
+
+def test_a_variant_leaves_the_first_agent_alone(make):
+    agent, twin = make(seed=4), make(seed=4)
+    agent.variant(greedy=True, seed=1, name="greedy").act(ask(MANY))
+    assert agent.greedy is False and agent.name != "greedy"
+    assert [r.token_ids for r in agent.act(ask(MANY))] == [r.token_ids for r in twin.act(ask(MANY))]
+    with pytest.raises(ConfigError, match="no setting 'seeds'"):
+        agent.variant(seeds=3)
+
+
+def test_replies_stop_at_stop_tokens_and_say_so(make, word_tokenizer):
+    agent = make(max_new_tokens=12, temperature=2.0, stop_ids=list(range(8)))
+    replies = agent.act(ask(MANY * 4))
+    stopped = [r for r in replies if r.finished]
+    assert stopped and len(stopped) < len(replies)
+    for r in replies:
+        ends = [k for k, token in enumerate(r.token_ids) if token in agent.stop_ids]
+        assert r.finished == bool(ends)
+        assert ends in ([], [len(r.token_ids) - 1])
+        assert r.finished or len(r.token_ids) == 12
+    # The stop token is among the ids (it is trained on), but not in the text.
+    r = stopped[0]
+    assert r.text == word_tokenizer.decode(r.token_ids[:-1], skip_special_tokens=True)
+
+
+def test_long_runs_keep_logprobs_while_replies_end_one_by_one(make, model):
+    agent = make(max_new_tokens=40, temperature=1.5, stop_ids=[3, 9])
+    replies = agent.act(ask(MANY * 3))
+    assert len({len(r.token_ids) for r in replies}) > 4
+    for reply in replies:
+        assert reply.logprobs == pytest.approx(full_logprobs(model, reply, 1.5), abs=5e-5)
+
+
+def test_a_one_token_reply_is_complete(make):
+    assert all(r.finished and len(r.token_ids) == 1 for r in make(max_new_tokens=1).act(ask(MANY)))
+
+
+def test_top_p_never_leaves_the_nucleus_and_reports_its_probabilities(make, model):
+    for r in make(max_new_tokens=1, top_p=0.5).act(ask(MANY * 8)):
+        with torch.no_grad():
+            p = model(input_ids=torch.tensor([r.prompt_ids])).logits[0, -1].softmax(-1)
+        ranked, order = p.sort(descending=True)
+        size = int((ranked.cumsum(0) < 0.5).sum()) + 1
+        assert r.token_ids[0] in order[:size].tolist()
+        expected = (p[r.token_ids[0]] / ranked[:size].sum()).log().item()
+        assert r.logprobs[0] == pytest.approx(expected, abs=1e-4)
+
+
+def test_fixed_token_ids_come_before_the_text(make, word_tokenizer):
+    ids = tuple(word_tokenizer("#P_", add_special_tokens=False)["input_ids"])
+    agent = make(greedy=True)
+    (whole,) = agent.act(ask(["#P_XO#\n"]))
+    (parts,) = agent.act([Prompt(text="XO#\n", prefix_ids=ids)])
+    assert parts.prompt_ids == whole.prompt_ids and parts.token_ids == whole.token_ids
+
+
+def test_sampled_ids_are_never_tokenised_again(make):
+    agent = make(max_new_tokens=3)
+    (first,) = agent.act(ask(["#P_"]))
+    prefix = first.prompt_ids + first.token_ids
+    (second,) = agent.act([Prompt(text="XO#", prefix_ids=prefix)])
+    assert second.prompt_ids[: len(prefix)] == prefix
+
+
+def test_a_reply_is_cut_where_the_context_ends(make):
+    agent = make(max_new_tokens=20)
+    (reply,) = agent.act(ask(["#" * 125]))
+    assert len(reply.token_ids) <= 3  # 128 positions
+    assert not reply.finished
+
+
+@pytest.mark.parametrize("max_new_tokens", [1, 6])
+def test_a_prompt_beyond_the_context_is_refused_with_its_length(make, max_new_tokens):
+    agent = make(max_new_tokens=max_new_tokens)
+    with pytest.raises(ConfigError, match=r"copy 1 at turn 4 has 300 tokens.*at most 128"):
+        agent.act([Prompt(text="#"), Prompt(text="#" * 300, copy=1, turn=4)])
+
+
+def test_an_empty_prompt_is_refused(make):
+    with pytest.raises(ConfigError, match="copy 0 at turn 0 has no tokens"):
+        make().act([Prompt(text="")])
+
+
+def test_no_prompts_no_replies(make):
+    assert make().act([]) == []
+
+
+def test_dropout_is_off_while_acting_and_on_again_after(model_maker, make):
+    model = model_maker(attention_dropout=0.5)
+    model.train()
+    agent = make(model=model, max_new_tokens=1)
+    (reply,) = agent.act(ask(ROOMS[:1]))
+    assert model.training
+    model.eval()
+    assert reply.logprobs == pytest.approx(full_logprobs(model, reply), abs=2e-5)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"temperature": 0.0}, {"top_p": 0.0}, {"top_p": 1.5}, {"max_new_tokens": 0}]
+)
+def test_settings_out_of_range_are_refused(make, bad):
+    with pytest.raises(ConfigError, match=next(iter(bad))):
+        make(**bad)
+
+
+def test_a_saved_model_is_loaded_with_its_tokenizer(tmp_path, model, word_tokenizer, make):
+    model.save_pretrained(tmp_path)
+    word_tokenizer.save_pretrained(tmp_path)
+    agent = TransformersAgent.from_pretrained(
+        str(tmp_path), device="cpu", max_new_tokens=6, greedy=True
+    )
+    assert [r.token_ids for r in agent.act(ask(MANY))] == [
+        r.token_ids for r in make(greedy=True).act(ask(MANY))
+    ]
+    assert agent.name == f"transformers:{tmp_path}"
+
+
+def test_a_tokenizer_of_ones_own_comes_back_beside_any_model(tmp_path, model, word_tokenizer):
+    # The model's type is Qwen2, for which AutoTokenizer would take Qwen's own splitting.
+    model.save_pretrained(tmp_path)
+    word_tokenizer.save_pretrained(tmp_path)
+    text = "".join(ROOMS) + "updown left"
+    loaded = load_tokenizer(str(tmp_path))
+    assert loaded(text)["input_ids"] == word_tokenizer(text)["input_ids"]
+
+
+def test_an_adapter_is_loaded_on_top(tmp_path, model_maker, word_tokenizer, make):
+    peft = pytest.importorskip("peft")
+    model_maker().save_pretrained(tmp_path / "base")
+    word_tokenizer.save_pretrained(tmp_path / "base")
+    config = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    adapted = peft.get_peft_model(model_maker(), config).eval()
+    adapted.save_pretrained(tmp_path / "adapter")
+    agent = TransformersAgent.from_pretrained(
+        str(tmp_path / "base"),
+        adapter=str(tmp_path / "adapter"),
+        device="cpu",
+        max_new_tokens=4,
+    )
+    plain = make(max_new_tokens=4)
+    replies = agent.act(ask(ROOMS))
+    assert [r.logprobs for r in replies] != [r.logprobs for r in plain.act(ask(ROOMS))]
+    for reply in replies:
+        assert reply.logprobs == pytest.approx(full_logprobs(adapted, reply), abs=2e-5)
+
+
+def test_a_folder_without_a_model_is_named(tmp_path):
+    with pytest.raises(DataError, match="no config.json"):
+        TransformersAgent.from_pretrained(str(tmp_path))
+
+
+def test_a_conversation_only_grows(chat_model, chat_tokenizer):
+    agent = TransformersAgent(chat_model, chat_tokenizer, max_new_tokens=5, temperature=1.3)
+    chat = agent.chat_format
+    assert agent.stop_ids == {chat_tokenizer.convert_tokens_to_ids("<|im_end|>")}
+    text, prefix = chat.first([Message("user", "Where?")]), ()
+    for turn in range(3):
+        (reply,) = agent.act([Prompt(text=text, prefix_ids=prefix, turn=turn)])
+        assert reply.prompt_ids[: len(prefix)] == prefix
+        assert reply.logprobs == pytest.approx(full_logprobs(chat_model, reply, 1.3), abs=5e-5)
+        prefix = reply.prompt_ids + reply.token_ids
+        text = chat.more([Message("user", f"Observation: {turn}")], reply.finished)
