@@ -37,6 +37,7 @@ from creditrl.errors import (
     SnapshotError,
     UnknownNameError,
 )
+from creditrl.types import Snapshot
 
 __all__ = ["SINGLE_RULES", "arbitrary_string"]
 
@@ -312,45 +313,31 @@ def state_keys(subject: Subject) -> str:
     subject.needs_determinism()
     env = subject.bare()
     rng = np.random.default_rng(5)
-    futures: dict[tuple[bytes, str], tuple[str, Moment]] = {}
-    worlds: dict[bytes, bytes] = {}
-    visits = 0
+    facts: dict[bytes, Moment] = {}
+    compared = 0
     for _ in range(EPISODES):
         # One task and one seed, so that states come back.
         observation, info = env.reset(seed=5, options={"task": 0})
-        for turn in range(TURNS):
+        for _ in range(TURNS):
             key, world = env.state_key("state"), env.state_key("world")
             for name, value in (("state", key), ("world", world)):
                 expect(type(value) is bytes, f"state_key({name!r}) is a {type(value).__name__}")
-            expect(
-                worlds.setdefault(key, world) == world, "one state key stands for two world keys"
-            )
+            now = {"state_key('world')": world.hex(), **_facts(info)}
+            expect_equal(facts.setdefault(key, now), now, "two visits of one state key")
             _check_text_key(env, observation)
-            saved = env.snapshot()
+            compared += _compare_orders(env, rng, info["admissible_actions"])
+            expect(env.state_key("state") == key, "the state key differs after restore()")
             action = choose(rng, info["admissible_actions"], 0.3)
-            observation, reward, terminated, truncated, info = env.step(action)
-            after = env.state_key("state")
+            observation, _, terminated, truncated, info = env.step(action)
             if not info["grounded"]:
                 expect(
                     env.state_key("world") == world,
                     f"the action {action!r} was not executed, and the world key changed",
                 )
-            if not truncated:
-                future = {"next state": after.hex(), "reward": repr(reward)}
-                future |= {key: repr(info[key]) for key in ("success", "score", "grounded")}
-                future["terminated"] = repr(terminated)
-                _, known = futures.setdefault((key, action), (f"turn {turn}", future))
-                expect_equal(known, future, f"two visits of one state, action {action!r}")
-                visits += 1
-            there = env.snapshot()
-            env.restore(saved)
-            expect(env.state_key("state") == key, "the state key differs after restore()")
-            env.restore(there)
-            expect(env.state_key("state") == after, "the state key differs after restore()")
             if terminated or truncated:
                 break
     env.close()
-    return f"{visits} steps, {len(worlds)} states"
+    return f"{len(facts)} states, {compared} pairs of ways to one state"
 
 
 def expert_finishes(subject: Subject) -> str:
@@ -503,6 +490,56 @@ def _check_utf8(text: str, what: str, action: str) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError:
         broken(f"after step({action[:40]!r}) {what} has lone surrogates")
+
+
+def _facts(info: Mapping[str, Any]) -> Moment:
+    """Return what a state decides by itself, whatever led to it."""
+    return {key: repr(info[key]) for key in ("admissible_actions", "success", "score")}
+
+
+def _compare_orders(env: TextEnv[Any], rng: np.random.Generator, admissible: Sequence[str]) -> int:
+    """Do two actions in either order; where the keys agree, the futures must; return pairs tested.
+
+    Both ways take as many turns, and draw as much from an engine's generator.
+    """
+    if len(admissible) < 2:
+        return 0
+    here = env.snapshot()
+    one, other = rng.choice(len(admissible), size=2, replace=False).tolist()
+    ends = []
+    for way in ((one, other), (other, one)):
+        env.restore(here)
+        done = [env.step(admissible[way[0]])]
+        if not env.copies.over[0]:
+            done.append(env.step(admissible[way[1]]))
+        whole = len(done) == 2 and all(step[4]["grounded"] for step in done)
+        ends.append((env.state_key("state"), env.snapshot()) if whole else None)
+    first, second = ends
+    compared = 0
+    if first is not None and second is not None and first[0] == second[0]:
+        compared = 1
+        seed = int(rng.integers(2**32))
+        ways = f"{admissible[one]!r} and {admissible[other]!r} in either order"
+        for now, then in zip(
+            _future(env, first[1], seed), _future(env, second[1], seed), strict=False
+        ):
+            expect_equal(now, then, f"equal state keys, other futures, after {ways}")
+    env.restore(here)
+    return compared
+
+
+def _future(env: TextEnv[Any], snap: Snapshot, seed: int) -> list[Moment]:
+    """Return the facts of a few steps from ``snap`` on."""
+    rng = np.random.default_rng(seed)
+    _, info = env.restore(snap)
+    seen = [_facts(info)]
+    for _ in range(3):
+        if env.copies.over[0]:
+            break
+        _, reward, terminated, truncated, info = env.step(choose(rng, info["admissible_actions"]))
+        flags = {"reward": repr(reward), "over": repr((terminated, truncated))}
+        seen.append({**_facts(info), **flags, "state_key": env.state_key("state").hex()})
+    return seen
 
 
 def _refuses(env: TextEnv[Any], options: dict[str, Any], expected: type[CreditRLError]) -> None:

@@ -144,7 +144,7 @@ def copy_moment(
     else:
         observation = observations[i]
     own = {
-        key: column[i] if column.dtype == object else column[i].item()
+        key: column[i].item() if isinstance(column[i], np.generic) else column[i]
         for key, column in info.items()
         if not key.startswith(("_", "final_")) and isinstance(column, np.ndarray)
     }

@@ -211,6 +211,31 @@ class OneKeyForAll(Corridor):
         return [b"" for _ in index_K]
 
 
+class HidesMomentum(Corridor):
+    """A step in the direction of the last one pays more, and the key does not know of it."""
+
+    def __init__(self, num_envs: int, length: int) -> None:
+        super().__init__(num_envs, length)
+        self.last = np.zeros(num_envs, dtype=np.int64)
+
+    def begin(self, index_K: Any, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
+        super().begin(index_K, tasks, seed_K)
+        self.last[index_K] = 0
+
+    def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
+        move_K = np.array([{"right": 1, "left": -1}.get(a, 0) for a in actions])
+        effect = super().act(index_K, actions)
+        effect.reward_K = np.asarray(effect.reward_K) + (move_K == self.last[index_K])
+        self.last[index_K] = move_K
+        return effect
+
+    def snapshot(self, index_K: Any) -> list[Any]:
+        return list(zip(self.at[index_K].tolist(), self.last[index_K].tolist(), strict=True))
+
+    def restore(self, index_K: Any, states: Sequence[Any], tasks: Sequence[Task]) -> None:
+        self.at[index_K], self.last[index_K] = zip(*states, strict=True)
+
+
 class MovesOnNonsense(Corridor):
     def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
         effect = super().act(index_K, actions)
@@ -324,7 +349,8 @@ BROKEN: list[tuple[str, type, str]] = [
     ("same_episode_in_any_process", LooksAtTheClock, "info['at']"),
     ("snapshot_continues_alike", ForgetsCarriedState, "reward"),
     ("snapshot_refuses_strangers", TakesAnySnapshot, "another environment"),
-    ("state_keys", OneKeyForAll, "two visits of one state"),
+    ("state_keys", OneKeyForAll, "two visits of one state key: "),
+    ("state_keys", HidesMomentum, "equal state keys, other futures"),
     ("state_keys", MovesOnNonsense, "the world key changed"),
     ("expert_finishes", LostExpert, "truncated=True"),
     ("splits_share_no_task", SharesTasks, "valid_seen's 'valid_seen/0' is train's 'train/0'"),
