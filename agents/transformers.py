@@ -464,10 +464,10 @@ class TransformersAgent:
 def load_tokenizer(path_or_name: str) -> Any:
     """Load a tokenizer as it was saved.
 
-    ``AutoTokenizer`` of transformers 5 replaces the tokenizer of some model types (Qwen2's among them)
-    by the family's own class, which splits text in another way: a tokenizer of one's own comes
-    back with the right vocabulary and gives wrong tokens, silently. Tokenizers that declare the
-    generic class are therefore read with it.
+    ``AutoTokenizer`` of transformers 5 replaces the tokenizer of some model types (Qwen2's among
+    them) by the family's own class, which splits text in another way: a tokenizer of one's own
+    comes back with the right vocabulary and gives wrong tokens, silently. Tokenizers that declare
+    the generic class are therefore read with it.
     """
     require_extra("transformers", "train")
     from transformers import AutoTokenizer, PreTrainedTokenizerFast

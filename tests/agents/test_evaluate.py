@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import asdict
+
+import gymnasium as gym
+import pytest
+from rich.console import Console
+
+import creditrl
+from creditrl.agents import ExpertAgent, RandomAgent, evaluate, get_form, run_episodes
+from creditrl.agents.evaluate import EpisodeResult, measure
+from creditrl.errors import ConfigError, UnknownNameError
+from creditrl.types import Reply
+
+
+def result(**fields):
+    base = {
+        "task": "t/0",
+        "type": "easy",
+        "success": False,
+        "score": 0.0,
+        "episode_return": -1.0,
+        "turns": 4,
+        "grounding": 0.5,
+        "tokens": 0,
+    }
+    return EpisodeResult(**{**base, **fields})
+
+
+class Parrot:
+    """Says one word with made-up tokens, and counts how it is asked."""
+
+    name = "parrot"
+
+    def __init__(self, word="up", tokens=3):
+        self.word, self.tokens, self.asked = word, tokens, 0
+
+    def act(self, prompts):
+        self.asked += len(prompts)
+        return [Reply(self.word, (1,), tuple(range(self.tokens)), ()) for _ in prompts]
+
+
+def test_measures_by_hand():
+    m = measure(
+        [
+            result(success=True, score=1.0, episode_return=10.0, turns=2, grounding=1.0, tokens=6),
+            result(success=False, score=0.5, episode_return=-2.0, turns=4, grounding=0.5),
+        ]
+    )
+    assert (m.success.value, m.success.n) == (0.5, 2)
+    assert (m.score.value, m.episode_return.value, m.turns.value) == (0.75, 4.0, 3.0)
+    assert (m.grounding.value, m.tokens.value) == (0.75, 3.0)
+
+
+def test_failed_episodes_are_in_no_measure():
+    m = measure([result(success=True), result(error="worker 2 died")])
+    assert (m.success.value, m.success.n, m.turns.n) == (1.0, 1, 1)
+
+
+def test_episodes_without_turns_have_no_grounding():
+    m = measure([result(grounding=math.nan, turns=0), result(grounding=1.0)])
+    assert (m.grounding.value, m.grounding.n, m.turns.n) == (1.0, 1, 2)
+
+
+def test_expert_solves_each_held_out_task_once():
+    found = evaluate("VisualSokoban", ExpertAgent, episodes=10, num_envs=4, split="valid_unseen")
+    env = gym.make("CreditRL/VisualSokoban-v0", split="valid_unseen")
+    assert [e.task for e in found.episodes] == [env.unwrapped.tasks[i].id for i in range(10)]
+    assert found.overall.success.value == 1.0 and found.overall.grounding.value == 1.0
+    assert (found.agent, found.form, found.failed) == ("expert", "plain", 0)
+    assert found.env_options["split"] == "valid_unseen"
+
+
+def test_batching_changes_nothing_of_the_result():
+    all_at_once = evaluate("VisualSokoban", Parrot(), episodes=7, num_envs=64, seed=3)
+    one_by_one = evaluate("VisualSokoban", Parrot(), episodes=7, num_envs=1, seed=3)
+    in_parts = evaluate("VisualSokoban", Parrot(), episodes=7, num_envs=3, seed=3)
+    assert all_at_once.episodes == one_by_one.episodes == in_parts.episodes
+
+
+def test_own_environment_and_a_last_block_that_is_not_full():
+    venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=4).unwrapped
+    agent = Parrot()
+    found = evaluate(venv, agent, episodes=6)
+    assert [e.task for e in found.episodes] == [venv.tasks[i].id for i in range(6)]
+    venv.reset()  # still open: it is the caller's
+    same = evaluate("VisualSokoban", Parrot(), episodes=6)
+    assert found.episodes == same.episodes
+    assert found.overall.tokens.value == pytest.approx(3 * found.overall.turns.value)
+
+
+def test_tasks_can_be_named():
+    found = evaluate("VisualSokoban", ExpertAgent, tasks=[5, 2], num_envs=8)
+    env = gym.make("CreditRL/VisualSokoban-v0")
+    assert [e.task for e in found.episodes] == [env.unwrapped.tasks[i].id for i in (5, 2)]
+
+
+def test_grounding_is_the_mean_share_of_executed_actions():
+    venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=16).unwrapped
+    played = run_episodes(venv, Parrot(), get_form("plain"), seed=0, tasks=range(16))
+    by_hand = [sum(t.grounded for t in e.turns) / len(e.turns) for e in played]
+    found = evaluate(venv, Parrot(), episodes=16)
+    assert found.overall.grounding.value == pytest.approx(sum(by_hand) / 16)
+    assert 0 < found.overall.grounding.value < 1
+
+
+def test_nonsense_is_measured_too():
+    found = evaluate("VisualSokoban", Parrot("sing"), episodes=3)
+    assert found.overall.success.value == found.overall.grounding.value == 0.0
+    assert found.overall.turns.value == 15
+
+
+def test_results_are_written_as_json(tmp_path):
+    found = evaluate("VisualSokoban", RandomAgent(0), episodes=1)
+    path = found.write(tmp_path / "deep" / "results.json")
+    assert path == tmp_path / "deep" / "results.json"
+    assert found.write(tmp_path / "run") == tmp_path / "run" / "results.json"
+    assert [p.name for p in path.parent.iterdir()] == ["results.json"]
+    content = json.loads(path.read_text())
+    assert content["env_id"] == "CreditRL/VisualSokoban-v0"
+    assert content["env_options"]["tier"] == "easy"
+    assert content["versions"]["creditrl"] == creditrl.__version__
+    assert (content["agent"], content["seed"], content["num_episodes"]) == ("random", 0, 1)
+    assert content["episodes"] == [asdict(e) for e in found.episodes]
+    assert content["overall"]["turns"]["low"] is None  # one episode: no interval
+
+
+def test_a_result_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    found = evaluate("VisualSokoban", RandomAgent(0), episodes=1)
+    path = found.write(tmp_path)
+    before = path.read_text()
+    monkeypatch.setattr("os.replace", lambda *a: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        found.write(tmp_path)
+    assert path.read_text() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_the_table_shows_every_measure():
+    found = evaluate("VisualSokoban", Parrot(), episodes=4)
+    out = io.StringIO()
+    found.print(Console(file=out, width=80))
+    for part in ("parrot", "4 episodes", "success %", "grounding", "tokens per episode"):
+        assert part in out.getvalue()
+    assert "By type" not in out.getvalue()
+
+
+def test_progress_is_reported():
+    seen = []
+    evaluate(
+        "VisualSokoban",
+        RandomAgent(0),
+        episodes=5,
+        num_envs=2,
+        on_progress=lambda done, total: seen.append((done, total)),
+    )
+    assert seen == [(2, 5), (4, 5), (5, 5)]
+
+
+def test_wrong_questions_are_refused():
+    venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=4, group_size=2).unwrapped
+    with pytest.raises(ConfigError, match="groups of 2"):
+        evaluate(venv, RandomAgent(), episodes=4)
+    with pytest.raises(ConfigError, match="at least one"):
+        evaluate("VisualSokoban", RandomAgent(), episodes=0)
+    with pytest.raises(ConfigError, match="pass an id"):
+        evaluate(venv, RandomAgent(), episodes=4, split="train")
+    with pytest.raises(ConfigError, match="has only"):
+        evaluate("VisualSokoban", RandomAgent(), episodes=10**9, num_envs=2)
+    with pytest.raises(UnknownNameError, match="Sokoban"):
+        evaluate("VisualSokobann", RandomAgent())
+    with pytest.raises(UnknownNameError, match="react"):
+        evaluate("VisualSokoban", RandomAgent(), "reakt")

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from creditrl.agents.human import HumanAgent, PlayerLeft, complete
+from creditrl.types import Prompt
+
+ACTIONS = ("go north", "go south", "take [red] key")
+PROMPT = Prompt(
+    text="t", observation="You see [bold]a door[/bold].", goal="Leave.", admissible_actions=ACTIONS
+)
+
+
+def player(*lines):
+    said = iter(lines)
+
+    def read(prompt):
+        try:
+            return next(said)
+        except StopIteration:
+            raise EOFError from None
+
+    out = io.StringIO()
+    return HumanAgent(Console(file=out, width=80), read), out
+
+
+@pytest.mark.parametrize(
+    ("line", "action"),
+    [
+        ("2", "go south"),
+        ("take", "take [red] key"),
+        ("TAKE", "take [red] key"),
+        ("go", "go"),  # two begin so: it goes as typed
+        ("go north", "go north"),
+        ("9", "9"),
+        ("0", "0"),
+        ("dance", "dance"),
+    ],
+)
+def test_a_line_means_an_action(line, action):
+    assert complete(line, ACTIONS) == action
+
+
+def test_a_number_that_is_an_action_is_itself():
+    assert complete("1", ("8", "1")) == "1"
+
+
+def test_the_player_sees_goal_observation_and_numbered_actions():
+    agent, out = player("2")
+    assert [r.text for r in agent.act([PROMPT])] == ["go south"]
+    shown = out.getvalue()
+    for part in ("Leave.", "[bold]a door[/bold]", "1 go north", "2 go south", "3 take [red] key"):
+        assert part in shown
+
+
+def test_empty_lines_ask_again():
+    agent, _ = player("", "  ", "1")
+    assert agent.act([PROMPT])[0].text == "go north"
+
+
+@pytest.mark.parametrize("lines", [("quit",), ()])
+def test_quit_and_the_end_of_input_end_the_game(lines):
+    agent, _ = player(*lines)
+    with pytest.raises(PlayerLeft):
+        agent.act([PROMPT])

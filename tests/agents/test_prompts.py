@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import gymnasium as gym
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import creditrl  # noqa: F401 - registers the environments
+from creditrl.agents.prompts import (
+    FORMS,
+    Ask,
+    EnvWords,
+    Message,
+    get_form,
+    register_words,
+    words_for,
+)
+from creditrl.agents.prompts.react import parse_react
+from creditrl.agents.prompts.tags import parse_tags
+from creditrl.agents.prompts.words import GENERIC, IMAGE_PLACEHOLDER, SOKOBAN
+from creditrl.envs.sokoban.level import Level
+from creditrl.errors import ConfigError, UnknownNameError
+from creditrl.types import Task
+
+SOKOBAN_ID = "CreditRL/VisualSokoban-v0"
+ROOM = "######\n#_P__#\n#_X__#\n#__O_#\n#____#\n######"
+
+
+def sokoban(**fields):
+    base = {"observation": ROOM, "goal": "Push every box onto a target.", "env_id": SOKOBAN_ID}
+    return Ask(**{**base, "admissible_actions": ("left", "down"), **fields})
+
+
+# -- by name ----------------------------------------------------------------------------------
+
+
+def test_forms_are_found_by_name():
+    assert get_form("plain").context == "window"
+    assert get_form("react").context == "full"
+    assert get_form("tags", history_length=3).history_length == 3
+
+
+def test_unknown_names_and_options_are_refused_with_the_nearest():
+    with pytest.raises(UnknownNameError, match="Did you mean 'react'"):
+        get_form("reakt")
+    with pytest.raises(ConfigError, match="Did you mean 'history_length'"):
+        get_form("tags", history_lenght=2)
+    with pytest.raises(ConfigError, match="Known: none"):
+        get_form("plain", history_length=2)
+    with pytest.raises(ConfigError, match="history_length=-1"):
+        get_form("tags", history_length=-1)
+    with pytest.raises(ConfigError, match="observation='picture'"):
+        get_form("tags", observation="picture")
+
+
+@pytest.mark.parametrize("name", sorted(FORMS))
+@given(text=st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200))
+def test_any_reply_can_be_read(name, text):
+    parsed = get_form(name).parse(text)
+    assert isinstance(parsed.action, str) and isinstance(parsed.valid_format, bool)
+
+
+@pytest.mark.parametrize("name", sorted(FORMS))
+@pytest.mark.parametrize("thought", ["", "the box is left of me"])
+def test_a_written_reply_is_read_back(name, thought):
+    form = get_form(name)
+    parsed = form.parse(form.reply("push up", thought))
+    assert parsed.action == "push up" and parsed.valid_format
+    if thought and name != "plain":
+        assert parsed.thought == thought
+
+
+# -- plain ------------------------------------------------------------------------------------
+
+
+def test_plain_shows_the_observation_and_nothing_else():
+    assert get_form("plain").messages(sokoban(turn=3)) == (Message("user", ROOM),)
+
+
+def test_plain_takes_the_reply_as_it_is():
+    assert get_form("plain").parse(" up\n").action == "up"
+    assert not get_form("plain").parse("  ").valid_format
+
+
+# -- react ------------------------------------------------------------------------------------
+
+
+def test_react_begins_with_instructions_ok_example_and_task():
+    messages = get_form("react").messages(sokoban())
+    assert [m.role for m in messages[:2]] == ["user", "assistant"]
+    assert [m.role for m in messages] == ["user", "assistant"] * (len(messages) // 2) + ["user"]
+    head, ok = messages[0].content, messages[1].content
+    assert ok == "OK"
+    for part in (
+        "- up\n- down\n- left\n- right",
+        "Thought: <your reasoning>\nAction: <one action>",
+    ):
+        assert part in head
+    assert [f"\n{n}. " in head for n in (1, 2, 3, 4)] == [True, True, True, False]
+    assert SOKOBAN.invalid_answer in head
+    assert messages[-1].content.endswith(f"Push every box onto a target.\n{ROOM}")
+
+
+def test_react_example_is_in_the_form_that_it_asks_for():
+    form = get_form("react")
+    replies = [m.content for m in form.messages(sokoban()) if m.role == "assistant"][1:]
+    assert [form.parse(r).action for r in replies] == [t.action for t in SOKOBAN.example]
+    assert all(form.parse(r).valid_format for r in replies)
+
+
+def test_react_without_example_goes_straight_to_the_task():
+    assert len(get_form("react", one_shot=False).messages(sokoban())) == 3
+    assert len(get_form("react").messages(sokoban(env_id="Other/Thing-v3"))) == 3
+
+
+def test_react_later_says_only_what_is_new():
+    assert get_form("react").messages(sokoban(turn=1)) == (Message("user", f"Observation: {ROOM}"),)
+    listed = get_form("react", list_actions=True).messages(
+        sokoban(turn=1, admissible_actions=("look", "help"))
+    )
+    assert listed[0].content.endswith("\nAdmissible actions: look")
+
+
+def test_react_does_not_repeat_a_goal_that_the_observation_states():
+    ask = Ask(observation="A room. Your task is to: heat an egg.", goal="heat an egg")
+    assert get_form("react").messages(ask)[-1].content == f"Your task: {ask.observation}"
+
+
+@pytest.mark.parametrize(
+    ("reply", "action", "valid"),
+    [
+        ("Thought: go\nAction: up", "up", True),
+        ("Thought: a\nb\nAction: take mug 1 from desk 1\n", "take mug 1 from desk 1", True),
+        ("Action: up", "up", False),  # no thought
+        ("Thought: go\nAction: ", "", False),
+        ("Thought: go\nAction: up\nObservation: solved", "up", False),  # invents what comes next
+        ("Thought: go\nAction: up\nThought: on\nAction: down", "up", False),
+        ("Well.\nThought: go\nAction: up", "up", False),
+        ("just up", "just up", False),
+        ("The word Action: here is no line of its own", None, False),
+    ],
+)
+def test_react_replies(reply, action, valid):
+    parsed = parse_react(reply)
+    assert parsed.action == (reply if action is None else action)
+    assert parsed.valid_format is valid
+
+
+# -- tags -------------------------------------------------------------------------------------
+
+
+def test_tags_first_turn_has_no_history():
+    (message,) = get_form("tags").messages(sokoban())
+    assert "so far" not in message.content
+    assert "You are at step 1." in message.content
+    assert "The admissible actions are: ['left', 'down']." in message.content
+    assert "6 rows and 6 columns" in message.content
+    for tag in ("<think>", "</think>", "<action>", "</action>"):
+        assert tag in message.content
+
+
+def test_tags_show_the_last_turns_with_their_numbers():
+    history = [(f"room {i}", f"act {i}") for i in range(1, 6)]
+    (message,) = get_form("tags").messages(sokoban(turn=5, history=history))
+    assert "You have taken 5 steps so far. The last 2 turns" in message.content
+    assert "[Observation 4: 'room 4', Action 4: 'act 4']\n" in message.content
+    assert "[Observation 5: 'room 5', Action 5: 'act 5']\n" in message.content
+    assert "room 3" not in message.content
+    assert "You are at step 6." in message.content
+
+
+def test_tags_leave_out_help_and_add_the_open_action():
+    ask = Ask(
+        observation="o", admissible_actions=("look", "help"), action_hint="search[<your query>]"
+    )
+    (message,) = get_form("tags").messages(ask)
+    assert "['look', 'search[<your query>]']" in message.content
+
+
+def test_tags_drop_the_history_of_a_prompt_that_is_too_long():
+    register_words("Test/Long-v0", EnvWords(max_prompt_chars=2_000))
+    history = [("x" * 1500, "look"), ("short", "go")]
+    ask = Ask(observation="o", turn=2, history=history, env_id="Test/Long-v0")
+    (message,) = get_form("tags").messages(ask)
+    assert "so far" not in message.content and len(message.content) < 2_000
+    (kept,) = get_form("tags", history_length=1).messages(ask)
+    assert "short" in kept.content
+
+
+def test_tags_with_a_picture():
+    history = [(ROOM, "up")]
+    (image,) = get_form("tags", observation="image").messages(sokoban(turn=1, history=history))
+    assert image.content.count(IMAGE_PLACEHOLDER) == 1
+    assert ROOM not in image.content and SOKOBAN.image_legend in image.content
+    assert SOKOBAN.text_legend not in image.content
+    (both,) = get_form("tags", observation="both").messages(sokoban())
+    assert f"{IMAGE_PLACEHOLDER}\n{ROOM}" in both.content
+    assert SOKOBAN.image_legend in both.content and SOKOBAN.text_legend in both.content
+    (text,) = get_form("tags").messages(sokoban())
+    assert IMAGE_PLACEHOLDER not in text.content and SOKOBAN.image_legend not in text.content
+
+
+@pytest.mark.parametrize(
+    ("reply", "action", "valid"),
+    [
+        ("<think>x</think><action>up</action>", "up", True),
+        ("<think>x</think>\n<action> Click[Buy Now] </action> bye", "click[buy now]", True),
+        ("<think>x</think><action>up</action><action>down</action>", "up", True),
+        ("<action>up</action>", "up", False),  # does not think
+        ("<think>x<action>up</action>", "up", False),
+        ("<think>x</think><action>up", None, False),
+        ("<think>x</think>up</action>", None, False),
+        ("<think>\u5411\u4e0a</think><action>up</action>", "up", False),  # CJK
+        ("UP", "up", False),
+    ],
+)
+def test_tag_replies(reply, action, valid):
+    parsed = parse_tags(reply)
+    assert parsed.action == (reply.lower() if action is None else action)
+    assert parsed.valid_format is valid
+
+
+# -- words ------------------------------------------------------------------------------------
+
+
+def test_words_are_found_for_every_version_and_fall_back():
+    assert words_for(SOKOBAN_ID) is words_for("CreditRL/VisualSokoban-v7") is SOKOBAN
+    assert words_for("Nobody/Knows-v0") is GENERIC and words_for("") is GENERIC
+
+
+def level_of(room):
+    rows = room.split("\n")
+    cells = "".join(rows)
+    places = {symbol: [i for i, c in enumerate(cells) if c == symbol] for symbol in "#OXP"}
+    walls = bytes(c == "#" for c in cells)
+    (player,) = places["P"]
+    targets, boxes = tuple(places["O"]), tuple(places["X"])
+    return Level(len(rows), len(rows[0]), walls, targets, boxes, player)
+
+
+def test_the_worked_example_is_a_real_episode():
+    goal, _, room = SOKOBAN.example_task.partition("\n")
+    task = Task("example", "easy", "train", 0, goal, data=level_of(room))
+    env = gym.make(SOKOBAN_ID)
+    text, info = env.reset(options={"task": task})
+    assert text == room
+    for turn in SOKOBAN.example:
+        text, _, terminated, _, info = env.step(turn.action)
+        assert info["grounded"] and text == turn.observation
+    assert terminated and info["success"]
+
+
+def test_the_legend_names_every_symbol_of_the_environment():
+    env = gym.make(SOKOBAN_ID)
+    text, info = env.reset(seed=0)
+    assert info["goal"] and set(text) - {"\n"} <= set(SOKOBAN.text_legend)
+    assert set(info["admissible_actions"]) <= set(SOKOBAN.actions)
