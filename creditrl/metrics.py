@@ -1,0 +1,302 @@
+"""Metrics of a run: one JSON object per line, always; TensorBoard, trackio and wandb on request."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from creditrl.errors import DataError, MissingExtraError, UnknownNameError, did_you_mean
+from creditrl.files import write_atomic
+
+__all__ = [
+    "SINKS",
+    "MetricSink",
+    "MetricSinks",
+    "MetricsFile",
+    "TensorBoardSink",
+    "TrackioSink",
+    "WandbSink",
+    "plain_json",
+    "register_sink",
+    "scalars",
+]
+
+Row: TypeAlias = Mapping[str, Any]
+
+
+class MetricsFile:
+    """A file of JSON lines that a kill at any moment leaves readable.
+
+    Every row is in the file when :meth:`append` returns (in the system's cache, that is: a power
+    cut may take the last rows). A line that a kill cut off is dropped by the next reader or writer.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._whole = False
+        """Whether the end of the file was looked at."""
+
+    def append(self, row: Row) -> None:
+        """Write a row; NaN and infinities become null, NumPy's values Python's."""
+        line = json.dumps(plain_json(row), ensure_ascii=False, allow_nan=False) + "\n"
+        if not self._whole:
+            self._mend()
+        with open(self.path, "ab") as file:
+            file.write(line.encode("utf-8", "replace"))
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return all rows; a last line that was cut off is left out.
+
+        Raises:
+            DataError: another line is no JSON object; names the line.
+        """
+        if not self.path.is_file():
+            return []
+        rows: list[dict[str, Any]] = []
+        lines = self.path.read_bytes().split(b"\n")
+        while lines and not lines[-1]:
+            lines.pop()
+        for number, line in enumerate(lines, start=1):
+            row = _parse(line)
+            if row is not None:
+                rows.append(row)
+            elif number < len(lines):
+                raise DataError(
+                    f"{self.path}, line {number}: no JSON object. Remove the line to go on."
+                )
+        return rows
+
+    def keep(self, wanted: Callable[[Row], bool]) -> None:
+        """Rewrite the file with some of its rows, in one atomic step."""
+        rows = self.read()
+        kept = [row for row in rows if wanted(row)]
+        if len(kept) < len(rows):
+            write_atomic(
+                self.path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept)
+            )
+
+    def _mend(self) -> None:
+        """Cut off an unfinished last line, or finish it where only the line's end is missing."""
+        self._whole = True
+        if not self.path.is_file():
+            return
+        data = self.path.read_bytes()
+        tail = data[data.rfind(b"\n") + 1 :]
+        if not tail:
+            return
+        with open(self.path, "r+b") as file:
+            file.truncate(len(data) - len(tail))
+            if _parse(tail) is not None:
+                file.seek(0, os.SEEK_END)
+                file.write(tail + b"\n")
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:  # no JSON, or no UTF-8
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def plain_json(value: Any) -> Any:
+    """Return a value as strict JSON has it: NaN and infinities as None, NumPy's values as Python's.
+
+    Raises:
+        TypeError: a value that JSON cannot hold.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_json(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):
+        return plain_json(value.tolist())
+    raise TypeError(f"JSON cannot hold a {type(value).__name__}: {value!r}.")
+
+
+# --- sinks ------------------------------------------------------------------------------
+
+
+class MetricSink(Protocol):
+    """Somewhere else that metrics go."""
+
+    def log(self, row: Row, update: int) -> None:
+        """Take a row of one update."""
+
+    def close(self) -> None:
+        """Write out what is waiting."""
+
+
+SinkMaker: TypeAlias = Callable[[Path, Row], MetricSink]
+
+SINKS: dict[str, SinkMaker] = {}
+"""How to make each sink from the run's folder and its config as plain data."""
+
+
+def register_sink(name: str) -> Callable[[SinkMaker], SinkMaker]:
+    """Register a sink under a name that ``run.sinks`` may list.
+
+    Example:
+        >>> @register_sink("print")
+        ... class PrintSink:
+        ...     def __init__(self, folder, config): ...
+        ...     def log(self, row, update): print(update, row)
+        ...     def close(self): ...
+    """
+
+    def register(make: SinkMaker) -> SinkMaker:
+        SINKS[name] = make
+        return make
+
+    return register
+
+
+class MetricSinks:
+    """The sinks of a run, as one.
+
+    A sink that fails while training (a network that is gone) is reported once and left out: the
+    rows are in ``metrics.jsonl`` all the same.
+
+    Args:
+        names: of :data:`SINKS`.
+        folder: the run's folder.
+        config: the run's config as plain data, for sinks that show it.
+
+    Raises:
+        UnknownNameError: there is no such sink.
+        MissingExtraError: a sink's package is not installed; names the pip command.
+    """
+
+    def __init__(
+        self, names: Iterable[str], folder: str | os.PathLike[str], config: Row | None = None
+    ) -> None:
+        wanted = list(dict.fromkeys(names))
+        for name in wanted:
+            if name not in SINKS:
+                raise UnknownNameError(
+                    f"No metric sink named {name!r}.{did_you_mean(name, SINKS)} "
+                    f"Known: {', '.join(sorted(SINKS))}."
+                )
+        self._sinks = {name: SINKS[name](Path(folder), config or {}) for name in wanted}
+
+    def log(self, row: Row, update: int) -> None:
+        """Hand a row to every sink that still works."""
+        self._each(lambda sink: sink.log(row, update))
+
+    def close(self) -> None:
+        """Close every sink."""
+        self._each(lambda sink: sink.close())
+        self._sinks = {}
+
+    def _each(self, act: Callable[[MetricSink], None]) -> None:
+        for name, sink in list(self._sinks.items()):
+            try:
+                act(sink)
+            except Exception as error:  # whatever a service throws must not end the training
+                del self._sinks[name]
+                warnings.warn(
+                    f"The metric sink {name!r} failed ({error!r}) and is left out from here on; "
+                    "metrics.jsonl has every row.",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+
+
+def scalars(row: Row) -> dict[str, float]:
+    """Return the finite numbers of a row as ``phase/name``, booleans as 0 and 1, tables flat."""
+    prefix = f"{row['phase']}/" if "phase" in row else ""
+    return dict(
+        _numbers({k: v for k, v in plain_json(row).items() if k not in ("phase", "update")}, prefix)
+    )
+
+
+def _numbers(value: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, float]]:
+    for key, item in value.items():
+        if isinstance(item, dict):
+            yield from _numbers(item, f"{prefix}{key}/")
+        elif isinstance(item, (bool, int, float)):
+            yield prefix + key, float(item)
+
+
+def _require(module: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        raise MissingExtraError(
+            f"The metric sink {module!r} needs a package. Run: pip install {module}"
+        )
+
+
+@register_sink("tensorboard")
+class TensorBoardSink:
+    """Writes TensorBoard event files into ``tensorboard/`` of the run folder."""
+
+    def __init__(self, folder: Path, config: Row) -> None:
+        _require("tensorboard")
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer: Any = SummaryWriter(str(folder / "tensorboard"))
+
+    def log(self, row: Row, update: int) -> None:
+        """Add every number of the row at step ``update``."""
+        for name, value in scalars(row).items():
+            self._writer.add_scalar(name, value, update)
+
+    def close(self) -> None:
+        """Write out and close the event file."""
+        self._writer.close()
+
+
+@register_sink("trackio")
+class TrackioSink:
+    """Logs to trackio; project ``$TRACKIO_PROJECT`` or ``creditrl``, run named like the folder."""
+
+    def __init__(self, folder: Path, config: Row) -> None:
+        _require("trackio")
+        self._trackio: Any = importlib.import_module("trackio")
+        self._trackio.init(
+            project=os.environ.get("TRACKIO_PROJECT", "creditrl"),
+            name=folder.name,
+            config=dict(config),
+        )
+
+    def log(self, row: Row, update: int) -> None:
+        """Log every number of the row at step ``update``."""
+        self._trackio.log(scalars(row), step=update)
+
+    def close(self) -> None:
+        """Finish the run."""
+        self._trackio.finish()
+
+
+@register_sink("wandb")
+class WandbSink:
+    """Logs to Weights & Biases; project ``$WANDB_PROJECT`` or ``creditrl``, files in the folder."""
+
+    def __init__(self, folder: Path, config: Row) -> None:
+        _require("wandb")
+        self._run: Any = importlib.import_module("wandb").init(
+            project=os.environ.get("WANDB_PROJECT", "creditrl"),
+            name=folder.name,
+            dir=str(folder),
+            config=dict(config),
+        )
+
+    def log(self, row: Row, update: int) -> None:
+        """Log every number of the row at step ``update``."""
+        self._run.log(scalars(row), step=update)
+
+    def close(self) -> None:
+        """Finish the run."""
+        self._run.finish()

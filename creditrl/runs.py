@@ -1,0 +1,331 @@
+"""Run folders: everything that a training run leaves behind, in one place.
+
+=====================  =====================================================================
+``config.toml``        the resolved config; a recipe of its own
+``command.txt``        how the run was started, and every time it was resumed
+``versions.json``      Python, CreditRL, the packages that matter, the machine
+``metrics.jsonl``      one row per update and evaluation
+``results.json``       what was measured in the end
+``evaluations/``       each evaluation with all of its episodes
+``trajectories/``      see :class:`creditrl.store.TrajectoryStore`
+``checkpoints/``       what a run goes on from
+=====================  =====================================================================
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from creditrl._version import __version__
+from creditrl.config import from_mapping, read_toml, write_toml
+from creditrl.errors import ConfigError, DataError, RunFolderError
+from creditrl.files import write_atomic
+from creditrl.metrics import MetricsFile, plain_json
+from creditrl.store import TrajectoryStore
+
+if TYPE_CHECKING:
+    from creditrl.agents.evaluate import EvalResult
+
+__all__ = ["RunFolder", "default_run_path", "find_versions"]
+
+T = TypeVar("T")
+
+PACKAGES = (
+    "gymnasium",
+    "numpy",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "peft",
+    "vllm",
+    "numba",
+    "pyarrow",
+)
+"""Packages whose versions decide what a run computes."""
+
+BEFORE_TRAINING = ("clone",)
+"""Phases whose metrics are complete before the first checkpoint; a resume keeps them."""
+AFTER_TRAINING = ("compare",)
+"""Phases that a resume does again from their start."""
+
+
+class RunFolder:
+    """The folder of one run. Make it with :meth:`create` or :meth:`open`.
+
+    Example:
+        >>> run = RunFolder.create("runs/first", config, "creditrl train")    # doctest: +SKIP
+        >>> run.append_metrics({"phase": "train", "update": 1, "loss": 0.3})  # doctest: +SKIP
+        >>> run.read_metrics()[-1]["loss"]                                    # doctest: +SKIP
+        0.3
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._metrics = MetricsFile(self.path / "metrics.jsonl")
+
+    @classmethod
+    def create(
+        cls, path: str | os.PathLike[str], config: Any, command: str | Sequence[str]
+    ) -> RunFolder:
+        """Make a new run folder, complete or not at all.
+
+        Args:
+            path: the folder; its parents are made.
+            config: the resolved config, a dataclass.
+            command: what the user typed, as one string or as arguments.
+
+        Raises:
+            RunFolderError: something of that name exists; nothing was touched.
+        """
+        target = Path(path).expanduser()
+        if target.exists() or target.is_symlink():
+            raise _exists(target)
+        draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            draft.mkdir()
+        except OSError as error:
+            raise ConfigError(f"The run folder {target} cannot be made: {error}.") from None
+        try:
+            write_toml(
+                config, draft / "config.toml", header=f"Resolved config; CreditRL {__version__}"
+            )
+            write_atomic(draft / "command.txt", _one_line(command) + "\n")
+            _write_json(draft / "versions.json", find_versions())
+            (draft / "metrics.jsonl").touch()
+            for name in ("checkpoints", "trajectories", "evaluations"):
+                (draft / name).mkdir()
+            # Of two processes that come this far, one finds a folder with files and fails.
+            os.rename(draft, target)
+        except OSError as error:
+            shutil.rmtree(draft, ignore_errors=True)
+            if target.exists():
+                raise _exists(target) from None
+            raise ConfigError(f"The run folder {target} cannot be made: {error}.") from None
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        return cls(target)
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str], command: str | Sequence[str] | None = None
+    ) -> RunFolder:
+        """Open an existing run folder.
+
+        Args:
+            path: the folder.
+            command: where the run is resumed, how; added to ``command.txt``.
+
+        Raises:
+            DataError: there is no run.
+        """
+        folder = Path(path).expanduser()
+        if not (folder / "config.toml").is_file():
+            found = (
+                "the folder has no config.toml" if folder.is_dir() else "there is no such folder"
+            )
+            raise DataError(
+                f"No run in {folder}: {found}. A run folder is made by `creditrl train`."
+            )
+        if command is not None:
+            with open(folder / "command.txt", "a", encoding="utf-8") as file:
+                file.write(_one_line(command) + "\n")
+        return cls(folder)
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def trajectories(self) -> Path:
+        """Folder of trajectories."""
+        return self.path / "trajectories"
+
+    def store(self) -> TrajectoryStore:
+        """Return the store of the run's trajectories."""
+        return TrajectoryStore(self.trajectories)
+
+    def read_config(self, cls: type[T]) -> T:
+        """Return the run's config as a ``cls``.
+
+        Raises:
+            ConfigError: it does not fit ``cls``.
+        """
+        path = self.path / "config.toml"
+        return from_mapping(cls, read_toml(path), str(path))
+
+    # --- metrics ------------------------------------------------------------------------
+
+    def append_metrics(self, row: Mapping[str, Any]) -> None:
+        """Write one row of metrics; NaN and infinities become null."""
+        self._metrics.append(row)
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """Return all rows; a last line that a kill cut off is left out.
+
+        Raises:
+            DataError: another line is damaged; names it.
+        """
+        return self._metrics.read()
+
+    def truncate_metrics(self, update: int) -> None:
+        """Drop the rows that a resume from the checkpoint of ``update`` writes again.
+
+        These are the rows of later updates, and all rows of the comparison after training. Rows of
+        the cloning before it, whose updates count on their own, and rows without an update stay.
+        """
+
+        def stays(row: Mapping[str, Any]) -> bool:
+            phase = row.get("phase")
+            if phase in BEFORE_TRAINING or "update" not in row:
+                return True
+            return phase not in AFTER_TRAINING and row["update"] <= update
+
+        self._metrics.keep(stays)
+
+    # --- results ------------------------------------------------------------------------
+
+    def write_results(self, results: Mapping[str, Any]) -> Path:
+        """Write ``results.json`` in one atomic step and return its path."""
+        path = self.path / "results.json"
+        _write_json(path, results)
+        return path
+
+    def read_results(self) -> dict[str, Any]:
+        """Return ``results.json``, empty where the run has none yet.
+
+        Raises:
+            DataError: it is damaged.
+        """
+        path = self.path / "results.json"
+        return _read_json(path) if path.is_file() else {}
+
+    def write_evaluations(self, name: str, results: Mapping[str, EvalResult]) -> None:
+        """Keep the evaluations of one moment: whole in ``evaluations/``, in short in the results.
+
+        Args:
+            name: the moment, e.g. ``"before"``, ``"after"``.
+            results: by way of decoding, e.g. ``"sampled"``, ``"greedy"``.
+        """
+        folder = self.path / "evaluations"
+        folder.mkdir(exist_ok=True)
+        whole = {way: result.to_json() for way, result in results.items()}
+        _write_json(folder / f"{name}.json", whole)
+        found = self.read_results()
+        short = {
+            way: {
+                "agent": data["agent"],
+                "num_episodes": data["num_episodes"],
+                "failed": data["failed"],
+                **data["overall"],
+            }
+            for way, data in whole.items()
+        }
+        evaluations = {**found.get("evaluations", {}), name: short}
+        self.write_results({**found, "evaluations": evaluations})
+
+    def read_evaluations(self, name: str) -> dict[str, EvalResult]:
+        """Return what :meth:`write_evaluations` kept under ``name``; empty where there is nothing.
+
+        Raises:
+            DataError: the file is damaged.
+        """
+        path = self.path / "evaluations" / f"{name}.json"
+        if not path.is_file():
+            return {}
+        try:
+            return {way: _eval_result(data) for way, data in _read_json(path).items()}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{path}: not an evaluation of this version ({error!r}).") from None
+
+
+def default_run_path(root: str | os.PathLike[str], recipe: str, method: str = "") -> Path:
+    """Return a folder that does not exist yet: ``root/recipe-method-YYYYmmdd-HHMMSS``.
+
+    Characters that a file system may refuse become dashes; ``-2``, ``-3``, ... is added where the
+    name is taken.
+    """
+    parts = [re.sub(r"[^\w.+]+", "-", part).strip("-.") for part in (recipe, method)]
+    stem = "-".join([*filter(None, parts), time.strftime("%Y%m%d-%H%M%S")])
+    path = Path(root) / stem
+    number = 2
+    while path.exists():
+        path = Path(root) / f"{stem}-{number}"
+        number += 1
+    return path
+
+
+def find_versions() -> dict[str, Any]:
+    """Return what software and machine this is, by package metadata; nothing is imported."""
+    packages = {}
+    for name in PACKAGES:
+        try:
+            packages[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "creditrl": __version__,
+        "python": platform.python_version(),
+        "packages": packages,
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+    }
+
+
+def _exists(path: Path) -> RunFolderError:
+    return RunFolderError(
+        f"{path} exists; nothing was overwritten. Choose another --run.folder, or go on with that "
+        "run by --run.resume."
+    )
+
+
+def _one_line(command: str | Sequence[str]) -> str:
+    return command.strip() if isinstance(command, str) else shlex.join(command)
+
+
+def _write_json(path: Path, data: Mapping[str, Any]) -> None:
+    write_atomic(path, json.dumps(plain_json(data), indent=1, ensure_ascii=False) + "\n")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{path}: no readable JSON ({error}).") from None
+    if not isinstance(data, dict):
+        raise DataError(f"{path}: expected a JSON object, found a {type(data).__name__}.")
+    return data
+
+
+def _eval_result(data: Mapping[str, Any]) -> EvalResult:
+    """Undo ``EvalResult.to_json``, which writes NaN as null and adds what follows from the rest."""
+    from creditrl.agents.evaluate import EpisodeResult, EvalResult, Measures
+    from creditrl.agents.intervals import Estimate
+
+    def with_nan(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: math.nan if value is None else value for key, value in values.items()}
+
+    def measures(values: Mapping[str, Any]) -> Measures:
+        return Measures(**{key: Estimate(**with_nan(value)) for key, value in values.items()})
+
+    derived = ("format", "num_episodes", "failed", "episodes", "overall", "by_type")
+    return EvalResult(
+        **{key: value for key, value in data.items() if key not in derived},
+        episodes=tuple(EpisodeResult(**with_nan(episode)) for episode in data["episodes"]),
+        overall=measures(data["overall"]),
+        by_type={name: measures(values) for name, values in data["by_type"].items()},
+    )

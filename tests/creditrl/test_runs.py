@@ -1,0 +1,305 @@
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from creditrl.agents.evaluate import EpisodeResult, EvalResult, measure
+from creditrl.errors import (
+    ConfigError,
+    DataError,
+    MissingExtraError,
+    RunFolderError,
+    UnknownNameError,
+)
+from creditrl.metrics import SINKS, MetricsFile, MetricSinks, scalars
+from creditrl.runs import RunFolder, default_run_path, find_versions
+
+
+@dataclass(frozen=True)
+class Config:
+    seed: int = 0
+    """Fixes everything."""
+
+
+@pytest.fixture
+def run(tmp_path) -> RunFolder:
+    return RunFolder.create(tmp_path / "runs" / "first", Config(3), "creditrl train @quickstart")
+
+
+# --- the folder -------------------------------------------------------------------------
+
+
+def test_a_new_run_holds_config_command_and_versions(run):
+    assert run.read_config(Config) == Config(3)
+    assert (run.path / "command.txt").read_text() == "creditrl train @quickstart\n"
+    versions = json.loads((run.path / "versions.json").read_text())
+    assert versions["python"] == sys.version.split()[0]
+    assert versions["packages"]["numpy"] == np.__version__
+    assert run.checkpoints.is_dir() and run.trajectories.is_dir()
+    assert [p.name for p in run.path.parent.iterdir()] == ["first"]  # no draft is left
+
+
+def test_versions_import_nothing_heavy(tmp_path):
+    import subprocess
+
+    code = (
+        "import sys, creditrl.runs as r; r.find_versions()\n"
+        "print([m for m in ('torch', 'pyarrow', 'matplotlib', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+    assert "torch" in find_versions()["packages"]
+
+
+@pytest.mark.parametrize("kind", ["run", "file", "empty folder", "dangling link"])
+def test_nothing_that_exists_is_overwritten(tmp_path, kind):
+    path = tmp_path / "taken"
+    if kind == "run":
+        RunFolder.create(path, Config(1), "first")
+    elif kind == "file":
+        path.write_text("precious")
+    elif kind == "empty folder":
+        path.mkdir()
+    else:
+        path.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(RunFolderError, match=r"exists; nothing was overwritten.*--run.resume") as e:
+        RunFolder.create(path, Config(2), "second")
+    assert "\n" not in str(e.value) and isinstance(e.value, FileExistsError)
+    if kind == "run":
+        assert RunFolder.open(path).read_config(Config).seed == 1
+    if kind == "file":
+        assert path.read_text() == "precious"
+    assert [p.name for p in tmp_path.iterdir()] == ["taken"]
+
+
+def _create(path: str, seed: int) -> bool:
+    try:
+        RunFolder.create(path, Config(seed), "x")
+        return True
+    except RunFolderError:
+        return False
+
+
+def test_of_two_processes_one_gets_the_folder(tmp_path):
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        for i in range(20):
+            path = str(tmp_path / f"run{i}")
+            won = pool.starmap(_create, [(path, 1), (path, 2)])
+            assert sum(won) == 1
+            assert RunFolder.open(path).read_config(Config).seed == won.index(True) + 1
+
+
+def test_a_config_that_cannot_be_written_leaves_no_folder(tmp_path):
+    with pytest.raises(ConfigError):
+        RunFolder.create(tmp_path / "run", Config(seed=object()), "x")  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be made"):
+        RunFolder.create(tmp_path / "file" / "run", Config(), "x")
+
+
+def test_open_refuses_what_is_no_run_and_notes_the_command(run, tmp_path):
+    with pytest.raises(DataError, match="there is no such folder"):
+        RunFolder.open(tmp_path / "absent")
+    with pytest.raises(DataError, match="has no config.toml"):
+        RunFolder.open(tmp_path)
+    RunFolder.open(run.path, ["creditrl", "train", "--run.folder", "a b"])
+    assert (run.path / "command.txt").read_text().splitlines()[1] == (
+        "creditrl train --run.folder 'a b'"
+    )
+
+
+def test_default_paths_are_named_after_recipe_and_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("time.strftime", lambda form: "20260102-030405")
+    path = default_run_path(tmp_path, "quickstart", "gigpo")
+    assert path == tmp_path / "quickstart-gigpo-20260102-030405"
+    path.mkdir()
+    assert default_run_path(tmp_path, "quickstart", "gigpo").name.endswith("-030405-2")
+    assert default_run_path(tmp_path, "a/b c").name == "a-b-c-20260102-030405"
+
+
+# --- metrics ----------------------------------------------------------------------------
+
+
+def test_rows_are_strict_json_and_come_back(run):
+    run.append_metrics({"update": 1, "loss": np.float32(0.5), "kl": math.nan, "max": -math.inf})
+    run.append_metrics({"update": np.int64(2), "per_type": {"easy": np.array([1.0, np.inf])}})
+    text = (run.path / "metrics.jsonl").read_text()
+    assert "NaN" not in text and "Infinity" not in text
+    assert run.read_metrics() == [
+        {"update": 1, "loss": 0.5, "kl": None, "max": None},
+        {"update": 2, "per_type": {"easy": [1.0, None]}},
+    ]
+    with pytest.raises(TypeError, match="JSON cannot hold a set"):
+        run.append_metrics({"x": {1}})
+    assert len(run.read_metrics()) == 2
+
+
+@pytest.mark.parametrize("cut", range(1, 20))
+def test_a_torn_last_line_is_dropped_and_appending_goes_on(tmp_path, cut):
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    file.append({"update": 1})
+    file.append({"update": 2, "a": 1})
+    whole = file.path.read_bytes()
+    file.path.write_bytes(whole[:-cut])
+    survivors = 2 if cut == 1 else 1  # without its newline the row is still whole
+    again = MetricsFile(file.path)
+    assert [row["update"] for row in again.read()] == [1, 2][:survivors]
+    again.append({"update": 3})
+    assert [row["update"] for row in MetricsFile(file.path).read()] == [*[1, 2][:survivors], 3]
+
+
+def test_damage_elsewhere_is_named(run):
+    (run.path / "metrics.jsonl").write_text('{"update": 1}\noops\n{"update": 3}\n')
+    with pytest.raises(DataError, match=r"metrics\.jsonl, line 2: no JSON object"):
+        run.read_metrics()
+
+
+def test_a_resume_drops_what_it_writes_again(run):
+    for row in (
+        {"phase": "clone", "update": 330},
+        {"note": "no update"},
+        *({"phase": "train", "update": update} for update in (1, 2, 3)),
+        {"phase": "validation", "update": 2},
+        {"phase": "validation", "update": 3},
+        {"phase": "compare", "update": 1},
+    ):
+        run.append_metrics(row)
+    run.truncate_metrics(2)
+    assert run.read_metrics() == [
+        {"phase": "clone", "update": 330},
+        {"note": "no update"},
+        {"phase": "train", "update": 1},
+        {"phase": "train", "update": 2},
+        {"phase": "validation", "update": 2},
+    ]
+    run.append_metrics({"phase": "train", "update": 3})
+    assert len(run.read_metrics()) == 6
+
+
+# --- results ----------------------------------------------------------------------------
+
+
+def _result() -> EvalResult:
+    episodes = tuple(
+        EpisodeResult(f"easy/{i}", "easy", i < 2, 0.5, 1.0, 4, math.nan if i == 0 else 0.75, 9)
+        for i in range(3)
+    )
+    whole = measure(episodes)
+    return EvalResult(
+        "CreditRL/VisualSokoban-v0", {"tier": "easy"}, "policy", "plain", 7, episodes, whole,
+        {"easy": whole}, 1.5, {"python": "3.11"},
+    )  # fmt: skip
+
+
+def test_evaluations_come_back_whole_and_are_summed_up(run):
+    assert run.read_evaluations("before") == {} and run.read_results() == {}
+    run.write_evaluations("before", {"sampled": _result(), "greedy": _result()})
+    run.write_evaluations("after", {"sampled": _result()})
+    back = RunFolder.open(run.path).read_evaluations("before")
+    assert list(back) == ["sampled", "greedy"]
+    assert repr(back["sampled"]) == repr(_result())  # repr, because NaN differs from itself
+    results = run.read_results()
+    assert list(results["evaluations"]) == ["before", "after"]
+    success = results["evaluations"]["after"]["sampled"]["success"]
+    assert success["value"] == pytest.approx(2 / 3) and success["n"] == 3
+
+
+def test_results_are_replaced_in_one_step(run):
+    run.write_results({"a": math.nan})
+    assert run.read_results() == {"a": None}
+    (run.path / "results.json").write_text("{")
+    with pytest.raises(DataError, match="results.json: no readable JSON"):
+        run.read_results()
+    (run.path / "evaluations" / "before.json").write_text('{"sampled": {}}')
+    with pytest.raises(DataError, match="before.json: not an evaluation"):
+        run.read_evaluations("before")
+
+
+# --- sinks ------------------------------------------------------------------------------
+
+
+def test_rows_become_named_numbers():
+    row = {"phase": "train", "update": 3, "loss": 0.5, "nan": math.nan, "ok": True, "s": "x"}
+    assert scalars({**row, "by": {"easy": 1}}) == {
+        "train/loss": 0.5,
+        "train/ok": 1.0,
+        "train/by/easy": 1.0,
+    }
+
+
+class _Calls(list):
+    """A stand-in for a third-party module that notes what is called on it."""
+
+    def note(self, name):
+        return lambda *args, **kwargs: self.append((name, args, kwargs)) or self.handle
+
+    handle: object = None
+
+
+def _stand_in(monkeypatch, name: str, **functions) -> None:
+    module = types.ModuleType(name)
+    vars(module).update(functions)
+    monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+
+
+def test_wandb_gets_numbers_at_their_update(monkeypatch, tmp_path):
+    calls = _Calls()
+    calls.handle = types.SimpleNamespace(log=calls.note("log"), finish=calls.note("finish"))
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    _stand_in(monkeypatch, "wandb", init=calls.note("init"))
+    sinks = MetricSinks(["wandb"], tmp_path / "first", {"seed": 1})
+    sinks.log({"phase": "train", "update": 2, "loss": 0.5}, 2)
+    sinks.close()
+    assert [name for name, _, _ in calls] == ["init", "log", "finish"]
+    assert calls[0][2] == {
+        "project": "creditrl", "name": "first", "dir": str(tmp_path / "first"),
+        "config": {"seed": 1},
+    }  # fmt: skip
+    assert calls[1][1:] == (({"train/loss": 0.5},), {"step": 2})
+
+
+def test_trackio_gets_numbers_at_their_update(monkeypatch, tmp_path):
+    calls = _Calls()
+    names = ("init", "log", "finish")
+    _stand_in(monkeypatch, "trackio", **{name: calls.note(name) for name in names})
+    sinks = MetricSinks(["trackio"], tmp_path / "first")
+    sinks.log({"update": 2, "loss": 0.5}, 2)
+    sinks.close()
+    assert [name for name, _, _ in calls] == list(names)
+    assert calls[1][1:] == (({"loss": 0.5},), {"step": 2})
+
+
+def test_a_sink_that_fails_does_not_end_the_run(monkeypatch, tmp_path):
+    class Broken:
+        def __init__(self, folder: Path, config) -> None: ...
+
+        def log(self, row, update: int) -> None:
+            raise ConnectionError("no network")
+
+        def close(self) -> None:
+            raise AssertionError("left out already")
+
+    monkeypatch.setitem(SINKS, "broken", Broken)
+    sinks = MetricSinks(["broken"], tmp_path)
+    with pytest.warns(RuntimeWarning, match="'broken' failed .*no network.* is left out"):
+        sinks.log({"a": 1}, 1)
+    sinks.log({"a": 1}, 2)
+    sinks.close()
+
+
+def test_unknown_and_missing_sinks_say_what_to_do(monkeypatch, tmp_path):
+    with pytest.raises(UnknownNameError, match="Did you mean 'wandb'. Known: tensorboard, trackio"):
+        MetricSinks(["wandbb"], tmp_path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match="Run: pip install tensorboard"):
+        MetricSinks(["tensorboard"], tmp_path)
