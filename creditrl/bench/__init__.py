@@ -1,0 +1,1 @@
+"""Speeds measured side by side: ours and, where it is installed, upstream's."""

@@ -1,0 +1,164 @@
+"""The environments that ``creditrl bench envs`` measures, and what it reports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from creditrl._version import __version__
+from creditrl.bench.measure import Contest, Figures, Round, Side, importable, machine
+from creditrl.bench.sokoban import REFERENCE, SokobanSizes, sokoban_contests
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["BENCHES", "EnvBench", "import_contest", "report_json", "report_table"]
+
+_IMPORT = (
+    "import sys, time, gymnasium; n = len(sys.modules); t = time.process_time(); import creditrl; "
+    "print(time.process_time() - t, len(sys.modules) - n)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EnvBench:
+    """The measurements of one environment."""
+
+    env: str
+    """Short name."""
+    contests: Callable[[bool], list[Contest]]
+    """Returns the measurements; True makes them tiny."""
+    reference: str
+    """Import name of the upstream package."""
+    extra: str
+    """Extra that installs it."""
+
+
+_TINY = SokobanSizes(
+    copies=4,
+    engine_steps=3,
+    vector_steps=3,
+    image_steps=2,
+    single_steps=3,
+    snapshots=1,
+    levels=2,
+    large_levels=1,
+    their_large_levels=1,
+    their_steps=3,
+    their_rgb_steps=2,
+)
+
+BENCHES: tuple[EnvBench, ...] = (
+    EnvBench(
+        env="VisualSokoban",
+        contests=lambda tiny: sokoban_contests(_TINY if tiny else SokobanSizes()),
+        reference=REFERENCE,
+        extra="reference-sokoban",
+    ),
+)
+
+
+def import_contest() -> Contest:
+    """Return the measurement of ``import creditrl`` after Gymnasium's own import."""
+
+    def prepare() -> Round:
+        def measure() -> list[float]:
+            told = subprocess.run(
+                [sys.executable, "-P", "-c", _IMPORT], capture_output=True, text=True, check=True
+            )
+            return [1e3 * float(told.stdout.split()[0])]
+
+        return measure
+
+    return Contest(
+        "import",
+        "import creditrl, beyond Gymnasium's own import",
+        "ms",
+        "lower",
+        {"ours": prepare},
+        target=300.0,
+    )
+
+
+def report_table(
+    title: str, contests: list[Contest], figures: dict[str, dict[Side, Figures]]
+) -> Table:
+    """Return min / median / max over rounds of both sides, and the ratio of the medians."""
+    from creditrl.cli.console import table
+
+    made = table("what", "unit", ">ours", ">theirs", ">ratio", ">asked", title=title)
+    for contest in contests:
+        sides = figures[contest.name]
+        ours, theirs = sides["ours"], sides.get("theirs")
+        made.add_row(
+            contest.label,
+            contest.unit,
+            _cell(ours, contest.tail),
+            "" if theirs is None else _cell(theirs, contest.tail),
+            "" if theirs is None else _ratio(contest, ours, theirs),
+            "" if contest.target is None else _asked(contest, ours),
+        )
+    return made
+
+
+def report_json(
+    contests: dict[str, list[Contest]], figures: dict[str, dict[Side, Figures]], rounds: int
+) -> dict[str, Any]:
+    """Return everything that was measured."""
+    measured: dict[str, Any] = {}
+    for env, some in contests.items():
+        measured[env] = {}
+        for contest in some:
+            sides = figures[contest.name]
+            entry: dict[str, Any] = {
+                "what": contest.label,
+                "unit": contest.unit,
+                "better": contest.better,
+                "target": contest.target,
+                **{side: found.to_json() for side, found in sides.items()},
+            }
+            if "theirs" in sides:
+                entry["ours_over_theirs"] = sides["ours"].median / sides["theirs"].median
+            measured[env][contest.name] = entry
+    references = {bench.env: importable(bench.reference) for bench in BENCHES}
+    return {
+        "format": 1,
+        "creditrl": __version__,
+        "machine": machine(),
+        "rounds": rounds,
+        "time": "CPU seconds of one process on one core",
+        "reference_installed": references,
+        "measured": measured,
+    }
+
+
+def _cell(found: Figures, tail: bool) -> str:
+    shown = " / ".join(_number(x) for x in (min(found.rounds), found.median, max(found.rounds)))
+    return f"{shown}, p95 {_number(found.p95)}" if tail else shown
+
+
+def _ratio(contest: Contest, ours: Figures, theirs: Figures) -> str:
+    if contest.better == "higher":
+        return f"{_number(ours.median / theirs.median)} x"
+    if contest.better == "lower":
+        return f"{_number(theirs.median / ours.median)} x"
+    return ""
+
+
+def _asked(contest: Contest, ours: Figures) -> str:
+    assert contest.target is not None
+    if contest.better == "higher":
+        return f">= {_number(contest.target)}{'' if ours.median >= contest.target else ' MISSED'}"
+    return f"<= {_number(contest.target)}{'' if ours.median <= contest.target else ' MISSED'}"
+
+
+def _number(value: float) -> str:
+    """Three significant digits, with thousands separators and M for millions."""
+    if value >= 1e6:
+        return f"{value / 1e6:.3g} M"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

@@ -1,0 +1,98 @@
+"""The benchmark runs, at tiny sizes; nothing here asserts a speed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from creditrl.bench.envs import BENCHES
+from creditrl.bench.measure import Contest, Figures, one_core, run_rounds
+from creditrl.cli import run
+
+
+def test_bench_envs_prints_a_table_and_writes_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "new" / "bench.json"
+    assert run(["bench", "envs", "--tiny", "--rounds", "2", "--json", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert f"Wrote {path}" in out
+    report = json.loads(path.read_text("utf-8"))
+    assert report["rounds"] == 2
+    measured = report["measured"]
+    assert set(measured) == {"package", *(bench.env for bench in BENCHES)}
+    sokoban = measured["VisualSokoban"]
+    assert {"step_single", "generate_hard", "generate_10x10_4", "moves_6x6_1"} <= set(sokoban)
+    for entry in (*sokoban.values(), *measured["package"].values()):
+        ours = entry["ours"]
+        assert 0 < ours["min"] <= ours["median"] <= ours["max"] < math.inf
+        assert len(ours["rounds"]) == 2
+        assert ("theirs" in entry) == ("ours_over_theirs" in entry)
+
+
+def test_bench_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bench.json"
+    path.write_text("mine")
+    assert run(["bench", "envs", "--tiny", "--json", str(path)]) == 2
+    assert "nothing was overwritten" in capsys.readouterr().err
+    assert path.read_text() == "mine"
+
+
+def test_without_upstream_it_names_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import creditrl.bench.measure as measure
+    import creditrl.bench.sokoban as sokoban
+
+    for module in (measure, sokoban):
+        monkeypatch.setattr(module, "importable", lambda name: False)
+    assert run(["bench", "envs", "--tiny", "--rounds", "1"]) == 0
+    assert 'pip install "creditrl[reference-sokoban]"' in capsys.readouterr().out
+
+
+@pytest.mark.reference("gym_sokoban")
+def test_upstream_is_measured_in_the_same_run(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    assert run(["bench", "envs", "--tiny", "--rounds", "1", "--json", str(path)]) == 0
+    sokoban = json.loads(path.read_text("utf-8"))["measured"]["VisualSokoban"]
+    for name in ("step_single", "generate_6x6_1", "generate_10x10_4", "moves_6x6_1"):
+        assert sokoban[name]["theirs"]["median"] > 0
+
+
+def test_the_sides_take_turns() -> None:
+    order: list[str] = []
+
+    def side(name: str) -> Contest:
+        return Contest(
+            name,
+            name,
+            "s",
+            "lower",
+            {
+                "ours": lambda: lambda: order.append(f"{name} ours") or [3.0, 1.0, 2.0],
+                "theirs": lambda: lambda: order.append(f"{name} theirs") or [4.0],
+            },
+        )
+
+    figures = run_rounds([side("a"), side("b")], rounds=2)
+    assert order == 2 * ["a ours", "a theirs", "b ours", "b theirs"]
+    assert figures["a"]["ours"].rounds == [2.0, 2.0]
+    assert len(figures["a"]["ours"].samples) == 6
+
+
+def test_figures_are_those_of_the_rounds() -> None:
+    found = Figures([1.0, 5.0, 2.0], [1.0] * 95 + [9.0] * 5).to_json()
+    assert (found["min"], found["median"], found["max"]) == (1.0, 2.0, 5.0)
+    assert found["p95_of_samples"] == pytest.approx(1.4)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system pins no process")
+def test_one_core_means_one_core_and_gives_back() -> None:
+    before = os.sched_getaffinity(0)
+    with one_core():
+        assert len(os.sched_getaffinity(0)) == 1
+    assert os.sched_getaffinity(0) == before
