@@ -68,7 +68,7 @@ class Effect:
     reward_K: FloatArray
     terminated_K: BoolArray
     action_K: Sequence[str]
-    """The action as executed, in canonical words; as the agent wrote it where nothing understood it."""
+    """The action as executed, in canonical words; as the agent wrote it where it is unknown."""
     grounded_K: BoolArray
     """Whether the action could be executed."""
     reason_K: Sequence[str]

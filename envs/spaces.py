@@ -7,12 +7,14 @@ megabytes with a full Unicode charset, and kills async workers on an unexpected 
 from __future__ import annotations
 
 import multiprocessing as mp
+from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from gymnasium.spaces import Text
 from gymnasium.vector.utils import shared_memory as gym_shared_memory
+from numpy.typing import NDArray
 
 __all__ = ["UnicodeText", "clean_text"]
 
@@ -104,14 +106,47 @@ def _create(space: UnicodeText, n: int = 1, ctx: ModuleType = mp) -> Any:
     return ctx.Array("b", n * _slot(space))
 
 
+class _SharedTexts(Sequence[str]):
+    """The texts that stand in shared memory now.
+
+    ``AsyncVectorEnv`` reads once, keeps what it got as its observations and hands out deep copies,
+    so this is a view, and its deep copy the tuple of texts. (The stock ``Text`` reads plain strings,
+    and shows the empty ones of the first moment for ever.)
+    """
+
+    def __init__(self, slots: NDArray[np.uint8]) -> None:
+        self._slots = slots
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(len(self))))
+        slot = self._slots[index]
+        length = int.from_bytes(slot[:_LENGTH_BYTES].tobytes(), "little")
+        return slot[_LENGTH_BYTES : _LENGTH_BYTES + length].tobytes().decode("utf-8")
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == (tuple(other) if isinstance(other, _SharedTexts) else other)
+
+    __hash__ = None  # type: ignore[assignment]  # what it shows changes
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> tuple[str, ...]:
+        return tuple(self)
+
+
 @gym_shared_memory.read_from_shared_memory.register(UnicodeText)
-def _read(space: UnicodeText, shared_memory: Any, n: int = 1) -> tuple[str, ...]:
-    slots = np.frombuffer(shared_memory.get_obj(), dtype=np.uint8).reshape(n, _slot(space))
-    lengths = slots[:, :_LENGTH_BYTES].copy().view("<u4")[:, 0]
-    return tuple(
-        slots[i, _LENGTH_BYTES : _LENGTH_BYTES + int(length)].tobytes().decode("utf-8")
-        for i, length in enumerate(lengths)
-    )
+def _read(space: UnicodeText, shared_memory: Any, n: int = 1) -> Sequence[str]:
+    memory = np.frombuffer(shared_memory.get_obj(), dtype=np.uint8)
+    return _SharedTexts(memory.reshape(n, _slot(space)))
 
 
 @gym_shared_memory.write_to_shared_memory.register(UnicodeText)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -65,7 +66,7 @@ class TaskSet(ABC):
         difficulty: tuple[float, float] | None = None,
         where: Callable[[Task], bool] | None = None,
     ) -> ChosenTasks:
-        """Return the tasks of some types, of a difficulty range (inclusive) or that ``where`` takes.
+        """Return the tasks of some types, of a difficulty range (inclusive), or of your choice.
 
         Raises:
             ConfigError: no task is left.
@@ -95,6 +96,10 @@ class TaskList(TaskSet):
         self._by_id = {task.id: task for task in self._tasks}
         if not self._tasks:
             raise ConfigError("A task set needs at least one task; the list is empty.")
+        if len(self._by_id) < len(self._tasks):
+            counts = Counter(task.id for task in self._tasks)
+            twice = next(task_id for task_id, count in counts.items() if count > 1)
+            raise ConfigError(f"The id {twice!r} stands for two tasks of one set: ids are unique.")
 
     @classmethod
     def join(cls, *sets: TaskSet) -> TaskList:

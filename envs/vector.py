@@ -7,6 +7,7 @@ This one makes a single engine call per step for all copies of a process.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -171,7 +172,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         if isinstance(seed, (int, np.integer)):
             super().reset(seed=int(seed))
         self._seed_groups(seed_G, np.unique(self._group[index_K]))
-        self._advance(index_K, wanted)
+        self._advance(index_K, wanted, together=True)
         self._keep(index_K, self._begin(index_K))
         return self._observation(), self._columns()
 
@@ -202,11 +203,11 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         done_K = np.flatnonzero(terminated | truncated)
         final: dict[str, Any] = {}
         if self.autoreset_mode is AutoresetMode.NEXT_STEP and len(waiting_K):
-            self._advance(waiting_K, {})
+            self._advance(waiting_K)
             self._keep(waiting_K, self._begin(waiting_K))
         elif self.autoreset_mode is AutoresetMode.SAME_STEP and len(done_K):
             final = self._final(done_K)
-            self._advance(done_K, {})
+            self._advance(done_K)
             self._keep(done_K, self._begin(done_K))
         return self._observation(), reward, terminated, truncated, {**self._columns(), **final}
 
@@ -389,15 +390,25 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             "_final_info": mask.copy(),
         }
 
-    def _advance(self, index_K: IntArray, wanted: Mapping[int, Task]) -> None:
-        """Move copies on to their next episode and draw what it plays."""
+    def _advance(
+        self,
+        index_K: IntArray,
+        wanted: Mapping[int, Task] = MappingProxyType({}),
+        together: bool = False,
+    ) -> None:
+        """Move copies on to their next episode and draw what it plays.
+
+        With ``together`` the members of a group that is reset as a whole meet in a new episode,
+        also where some of them were ahead. In the autoreset modes each member goes on one by one,
+        so that the k-th episode of every member is the same.
+        """
         touched = np.zeros(self.num_envs, dtype=np.bool_)
         touched[index_K] = True
         for group in np.unique(self._group[index_K]).tolist():
             members = slice(group * self.group_size, (group + 1) * self.group_size)
             moving = touched[members]
             episode_G = self._episode[members]
-            if moving.all():
+            if together and moving.all():
                 episode_G[:] = episode_G.max() + 1
             else:
                 episode_G[moving] += 1

@@ -176,7 +176,7 @@ class WorkerPool:
         index_K: IntArray,
         arguments: Callable[[IntArray], tuple[Any, ...]],
     ) -> tuple[list[tuple[IntArray, Any]], list[tuple[IntArray, str]]]:
-        """Ask the owners of ``index_K``; return (positions, answer)s and (positions, why) of dead."""
+        """Ask the owners of ``index_K``; return (positions, answer)s, (positions, why)s of dead."""
         if not self._workers:
             raise WorkerError(f"{method}() after close(): the workers have ended.")
         owner_K = self._owner[index_K]
@@ -312,7 +312,10 @@ def _join(answers: Sequence[tuple[IntArray, Frame]], k: int) -> Frame:
     reward_K = np.zeros(k)
     terminated_K = np.zeros(k, dtype=np.bool_)
     truncated_K = np.zeros(k, dtype=np.bool_)
-    info = {key: np.empty(k, dtype=column.dtype) for key, column in first.info.items()}
+    info = {
+        key: np.empty((k, *column.shape[1:]), dtype=column.dtype)
+        for key, column in first.info.items()
+    }
     for at, frame in answers:
         for position, line in zip(at.tolist(), frame.text, strict=True):
             text[position] = line

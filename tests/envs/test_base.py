@@ -167,7 +167,18 @@ def test_observation_may_be_text_image_or_both():
 def test_thousands_of_odd_strings_do_no_harm(rng: np.random.Generator):
     env = ToyEnv(max_turns=50)
     env.reset(seed=0, options={"task": 5})
-    alphabet = ["\ud800", "\udfff", "\x00", "\x1b[31m", "\u202e", "é", "中", "\U0010ffff", "say ", "a"]
+    alphabet = [
+        "\ud800",
+        "\udfff",
+        "\x00",
+        "\x1b[31m",
+        "\u202e",
+        "é",
+        "中",
+        "\U0010ffff",
+        "say ",
+        "a",
+    ]
     for n in range(3000):
         size = 100_000 if n % 500 == 0 else int(rng.integers(0, 12))
         action = "say " * bool(n % 2) + "".join(rng.choice(alphabet, size=size))
@@ -186,9 +197,7 @@ def test_an_action_need_not_be_a_str_object():
 
 @given(seed=st.integers(0, 1000), before=actions, after=actions)
 @settings(max_examples=40, deadline=None)
-def test_after_restore_everything_goes_on_as_it_did(
-    seed: int, before: list[str], after: list[str]
-):
+def test_after_restore_everything_goes_on_as_it_did(seed: int, before: list[str], after: list[str]):
     env = ToyEnv()
     env.reset(seed=seed)
     play(env, before)

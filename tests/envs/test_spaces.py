@@ -1,0 +1,97 @@
+"""UnicodeText: any Unicode is a member, cheap, and it fits into shared memory."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector.utils import (
+    batch_space,
+    create_shared_memory,
+    read_from_shared_memory,
+    write_to_shared_memory,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from creditrl.envs.spaces import UnicodeText, clean_text
+
+any_text = st.text(st.characters(), max_size=50)  # lone surrogates included
+
+
+@given(any_text)
+def test_length_alone_decides_membership(text: str):
+    assert text in UnicodeText(50)
+    assert (text in UnicodeText(60, min_length=10)) == (len(text) >= 10)
+    assert (text + "x" * 51) not in UnicodeText(50)
+
+
+def test_only_strings_are_members():
+    assert b"x" not in UnicodeText(5)
+    assert None not in UnicodeText(5)
+    assert np.str_("x") in UnicodeText(5)
+
+
+def test_samples_are_members_short_and_reproducible():
+    space = UnicodeText(4000, min_length=3)
+    space.seed(1)
+    first = [space.sample() for _ in range(50)]
+    space.seed(1)
+    assert first == [space.sample() for _ in range(50)]
+    assert all(text in space and len(text) <= 64 for text in first)
+    assert all(len(UnicodeText(100, min_length=90).sample()) >= 90 for _ in range(5))
+    assert UnicodeText(0).sample() == ""
+
+
+def test_repr_is_short_and_equality_is_by_bounds():
+    assert repr(UnicodeText(4096)) == "UnicodeText(0, 4096)"
+    assert UnicodeText(5) == UnicodeText(5) and hash(UnicodeText(5)) == hash(UnicodeText(5))
+    assert UnicodeText(5) != UnicodeText(6) and UnicodeText(5) != gym.spaces.Text(5)
+
+
+def test_it_copies_pickles_and_batches():
+    space = UnicodeText(9, min_length=2)
+    assert pickle.loads(pickle.dumps(space)) == space
+    assert copy.deepcopy(space) == space
+    assert batch_space(space, 3) == gym.spaces.Tuple([space] * 3)
+
+
+@given(st.lists(any_text, min_size=3, max_size=3))
+def test_shared_memory_gives_back_what_was_written(texts: list[str]):
+    space = UnicodeText(50)
+    memory = create_shared_memory(space, n=3)
+    for i, text in enumerate(texts):
+        write_to_shared_memory(space, i, text, memory)
+    assert read_from_shared_memory(space, memory, n=3) == tuple(clean_text(t) for t in texts)
+    write_to_shared_memory(space, 1, "", memory)  # a shorter text leaves nothing of the longer
+    assert read_from_shared_memory(space, memory, n=3)[1] == ""
+
+
+def test_shared_memory_cuts_what_is_too_long():
+    space = UnicodeText(3)
+    memory = create_shared_memory(space, n=2)
+    write_to_shared_memory(space, 0, "\U0001f600" * 9, memory)
+    write_to_shared_memory(space, 1, "ok", memory)
+    assert read_from_shared_memory(space, memory, n=2) == ("\U0001f600" * 3, "ok")
+
+
+@given(any_text)
+def test_clean_text_can_be_written_and_keeps_all_else(text: str):
+    cleaned = clean_text(text)
+    cleaned.encode("utf-8")
+    assert len(cleaned) == len(text)
+    assert all(
+        new == old or "\ud800" <= old <= "\udfff" for new, old in zip(cleaned, text, strict=True)
+    )
+
+
+def test_sampling_with_a_mask_is_left_to_gymnasium():
+    space = UnicodeText(5)
+    mask = np.zeros(len(space.character_list), dtype=np.int8)
+    mask[0] = 1
+    assert space.sample(mask=(4, mask)) == space.character_list[0] * 4
+    with pytest.raises((ValueError, AssertionError)):
+        space.sample(mask=(9, mask))

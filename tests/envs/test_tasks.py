@@ -1,0 +1,89 @@
+"""Task sets: choice, filters, draws and data homes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from creditrl.envs.tasks import TaskList, data_home, draw_task
+from creditrl.errors import ConfigError, UnknownNameError
+from creditrl.types import Task
+
+
+@pytest.fixture
+def tasks() -> TaskList:
+    return TaskList(
+        [
+            Task(f"t/{i}", "odd" if i % 2 else "even", "train", i, difficulty=float(i))
+            for i in range(8)
+        ]
+    )
+
+
+def test_filters_by_type_difficulty_and_condition(tasks: TaskList):
+    assert [t.index for t in tasks.filter(types=["odd"])] == [1, 3, 5, 7]
+    assert [t.index for t in tasks.filter(difficulty=(2, 4))] == [2, 3, 4]
+    chosen = tasks.filter(types=["odd"], where=lambda t: t.index > 3)
+    assert [t.index for t in chosen] == [5, 7]
+    assert chosen[0].index == 5 and chosen.find("t/7").index == 7 and len(chosen) == 2
+    assert [t.index for t in chosen.filter(difficulty=(6, 9))] == [7]
+    with pytest.raises(ConfigError, match="Widen the filter"):
+        tasks.filter(types=["none"])
+    with pytest.raises(UnknownNameError, match="filtered out"):
+        chosen.find("t/2")
+
+
+def test_unknown_difficulty_lies_in_no_range():
+    tasks = TaskList([Task("a", "x", "train", 0), Task("b", "x", "train", 1, difficulty=1.0)])
+    assert [t.id for t in tasks.filter(difficulty=(0, 9))] == ["b"]
+
+
+def test_sets_join_in_order(tasks: TaskList):
+    other = TaskList([Task("u/0", "new", "train", 0)])
+    joined = TaskList.join(other, tasks)
+    assert [t.id for t in joined][:2] == ["u/0", "t/0"] and len(joined) == 9
+
+
+def test_equal_ids_in_one_set_are_refused(tasks: TaskList):
+    with pytest.raises(ConfigError, match="'t/0'"):
+        TaskList.join(tasks, tasks)
+
+
+def test_an_empty_set_is_refused():
+    with pytest.raises(ConfigError, match="at least one"):
+        TaskList([])
+
+
+def test_indexing_is_that_of_a_sequence(tasks: TaskList):
+    assert tasks[-1].index == 7
+    with pytest.raises(IndexError, match="8 tasks"):
+        tasks[8]
+
+
+def test_draws_cover_the_set_and_repeat_with_the_seed(tasks: TaskList):
+    def drawn(seed: int) -> list[tuple[str, int]]:
+        rng = np.random.default_rng(seed)
+        pairs = [draw_task(tasks, rng, None) for _ in range(60)]
+        return [(task.id, number) for task, number in pairs]
+
+    assert drawn(1) == drawn(1)
+    assert {task_id for task_id, _ in drawn(1)} == {t.id for t in tasks}
+    assert all(0 <= number < 2**63 for _, number in drawn(1))
+
+
+def test_a_chosen_task_still_draws_its_seed(tasks: TaskList):
+    task, one = draw_task(tasks, np.random.default_rng(1), "t/3")
+    _, other = draw_task(tasks, np.random.default_rng(2), 3)
+    assert task.index == 3 and one != other
+
+
+def test_data_home_is_argument_then_variable_then_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("CREDITRL_TOY_DATA", raising=False)
+    assert data_home("toy") == Path.home() / ".cache/creditrl/toy"
+    monkeypatch.setenv("CREDITRL_TOY_DATA", str(tmp_path))
+    assert data_home("toy") == tmp_path
+    assert data_home("toy", "~/x") == Path.home() / "x"

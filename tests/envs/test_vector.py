@@ -1,0 +1,503 @@
+"""The vector contract, on the toy corridor."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_env import TOY, ToyEnv, ToyVectorEnv
+
+from creditrl.errors import ConfigError, EpisodeOverError, SnapshotError, UnknownNameError
+
+ACTIONS = ("right", "right", "right", "left", "look", "say hallo", "fly")
+MODES = list(AutoresetMode)
+
+
+def script(rng: np.random.Generator, n: int) -> list[str]:
+    return [str(a) for a in rng.choice(ACTIONS, size=n)]
+
+
+def rows(observation: Any, info: dict[str, Any], at: Any = None) -> list[str]:
+    """Return one comparable line per copy."""
+    texts = observation["text"] if isinstance(observation, dict) else observation
+    keys = [k for k in info if not k.startswith(("_", "final"))]
+    n = len(texts)
+    return [
+        repr((texts[i], {k: info[k][i].tolist() if k == "bounds" else info[k][i] for k in keys}))
+        for i in (range(n) if at is None else at)
+    ]
+
+
+def test_make_vec_builds_ours_and_batches_text_as_a_tuple():
+    venv = gym.make_vec(TOY, num_envs=3)
+    assert isinstance(venv, ToyVectorEnv)
+    observation, info = venv.reset(seed=0)
+    assert type(observation) is tuple and all(type(text) is str for text in observation)
+    assert observation in venv.observation_space
+    assert venv.metadata["autoreset_mode"] is AutoresetMode.DISABLED
+    assert info["turn"].dtype == np.int64 and info["score"].dtype == np.float64
+    assert info["grounded"].dtype == np.bool_ and info["weather"].dtype == object
+    assert info["bounds"].shape == (3, 2)
+    assert all(info["_" + key].all() for key in info if not key.startswith("_"))
+
+
+@given(seed=st.integers(0, 10_000), group_size=st.integers(1, 3))
+@settings(max_examples=15, deadline=None)
+def test_group_g_plays_what_the_single_environment_plays_after_seed_plus_g(
+    seed: int, group_size: int
+):
+    groups = 3
+    venv = ToyVectorEnv(groups * group_size, group_size=group_size)
+    singles = [ToyEnv() for _ in range(venv.num_envs)]
+    rng = np.random.default_rng(seed)
+    for episode in range(3):  # the later ones come from the environments' own RNGs
+        given_seed = seed if episode == 0 else None
+        observation, info = venv.reset(seed=given_seed)
+        for i, env in enumerate(singles):
+            single = env.reset(seed=None if given_seed is None else seed + i // group_size)
+            assert observation[i] == single[0]
+            assert info["task_id"][i] == single[1]["task_id"]
+        while venv.active.any():
+            active = np.flatnonzero(venv.active)
+            actions = script(rng, venv.num_envs)
+            observation, reward, terminated, truncated, info = venv.step(actions)
+            for i in active.tolist():
+                text, r, t, u, own = singles[i].step(actions[i])
+                assert (text, r, t, u) == (observation[i], reward[i], terminated[i], truncated[i])
+                for key, value in own.items():
+                    np.testing.assert_array_equal(value, info[key][i])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_groups_share_task_and_seed_in_every_episode(mode: AutoresetMode, workers: int):
+    size, groups = 4, 3
+    venv = ToyVectorEnv(groups * size, group_size=size, autoreset_mode=mode, workers=workers)
+    with contextlib.closing(venv):
+        rng = np.random.default_rng(1)
+        _, info = venv.reset(seed=5)
+        played: list[list[tuple[str, int]]] = [[] for _ in range(venv.num_envs)]
+
+        def note(began: Any) -> None:
+            for i in np.flatnonzero(began):
+                played[i].append((info["task_id"][i], int(venv.episode_seeds[i])))
+
+        note(np.ones(venv.num_envs, dtype=bool))
+        over = np.zeros(venv.num_envs, dtype=bool)
+        for _ in range(150):
+            _, _, terminated, truncated, info = venv.step(script(rng, venv.num_envs))
+            done = terminated | truncated
+            if mode is AutoresetMode.SAME_STEP:
+                note(done)
+            elif mode is AutoresetMode.NEXT_STEP:
+                note(over)
+                over = done
+            else:
+                # A group goes on when its last member has finished.
+                finished = np.repeat(~venv.active.reshape(groups, size).any(axis=1), size)
+                if finished.any():
+                    _, info = venv.reset(options={"reset_mask": finished})
+                    note(finished)
+        least = min(len(p) for p in played)
+        assert least >= 8
+        for g in range(groups):
+            members = played[g * size : (g + 1) * size]
+            assert len({tuple(p[:least]) for p in members}) == 1
+        assert played[0][:least] != played[size][:least]
+
+
+def test_seed_may_be_a_list_per_group_or_per_copy():
+    venv = ToyVectorEnv(4, group_size=2)
+    by_group = rows(*venv.reset(seed=[3, 9]))
+    assert rows(*venv.reset(seed=[3, 3, 9, 9])) == by_group
+    assert rows(*ToyVectorEnv(2).reset(seed=[3, 9])) == [by_group[0], by_group[2]]
+    with pytest.raises(ConfigError, match="share their seed"):
+        venv.reset(seed=[3, 4, 9, 9])
+    with pytest.raises(ConfigError, match="seed has 3 values"):
+        venv.reset(seed=[1, 2, 3])
+
+
+def test_without_a_seed_two_environments_differ_and_one_seed_rules_what_follows():
+    def episodes(seed: int | None) -> list[list[str]]:
+        venv = ToyVectorEnv(6)
+        return [rows(*venv.reset(seed=seed)), rows(*venv.reset()), rows(*venv.reset())]
+
+    assert episodes(None) != episodes(None)
+    assert episodes(4) == episodes(4)
+
+
+def test_tasks_are_chosen_for_all_groups_or_one_each():
+    venv = ToyVectorEnv(4, group_size=2)
+    assert venv.reset(options={"task": 3})[1]["task_id"].tolist() == ["train/3"] * 4
+    _, info = venv.reset(options={"task": ["train/1", 5]})
+    assert info["task_id"].tolist() == ["train/1", "train/1", "train/5", "train/5"]
+    assert [t.index for t in venv.current_tasks()] == [1, 1, 5, 5]
+    with pytest.raises(ConfigError, match="3 tasks"):
+        venv.reset(options={"task": [1, 2, 3]})
+    with pytest.raises(ConfigError, match="per group"):
+        venv.reset(options={"task": 1.5})
+    with pytest.raises(UnknownNameError):
+        venv.reset(options={"task": ["train/1", "nope"]})
+
+
+def test_a_refused_reset_changes_nothing():
+    venv, twin = ToyVectorEnv(4, group_size=2), ToyVectorEnv(4, group_size=2)
+    venv.reset(seed=0)
+    twin.reset(seed=0)
+    cut = np.array([True, False, False, False])
+    for seed, options in (
+        (7, {"task": "nope"}),
+        (7, {"reset_mask": cut}),
+        (None, {"reset_mask": cut, "task": 1}),
+        (7, {"reset_mask": cut.tolist()}),
+        (7, {"rest_mask": cut}),
+        ([1], None),
+    ):
+        with pytest.raises((ConfigError, UnknownNameError)):
+            venv.reset(seed=seed, options=options)
+    assert rows(*venv.step(["look"] * 4)[::4]) == rows(*twin.step(["look"] * 4)[::4])
+    assert rows(*venv.reset()) == rows(*twin.reset())
+
+
+def test_masked_reset_returns_all_copies_and_leaves_the_callers_dict_alone():
+    venv = ToyVectorEnv(4, group_size=2)
+    venv.reset(seed=1)
+    observation, *_, info = venv.step(["say a"] * 4)
+    mask = np.array([True, True, False, False])
+    options: dict[str, Any] = {"reset_mask": mask}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # whole groups: nothing to warn about
+        after, after_info = venv.reset(options=options)
+    assert options == {"reset_mask": mask} and mask.tolist() == [True, True, False, False]
+    assert len(after) == 4 and after_info["turn"].tolist() == [0, 0, 1, 1]
+    assert rows(after, after_info, [2, 3]) == rows(observation, info, [2, 3])
+
+
+def test_a_mask_that_cuts_a_group_says_so_and_the_group_meets_again():
+    venv = ToyVectorEnv(2, group_size=2)
+    venv.reset(seed=1)
+    with pytest.warns(UserWarning, match="1 of 2 members of group 0"):
+        _, ahead = venv.reset(options={"reset_mask": np.array([True, False])})
+    with pytest.warns(UserWarning):
+        _, level = venv.reset(options={"reset_mask": np.array([False, True])})
+    assert level["task_id"][1] == ahead["task_id"][0]
+    assert venv.episode_seeds[0] == venv.episode_seeds[1]
+
+
+def test_the_first_reset_begins_every_copy():
+    venv = ToyVectorEnv(2)
+    with pytest.raises(EpisodeOverError, match="leave reset_mask out"):
+        venv.reset(options={"reset_mask": np.array([True, False])})
+    with pytest.raises(EpisodeOverError, match="call reset"):
+        venv.step(["look", "look"])
+    venv.reset(options={"reset_mask": np.array([True, True])})
+
+
+def test_a_finished_copy_reports_once_and_then_waits():
+    venv = ToyVectorEnv(2, max_turns=4)
+    venv.reset(seed=0, options={"task": [0, 5]})
+    seen = []
+    for _ in range(6):
+        observation, reward, terminated, truncated, info = venv.step(["right", "look"])
+        seen.append(
+            (reward.tolist(), terminated.tolist(), truncated.tolist(), venv.active.tolist())
+        )
+        last = rows(observation, info)
+    ends = [n for n, (_, t, u, _) in enumerate(seen) if t[0] or u[0]]
+    assert len(ends) == 1 and ends[0] < 3
+    for reward, terminated, truncated, active in seen[ends[0] + 1 :]:
+        assert (reward[0], terminated[0], truncated[0], active[0]) == (0.0, False, False, False)
+    assert sum(u[1] for _, _, u, _ in seen) == 1 and seen[3][2] == [False, True]
+    observation, _, _, _, info = venv.step(["right", "right"])
+    assert rows(observation, info) == last
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gymnasiums_statistics_on_top_count_every_episode_once(mode: AutoresetMode):
+    venv = ToyVectorEnv(5, autoreset_mode=mode, max_turns=9)
+    counted = RecordEpisodeStatistics(venv, buffer_length=1000)
+    rng = np.random.default_rng(0)
+    counted.reset(seed=2)
+    lengths, returns = [], []
+    length, total = np.zeros(5, dtype=int), np.zeros(5)
+    waiting = np.zeros(5, dtype=bool)
+    for step in range(120):
+        actions = script(rng, 5)
+        _, reward, terminated, truncated, info = counted.step(actions)
+        length[~waiting] += 1
+        total += reward
+        done = terminated | truncated
+        for i in np.flatnonzero(done):
+            lengths.append(int(length[i]))
+            returns.append(float(total[i]))
+            assert info["episode"]["l"][i] == length[i]
+        if mode is AutoresetMode.SAME_STEP:
+            length[done], total[done] = 0, 0.0
+        elif mode is AutoresetMode.NEXT_STEP:
+            length[waiting], total[waiting] = 0, 0.0
+            waiting = done
+        else:
+            waiting |= done
+            if step % 7 == 6 and waiting.any():  # they wait for a while before they go on
+                counted.reset(options={"reset_mask": waiting.copy()})
+                length[waiting], total[waiting] = 0, 0.0
+                waiting[:] = False
+    assert counted.episode_count == len(lengths) > 15
+    assert list(counted.length_queue) == lengths
+    np.testing.assert_allclose(list(counted.return_queue), returns)
+
+
+def compare_step(ours: Any, stock: Any, where: str) -> None:
+    """Both vector environments show the same; where Gymnasium has no value, ours is not read."""
+    for mine, theirs in zip(ours[:-1], stock[:-1], strict=True):
+        if isinstance(mine, dict):
+            assert mine["text"] == theirs["text"], where
+            np.testing.assert_array_equal(mine["image"], theirs["image"])
+        else:
+            np.testing.assert_array_equal(mine, theirs, err_msg=where)
+    compare_info(ours[-1], stock[-1], where)
+
+
+def compare_info(mine: dict[str, Any], theirs: dict[str, Any], where: str) -> None:
+    assert {k for k in mine if not k.startswith("_")} == {
+        k for k in theirs if not k.startswith("_")
+    }
+    for key in theirs:
+        if key.startswith("_"):
+            np.testing.assert_array_equal(mine[key], theirs[key], err_msg=f"{where} {key}")
+        elif isinstance(theirs[key], dict):
+            compare_info(mine[key], theirs[key], f"{where} {key}")
+        else:
+            assert mine[key].dtype == theirs[key].dtype, (where, key)
+            for i in np.flatnonzero(theirs["_" + key]):
+                assert repr(mine[key][i]) == repr(theirs[key][i]), (where, key, i)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+@pytest.mark.parametrize("vectorization_mode", ["sync", "async"])
+@pytest.mark.parametrize(
+    "options", [{}, {"images": True}, {"max_episode_steps": 3, "free_look": True}]
+)
+def test_autoreset_is_gymnasiums(
+    mode: AutoresetMode, vectorization_mode: str, options: dict[str, Any]
+):
+    ours = gym.make_vec(TOY, num_envs=4, autoreset_mode=mode, **options)
+    stock = gym.make_vec(
+        TOY,
+        num_envs=4,
+        vectorization_mode=vectorization_mode,
+        vector_kwargs={"autoreset_mode": mode},
+        **options,
+    )
+    with contextlib.closing(stock), contextlib.closing(ours):
+        assert ours.observation_space == stock.observation_space
+        assert ours.single_action_space == stock.single_action_space
+        compare_step(ours.reset(seed=3), stock.reset(seed=3), "reset")
+        rng = np.random.default_rng(3)
+        ends = 0
+        for step in range(40):
+            actions = script(rng, 4)
+            mine = ours.step(actions)
+            compare_step(mine, stock.step(tuple(actions)), f"step {step}")
+            ends += int((mine[2] | mine[3]).sum())
+        assert ends > 8
+
+
+def test_async_with_shared_memory_carries_any_text():
+    with contextlib.closing(gym.make_vec(TOY, num_envs=2, vectorization_mode="async")) as venv:
+        venv.reset(seed=0)
+        observation, *_ = venv.step(("say \ud800\x00中\U0001f600", "say " + "ü" * 100_000))
+        assert observation[0].endswith("?\x00中\U0001f600")
+        assert observation[1].endswith("ü" * 100_000)
+
+
+def test_max_episode_steps_counts_steps_beside_our_turn_limit():
+    venv = gym.make_vec(TOY, num_envs=2, max_episode_steps=3, free_look=True)
+    venv.reset(seed=0, options={"task": 5})
+    assert [venv.step(["look", "look"])[3].tolist() for _ in range(3)][-1] == [True, True]
+    with pytest.raises(ConfigError, match="max_episode_steps=0"):
+        ToyVectorEnv(2, max_episode_steps=0)
+
+
+def test_partial_steps_move_only_the_named_copies_in_the_named_order():
+    venv, twin = ToyVectorEnv(5), ToyVectorEnv(5)
+    before = rows(*venv.reset(seed=3))
+    twin.reset(seed=3)
+    actions = ["say a", "say b", "say c", "say d", "say e"]
+    observation, reward, _, _, info = venv.step_some([3, 0], ["say d", "say a"])
+    full = twin.step(actions)
+    assert rows(observation, info) == [rows(full[0], full[4])[i] for i in (3, 0)]
+    assert len(reward) == 2
+    shown, _, _, _, shown_info = venv.step_some([], [])
+    assert shown == () and len(shown_info["turn"]) == 0
+    rest = venv.step_some(np.array([1, 2, 4]), ["say b", "say c", "say e"])
+    assert rows(rest[0], rest[4]) == [rows(full[0], full[4])[i] for i in (1, 2, 4)]
+    assert before[1] != rows(rest[0], rest[4])[0]
+
+
+def test_partial_steps_pass_over_finished_copies():
+    venv = ToyVectorEnv(2, max_turns=1)
+    venv.reset(seed=0, options={"task": 5})
+    venv.step_some([1], ["look"])
+    assert venv.active.tolist() == [True, False]
+    _, reward, terminated, truncated, info = venv.step_some([1, 0], ["look", "look"])
+    assert reward.tolist() == [0.0, -0.125]
+    assert truncated.tolist() == [False, True] and not terminated.any()
+    assert info["turn"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("indices", "says"),
+    [([0, 0], "twice"), ([5], "Copy 5 is out of range"), ([-1], "Copy -1"), ([True], "shape")],
+)
+def test_wrong_indices_are_named(indices: list[int], says: str):
+    venv = ToyVectorEnv(3)
+    venv.reset(seed=0)
+    with pytest.raises(ConfigError, match=says):
+        venv.step_some(indices, ["look"] * len(indices))
+    with pytest.raises(ConfigError, match=says):
+        venv.snapshot(indices)
+
+
+def test_a_mask_names_copies_as_well():
+    venv = ToyVectorEnv(3)
+    venv.reset(seed=0)
+    *_, info = venv.step_some(np.array([False, True, True]), ["say 1", "say 2"])
+    assert info["action"].tolist() == ["say 1", "say 2"]
+
+
+def test_partial_steps_need_disabled_autoreset():
+    venv = ToyVectorEnv(2, autoreset_mode="NextStep")
+    venv.reset(seed=0)
+    with pytest.raises(ConfigError, match="DISABLED"):
+        venv.step_some([0], ["look"])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_snapshots_go_back_into_any_copy_of_any_group(workers: int):
+    options: dict[str, Any] = {"group_size": 2, "images": True, "workers": workers}
+    with (
+        contextlib.closing(ToyVectorEnv(4, **options)) as venv,
+        contextlib.closing(ToyVectorEnv(4, **options)) as other,
+    ):
+        rng = np.random.default_rng(4)
+        venv.reset(seed=8)
+        venv.step(script(rng, 4))
+        seen = rows(*venv.step(script(rng, 4))[::4])
+        snaps = pickle.loads(pickle.dumps(venv.snapshot()))
+        other.reset(seed=99)
+        order = [2, 0, 3, 1]
+        shown = rows(*other.restore(order, snaps))
+        assert [shown[i] for i in order] == seen
+        assert other.episode_seeds[order].tolist() == venv.episode_seeds.tolist()
+        for _ in range(4):
+            actions = script(rng, 4)
+            one = venv.step(actions)
+            mixed = [""] * 4
+            for k, i in enumerate(order):
+                mixed[i] = actions[k]
+            two = other.step(mixed)
+            shown = rows(two[0], two[4])
+            assert [shown[i] for i in order] == rows(one[0], one[4])
+            np.testing.assert_array_equal(two[1][order], one[1])
+
+
+def test_a_snapshot_travels_between_single_and_vector_environment():
+    env, venv = ToyEnv(), ToyVectorEnv(3)
+    env.reset(seed=1)
+    env.step("say eins")
+    venv.reset(seed=5)
+    venv.restore([1], [env.snapshot()])
+    assert env.step("right")[0] == venv.step(["right"] * 3)[0][1]
+    text, _ = env.restore(venv.snapshot([1])[0])
+    assert text == venv.step_some([0, 1], ["look", "look"])[0][1].replace("wind", "wind")
+
+
+def test_clone_copies_one_into_many():
+    venv = ToyVectorEnv(4)
+    venv.reset(seed=2)
+    venv.step(["say 0", "say 1", "say 2", "say 3"])
+    observation, info = venv.clone([1, 1, 3], [0, 2, 1])
+    assert info["action"].tolist() == ["say 1", "say 3", "say 1", "say 3"]
+    # Clones have the same random numbers before them.
+    for _ in range(5):
+        observation, *_ = venv.step(["right"] * 4)
+        assert observation[0] == observation[2] and observation[1] == observation[3]
+    with pytest.raises(ConfigError):
+        venv.clone([1, 2], [0])
+
+
+def test_restoring_decides_who_is_active():
+    venv = ToyVectorEnv(2, max_turns=1)
+    venv.reset(seed=0, options={"task": 5})
+    start = venv.snapshot()
+    venv.step(["look", "look"])
+    end = venv.snapshot()
+    assert not venv.active.any()
+    venv.restore([0], start[:1])
+    assert venv.active.tolist() == [True, False]
+    venv.restore([0], end[1:])
+    assert venv.active.tolist() == [False, False]
+    assert len(venv.restore([], [])[0]) == 2 and venv.snapshot([]) == []
+    with pytest.raises(ConfigError, match="2 snapshots for 1"):
+        venv.restore([0], start)
+    with pytest.raises(SnapshotError):
+        venv.restore([0], [None])
+
+
+def test_results_belong_to_the_caller():
+    venv = ToyVectorEnv(2, images=True)
+    observation, info = venv.reset(seed=0)
+    saved_image, saved = observation["image"].copy(), rows(observation, info)
+    venv.step(["right", "say x"])
+    np.testing.assert_array_equal(observation["image"], saved_image)
+    assert rows(observation, info) == saved
+    now, *_, now_info = venv.step(["look", "look"])
+    now_info["turn"][:] = 99
+    now["image"][:] = 7
+    _, *_, later = venv.step(["look", "look"])
+    assert later["turn"].tolist() == [3, 3]
+
+
+def test_expert_segment_state_and_render_per_copy():
+    venv = ToyVectorEnv(3, render_mode="ansi")
+    venv.reset(seed=0)
+    assert venv.expert_actions([0, 2]) == ["right", "right"]
+    assert venv.segment_keys() == ["near"] * 3
+    assert len(venv.state_keys("world", [1])) == 1
+    assert venv.render() == tuple("." * int(c) + "@" for c in venv.copies.engine.cell)
+    with pytest.warns(UserWarning, match="render_mode"):
+        assert ToyVectorEnv(1).render() is None
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"num_envs": 5, "group_size": 2}, "num_envs=5"),
+        ({"num_envs": 2, "workers": 3}, "workers=3"),
+        ({"num_envs": 2, "workers": 1, "worker_context": "threads"}, "threads"),
+        ({"num_envs": 2, "render_mode": "human"}, "Known: ansi"),
+        ({"num_envs": 2, "max_turn": 3}, "Did you mean 'max_turns'"),
+    ],
+)
+def test_wrong_settings_are_named(options: dict[str, Any], says: str):
+    with pytest.raises(ConfigError, match=says):
+        ToyVectorEnv(**options)
+
+
+def test_a_wrong_number_of_actions_is_named():
+    venv = ToyVectorEnv(3)
+    venv.reset(seed=0)
+    with pytest.raises(ConfigError, match="2 actions for 3"):
+        venv.step(["a", "b"])
+    with pytest.raises(ConfigError, match="1 actions for 2"):
+        venv.step_some([0, 1], ["a"])
