@@ -1,0 +1,277 @@
+"""The solver, its table and its deadlock tests against a plain exhaustive search written here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import deque
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from creditrl.envs.sokoban import solver
+from creditrl.envs.sokoban.level import Level
+from creditrl.envs.sokoban.levels import parse_level, read_levels
+from creditrl.envs.sokoban.solver import (
+    board_of,
+    deadlock,
+    expert_move,
+    optimal_moves,
+    optimal_remaining,
+    solve,
+)
+from creditrl.errors import ConfigError, LevelError
+
+DATA = os.environ.get("CREDITRL_TEST_DATA")
+needs_data = pytest.mark.skipif(not DATA, reason="CREDITRL_TEST_DATA is not set")
+
+
+FOUR_BOXES = """##########
+#   @    #
+# $  $   #
+#   $  $ #
+#        #
+#  ..  ..#
+#        #
+##########"""
+
+
+def play(level: Level, boxes: frozenset[int], player: int, move: int) -> tuple[frozenset[int], int]:
+    """One move by the rules alone: walk, or push one box onto a free cell."""
+    step = (-level.width, level.width, -1, 1)[move]
+    ahead, beyond = player + step, player + 2 * step
+    if level.walls[ahead]:
+        return boxes, player
+    if ahead in boxes:
+        if level.walls[beyond] or beyond in boxes:
+            return boxes, player
+        return boxes - {ahead} | {beyond}, ahead
+    return boxes, ahead
+
+
+def exhaustive(level: Level) -> int:
+    """Fewest moves by breadth-first search over single moves; -2 where there is no solution."""
+    start = (frozenset(level.boxes), level.player)
+    targets = frozenset(level.targets)
+    seen, queue = {start}, deque([(start, 0)])
+    while queue:
+        (boxes, player), moves = queue.popleft()
+        if boxes == targets:
+            return moves
+        for move in range(4):
+            state = play(level, boxes, player, move)
+            if state not in seen:
+                seen.add(state)
+                queue.append((state, moves + 1))
+    return -2
+
+
+def replay(level: Level, moves: tuple[int, ...]) -> tuple[bool, int]:
+    """Return (whether all boxes are on targets at the end, and only then; pushes)."""
+    boxes, player, pushes = frozenset(level.boxes), level.player, 0
+    for move in moves:
+        assert boxes != frozenset(level.targets), "solved before the last move"
+        after, to = play(level, boxes, player, move)
+        assert to != player, "a solution has no blocked move"
+        pushes += after != boxes
+        boxes, player = after, to
+    return boxes == frozenset(level.targets), pushes
+
+
+@st.composite
+def small_levels(draw: st.DrawFn) -> Level:
+    """Any position, solvable or not: floor need not even hang together."""
+    height, width = draw(st.integers(4, 6)), draw(st.integers(4, 7))
+    inner = [y * width + x for y in range(1, height - 1) for x in range(1, width - 1)]
+    num_boxes = draw(st.integers(1, 3 if len(inner) <= 12 else 2))
+    least = min(len(inner), max(num_boxes + 1, len(inner) * 2 // 3))
+    floor = draw(st.permutations(inner))[: draw(st.integers(least, len(inner)))]
+    targets = draw(st.permutations(floor))[:num_boxes]
+    pieces = draw(st.permutations(floor))[: num_boxes + 1]
+    walls = bytes(cell not in floor for cell in range(height * width))
+    return Level(height, width, walls, tuple(sorted(targets)), tuple(sorted(pieces[1:])), pieces[0])
+
+
+def test_a_corridor_takes_as_many_moves_as_the_box_is_from_its_target():
+    level = parse_level("#######\n#@$  .#\n#######")
+    found = solve(level)
+    assert (found.status, found.moves, found.pushes) == ("solved", (3, 3, 3), 3)
+    assert optimal_remaining(level) == 3
+    assert optimal_moves(level) == (3,)
+
+
+def test_walks_count_as_moves():
+    # By hand: below the box to its right side (right, right, up), then one push left.
+    level = parse_level("######\n#    #\n#.$  #\n#@   #\n######")
+    assert solve(level).moves == (3, 3, 0, 2)
+    assert solve(level).pushes == 1
+    assert exhaustive(level) == 4
+
+
+@settings(max_examples=600, deadline=None)
+@given(small_levels())
+def test_python_search_and_table_agree_with_exhaustive_search(level: Level):
+    truth = exhaustive(level)
+    found = solve(level, engine="python")
+    assert (len(found.moves) if found.status == "solved" else -2) == truth
+    assert optimal_remaining(level) == truth
+    assert deadlock(level) == ("no" if truth >= 0 else "proven")
+    if found.status == "solved":
+        assert replay(level, found.moves) == (True, found.pushes)
+    best = optimal_moves(level)
+    assert bool(best) == (truth > 0)
+    assert expert_move(level) == (best[0] if best else None)
+    # Exactly the moves that leave one move less begin an optimal solution.
+    for move in range(4):
+        boxes, player = play(level, frozenset(level.boxes), level.player, move)
+        after = Level(
+            level.height, level.width, level.walls, level.targets, tuple(sorted(boxes)), player
+        )
+        assert (move in best) == (truth > 0 and exhaustive(after) == truth - 1)
+
+
+@settings(max_examples=300, deadline=None)
+@given(small_levels())
+def test_numba_returns_the_same_moves_as_python(level: Level):
+    pytest.importorskip("numba", reason="the extra [fast] is not installed")
+    assert solve(level, engine="numba") == solve(level, engine="python")
+
+
+def test_more_boxes_than_the_exact_matching_takes_are_solved_optimally_too():
+    level = parse_level("##########\n#@       #\n# $$$$$$$#\n#        #\n# .......#\n##########")
+    assert len(level.boxes) == 7 > solver.EXACT_BOXES
+    found = solve(level, engine="python")
+    # By hand: two pushes for each of seven boxes. From behind a box to behind the next takes two
+    # moves up and one right after a pair of pushes, and the first takes one right: 1 + 14 + 6 * 3.
+    assert replay(level, found.moves) == (True, 14)
+    assert len(found.moves) == 33
+    if solver._has_numba():
+        assert solve(level, engine="numba") == found
+
+
+def test_a_limit_that_is_reached_is_unknown_and_never_unsolvable():
+    level = parse_level(FOUR_BOXES)
+    assert solve(level, max_nodes=3, engine="python").status == "unknown"
+    assert solve(level, max_nodes=3).expanded == 3
+    assert solve(level, max_seconds=0.0, engine="python").status == "unknown"
+    assert optimal_remaining(level, max_nodes=3) == -1
+    assert deadlock(level, max_nodes=3) == "unknown"
+    # A later call that may look further is not bound by what was remembered.
+    assert optimal_remaining(level) == len(solve(level).moves) > 0
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "######\n#$   #\n#  @ #\n#   .#\n######",  # in a corner: a dead square
+        "#######\n#     #\n# $$  #\n#@$$ .#\n# ... #\n#######",  # a square of four, off the targets
+        "#######\n#  $$ #\n#     #\n#@  . #\n#   . #\n#######",  # side by side along the wall
+    ],
+)
+def test_cheap_deadlocks_are_proven_without_a_search(rows: str):
+    level = parse_level(rows)
+    boxes = sum(1 << box for box in level.boxes)
+    assert board_of(level).pushes_left(boxes) == -1
+    assert deadlock(level, max_nodes=0) == "proven"
+    assert exhaustive(level) == -2
+
+
+def test_frozen_boxes_on_their_targets_are_no_deadlock():
+    level = parse_level("#######\n#**   #\n#@ $ .#\n#######")
+    assert deadlock(level) == "no"
+    assert optimal_remaining(level) == exhaustive(level) == 3
+
+
+def test_positions_on_a_solutions_way_are_remembered():
+    level = parse_level(FOUR_BOXES)
+    board = board_of(level)
+    assert board.table is None, "four boxes on 48 cells are too many positions for a table"
+    left = optimal_remaining(level)
+    boxes, player = frozenset(level.boxes), level.player
+    while left:
+        here = Level(
+            level.height, level.width, level.walls, level.targets, tuple(sorted(boxes)), player
+        )
+        assert optimal_remaining(here, max_nodes=0) == left
+        move = expert_move(here, max_nodes=0)
+        assert move is not None
+        boxes, player = play(level, boxes, player, move)
+        left -= 1
+    assert boxes == frozenset(level.targets)
+
+
+def test_a_level_without_a_closed_wall_is_refused():
+    with pytest.raises(LevelError, match="edge"):
+        solve(Level(3, 4, bytes(12), (1,), (5,), 6))
+
+
+def test_an_unknown_engine_is_refused():
+    with pytest.raises(ConfigError, match="'numba'"):
+        solve(parse_level("#####\n#@$.#\n#####"), engine="fast")
+
+
+def test_numba_is_not_loaded_for_small_rooms():
+    code = (
+        "import sys; from creditrl.envs.sokoban.levels import parse_level\n"
+        "from creditrl.envs.sokoban.solver import solve, optimal_remaining\n"
+        r"level = parse_level('######\n#@   #\n# $$ #\n#.  .#\n#    #\n######')"
+        "\n"
+        "assert solve(level).status == 'solved' and optimal_remaining(level) > 0\n"
+        "print('numba' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "False"
+
+
+@needs_data
+@pytest.mark.parametrize(("subset", "median"), [("unfiltered", 32), ("medium", 50), ("hard", 58)])
+def test_boxoban_levels_are_solved_and_the_solutions_replay(subset: str, median: int):
+    (pack,) = read_levels(Path(str(DATA)) / "sokoban" / "boxoban" / subset / "000.txt")
+    engine = "numba" if solver._has_numba() else "python"
+    count = 60 if engine == "numba" else 7
+    lengths = []
+    for i in range(0, 1000, 1000 // count):
+        level = pack[i]
+        found = solve(level, engine=engine, max_nodes=1_000_000 if engine == "numba" else 3_000)
+        if engine == "python" and found.status == "unknown":
+            continue
+        assert found.status == "solved"
+        assert replay(level, found.moves) == (True, found.pushes)
+        assert board_of(level).moves_left(sum(1 << b for b in level.boxes), level.player) <= len(
+            found.moves
+        )
+        lengths.append(len(found.moves))
+    # Medians that a C++ A* found on samples of 30 to 200 levels of the same sets.
+    if engine == "numba":
+        assert abs(np.median(lengths) - median) <= 0.2 * median
+
+
+@needs_data
+def test_python_and_numba_agree_on_boxoban_levels():
+    pytest.importorskip("numba", reason="the extra [fast] is not installed")
+    (pack,) = read_levels(Path(str(DATA)) / "sokoban" / "boxoban" / "hard" / "000.txt")
+    for i in range(0, 1000, 90):
+        level = pack[i]
+        assert solve(level, engine="numba", max_nodes=2_000) == solve(
+            level, engine="python", max_nodes=2_000
+        )
+
+
+def test_without_numba_python_answers_and_the_missing_extra_is_named():
+    code = (
+        "import sys; sys.modules['numba'] = None\n"
+        "from creditrl.envs.sokoban.levels import parse_level\n"
+        "from creditrl.envs.sokoban.solver import solve\n"
+        f"level = parse_level({FOUR_BOXES!r})\n"
+        "print(len(solve(level).moves))\n"
+        "try: solve(level, engine='numba')\n"
+        "except ImportError as error: print(type(error).__name__, error)\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    length, message = shown.stdout.splitlines()
+    assert int(length) == len(solve(parse_level(FOUR_BOXES)).moves)
+    assert message.startswith("MissingExtraError") and 'pip install "creditrl[fast]"' in message

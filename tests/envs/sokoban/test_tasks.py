@@ -1,0 +1,308 @@
+"""Task sets: the same tasks everywhere, splits that share nothing, level files of a user."""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from creditrl.envs.sokoban import tasks as module
+from creditrl.envs.sokoban.level import Level
+from creditrl.envs.sokoban.levels import format_level, parse_level
+from creditrl.envs.sokoban.solver import solve
+from creditrl.envs.sokoban.tasks import (
+    GOAL,
+    TIERS,
+    level_key,
+    room_key,
+    sokoban_tasks,
+    split_of,
+)
+from creditrl.envs.tasks import SPLITS
+from creditrl.errors import ConfigError, DataError, LevelError, UnknownNameError
+
+DATA = os.environ.get("CREDITRL_TEST_DATA")
+needs_data = pytest.mark.skipif(not DATA, reason="CREDITRL_TEST_DATA is not set")
+
+TINY = "######\n#@$ .#\n#    #\n######\n"
+SIZES = {"easy": 300, "medium": 150, "hard": 20, "boxoban": 12}
+
+
+def mirrored(level: Level, turns: int, flip: bool) -> Level:
+    """The same level turned by quarter turns, and mirrored."""
+    rows = np.array([list(row) for row in format_level(level).split("\n")])
+    rows = np.rot90(rows, turns)
+    if flip:
+        rows = rows[:, ::-1]
+    return parse_level("\n".join("".join(row) for row in rows))
+
+
+@pytest.mark.parametrize("tier", list(TIERS))
+def test_tasks_have_what_their_tier_promises(tier: str):
+    wanted = TIERS[tier]
+    for split in SPLITS:
+        tasks = sokoban_tasks(tier, split)
+        assert len(tasks) == wanted.sizes[split]
+        assert (tasks.max_height, tasks.max_width) == wanted.dim
+        assert tasks.max_boxes == wanted.num_boxes
+        for i in range(SIZES[tier] // 4):
+            task = tasks.task(i)
+            assert task.id == f"{tier}/{split}/{i}"
+            assert (task.type, task.split, task.index, task.goal) == (tier, split, i, GOAL)
+            level = task.data
+            assert (level.height, level.width) == wanted.dim
+            assert len(level.boxes) == wanted.num_boxes
+            assert split_of(level) == split
+            if tier == "boxoban":
+                assert math.isnan(task.difficulty)
+            else:
+                assert task.difficulty == level.optimal
+                assert wanted.min_optimal_moves <= level.optimal <= wanted.max_optimal_moves
+
+
+@pytest.mark.parametrize("tier", list(TIERS))
+def test_splits_share_no_level_and_unseen_rooms_are_not_trained_on(tier: str):
+    levels, rooms = {}, {}
+    for split in SPLITS:
+        tasks = sokoban_tasks(tier, split)
+        picked = [tasks.task(i).data for i in range(SIZES[tier])]
+        levels[split] = {level_key(level) for level in picked}
+        rooms[split] = {room_key(level) for level in picked}
+        # Repeats are rare (see GeneratedLevels); mirrored copies count as repeats here.
+        assert len(levels[split]) >= 0.85 * len(picked)
+    assert not levels["train"] & levels["valid_seen"]
+    assert not rooms["valid_unseen"] & (rooms["train"] | rooms["valid_seen"])
+
+
+@pytest.mark.parametrize("tier", ["easy", "boxoban"])
+def test_mirrored_and_turned_copies_stay_in_their_split(tier: str):
+    for split in SPLITS:
+        for i in range(5):
+            level = sokoban_tasks(tier, split).task(i).data
+            for turns in range(4):
+                for flip in (False, True):
+                    copy = mirrored(level, turns, flip)
+                    assert split_of(copy) == split
+                    assert room_key(copy) == room_key(level) and level_key(copy) == level_key(level)
+
+
+def test_copies_of_a_room_that_is_not_square_have_one_key():
+    level = parse_level("#######\n#@$  .#\n#    ##\n#######")
+    copies = [mirrored(level, turns, flip) for turns in range(4) for flip in (False, True)]
+    assert len({level_key(copy) for copy in copies}) == 1
+    assert level_key(level) != level_key(replace(level, player=9 + 7))
+
+
+def test_tasks_are_equal_in_any_process_and_order():
+    code = (
+        "from creditrl.envs.sokoban.tasks import sokoban_tasks\n"
+        "from hashlib import blake2b\n"
+        "d = blake2b()\n"
+        "for tier, n in (('easy', 40), ('medium', 20), ('hard', 5), ('boxoban', 3)):\n"
+        "    for split in ('train', 'valid_seen', 'valid_unseen'):\n"
+        "        tasks = sokoban_tasks(tier, split)\n"
+        "        for i in ORDER(range(n)):\n"
+        "            d.update(repr(tasks.task(i)).encode() if ORDER is list else b'')\n"
+        "        if ORDER is not list:\n"
+        "            for i in range(n): d.update(repr(tasks.task(i)).encode())\n"
+        "print(d.hexdigest())"
+    )
+    digests = set()
+    for hash_seed, order in (("0", "list"), ("4242", "reversed")):
+        shown = subprocess.run(
+            [sys.executable, "-c", f"ORDER = {order}\n{code}"],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        digests.add(shown.stdout.strip())
+    assert len(digests) == 1
+
+
+def test_the_first_tasks_are_pinned():
+    # Ids name levels for ever: published results refer to them.
+    assert format_level(sokoban_tasks("easy", "train").task(0).data) == PINNED_EASY
+    assert format_level(sokoban_tasks("boxoban", "valid_unseen").task(0).data) == PINNED_BOXOBAN
+
+
+PINNED_EASY = "######\n#@  ##\n###$ #\n## . #\n#    #\n######"
+PINNED_BOXOBAN = (
+    "##########\n"
+    "#        #\n"
+    "# ###  . #\n"
+    "# $    . #\n"
+    "###      #\n"
+    "###   $. #\n"
+    "###  #@ .#\n"
+    "### $##$ #\n"
+    "###      #\n"
+    "##########"
+)
+
+
+def test_tasks_are_found_by_id_and_unknown_ids_are_named():
+    tasks = sokoban_tasks("easy", "train")
+    assert tasks.find("easy/train/17") == tasks.task(17) == tasks[17]
+    for wrong in ("easy/valid_seen/3", "easy/train/100000", "easy/train/x", "17"):
+        with pytest.raises(UnknownNameError, match="easy/train/0 to easy/train/99999"):
+            tasks.find(wrong)
+
+
+def test_the_cache_is_bounded_and_does_not_travel(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "_CACHED_TASKS", 10)
+    tasks = sokoban_tasks("easy", "train")
+    first = tasks.task(0)
+    assert tasks.task(0) is first
+    for i in range(30):
+        tasks.task(i)
+    assert len(tasks._made) == 10
+    assert tasks.task(0) == first and tasks.task(0) is not first
+    copy = pickle.loads(pickle.dumps(tasks))
+    assert len(copy._made) == 0 and copy.task(29) == tasks.task(29)
+
+
+def test_settings_override_the_tiers():
+    tasks = sokoban_tasks(
+        "easy", "valid_seen", dim=(7, 8), num_boxes=2, min_optimal_moves=6, max_optimal_moves=9
+    )
+    assert (tasks.max_height, tasks.max_width, tasks.max_boxes) == (7, 8, 2)
+    task = tasks.task(3)
+    assert task.id == "easy-7x8-b2-m6-9/valid_seen/3" and task.type == "easy"
+    assert tasks.find(task.id) is task
+    assert all(6 <= tasks.task(i).difficulty <= 9 for i in range(20))
+    assert split_of(task.data) == "valid_seen"
+    longer = sokoban_tasks("easy", "train", min_optimal_moves=9, max_optimal_moves=0)
+    assert max(longer.task(i).difficulty for i in range(50)) > 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (dict(tier="eazy", split="train"), "Did you mean 'easy'"),
+        (dict(tier="easy", split="test"), "Known: train, valid_seen, valid_unseen"),
+        (dict(tier="easy", split="train", data="real"), "expected 'builtin' or 'official'"),
+        (dict(tier="easy", split="train", data="official"), 'tier="boxoban"'),
+        (dict(tier="easy", split="train", data_dir="x"), 'data="official"'),
+        (dict(tier="boxoban", split="train", data="official", dim=(7, 7)), "tasks.filter"),
+        (dict(tier="easy", split="train", num_boxes=9), "needs 19"),
+    ],
+)
+def test_senseless_requests_are_refused(arguments, says):
+    with pytest.raises(ConfigError, match=says):
+        sokoban_tasks(**arguments)
+
+
+def test_a_request_that_no_level_meets_says_so():
+    with pytest.raises(ConfigError, match="the longest seen has"):
+        sokoban_tasks("easy", "train", min_optimal_moves=80, max_optimal_moves=90).task(0)
+
+
+# Level files.
+
+
+def official(split: str, data_dir: Path, **more):
+    return sokoban_tasks("boxoban", split, data="official", data_dir=data_dir, **more)
+
+
+def boxoban_text(count: int, first: int) -> str:
+    """Real-looking files: generated levels in Boxoban's layout."""
+    tasks = sokoban_tasks("boxoban", "train")
+    return "".join(f"; {i}\n{format_level(tasks.task(first + i).data)}\n\n" for i in range(count))
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("boxoban")
+    for i, folder in enumerate(
+        ("unfiltered/train", "unfiltered/valid", "unfiltered/test", "medium/train", "hard")
+    ):
+        (root / folder).mkdir(parents=True)
+        (root / folder / "000.txt").write_text(boxoban_text(8, 8 * i))
+    (root / "README.txt").write_text("levels\n")
+    return root
+
+
+def test_the_releases_own_folders_are_the_splits(release: Path):
+    train = official("train", release, subset="unfiltered")
+    assert [task.id for task in train] == [f"unfiltered/train/000/{i}" for i in range(8)]
+    assert {task.type for task in train} == {"unfiltered"}
+    assert official("valid_seen", release, subset="unfiltered")[0].id == "unfiltered/valid/000/0"
+    assert official("valid_unseen", release, subset="unfiltered")[0].id == "unfiltered/test/000/0"
+    expected = sokoban_tasks("boxoban", "train").task(0).data
+    assert train[0].data == replace(expected, optimal=None)
+    both = official("train", release)
+    assert {task.type for task in both} >= {"unfiltered", "medium"}
+    third = both.find("medium/train/000/3")
+    assert third.data == sokoban_tasks("boxoban", "train").task(8 * 3 + 3).data
+    assert both[third.index] == third
+    assert (train.max_height, train.max_width, train.max_boxes) == (10, 10, 4)
+    assert math.isnan(train[0].difficulty)
+
+
+def test_files_without_split_folders_are_divided_by_content(release: Path):
+    every = official("all", release, subset="hard")
+    train = official("train", release, subset="hard")
+    assert len(every) == 8
+    assert {task.id for task in train} == {t.id for t in every if split_of(t.data) == "train"}
+    for task in train:
+        assert train.find(task.id) == task
+
+
+def test_a_folder_may_be_a_subset_or_one_file(release: Path):
+    assert official("train", release / "unfiltered")[2].id == "train/000/2"
+    assert official("train", release / "unfiltered")[2].type == "unfiltered"
+    assert len(official("all", release / "hard" / "000.txt")) == 8
+
+
+def test_a_users_xsb_files_are_read(tmp_path: Path):
+    (tmp_path / "mine.xsb").write_text(f"Title: one\n{TINY}\n######\n#@$$ #\n# .. #\n######\n")
+    tasks = official("all", tmp_path)
+    assert [task.id for task in tasks] == ["mine/0", "mine/1"]
+    assert (tasks.max_height, tasks.max_width, tasks.max_boxes) == (4, 6, 2)
+    assert tasks[0].type == "xsb" and solve(tasks[0].data).status == "solved"
+    with pytest.raises(UnknownNameError, match="mine has 2 levels"):
+        tasks.find("mine/7")
+    with pytest.raises(UnknownNameError, match="Did you mean 'mine'"):
+        tasks.find("mina/0")
+
+
+def test_missing_and_damaged_files_are_named(tmp_path: Path, release: Path):
+    with pytest.raises(DataError, match="no such folder. Expected Boxoban's"):
+        official("train", tmp_path / "nowhere")
+    with pytest.raises(DataError, match="no level file"):
+        official("train", tmp_path)
+    with pytest.raises(DataError, match="no level for split 'valid_unseen' in subset 'medium'"):
+        official("valid_unseen", release, subset="medium")
+    with pytest.raises(ConfigError, match="expected one of unfiltered, medium, hard"):
+        official("train", release, subset="easy")
+    damaged = tmp_path / "unfiltered" / "train"
+    damaged.mkdir(parents=True)
+    lines = boxoban_text(2, 0).splitlines()
+    del lines[16]
+    (damaged / "000.txt").write_text("\n".join(lines))
+    with pytest.raises(LevelError, match=r"000\.txt, line 22: level 1 ends after 9 rows"):
+        official("train", tmp_path)[0]
+
+
+def test_the_environment_variable_names_the_folder(release: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CREDITRL_SOKOBAN_DATA", str(release))
+    assert len(sokoban_tasks("boxoban", "train", data="official", subset="medium")) == 8
+
+
+@needs_data
+def test_the_flat_sample_of_boxoban_is_divided_without_loss():
+    root = Path(str(DATA)) / "sokoban" / "boxoban"
+    sizes = {split: len(official(split, root)) for split in (*SPLITS, "all")}
+    assert sizes["all"] == 3000 == sum(sizes[split] for split in SPLITS)
+    assert 200 < sizes["valid_unseen"] < 400 and 200 < sizes["valid_seen"] < 350
+    hard = official("all", root, subset="hard")
+    assert len(hard) == 1000 and hard[999].id == "hard/000/999"
+    assert pickle.loads(pickle.dumps(hard))[5].data == hard[5].data
