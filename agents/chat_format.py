@@ -19,6 +19,7 @@ __all__ = ["ChatFormat"]
 # What stands for earlier content in dummy conversations: letters that no template would touch.
 _QUESTION = "QUESTIONzQUESTION"
 _ANSWER = "ANSWERzANSWER"
+_REMEMBERED = 4096
 
 
 class ChatFormat:
@@ -43,12 +44,12 @@ class ChatFormat:
         self.has_template = bool(getattr(tokenizer, "chat_template", None))
         self.turn_end, self.turn_end_id = self._turn_end() if self.has_template else ("", None)
         self._begin = self._begin_text()
-        self._more: dict[tuple[tuple[Message, ...], bool], str] = {}
+        self._texts: dict[tuple[tuple[Message, ...], bool | None], str] = {}
 
     def first(self, messages: Sequence[Message]) -> str:
         """Return the text of a prompt: all messages, up to where the assistant begins to write."""
         if self.has_template:
-            return self._render(messages)
+            return self._remembered(tuple(messages), None)
         if len(messages) == 1 and messages[0].role == "user":
             return self._begin + messages[0].content
         return self._begin + _paragraphs(messages)
@@ -63,15 +64,22 @@ class ChatFormat:
         """
         if not self.has_template:
             return "\n\n" + _paragraphs(messages)
-        key = (tuple(messages), reply_finished)
-        text = self._more.get(key)
+        return self._remembered(tuple(messages), reply_finished)
+
+    def _remembered(self, messages: tuple[Message, ...], reply_finished: bool | None) -> str:
+        """Return a rendered text; members of a group often ask for the same."""
+        key = (messages, reply_finished)
+        text = self._texts.get(key)
         if text is None:
-            text = self._after_answer(key[0])
-            if reply_finished:
-                text = text.removeprefix(self.turn_end)
-            if len(self._more) > 4096:  # observations repeat within a rollout, not for ever
-                self._more.clear()
-            self._more[key] = text
+            if reply_finished is None:
+                text = self._render(messages)
+            else:
+                text = self._after_answer(messages)
+                if reply_finished:
+                    text = text.removeprefix(self.turn_end)
+            if len(self._texts) >= _REMEMBERED:
+                self._texts.clear()
+            self._texts[key] = text
         return text
 
     def _after_answer(self, messages: Sequence[Message]) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["LogitMemo", "choose_tokens", "chunk_prompts", "merge_equal", "nucleus"]
 
 _MEMO_BYTES = 64 * 2**20
+_SLICE_NUMBERS = 2**25
 
 
 def merge_equal(prompt_ids: list[tuple[int, ...]]) -> tuple[list[tuple[int, ...]], list[int]]:
@@ -75,9 +76,15 @@ def choose_tokens(
         if top_p < 1.0:
             logp_RV = nucleus(logp_RV, top_p)
         # float64: the rounding of 150,000 float32 additions would shift draws between tokens.
-        cumulative_KV = logp_RV.double().exp_().cumsum(dim=-1)[row_K]
-        draw_K1 = (uniform_K * cumulative_KV[:, -1]).unsqueeze(1)
-        token_K = torch.searchsorted(cumulative_KV, draw_K1, right=True).squeeze(1)
+        # In slices: a thousand rows of that vocabulary would take 1.2 GB.
+        slice_size = max(1, _SLICE_NUMBERS // logp_RV.shape[1])
+        parts = []
+        for start in range(0, len(row_K), slice_size):
+            rows = row_K[start : start + slice_size]
+            cumulative_KV = logp_RV[rows].double().exp_().cumsum(dim=-1)
+            draw_K1 = (uniform_K[start : start + slice_size] * cumulative_KV[:, -1]).unsqueeze(1)
+            parts.append(torch.searchsorted(cumulative_KV, draw_K1, right=True).squeeze(1))
+        token_K = parts[0] if len(parts) == 1 else torch.cat(parts)
     return token_K, logp_RV[row_K, token_K]
 
 

@@ -68,6 +68,12 @@ def test_shares_of_many_draws_are_the_probabilities():
     assert shares.tolist() == pytest.approx([0.5, 0.3, 0.0, 0.2], abs=0.0125)
 
 
+def test_large_vocabularies_are_drawn_in_slices(monkeypatch):
+    at_once = draw([i / 50 for i in range(50)])
+    monkeypatch.setattr("creditrl.agents.decoding._SLICE_NUMBERS", 4 * 7)
+    assert draw([i / 50 for i in range(50)]) == at_once
+
+
 def test_merging_keeps_the_order_of_first_appearance():
     assert merge_equal([(1, 2), (3,), (1, 2), (3,)]) == ([(1, 2), (3,)], [0, 1, 0, 1])
 

@@ -304,6 +304,14 @@ def test_an_adapter_is_loaded_on_top(tmp_path, model_maker, word_tokenizer, make
         assert reply.logprobs == pytest.approx(full_logprobs(adapted, reply), abs=2e-5)
 
 
+def test_reply_length_is_that_of_the_saved_model_unless_given(model_maker, word_tokenizer):
+    model = model_maker()
+    assert TransformersAgent(model, word_tokenizer).max_new_tokens == 256
+    model.generation_config.max_new_tokens = 1
+    assert TransformersAgent(model, word_tokenizer).max_new_tokens == 1
+    assert TransformersAgent(model, word_tokenizer, max_new_tokens=3).max_new_tokens == 3
+
+
 def test_a_folder_without_a_model_is_named(tmp_path):
     with pytest.raises(DataError, match="no config.json"):
         TransformersAgent.from_pretrained(str(tmp_path))
