@@ -265,6 +265,8 @@ class Credit:
     """One advantage per turn; exactly one of the two advantages is set."""
     advantage_M: FloatArray | None = None
     """One advantage per reply token."""
+    value_target_N: FloatArray | None = None
+    """Regression target of a turn-level critic."""
     value_target_M: FloatArray | None = None
     """Regression target of the critic, per reply token."""
     parts: Mapping[str, FloatArray] = field(default_factory=dict)

@@ -101,7 +101,7 @@ class OptimConfig:
     epochs: int = 1
     """Passes over an update's trajectories."""
     minibatches: int = 1
-    """Optimizer steps per pass; an update's episodes are dealt over them."""
+    """Optimizer steps per pass; an update's groups are dealt over them."""
     grad_clip: float = 1.0
     """Largest norm of the gradient."""
     token_budget: int = 16384

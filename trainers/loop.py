@@ -144,7 +144,7 @@ class Trainer:
         credit = replace(self.method.credit(turns, tokens), config_hash=self.config_hash)
         metrics |= _credit_metrics(credit)
         metrics |= self.optimizer.update(
-            rows, tokens, credit, update=self.clock.updates, progress=progress
+            rows, turns, tokens, credit, update=self.clock.updates, progress=progress
         )
         self.after_weights()
         for model in self.models:

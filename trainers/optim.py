@@ -1,4 +1,4 @@
-"""The policy's optimizer step: minibatches over episodes, micro-batches by token budget."""
+"""The policy's optimizer step: minibatches over groups, micro-batches by token budget."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.losses.metrics import add_metrics, mean_metrics
 from creditrl.trainers.losses.policy import policy_loss
 from creditrl.trainers.models.policy import Policy
-from creditrl.types import Credit, FloatArray, IntArray, TokenTable
+from creditrl.types import Credit, FloatArray, IntArray, TokenTable, TurnTable
 
 __all__ = ["PolicyOptimizer", "learning_rate"]
 
@@ -46,7 +46,7 @@ class PolicyOptimizer:
         policy: its weights are moved in place.
         cfg: see :class:`OptimConfig`.
         loss: which policy loss.
-        seed: the run's; deals episodes over minibatches.
+        seed: the run's; deals groups over minibatches.
         temperature: the sampler's, so that log-probabilities are of the same distribution.
     """
 
@@ -81,15 +81,23 @@ class PolicyOptimizer:
         return out
 
     def update(
-        self, rows: Rows, tokens: TokenTable, credit: Credit, *, update: int, progress: float
+        self,
+        rows: Rows,
+        turns: TurnTable,
+        tokens: TokenTable,
+        credit: Credit,
+        *,
+        update: int,
+        progress: float,
     ) -> dict[str, float]:
         """Take ``epochs * minibatches`` steps on one update's batch; returns metrics.
 
         Args:
             rows: the batch's rows; N turns, M reply tokens.
-            tokens: columns over the same M tokens.
+            turns: columns over the N turns.
+            tokens: columns over the M tokens.
             credit: advantages per turn or token.
-            update: number of the update; seeds the deal of episodes.
+            update: number of the update; seeds the deal over minibatches.
             progress: share of the budget used up.
         """
         if credit.advantage_M is not None:
@@ -101,7 +109,7 @@ class PolicyOptimizer:
         steps: list[dict[str, float]] = []
         rate = 0.0
         for _ in range(self.cfg.epochs):
-            for chosen_M in self._minibatches(rows, rng):
+            for chosen_M in self._minibatches(rows, turns, rng):
                 rate = learning_rate(self.cfg, self.steps, progress)
                 for group in self.adamw.param_groups:
                     group["lr"] = rate
@@ -123,18 +131,23 @@ class PolicyOptimizer:
         self.adamw.load_state_dict(state["adamw"])
         self.steps = int(state["steps"])
 
-    def _minibatches(self, rows: Rows, rng: np.random.Generator) -> Iterable[IntArray]:
-        """Deal whole episodes over the minibatches; yields the tokens of each."""
-        episodes = np.unique(rows.episode_M)
-        if self.cfg.minibatches == 1 or len(episodes) <= 1:
-            if rows.num_tokens:
-                yield np.arange(rows.num_tokens)
-            return
-        part_of = np.empty(int(episodes.max()) + 1, dtype=np.int64)
-        order = rng.permutation(episodes)
-        for part, members in enumerate(np.array_split(order, self.cfg.minibatches)):
+    def _minibatches(
+        self, rows: Rows, turns: TurnTable, rng: np.random.Generator
+    ) -> Iterable[IntArray]:
+        """Deal whole groups over the minibatches; yields the tokens of each.
+
+        Members of a group stand before the same states, so a group that stays together is cheaper:
+        its equal rows are computed once. Fewer groups than minibatches are dealt by episode.
+        """
+        unit_N = turns.group_N
+        if len(np.unique(unit_N)) < self.cfg.minibatches:
+            unit_N = turns.episode_N
+        units, unit_N = np.unique(unit_N, return_inverse=True)
+        part_of = np.zeros(len(units), dtype=np.int64)
+        parts = np.array_split(rng.permutation(len(units)), self.cfg.minibatches)
+        for part, members in enumerate(parts):
             part_of[members] = part
-        part_M = part_of[rows.episode_M]
+        part_M = part_of[unit_N][rows.turn_M]
         for part in range(self.cfg.minibatches):
             chosen_M = np.flatnonzero(part_M == part)
             if len(chosen_M):

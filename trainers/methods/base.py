@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 import numpy as np
 
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
-from creditrl.trainers.credit.grounding import invalid_action_penalty
+from creditrl.trainers.credit.penalty import ungrounded_penalty
 from creditrl.types import Credit, FloatArray, StateSource, TokenTable, TurnTable
 
 if TYPE_CHECKING:
@@ -201,9 +201,9 @@ def credit_of_parts(
     Args:
         method: name to stamp.
         turns: flat table of N turns.
-        invalid_penalty: see :func:`creditrl.trainers.credit.grounding.invalid_action_penalty`.
+        invalid_penalty: see :func:`creditrl.trainers.credit.penalty.ungrounded_penalty`.
         parts: addends of N values each.
     """
-    named = {**parts, "penalty": invalid_action_penalty(turns, invalid_penalty)}
+    named = {**parts, "penalty": ungrounded_penalty(turns.grounded_N, invalid_penalty)}
     advantage_N = np.sum(list(named.values()), axis=0, dtype=np.float32)
     return Credit(method, advantage_N=advantage_N, parts=named)

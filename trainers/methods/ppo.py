@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables
-from creditrl.trainers.credit.grounding import invalid_action_penalty
+from creditrl.trainers.credit.penalty import ungrounded_penalty
 from creditrl.trainers.credit.spread import turns_to_tokens
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import LearnedModel, Method, register_method
@@ -59,7 +59,7 @@ class PPO(Method[PPOConfig]):
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return whitened token advantages and the critic's targets."""
         gae_M, target_M = gae_of_tables(turns, tokens, self.config.gae)
-        penalty_N = invalid_action_penalty(turns, self.config.invalid_penalty)
+        penalty_N = ungrounded_penalty(turns.grounded_N, self.config.invalid_penalty)
         # After GAE: the penalty is the turn's own and must not travel backwards.
         penalty_M = turns_to_tokens(penalty_N, tokens.turn_M)
         return Credit(
