@@ -150,9 +150,13 @@ def _ratio(contest: Contest, ours: Figures, theirs: Figures) -> str:
 
 def _asked(contest: Contest, ours: Figures) -> str:
     assert contest.target is not None
+    found = ours.p95 if contest.target_tail else ours.median
     if contest.better == "higher":
-        return f">= {_number(contest.target)}{'' if ours.median >= contest.target else ' MISSED'}"
-    return f"<= {_number(contest.target)}{'' if ours.median <= contest.target else ' MISSED'}"
+        sign, kept = ">=", found >= contest.target
+    else:
+        sign, kept = "<=", found <= contest.target
+    name = "p95 " if contest.target_tail else ""
+    return f"{name}{sign} {_number(contest.target)}{'' if kept else ' MISSED'}"
 
 
 def _number(value: float) -> str:

@@ -37,6 +37,8 @@ class Contest:
     """What we ask of ours, in ``unit``; None where nothing is asked."""
     tail: bool = False
     """Report the 95th percentile of all samples too."""
+    target_tail: bool = False
+    """What is asked holds for that percentile, not for the median."""
 
 
 @dataclass(slots=True)

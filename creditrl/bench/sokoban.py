@@ -143,6 +143,7 @@ def sokoban_contests(sizes: SokobanSizes) -> list[Contest]:
                 sides(_same(ours.make), None if wheel is None else _same(wheel.make)),
                 target=target,
                 tail=True,
+                target_tail=name == "10x10_4",
             )
         )
         contests.append(

@@ -1,0 +1,295 @@
+"""The package as others get it: the list of folders, the wheel, what an import costs, the links."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+MAPPING: dict[str, str] = PYPROJECT["tool"]["setuptools"]["package-dir"]
+LISTED: list[str] = PYPROJECT["tool"]["setuptools"]["packages"]
+# Data that is not Python, by file ending.
+DATA = (".toml", ".typed")
+HEAVY = ("torch", "transformers", "numba", "scipy", "pandas", "matplotlib", "pyarrow")
+
+
+def package_folders() -> dict[str, Path]:
+    """Return every folder that holds Python files, by its import name."""
+    found = {}
+    for name, folder in MAPPING.items():
+        for path in [ROOT / folder, *(ROOT / folder).rglob("*")]:
+            if path.is_dir() and any(path.glob("*.py")):
+                parts = path.relative_to(ROOT / folder).parts
+                found[".".join((name, *parts))] = path
+    return found
+
+
+def package_files() -> dict[str, Path]:
+    """Return every Python and data file, by its path in the wheel."""
+    return {
+        "/".join((*name.split("."), path.name)): path
+        for name, folder in package_folders().items()
+        for path in folder.iterdir()
+        if path.suffix == ".py" or path.name.endswith(DATA)
+    }
+
+
+def module_names() -> list[str]:
+    """Return every module by its import name."""
+    return sorted(
+        name.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+        for name in package_files()
+        if name.endswith(".py")
+    )
+
+
+def python(executable: Path | str, code: str, cwd: Path) -> str:
+    """Run code in another process, away from the checkout, and return what it prints."""
+    done = subprocess.run(
+        [str(executable), "-P", "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_pyproject_lists_every_folder_and_no_other() -> None:
+    assert sorted(LISTED) == sorted(package_folders())
+
+
+def test_every_folder_has_an_init() -> None:
+    for name, folder in package_folders().items():
+        assert (folder / "__init__.py").is_file(), name
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the wheel of the tree, and the sdist with the wheel that is built from it."""
+    folder = tmp_path_factory.mktemp("build")
+    tree = folder / "tree"
+    tree.mkdir()
+    # A copy: building writes folders beside the sources.
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    for source in MAPPING.values():
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / source, tree / source, ignore=ignore)
+    for out, what in (("direct", ["--wheel"]), ("sdist", [])):
+        # Without isolation the tools of this environment build: nothing is downloaded.
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "build",
+                "--no-isolation",
+                *what,
+                "--outdir",
+                folder / out,
+                tree,
+            ],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def wheel_files(folder: Path) -> dict[str, bytes]:
+    """Return what the one wheel of a folder holds, its metadata aside."""
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        return {
+            name: archive.read(name)
+            for name in archive.namelist()
+            if ".dist-info/" not in name and not name.endswith("/")
+        }
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_every_file_and_no_other(built: Path) -> None:
+    expected = {name: path.read_bytes() for name, path in package_files().items()}
+    assert wheel_files(built / "direct") == expected
+
+
+@pytest.mark.slow
+def test_the_wheel_of_the_sdist_is_the_wheel_of_the_tree(built: Path) -> None:
+    assert list((built / "sdist").glob("*.tar.gz"))
+    assert wheel_files(built / "sdist") == wheel_files(built / "direct")
+
+
+@pytest.fixture(scope="module")
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python of a fresh environment with the wheel; it sees this one's other packages."""
+    venv = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    fresh = venv / "bin" / "python"
+    if not fresh.exists():
+        fresh = venv / "Scripts" / "python.exe"
+    (wheel,) = (built / "direct").glob("*.whl")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            fresh,
+            "install",
+            "--no-deps",
+            "--no-index",
+            wheel,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    site = python(fresh, "import sysconfig; print(sysconfig.get_paths()['purelib'])", venv).strip()
+    # The path of the dependencies comes last, and .pth files in it are not read: an editable
+    # install of this checkout stays out.
+    (Path(site) / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    return fresh
+
+
+@pytest.mark.slow
+def test_every_module_of_the_wheel_can_be_imported(installed: Path, tmp_path: Path) -> None:
+    code = (
+        "import importlib, json, sys\n"
+        f"names = {module_names()!r}\n"
+        "for name in names:\n"
+        "    if not name.endswith('__main__'):\n"
+        "        importlib.import_module(name)\n"
+        "print(json.dumps({n: sys.modules[n].__file__ for n in names if n in sys.modules}))\n"
+    )
+    places = json.loads(python(installed, code, tmp_path).splitlines()[-1])
+    prefix = str(installed.parents[1])
+    assert {n for n in module_names() if not n.endswith("__main__")} == set(places)
+    for name, file in places.items():
+        assert file.startswith(prefix), f"{name} comes from {file}, not from the wheel"
+
+
+@pytest.mark.slow
+def test_recipes_travel_as_package_data(installed: Path, tmp_path: Path) -> None:
+    code = (
+        "import tomllib\n"
+        "from importlib.resources import files\n"
+        "recipes = files('creditrl.trainers.recipes')\n"
+        "found = [r for r in recipes.iterdir() if r.name.endswith('.toml')]\n"
+        "for recipe in found:\n"
+        "    assert tomllib.loads(recipe.read_text('utf-8')), recipe\n"
+        "print(*sorted(r.name for r in found))\n"
+    )
+    names = python(installed, code, tmp_path).split()
+    assert names == sorted(path.name for path in (ROOT / "trainers" / "recipes").glob("*.toml"))
+    assert "quickstart.toml" in names
+
+
+@pytest.mark.slow
+def test_the_installed_command_runs(installed: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [installed.parent / "creditrl", "--version"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=True,
+    )
+    assert done.stdout.startswith("creditrl ")
+
+
+@pytest.mark.slow
+def test_gymnasium_makes_the_environment_by_its_id_alone(installed: Path, tmp_path: Path) -> None:
+    code = (
+        "import gymnasium as gym\n"
+        "env = gym.make('creditrl:CreditRL/VisualSokoban-v0')\n"
+        "print(env.reset(seed=0)[1]['task_id'])\n"
+    )
+    assert python(installed, code, tmp_path).strip()
+
+
+def test_importing_creditrl_stays_light(tmp_path: Path) -> None:
+    # A count of modules, not a time: `creditrl bench envs` prints the milliseconds.
+    code = (
+        "import json, sys, gymnasium\n"
+        "before = set(sys.modules)\n"
+        "import creditrl\n"
+        "print(json.dumps(sorted(set(sys.modules) - before)))\n"
+    )
+    loaded = json.loads(python(sys.executable, code, tmp_path))
+    foreign = [name for name in loaded if name.split(".")[0] != "creditrl"]
+    assert len(foreign) <= 5, foreign
+    assert len(loaded) <= 25, loaded
+    later = ("agents", "bench", "cli", "trainers", "view", "wrappers")
+    assert not [name for name in loaded if name.split(".")[1:2] and name.split(".")[1] in later]
+
+
+@pytest.mark.parametrize(
+    ("layer", "above"),
+    [
+        ("envs", ("wrappers", "agents", "trainers", "cli")),
+        ("wrappers", ("trainers", "cli")),
+        ("agents", ("trainers", "cli")),
+    ],
+)
+def test_dependencies_point_one_way(layer: str, above: tuple[str, ...], tmp_path: Path) -> None:
+    """Nothing left of ``trainers`` needs it, or torch; a layer works where later ones are not."""
+    names = [n for n in module_names() if n.split(".")[1:2] == [layer]]
+    # The modules of an optional extra are imported where that extra is.
+    names = [n for n in names if not n.endswith("_numba")]
+    blocked = [f"creditrl.{name}" for name in above] + ["torch"]
+    code = (
+        "import importlib, sys\n"
+        f"for name in {blocked!r}:\n"
+        "    sys.modules[name] = None\n"
+        f"for name in {names!r}:\n"
+        "    importlib.import_module(name)\n"
+        f"heavy = [name for name in {HEAVY!r} if sys.modules.get(name)]\n"
+        "assert not heavy, heavy\n"
+    )
+    assert names
+    python(sys.executable, code, tmp_path)
+
+
+def test_the_records_need_nothing_but_the_errors() -> None:
+    # By reading: `creditrl.types` cannot be imported without the package, which registers the ids.
+    imported = {}
+    for name in ("types", "errors"):
+        tree = ast.parse((ROOT / "creditrl" / f"{name}.py").read_text("utf-8"))
+        imported[name] = {
+            node.module
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("creditrl")
+        }
+    assert imported == {"types": {"creditrl.errors"}, "errors": set()}
+
+
+def test_typings_link_to_the_packages() -> None:
+    links = ROOT / "typings" / "creditrl"
+    expected = {
+        path.name: path
+        for path in (ROOT / "creditrl").iterdir()
+        if path.suffix == ".py" or path.name == "py.typed" or (path / "__init__.py").is_file()
+    }
+    expected |= {folder: ROOT / folder for folder in MAPPING.values() if folder != "creditrl"}
+    assert sorted(path.name for path in links.iterdir()) == sorted(expected)
+    for name, target in expected.items():
+        link = links / name
+        assert link.is_symlink(), f"typings/creditrl/{name} is no link"
+        assert not os.path.isabs(os.readlink(link)), f"typings/creditrl/{name} is absolute"
+        assert link.resolve() == target.resolve()
