@@ -125,6 +125,37 @@ def test_logits_in_chunks_give_the_same_loss_and_gradient(make_policy, episodes_
     np.testing.assert_allclose(whole[2], parts[2], rtol=1e-8, atol=1e-10)
 
 
+def test_the_last_mlp_left_out_where_nothing_is_read_changes_nothing(
+    make_policy, episodes_of, monkeypatch
+):
+    from creditrl.trainers.models import policy as module
+
+    policy = make_policy(dtype=torch.float64, lora=LoRAConfig())
+    disturb(policy)
+    rows = build_rows(episodes_of("window", reply=1, longest=12))
+    weight_M = np.random.default_rng(0).normal(size=rows.num_tokens)
+    calls = []
+    real = module.only_at
+    monkeypatch.setattr(module, "only_at", lambda *args: calls.append(1) or real(*args))
+    part = loss_and_gradient(policy, rows, 60, weight_M)
+    assert calls
+    monkeypatch.setattr(module, "last_mlp", lambda decoder: None)
+    whole = loss_and_gradient(policy, rows, 60, weight_M)
+    np.testing.assert_allclose(part[1], whole[1], rtol=1e-10)
+    np.testing.assert_allclose(part[2], whole[2], rtol=1e-8, atol=1e-10)
+
+
+def test_gradient_checkpointing_gives_the_same_gradient(make_policy, episodes_of):
+    policy = make_policy(dtype=torch.float64)
+    rows = build_rows(episodes_of("window", reply=1))
+    weight_M = np.random.default_rng(0).normal(size=rows.num_tokens)
+    plain = loss_and_gradient(policy, rows, 60, weight_M)
+    policy.model.gradient_checkpointing_enable({"use_reentrant": False})
+    policy.model.train()
+    again = loss_and_gradient(policy, rows, 60, weight_M)
+    np.testing.assert_allclose(plain[2], again[2], rtol=1e-8, atol=1e-10)
+
+
 def test_score_returns_table_order(make_policy, episodes_of):
     policy = make_policy()
     rows = build_rows(episodes_of("window"))
