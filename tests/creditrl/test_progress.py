@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import io
+import os
+import sys
+from itertools import count
+
+import pytest
+from rich.console import Console
+
+from creditrl.view.progress import Progress, time_text
+
+
+class Clock:
+    """A clock that stands still until it is told."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make(mode="plain", **more):
+    out = io.StringIO()
+    console = Console(file=out, width=100, force_terminal=mode == "bar", color_system=None)
+    clock = Clock()
+    return Progress(console, mode=mode, clock=clock, **more), out, clock
+
+
+def test_plain_lines_come_every_few_seconds():
+    progress, out, clock = make(every=5.0)
+    with progress, progress.phase("train", updates=100, seconds=60) as show:
+        for update in range(1, 31):
+            clock.now += 1
+            show(update, clock.now, success=0.5, loss=0.12345, turns=1000 * update)
+    assert out.getvalue().splitlines() == [
+        "train: begins, at most 100 updates or 60 s",
+        *(
+            f"train  update {u}/100  {u} s, {60 - u} s left  success 50 %  loss 0.123  "
+            f"turns {u},000 (1,000/s)"
+            for u in (5, 10, 15, 20, 25, 30)
+        ),
+        "train: update 30/100  30 s  success 50 %  loss 0.123  turns 30,000 (1,000/s)",
+    ]
+
+
+def test_time_left_follows_whichever_bound_comes_first():
+    progress, out, clock = make(every=0.0)
+    show = progress.phase("clone", updates=10, seconds=1000)
+    show(2, 10.0)
+    assert "10 s, 40 s left" in out.getvalue()
+    show = progress.phase("endless")
+    show(2, 10.0)
+    assert "left" not in out.getvalue().splitlines()[-1]
+
+
+def test_wall_time_is_taken_where_none_is_given():
+    progress, out, clock = make(every=0.0)
+    progress.phase("clone")
+    clock.now = 7
+    progress.update(1)
+    assert "update 1  7 s" in out.getvalue()
+
+
+def test_a_new_phase_ends_the_one_before():
+    progress, out, _ = make()
+    progress.phase("clone")
+    progress.update(3, 1.0)
+    progress.phase("train")
+    progress.update(4, 2.0)
+    progress.close()
+    progress.close()
+    assert out.getvalue().splitlines() == [
+        "clone: begins", "clone: update 3  1 s", "train: begins", "train: update 4  2 s",
+    ]  # fmt: skip
+
+
+def test_lines_are_printed_as_they_are():
+    progress, out, _ = make()
+    text = "[bold]not markup[/bold] " + "x" * 200
+    progress.line(text)
+    assert out.getvalue() == text + "\n"
+
+
+def test_off_is_silent():
+    progress, out, _ = make("off")
+    with progress, progress.phase("train") as show:
+        show(1, 1.0)
+        progress.line("x")
+    assert out.getvalue() == ""
+
+
+def test_values_are_shown_as_their_names_say():
+    progress, out, _ = make(every=0.0)
+    progress.phase("x")(
+        1, 1.0, grounding=0.987, turns_cut_share=0.1, best="yes", lr=5e-4, nan=float("nan")
+    )
+    assert out.getvalue().splitlines()[1] == (
+        "x  update 1  1 s  grounding 99 %  turns cut share 10 %  best yes  lr 0.0005  nan -"
+    )
+
+
+def test_the_bar_is_taken_away_and_one_line_stays():
+    progress, out, _ = make("bar")
+    with progress, progress.phase("train", updates=10) as show:
+        for update in range(1, 6):
+            show(update, float(update), success=0.5)
+        progress.line("a line between")
+    text = out.getvalue()
+    assert "train: begins" not in text and text.count("train: update 5/10") == 1
+    assert text.rstrip().endswith("train: update 5/10  5 s  success 50 %")
+    assert "a line between\n" in text
+
+
+def test_an_error_leaves_the_terminal_in_order():
+    progress, out, _ = make("bar")
+    with pytest.raises(RuntimeError), progress, progress.phase("train") as show:
+        show(7, 3.0)
+        raise RuntimeError
+    text = out.getvalue()
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor is shown again
+    assert text.rstrip().endswith("train: update 7  3 s")
+
+
+def test_a_log_file_gets_plain_lines_even_with_forced_colours(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    out = io.StringIO()
+    progress = Progress(Console(file=out))
+    assert progress.mode == "plain"
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal (not on Windows)")
+def test_a_terminal_gets_a_bar_and_a_pipe_gets_lines():
+    import pty
+    import subprocess
+
+    code = (
+        "from creditrl.view.progress import Progress\n"
+        "import time\n"
+        "with Progress() as p, p.phase('train', updates=4) as show:\n"
+        "    for u in range(1, 5):\n"
+        "        show(u, success=u / 4); time.sleep(0.15)\n"
+    )
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    main, side = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=side, stderr=side, env=env)
+    os.close(side)
+    shown = b""
+    for _ in count():
+        try:
+            piece = os.read(main, 4096)
+        except OSError:  # how Linux says that the other side is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    assert process.wait() == 0
+    os.close(main)
+    assert "━".encode() in shown and b"train: begins" not in shown
+    assert b"train: update 4/4" in shown
+    piped = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env, check=True)
+    assert piped.stderr == b"" and b"\x1b" not in piped.stdout
+    assert piped.stdout.startswith(b"train: begins, at most 4 updates")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (99, "99 s"), (100, "1 min 40 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")],
+)
+def test_durations_are_readable(seconds, text):
+    assert time_text(seconds) == text
