@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import gymnasium as gym
 
 from creditrl.envs.base import TextEnv
-from creditrl.envs.register import environment_id
+from creditrl.envs.register import environment_class, environment_id
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, did_you_mean
 from creditrl.flags import override
@@ -65,7 +65,7 @@ def parse_env_command(
             override(defaults, ["--help"], f"{prog} ID")
         raise ConfigError(f"Which environment? Expected `{prog} ID`; `creditrl envs` lists them.")
     env_id = environment_id(argv[0])
-    env_class = _class_of(env_id)
+    env_class = environment_class(env_id)
     usual = env_class.configure({})
     presets = {name: value for name, value in (env_defaults or {}).items() if hasattr(usual, name)}
     env_config = env_class.configure(presets)
@@ -86,21 +86,6 @@ def parse_env_command(
 def short_name(env_id: str) -> str:
     """Return the name that a user types: without namespace and version where it is ours."""
     return env_id.removeprefix("CreditRL/").rsplit("-v", 1)[0]
-
-
-def _class_of(env_id: str) -> type[TextEnv[Any]]:
-    entry_point = gym.spec(env_id).entry_point
-    creator = (
-        gym.envs.registration.load_env_creator(entry_point)
-        if isinstance(entry_point, str)
-        else entry_point
-    )
-    if not (isinstance(creator, type) and issubclass(creator, TextEnv)):
-        raise ConfigError(
-            f"{env_id} is registered, but is no text environment: expected a subclass of "
-            "creditrl.envs.base.TextEnv. `creditrl envs` lists ours."
-        )
-    return creator
 
 
 def _names(config: Any) -> list[str]:
