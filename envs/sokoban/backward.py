@@ -152,9 +152,13 @@ class BackwardSearch:
 
     def members(self, positions: int) -> NDArray[np.int64]:
         """Return the numbers of the positions in a set, ascending."""
+        return np.flatnonzero(self.contained(positions))
+
+    def contained(self, positions: int) -> NDArray[np.bool_]:
+        """Return, for each position, whether it is in a set."""
         data = positions.to_bytes((self.bits + 7) // 8, "little")
-        found = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little")
-        return np.flatnonzero(found)
+        packed = np.frombuffer(data, dtype=np.uint8)
+        return np.unpackbits(packed, count=self.bits, bitorder="little").view(np.bool_)
 
 
 class DistanceTable:
@@ -171,7 +175,7 @@ class DistanceTable:
         self._search = search
         self._table = np.full(search.bits, self.UNSOLVABLE, dtype=np.uint16)
         for moves, positions in enumerate(search.layers()):
-            self._table[search.members(positions)] = moves
+            np.putmask(self._table, search.contained(positions), moves)
 
     @property
     def nbytes(self) -> int:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +120,8 @@ def test_python_search_and_table_agree_with_exhaustive_search(level: Level):
     found = solve(level, engine="python")
     assert (len(found.moves) if found.status == "solved" else -2) == truth
     assert optimal_remaining(level) == truth
+    table = board_of(level).table
+    assert table is not None and table.moves(level.boxes, level.player) == truth
     assert deadlock(level) == ("no" if truth >= 0 else "proven")
     if found.status == "solved":
         assert replay(level, found.moves) == (True, found.pushes)
@@ -275,3 +278,12 @@ def test_without_numba_python_answers_and_the_missing_extra_is_named():
     length, message = shown.stdout.splitlines()
     assert int(length) == len(solve(parse_level(FOUR_BOXES)).moves)
     assert message.startswith("MissingExtraError") and 'pip install "creditrl[fast]"' in message
+
+
+def test_a_small_room_gets_a_table_once_it_is_asked_about_often():
+    level = parse_level("########\n#@     #\n# $  $ #\n#  ..  #\n#      #\n########")
+    board = board_of(level)
+    free = [cell for cell in board.floor_cells if cell not in (*level.boxes, *level.targets)]
+    found = [optimal_remaining(replace(level, player=cell)) for cell in free]
+    assert board._table is not None
+    assert found == [len(solve(replace(level, player=cell)).moves) for cell in free]
