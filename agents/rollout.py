@@ -125,7 +125,9 @@ class _Play:
             playing = playing[~(ended[at] | cut[at])]
             if self.on_turn is not None:
                 self.on_turn(turn, len(playing))
-        return self._trajectories(index_K, episodes, observation, info, seeds, terminated, truncated)
+        return self._trajectories(
+            index_K, episodes, observation, info, seeds, terminated, truncated
+        )
 
     def _prompt(
         self, i: int, episode: _Episode, text: Sequence[str], image: Any, info: dict[str, Any]

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-# In a source checkout the other subpackages lie beside this folder. An editable install maps them, but
-# Python started in the checkout finds this folder first and would not ask the install.
+# In a source checkout the other subpackages lie beside this folder. An editable install maps them,
+# but Python started in the checkout finds this folder first and would not ask the install.
 _here = Path(__file__).resolve().parent
 if not (_here / "envs").is_dir() and str(_here.parent) not in __path__:
     __path__.append(str(_here.parent))

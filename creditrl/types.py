@@ -1,8 +1,8 @@
 """The records that every part of CreditRL exchanges.
 
-Suffixes carry shape. ``B`` episodes, ``G`` members of a group, ``T`` turns of one episode, ``N`` turns
-of the whole batch (flat), ``M`` reply tokens of the batch (flat), ``L`` tokens of a row, ``K`` copies of
-a vector environment that a call is about.
+Suffixes carry shape. ``B`` episodes, ``G`` members of a group, ``T`` turns of one episode, ``N``
+turns of the whole batch (flat), ``M`` reply tokens of the batch (flat), ``L`` tokens of a row, ``K``
+copies of a vector environment that a call is about.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Reply:
 
     text: str
     prompt_ids: tuple[int, ...] = ()
-    """The token ids that the policy read, ``prefix_ids`` included; empty for agents without tokens."""
+    """The token ids that the policy read, ``prefix_ids`` included; empty without tokens."""
     token_ids: tuple[int, ...] = ()
     """The token ids that it sampled; never re-tokenised."""
     logprobs: tuple[float, ...] = ()

@@ -1,0 +1,1 @@
+"""The environment suite: text environments to one contract, single and vectorised."""

@@ -1,0 +1,1 @@
+"""Training: collection, credit, losses, learned models, methods, the loop."""

@@ -1,7 +1,7 @@
 """Checkpoints: atomic folders from which a run goes on to the same next update.
 
-Tasks, episodes, sampling and minibatches of an update follow from (seed, update) alone, so a checkpoint
-holds weights, optimizer states, learned models and counters, and no generator state.
+Tasks, episodes, sampling and minibatches of an update follow from (seed, update) alone, so a
+checkpoint holds weights, optimizer states, learned models and counters, and no generator state.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def load_checkpoint(path: Path, expect: Mapping[str, Any]) -> tuple[dict[str, An
     if meta.get("format") != FORMAT:
         raise CheckpointError(
             f"{path} has checkpoint format {meta.get('format')!r}, this version of CreditRL reads "
-            f"format {FORMAT}: resume it with the version in the run's versions.json, or start anew."
+            f"format {FORMAT}: resume with the version in the run's versions.json, or start anew."
         )
     for name, value in expect.items():
         if meta.get(name) != value:
@@ -94,7 +94,7 @@ def load_checkpoint(path: Path, expect: Mapping[str, Any]) -> tuple[dict[str, An
         state = torch.load(path / _STATE, map_location="cpu", weights_only=True)
     except Exception as error:
         raise CheckpointError(
-            f"{path / _STATE} is damaged ({type(error).__name__}): remove this checkpoint to resume "
-            "from an earlier one."
+            f"{path / _STATE} is damaged ({type(error).__name__}): remove this checkpoint to "
+            "resume from an earlier one."
         ) from error
     return state, meta

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from creditrl.config import from_mapping, override, specialise
 from creditrl.envs.register import environment_class, environment_id
-
 from creditrl.errors import ConfigError
 from creditrl.trainers.methods.base import load_plugin, method_info
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
@@ -47,7 +46,7 @@ class PolicyConfig:
     """Which policy is trained."""
 
     model: str = "small"
-    """"small" builds a transformer from a config; otherwise a folder or name for from_pretrained."""
+    """"small" builds a transformer from a config; otherwise a folder or the name of a model."""
     small: SmallPolicyConfig = field(default_factory=SmallPolicyConfig)
     """Shape of the small policy."""
     lora: LoRAConfig | None = None
@@ -75,13 +74,13 @@ class RolloutConfig:
     max_new_tokens: int = 16
     """Reply tokens at most."""
     reward: Literal["environment", "success"] = "environment"
-    """The environment's own rewards, or 1 on the last turn of a successful episode and 0 elsewhere."""
+    """The environment's own rewards, or 1 on the last turn of a successful episode, 0 elsewhere."""
     reward_scale: float = 1.0
     """Rewards are multiplied by it before any credit is computed."""
     segments: bool = False
     """Record which sub-goal each turn served."""
     retries: int = 1
-    """How often an episode that failed with an error is played again before its group is dropped."""
+    """How often an episode that failed with an error is played again; then its group is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +106,10 @@ class OptimConfig:
     token_budget: int = 16384
     """Padded tokens per micro-batch."""
     check_every: int = 1
-    """Updates between recomputations of the old log-probabilities by the training model (1: always).
-    In between the sampler's are taken, which is sound only where sampler and trainer share weights."""
+    """Updates between recomputations of the old log-probabilities by the training model (1:
+    always). In between the sampler's are taken: sound only where both share their weights."""
     gap_alarm: float = 0.05
-    """Mean absolute gap between sampler's and trainer's log-probabilities above which a run warns."""
+    """Mean absolute gap of sampler's and trainer's log-probabilities above which a run warns."""
     merge_equal: bool = True
     """Run the model once on equal rows."""
 
@@ -218,17 +217,12 @@ class TrainConfig:
     method: Any = None
     """The method's own config with its ``name`` beside, as :func:`method_section` makes it."""
     optim: OptimConfig = field(default_factory=OptimConfig)
-    budget: BudgetConfig = field(default_factory=lambda: BudgetConfig(updates=100))
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     compare: CompareConfig = field(default_factory=CompareConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
     def __post_init__(self) -> None:
-        budget = self.budget
-        if budget.updates is None and budget.seconds is None and budget.turns is None:
-            raise ConfigError(
-                "budget has no end: set budget.updates, budget.seconds or budget.turns."
-            )
         for name, value in (
             ("rollout.groups", self.rollout.groups),
             ("rollout.group_size", self.rollout.group_size),
@@ -242,7 +236,7 @@ class TrainConfig:
                 raise ConfigError(f"{name} is {value}: expected at least 1.")
         if self.rollout.temperature <= 0:
             raise ConfigError(
-                f"rollout.temperature is {self.rollout.temperature}: collection needs a positive one."
+                f"rollout.temperature is {self.rollout.temperature}: collection needs more than 0."
             )
 
 
@@ -268,7 +262,7 @@ def method_section(name: str) -> type:
 def resolve(data: Mapping[str, Any], argv: Sequence[str], where: str, prog: str) -> TrainConfig:
     """Return the config of a recipe's data and of the flags that change it.
 
-    The method and the environment are named by either; their own fields are checked like all others.
+    The method and the environment are named by either; their own fields are checked like others.
 
     Args:
         data: nested plain data, as a recipe's TOML gives it.
@@ -287,8 +281,14 @@ def resolve(data: Mapping[str, Any], argv: Sequence[str], where: str, prog: str)
     special = specialise(
         TrainConfig, method=method, env=specialise(EnvConfig, options=env.config_class)
     )
-    config = from_mapping(special, data, where)
-    return override(config, argv, prog)
+    config = override(from_mapping(special, data, where), argv, prog)
+    budget = config.budget
+    if budget.updates is None and budget.seconds is None and budget.turns is None:
+        raise ConfigError(
+            f"{where}: the budget has no end. Set budget.updates, budget.seconds or budget.turns, "
+            "e.g. --budget.updates 100."
+        )
+    return config
 
 
 def _named(

@@ -152,9 +152,7 @@ class Trainer:
             metrics |= {f"{model.name}/{key}": value for key, value in fitted.items()}
         return metrics
 
-    def _old_logprobs(
-        self, rows: Rows, tokens: TokenTable
-    ) -> tuple[TokenTable, dict[str, float]]:
+    def _old_logprobs(self, rows: Rows, tokens: TokenTable) -> tuple[TokenTable, dict[str, float]]:
         """Add the log-probabilities before the update, and the reference's where the loss asks."""
         metrics: dict[str, float] = {}
         if self.loss.ratio != "none":
@@ -174,16 +172,14 @@ class Trainer:
 
 
 def reward_columns(turns: TurnTable, rollout: RolloutConfig) -> TurnTable:
-    """Return the table with the rewards that the run asks for: the environment's or success; scaled."""
+    """Return the table with the rewards that the run asks for, scaled."""
     reward_N = np.asarray(turns.reward_N, dtype=np.float32)
     last_N = np.append(turns.episode_N[1:] != turns.episode_N[:-1], True)[: len(turns)]
     if rollout.reward == "success":
         reward_N = np.where(last_N & turns.success_N, 1.0, 0.0).astype(np.float32)
     reward_N = reward_N * np.float32(rollout.reward_scale)
     sums_B = np.bincount(turns.episode_N, weights=reward_N)
-    return replace(
-        turns, reward_N=reward_N, return_N=sums_B[turns.episode_N].astype(np.float32)
-    )
+    return replace(turns, reward_N=reward_N, return_N=sums_B[turns.episode_N].astype(np.float32))
 
 
 def _credit_metrics(credit: Credit) -> dict[str, float]:

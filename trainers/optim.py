@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -188,7 +188,7 @@ class PolicyOptimizer:
                 ),
                 entropy_M=entropy,
             )
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             parts.append(metrics)
         return mean_metrics(add_metrics(parts))
 
@@ -197,7 +197,7 @@ class PolicyOptimizer:
             rows, self.cfg.token_budget, merge_equal=self.cfg.merge_equal, units=self._units()
         )
 
-    def _units(self) -> str:
+    def _units(self) -> Literal["token", "turn", "episode"]:
         """Return what a micro-batch must not cut."""
         if self.loss.ratio == "sequence":
             return "episode"

@@ -1,4 +1,4 @@
-"""A whole training run: policy, cloning, training, evaluation before and after, results, a picture."""
+"""A whole training run: policy, cloning, training, evaluations, results and a picture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from creditrl.agents.evaluate import EvalResult, evaluate
 from creditrl.agents.prompts import PromptForm, get_form
 from creditrl.agents.transformers import TransformersAgent
-from creditrl.config import config_hash
+from creditrl.config import config_hash, to_mapping
 from creditrl.envs.register import environment_id
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.metrics import MetricSinks
@@ -88,7 +88,7 @@ class _Run:
         info = method_info(config.method.name)
         self.method: Method[Any] = info.method(config.method)
         self.form: PromptForm = get_form(config.rollout.form)
-        self.sinks = MetricSinks(config.run.sinks, folder.path)
+        self.sinks = MetricSinks(config.run.sinks, folder.path, to_mapping(config))
         self.seconds: dict[str, float] = {}
         self.best_validation = -1.0
         # What decides the training itself: a run may be resumed with a longer budget or elsewhere.
@@ -141,14 +141,12 @@ class _Run:
         return f"{self.method.name} on {self.config.env.id}"
 
     def build_policy(self) -> Policy:
-        """Return the policy to train: a small one from a config, or one from a folder or hub name."""
+        """Return the policy to train: a small one from a config, or one that exists."""
         cfg = self.config.policy
         if cfg.model != "small":
             return Policy.load(cfg.model, lora=cfg.lora, dtype=cfg.dtype, device=self.device)
         tokenizer = build_tokenizer(self.environment_text(cfg.tokenizer_episodes))
-        return Policy.small(
-            cfg.small, tokenizer, seed=self.seed, lora=cfg.lora, device=self.device
-        )
+        return Policy.small(cfg.small, tokenizer, seed=self.seed, lora=cfg.lora, device=self.device)
 
     def environment_text(self, episodes: int) -> list[str]:
         """Return what the environment says and what may be said in it, for a tokenizer."""
@@ -193,7 +191,7 @@ class _Run:
                     break
 
     def cloned_enough(self, policy: Policy, update: int) -> bool:
-        """Return whether a validation sample says that cloning may stop (never the reported levels)."""
+        """Return whether success on validation levels (never the reported ones) is enough."""
         cfg = self.config.clone
         if cfg.until_success is None or update % cfg.check_every:
             return False
@@ -282,7 +280,7 @@ class _Run:
         return {"method": self.method.name, "config_hash": self.hash}
 
     def compare(self, seconds: float) -> dict[str, EvalResult]:
-        """Clone the same demonstrations for ``seconds``, from the same initial weights; evaluate."""
+        """Clone the same demonstrations for ``seconds`` from the same initial weights; evaluate."""
         policy = self.build_policy()
         self.clone(policy, "compare", seconds=seconds)
         return self.evaluate(policy)
@@ -339,9 +337,7 @@ class _Run:
             grouped = self.method.collection == "groups"
             size = config.rollout.group_size
             collector = RolloutCollector(
-                self.environment(
-                    config.rollout.groups * size, group_size=size if grouped else 1
-                ),
+                self.environment(config.rollout.groups * size, group_size=size if grouped else 1),
                 agent,
                 self.form,
                 seed=self.seed,
@@ -406,8 +402,10 @@ class _Run:
         self.sinks.log(row, update)
 
     def save_policy(self, policy: Policy, name: str) -> Path:
-        """Save the policy with its tokenizer, to be loaded by ``creditrl eval`` and transformers."""
+        """Save the policy with its tokenizer; ``creditrl eval`` and transformers load it."""
         path = self.folder.path / "policy" / name
+        # Whoever loads the policy decodes replies of the length it was trained with.
+        policy.model.generation_config.max_new_tokens = self.config.rollout.max_new_tokens
         policy.save(path)
         return path
 

@@ -59,8 +59,8 @@ class PromptForm(ABC):
     def messages(self, ask: Ask) -> tuple[Message, ...]:
         """Return the messages of this turn.
 
-        Window: the whole prompt. Full: at turn 0 everything up to the first question, later only the
-        new user message.
+        Window: the whole prompt. Full: at turn 0 everything up to the first question, later
+        only the new user message.
         """
 
     @abstractmethod

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["train"]
 
 _USAGE = (
-    "Which recipe? Expected `creditrl train @quickstart`, `creditrl train @path/to/recipe.toml`, or "
-    "`creditrl train --run.folder RUN --run.resume`."
+    "Which recipe? Expected `creditrl train @quickstart`, `creditrl train @path/to/recipe.toml` "
+    "or `creditrl train --run.folder RUN --run.resume`."
 )
 
 
@@ -39,6 +39,7 @@ def train(argv: list[str]) -> int:
     flags = [word for word in argv if not word.startswith("@")]
     if len(recipes) > 1:
         raise ConfigError(f"Two recipes were named: {' and '.join(recipes)}. Expected one.")
+    data: Mapping[str, Any]
     if recipes:
         source = find_recipe(recipes[0])
         where = f"recipe {source.name}"

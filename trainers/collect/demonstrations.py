@@ -53,7 +53,9 @@ class Demonstrator:
             ConfigError: the environment has no expert, or it knows no way.
         """
         actions = self.venv.expert_actions([prompt.copy for prompt in prompts])
-        end = self.tokenizer.eos_token_id
+        # A conversation goes on from the token that ends a turn, where the template has one.
+        end = self.chat_format.turn_end_id
+        end = self.tokenizer.eos_token_id if end is None else end
         replies = []
         for prompt, action in zip(prompts, actions, strict=True):
             if action is None:
@@ -118,13 +120,15 @@ class DemonstrationCollector:
             mean_turns = np.mean([len(t.turns) for t in demonstrations]) if demonstrations else 1
             self._batch = max(1, round(batch_turns / float(mean_turns)))
         if not self._items:
-            raise ConfigError("No demonstrations: the expert solved none of the tasks it was given.")
+            raise ConfigError(
+                "No demonstrations: the expert solved none of the tasks it was given."
+            )
         self._seed = seed
         self._epoch = -1
         self._order: np.ndarray[Any, np.dtype[np.int64]] = np.zeros(0, dtype=np.int64)
 
     def collect(self, update: int) -> Collected:
-        """Return batch ``update``; a batch never crosses an epoch's end, so the last may be smaller."""
+        """Return batch ``update``; none crosses an epoch's end, so the last may be smaller."""
         per_epoch = -(-len(self._items) // self._batch)
         epoch, batch = divmod(update, per_epoch)
         if epoch != self._epoch:

@@ -57,8 +57,8 @@ class RolloutCollector:
         self.seed = seed
         self.hash_states = hash_states
         self.segments = segments
-        # Replaying a failed episode from its start needs snapshots, taken every update. In one process
-        # there is no worker to lose, and an engine that fails there fails again.
+        # Replaying a failed episode needs snapshots of every start. In one process there is no
+        # worker to lose, and an engine that fails there fails again.
         self.retries = retries if venv.workers else 0
 
     def collect(self, update: int) -> Collected:

@@ -12,7 +12,7 @@ _STREAMS = ("tasks", "episodes", "sampling", "minibatches", "demonstrations", "w
 
 
 def stream(name: str, seed: int, update: int = 0) -> np.random.Generator:
-    """Return the generator of one purpose at one update: independent of all others, no state to save.
+    """Return the generator of one purpose at one update: independent of all others, stateless.
 
     Args:
         name: purpose, one of a fixed list (its position is part of the seed).
@@ -32,4 +32,5 @@ def update_tasks(num_tasks: int, groups: int, seed: int, update: int) -> list[in
         raise ConfigError(
             f"rollout.groups is {groups}, but the task set has only {num_tasks} tasks."
         )
-    return stream("tasks", seed, update).choice(num_tasks, size=groups, replace=False).tolist()
+    chosen = stream("tasks", seed, update).choice(num_tasks, size=groups, replace=False)
+    return [int(index) for index in chosen]

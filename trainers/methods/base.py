@@ -1,7 +1,8 @@
 """What a credit method is, and the registry that finds it by name.
 
-A method composes four choices: how to collect, which turn rewards, which advantage, which policy loss;
-and names the learned models that it fits. The training loop asks it and has no branch on its name.
+A method composes four choices: how to collect, which turn rewards, which advantage, which policy
+loss; and names the learned models that it fits. The training loop asks it and has no branch on its
+name.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ def method_info(name: str) -> MethodInfo:
 
 
 def load_plugin(where: str) -> None:
-    """Import a module (``package.module``) or a file (``path/to/method.py``) that registers methods.
+    """Import a module (``package.module``) or a file (``path/method.py``) that registers methods.
 
     Raises:
         ConfigError: there is no such module or file.
@@ -205,5 +206,7 @@ def credit_of_parts(
         parts: addends of N values each.
     """
     named = {**parts, "penalty": ungrounded_penalty(turns.grounded_N, invalid_penalty)}
-    advantage_N = np.sum(list(named.values()), axis=0, dtype=np.float32)
+    advantage_N: FloatArray = np.zeros(len(turns), dtype=np.float32)
+    for part in named.values():
+        advantage_N = advantage_N + part
     return Credit(method, advantage_N=advantage_N, parts=named)

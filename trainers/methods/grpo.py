@@ -1,7 +1,7 @@
 """GRPO: compare an episode's outcome with the other members of its group.
 
-Source: Shao et al. 2024 (DeepSeekMath), section 4.1.2, with the outcome of a whole multi-turn episode as
-SPA, iStar, HISR and 3SPO use it as a baseline.
+Source: Shao et al. 2024 (DeepSeekMath), section 4.1.2, with the outcome of a whole multi-turn episode
+as SPA, iStar, HISR and 3SPO use it as a baseline.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class GRPOConfig:
     over: Literal["trajectories", "rows"] = "trajectories"
     """Whether a trajectory counts once in mean and std, or once per turn."""
     invalid_penalty: float = 0.0
-    """Taken off the advantage of turns whose action was not executed (0.1 in iStar, GiGPO, 3SPO)."""
+    """Taken off the advantage of turns whose action was not executed (iStar, GiGPO, 3SPO: 0.1)."""
     loss: PolicyLossConfig = field(
         default_factory=lambda: PolicyLossConfig(
             ratio="token", clip_low=0.2, clip_high=0.2, aggregate="seq-mean-token-mean"

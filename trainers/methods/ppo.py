@@ -1,7 +1,7 @@
 """PPO: token-level GAE with a learned critic.
 
-Source: Schulman et al. 2017 (PPO) with the token form of language-model trainers; the PPO baseline of
-SPA, iStar and HISR. Advantages are whitened, value targets are not, and the turn limit ends the
+Source: Schulman et al. 2017 (PPO) with the token form of language-model trainers; the PPO baseline
+of SPA, iStar and HISR. Advantages are whitened, value targets are not, and the turn limit ends the
 episode (value 0 follows), as in all four papers.
 """
 

@@ -1,7 +1,7 @@
 """REINFORCE++: whiten outcomes over the whole batch instead of within groups.
 
-Source: Hu et al. 2025 (REINFORCE++): global advantage normalisation; its baseline form subtracts the
-group's mean first.
+Source: Hu et al. 2025 (REINFORCE++): global advantage normalisation; its baseline form subtracts
+the group's mean first.
 """
 
 from __future__ import annotations

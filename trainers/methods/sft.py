@@ -1,7 +1,7 @@
 """SFT: clone expert trajectories; loss on replies only.
 
-Source: behaviour cloning as step 1 of SPA (2505.20732) and HISR (2603.18683) has it. As credit it is
-the plainest case: every turn of a demonstration gets advantage 1 under the log-likelihood loss.
+Source: behaviour cloning as step 1 of SPA (2505.20732) and HISR (2603.18683) has it. As credit it
+is the plainest case: every turn of a demonstration gets advantage 1 under the log-likelihood loss.
 """
 
 from __future__ import annotations

@@ -6,16 +6,21 @@ makes the reference policy of a KL term cost nothing.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from creditrl.errors import ConfigError, did_you_mean, require_extra
 from creditrl.trainers.models.configs import LoRAConfig
 
 if TYPE_CHECKING:
+    import os
+
     from peft import PeftModel
     from transformers import PreTrainedModel
 
-__all__ = ["LoRAConfig", "attach_lora", "has_lora", "without_lora"]
+__all__ = ["LoRAConfig", "attach_lora", "has_lora", "load_lora", "renew_lora", "without_lora"]
 
 
 def attach_lora(model: PreTrainedModel, config: LoRAConfig, seed: int = 0) -> PeftModel:
@@ -47,8 +52,26 @@ def attach_lora(model: PreTrainedModel, config: LoRAConfig, seed: int = 0) -> Pe
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        adapted = peft.get_peft_model(model, adapter)
+        with _without_future_warnings():
+            adapted = peft.get_peft_model(model, adapter)
     return adapted.eval()
+
+
+def load_lora(model: PreTrainedModel, folder: str | os.PathLike[str]) -> PeftModel:
+    """Return the model with the adapters of a folder, to be trained on."""
+    import peft
+
+    with _without_future_warnings():
+        return peft.PeftModel.from_pretrained(model, str(folder), is_trainable=True).eval()
+
+
+def renew_lora(model: PeftModel) -> PeftModel:
+    """Fold the adapters into the base weights and begin them anew; the model's output stays."""
+    import peft
+
+    config = model.peft_config["default"]
+    with _without_future_warnings():
+        return peft.get_peft_model(model.merge_and_unload(), config).eval()
 
 
 def has_lora(model: Any) -> bool:
@@ -62,6 +85,14 @@ def without_lora(model: Any) -> Any:
 
     copied = copy.deepcopy(model)
     return copied.unload() if has_lora(copied) else copied
+
+
+@contextmanager
+def _without_future_warnings() -> Iterator[None]:
+    # peft asks transformers by names that it will drop; the user can do nothing about that.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
 
 
 def _linear(module: Any) -> bool:

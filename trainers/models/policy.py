@@ -20,7 +20,7 @@ import numpy as np
 from creditrl.errors import CheckpointError, ConfigError, DataError, require_extra
 from creditrl.trainers.batch import RowBatch, Rows, micro_batches
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
-from creditrl.trainers.models.lora import attach_lora, has_lora, without_lora
+from creditrl.trainers.models.lora import attach_lora, has_lora, load_lora, renew_lora, without_lora
 from creditrl.trainers.models.small import build_small_policy
 from creditrl.trainers.models.tail import last_mlp, only_at
 from creditrl.types import FloatArray
@@ -133,6 +133,7 @@ class Policy:
         require_extra("torch", "train")
         require_extra("transformers", "train")
         import torch
+        import transformers
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         folder = Path(path_or_name)
@@ -144,12 +145,15 @@ class Policy:
         source = _base_of(folder) if adapted else str(path_or_name)
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
-        options: dict[str, Any] = {"torch_dtype": "auto" if dtype == "auto" else _dtype(dtype)}
+        # transformers renamed the argument in 4.56.
+        name = "dtype" if _version(transformers.__version__) >= (4, 56) else "torch_dtype"
+        options: dict[str, Any] = {name: "auto" if dtype == "auto" else _dtype(dtype)}
         if attention is not None:
             options["attn_implementation"] = attention
         try:
-            tokenizer = AutoTokenizer.from_pretrained(str(path_or_name))
-            model: Any = AutoModelForCausalLM.from_pretrained(source, **options)
+            with _no_bars() if Path(source).is_dir() else nullcontext():
+                tokenizer = AutoTokenizer.from_pretrained(str(path_or_name))
+                model: Any = AutoModelForCausalLM.from_pretrained(source, **options)
         except (OSError, ValueError) as error:
             first = str(error).strip().splitlines()[0]
             raise DataError(
@@ -160,9 +164,7 @@ class Policy:
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
         if adapted:
-            import peft
-
-            model = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=True)
+            model = load_lora(model, folder)
         policy = cls(model.to(device), tokenizer, lora=lora, seed=seed)
         policy._base_moved = (folder / _BASE_FOLDER).is_dir()
         return policy
@@ -176,9 +178,10 @@ class Policy:
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         self.tokenizer.save_pretrained(path)
-        self.model.save_pretrained(str(path))
-        if has_lora(self.model) and (self._base_moved or not self.base.config._name_or_path):
-            without_lora(self.model).save_pretrained(path / _BASE_FOLDER)
+        with _no_bars():
+            self.model.save_pretrained(str(path))
+            if has_lora(self.model) and (self._base_moved or not self.base.config._name_or_path):
+                without_lora(self.model).save_pretrained(path / _BASE_FOLDER)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the trained weights, and the reference's where they cannot be told otherwise.
@@ -261,10 +264,7 @@ class Policy:
         if not has_lora(self.model):
             self._reference = without_lora(self.model).eval().requires_grad_(False)
             return
-        config = self.model.peft_config["default"]
-        import peft
-
-        self.model = peft.get_peft_model(self.model.merge_and_unload(), config).eval()
+        self.model = renew_lora(self.model)
         self._base_moved = True
 
     @contextmanager
@@ -475,6 +475,25 @@ def _close(ours: torch.Tensor, theirs: torch.Tensor, share: float) -> bool:
     if ours.shape != theirs.shape:
         return False
     return bool((ours - theirs).abs().max() <= share * theirs.abs().max())
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """Keep transformers' progress bars out of our own display; reading a disk takes seconds."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, minor = text.split(".")[:2]
+    return int(major), int(minor)
 
 
 def _dtype(name: str) -> torch.dtype:

@@ -1,0 +1,1 @@
+"""Recipes: TOML files that `creditrl train @name` finds."""
