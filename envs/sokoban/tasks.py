@@ -193,7 +193,7 @@ class GeneratedLevels(SokobanTasks):
     tasks that repeat an earlier one exactly, in train / valid_seen / valid_unseen: ``easy`` 3 % of
     the first 20,000 and 15 % of 100,000 / 1 % of 1,000 / 3 % of 2,000; ``medium`` 2 % of the first
     20,000 / 0.7 % / 1 %; none among 5,000 of ``hard`` and 900 of ``boxoban``. Making one takes
-    0.1 ms (``easy``), 0.3 ms, 2 ms (``hard``) and 4 ms in train, up to four times as much elsewhere.
+    0.1 ms (``easy``), 0.3 ms, 2 ms (``hard``) and 4 ms in train, up to 4 times as much elsewhere.
 
     Args:
         name: part of the ids; seeds the tasks.
