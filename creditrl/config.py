@@ -283,23 +283,31 @@ def to_mapping(config: Any) -> dict[str, Any]:
     """
     if not dataclasses.is_dataclass(config) or isinstance(config, type):
         raise ConfigError(f"Expected a dataclass instance, found {type(config).__name__}.")
-    return _dump_dataclass(config, "")
+    return _dump_dataclass(config, "", None)
 
 
-def _dump_dataclass(config: Any, path: str) -> dict[str, Any]:
+def _dump_dataclass(config: Any, path: str, base: Any) -> dict[str, Any]:
+    """Return the fields; ``base`` is what :func:`_build` takes missing keys from."""
     out: dict[str, Any] = {}
     for field in dataclasses.fields(config):
+        if not field.init:  # follows from the others
+            continue
         value = getattr(config, field.name)
-        if value is not None:
-            out[field.name] = _dump(value, _join(path, field.name))
-        elif field.init and _default(field) not in (None, dataclasses.MISSING):
+        at = _join(path, field.name)
+        default = _default(field) if base is None else getattr(base, field.name)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            same = default if isinstance(default, type(value)) else None
+            out[field.name] = _dump_dataclass(value, at, same)
+        elif value is not None:
+            out[field.name] = _dump(value, at)
+        elif default is not None and default is not dataclasses.MISSING:
             out[field.name] = _NONE
     return out
 
 
 def _dump(value: Any, path: str) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _dump_dataclass(value, path)
+        return _dump_dataclass(value, path, None)
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, (bool, str)):

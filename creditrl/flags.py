@@ -7,7 +7,7 @@ import dataclasses
 import io
 import re
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 from creditrl.errors import ConfigError, did_you_mean
 
@@ -23,8 +23,10 @@ def override(config: T, argv: Sequence[str], prog: str) -> T:
     """Return ``config`` with the fields changed that the flags name.
 
     Flags are ``--field value`` and ``--part.field value``; dashes and underscores are alike; a
-    boolean is ``--field``, ``--no-field`` or ``--field false``. ``--help`` prints the fields with
-    their docstrings and the values of ``config`` as defaults, and leaves with ``SystemExit(0)``.
+    boolean is ``--field``, ``--no-field`` or ``--field false``. A flag of an optional part that is
+    None (``--policy.lora.rank 8``) makes the part with its defaults first, as a table in a recipe
+    does. ``--help`` prints the fields with their docstrings and the values of ``config`` as
+    defaults, and leaves with ``SystemExit(0)``.
 
     Args:
         config: a dataclass instance, e.g. a loaded recipe.
@@ -36,8 +38,9 @@ def override(config: T, argv: Sequence[str], prog: str) -> T:
     """
     import tyro
 
-    names = _Names(config)
-    arguments = names.check(argv, prog)
+    named = [_dashed(argument[2:]) for argument in argv if argument.startswith("--")]
+    config = _with_parts(config, "", named)
+    arguments = _Names(config).check(argv, prog)
     told = io.StringIO()
     try:
         with contextlib.redirect_stderr(told):
@@ -123,6 +126,28 @@ class _Names:
             else did_you_mean(f"--{name}", [f"--{known}" for known in self.flags])
         )
         raise ConfigError(f"Unknown flag --{flag}.{close} `{prog} --help` lists all.")
+
+
+def _with_parts(config: T, prefix: str, named: Sequence[str]) -> T:
+    """Return ``config`` with the optional dataclasses made that a flag goes into."""
+    made: dict[str, Any] = {}
+    hints = get_type_hints(type(config))
+    for field in dataclasses.fields(cast(Any, config)):
+        inside = f"{prefix}{field.name}."
+        if not field.init or not any(name.startswith(_dashed(inside)) for name in named):
+            continue
+        value = getattr(config, field.name)
+        if value is None:
+            parts = [arg for arg in get_args(hints[field.name]) if dataclasses.is_dataclass(arg)]
+            if len(parts) != 1 or not isinstance(parts[0], type):
+                continue
+            try:
+                value = parts[0]()
+            except TypeError:  # it has fields without defaults; tyro says that the flag is unknown
+                continue
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            made[field.name] = _with_parts(value, inside, named)
+    return cast(T, dataclasses.replace(cast(Any, config), **made)) if made else config
 
 
 def _dashed(name: str) -> str:

@@ -209,6 +209,27 @@ def test_none_is_left_out_where_it_is_the_default():
     assert to_mapping(Rollout(stop_at=None))["stop_at"] == "None"
 
 
+@dataclass(frozen=True, slots=True)
+class Budget:
+    updates: int | None = None
+    """Updates."""
+    seconds: float | None = None
+    """Seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budgeted:
+    budget: Budget = Budget(updates=100)
+    """When to end."""
+
+
+def test_a_none_survives_a_default_that_the_parent_chose():
+    # Budget's own default is None, but Budgeted's is 100: leaving the None out would lose it.
+    config = Budgeted(Budget(updates=None, seconds=60.0))
+    assert to_mapping(config) == {"budget": {"updates": "None", "seconds": 60.0}}
+    assert from_mapping(Budgeted, to_mapping(config)) == config
+
+
 def test_numpy_numbers_are_written_as_pythons(tmp_path):
     @dataclass(frozen=True)
     class Numbers:
@@ -328,6 +349,28 @@ def test_flags_change_fields_at_any_depth():
     assert config.method == Clip(clip=0.5) and config.env.options.tier == "medium"
     assert config.rollout.stop_at is None and config.rollout.image is True
     assert type(config) is special
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    lora: Clip | None = None
+    """An optional part."""
+
+
+@dataclass(frozen=True, slots=True)
+class WithPolicy:
+    policy: Policy = Policy()
+    """The policy."""
+
+
+def test_a_flag_of_an_optional_part_makes_it():
+    assert override(WithPolicy(), [], "x").policy.lora is None
+    config = override(WithPolicy(), ["--policy.lora.clip", "0.5"], "x")
+    assert config.policy.lora == Clip(clip=0.5)
+    given = WithPolicy(Policy(Clip(gamma=0.1)))
+    assert override(given, ["--policy.lora.clip=0.5"], "x").policy.lora == Clip(0.5, 0.1)
+    with pytest.raises(ConfigError, match="Unknown flag --policy.lora.clpi. Did you mean"):
+        override(WithPolicy(), ["--policy.lora.clpi", "0.5"], "x")
 
 
 @pytest.mark.parametrize(
