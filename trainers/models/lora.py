@@ -17,7 +17,7 @@ from creditrl.trainers.models.configs import LoRAConfig
 if TYPE_CHECKING:
     import os
 
-    from peft import PeftModel
+    from peft import PeftConfig, PeftModel
     from transformers import PreTrainedModel
 
 __all__ = ["LoRAConfig", "attach_lora", "has_lora", "load_lora", "renew_lora", "without_lora"]
@@ -33,7 +33,6 @@ def attach_lora(model: PreTrainedModel, config: LoRAConfig, seed: int = 0) -> Pe
     """
     require_extra("peft", "train")
     import peft
-    import torch
 
     names = {name.rsplit(".", 1)[-1] for name, part in model.named_modules() if _linear(part)}
     for target in config.targets:
@@ -50,11 +49,7 @@ def attach_lora(model: PreTrainedModel, config: LoRAConfig, seed: int = 0) -> Pe
         bias="none",
         task_type="CAUSAL_LM",
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        with _without_future_warnings():
-            adapted = peft.get_peft_model(model, adapter)
-    return adapted.eval()
+    return _adapted(model, adapter, seed)
 
 
 def load_lora(model: PreTrainedModel, folder: str | os.PathLike[str]) -> PeftModel:
@@ -62,16 +57,14 @@ def load_lora(model: PreTrainedModel, folder: str | os.PathLike[str]) -> PeftMod
     import peft
 
     with _without_future_warnings():
-        return peft.PeftModel.from_pretrained(model, str(folder), is_trainable=True).eval()
+        adapted: Any = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=True)
+    return adapted.eval()  # type: ignore[no-any-return]
 
 
-def renew_lora(model: PeftModel) -> PeftModel:
+def renew_lora(model: PeftModel, seed: int = 0) -> PeftModel:
     """Fold the adapters into the base weights and begin them anew; the model's output stays."""
-    import peft
-
     config = model.peft_config["default"]
-    with _without_future_warnings():
-        return peft.get_peft_model(model.merge_and_unload(), config).eval()
+    return _adapted(model.merge_and_unload(), config, seed)
 
 
 def has_lora(model: Any) -> bool:
@@ -85,6 +78,16 @@ def without_lora(model: Any) -> Any:
 
     copied = copy.deepcopy(model)
     return copied.unload() if has_lora(copied) else copied
+
+
+def _adapted(model: PreTrainedModel, config: PeftConfig, seed: int) -> PeftModel:
+    import peft
+    import torch
+
+    with torch.random.fork_rng(devices=[]), _without_future_warnings():
+        torch.manual_seed(seed)
+        adapted: PeftModel = peft.get_peft_model(model, config).eval()
+    return adapted
 
 
 @contextmanager

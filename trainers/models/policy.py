@@ -83,6 +83,7 @@ class Policy:
             )
         self.model = attach_lora(model, lora, seed) if lora is not None else model
         self.tokenizer = tokenizer
+        self._seed = seed
         self._reference: Any = None
         self._base_moved = False
         self._head_is_plain: bool | None = None
@@ -211,6 +212,7 @@ class Policy:
             )
         try:
             _load_weights(self.model, state["weights"])
+            self._base_moved |= has_lora(self.model) and _is_whole(self.model, state["weights"])
             if state["reference"] is not None:
                 if self._reference is None:
                     self.freeze_reference()
@@ -264,7 +266,7 @@ class Policy:
         if not has_lora(self.model):
             self._reference = without_lora(self.model).eval().requires_grad_(False)
             return
-        self.model = renew_lora(self.model)
+        self.model = renew_lora(self.model, self._seed + 1)
         self._base_moved = True
 
     @contextmanager
@@ -483,12 +485,12 @@ def _no_bars() -> Iterator[None]:
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         if shown:
-            logging.enable_progress_bar()
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _version(text: str) -> tuple[int, int]:
@@ -521,12 +523,17 @@ def _base_of(folder: Path) -> str:
 
 
 def _load_weights(model: Any, weights: dict[str, Any]) -> None:
-    full = set(weights) == set(model.state_dict())
-    if full or not has_lora(model):
+    if not has_lora(model) or _is_whole(model, weights):
         model.load_state_dict(weights)
         return
     import peft
 
-    result: Any = peft.set_peft_model_state_dict(model, weights)
-    if result.unexpected_keys:
-        raise RuntimeError(f"unexpected adapter weights, e.g. {result.unexpected_keys[0]}.")
+    odd = set(weights) ^ set(peft.get_peft_model_state_dict(model))
+    if odd:
+        raise RuntimeError(f"adapters sit on other layers, e.g. {min(odd)}.")
+    peft.set_peft_model_state_dict(model, weights)
+
+
+def _is_whole(model: Any, weights: dict[str, Any]) -> bool:
+    """Whether these are all weights, and not an adapter's only."""
+    return set(weights) == set(model.state_dict())

@@ -165,29 +165,49 @@ def test_score_returns_table_order(make_policy, episodes_of):
     np.testing.assert_allclose(policy.score(rows, token_budget=30), expected, rtol=1e-4)
 
 
-def test_a_model_that_caps_its_logits_is_scored_as_it_samples(tokenizer, episodes_of):
-    from transformers import Gemma2Config, Gemma2ForCausalLM
+@pytest.mark.parametrize(
+    ("family", "extra"),
+    [
+        ("Llama", {}),
+        ("Qwen3", {"head_dim": 8}),
+        ("Mistral", {"sliding_window": 4}),
+        ("Mixtral", {"num_local_experts": 4}),
+        ("GPT2", {}),
+        ("Gemma2", {"head_dim": 8, "final_logit_softcapping": 1.0}),
+        ("Granite", {"logits_scaling": 3.0}),
+    ],
+)
+def test_other_families_are_scored_as_they_sample(tokenizer, episodes_of, family, extra):
+    import transformers
 
-    config = Gemma2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        head_dim=8,
-        final_logit_softcapping=1.0,
-        initializer_range=1.0,
+    config = getattr(transformers, f"{family}Config")(
+        **{
+            "vocab_size": len(tokenizer),
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "initializer_range": 0.5,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "pad_token_id": 0,
+        }
+        | extra
     )
     torch.manual_seed(0)
-    policy = Policy(Gemma2ForCausalLM(config), tokenizer)
-    batch = one_batch(build_rows(episodes_of("window")))
+    name = {"GPT2": "GPT2LMHeadModel"}.get(family, f"{family}ForCausalLM")
+    policy = Policy(getattr(transformers, name)(config), tokenizer)
+    batch = one_batch(build_rows(episodes_of("window", reply=1)))
     with torch.no_grad():
         logits = policy.model(torch.from_numpy(batch.ids_RL)).logits
     logp = torch.log_softmax(logits, dim=-1)[batch.row_M, batch.position_M, batch.token_M]
-    np.testing.assert_allclose(policy.reply_logprobs(batch, grad=False).logprob_M, logp, rtol=1e-4)
-    with pytest.raises(ConfigError, match="Gemma2ForCausalLM"):
-        policy.reply_logprobs(batch, with_hidden=True)
+    scores = policy.reply_logprobs(batch, grad=False)
+    np.testing.assert_allclose(scores.logprob_M, logp, rtol=1e-4, atol=1e-5)
+    if family in ("Gemma2", "Granite"):
+        # They cap or scale their logits, so the hidden state alone does not give them.
+        with pytest.raises(ConfigError, match=f"{family}ForCausalLM"):
+            policy.reply_logprobs(batch, with_hidden=True)
 
 
 def test_a_temperature_of_zero_is_refused(make_policy, episodes_of):
@@ -317,6 +337,7 @@ def test_a_state_dict_restores_policy_and_reference(make_policy, episodes_of, lo
     np.testing.assert_allclose(other.score(rows), expected, atol=1e-6)
     # In place: an optimizer that was built before still moves these parameters.
     assert all(a is b for a, b in zip(parameters, other.trainable_parameters(), strict=True))
+    assert other.state_dict()["weights"].keys() == state["weights"].keys()
     if frozen:
         with policy.reference(), other.reference():
             np.testing.assert_allclose(other.score(rows), policy.score(rows), atol=1e-6)
@@ -331,6 +352,10 @@ def test_a_state_of_another_kind_or_shape_is_refused(make_policy):
     with pytest.raises(CheckpointError, match="does not fit"):
         make_policy(lora=LoRAConfig()).load_state_dict(
             make_policy(lora=LoRAConfig(rank=2)).state_dict()
+        )
+    with pytest.raises(CheckpointError, match="other layers"):
+        make_policy(lora=LoRAConfig()).load_state_dict(
+            make_policy(lora=LoRAConfig(targets=("q_proj",))).state_dict()
         )
 
 
