@@ -1,8 +1,8 @@
 """The records that every part of CreditRL exchanges.
 
 Suffixes carry shape. ``B`` episodes, ``G`` members of a group, ``T`` turns of one episode, ``N``
-turns of the whole batch (flat), ``M`` reply tokens of the batch (flat), ``L`` tokens of a row, ``K``
-copies of a vector environment that a call is about.
+turns of the whole batch (flat), ``M`` reply tokens of the batch (flat), ``L`` tokens of a row,
+``K`` copies of a vector environment that a call is about.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+../../creditrl/_checkout.py
