@@ -17,19 +17,21 @@ import pytest
 TESTS = Path(__file__).parent
 
 
-def _load_toy() -> ModuleType:
-    # By file: with this folder on sys.path, ``creditrl`` would be tests/creditrl for anyone who has
-    # not imported the package yet.
-    spec = importlib.util.spec_from_file_location("toy_env", TESTS / "toy_env.py")
+def _load(name: str) -> ModuleType:
+    """Make ``import name`` give ``tests/name.py``."""
+    # By file: with this folder on sys.path (or in pytest's ``pythonpath``), ``creditrl`` would be
+    # tests/creditrl for anyone who has not imported the package yet.
+    spec = importlib.util.spec_from_file_location(name, TESTS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["toy_env"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
 
-if "toy_env" not in sys.modules:
-    _load_toy()
+for _name in ("toy_env", "tables"):
+    if _name not in sys.modules:
+        _load(_name)
 
 _MISSING: dict[str, list[str]] = {}
 """Upstream packages that cannot be imported, and the tests that wait for them."""
