@@ -136,7 +136,7 @@ class Trainer:
 
     def _learn(self, collected: Collected, progress: float) -> dict[str, float]:
         trajectories = collected.trajectories
-        rows = build_rows(trajectories)
+        rows = build_rows(trajectories, merge_equal=self.optim.merge_equal)
         turns = reward_columns(turn_table(trajectories), self.rollout)
         tokens, metrics = self._old_logprobs(rows, token_table(trajectories))
         for model in self.models:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import gymnasium as gym
+import numpy as np
 import torch
 
 from creditrl.agents.evaluate import EvalResult, evaluate
@@ -102,26 +103,32 @@ class _Run:
         """Run every phase."""
         config = self.config
         policy = self.timed("build", self.build_policy)
-        trainer = self.trainer(policy)
         checkpoint = latest_checkpoint(self.folder.checkpoints)
         if checkpoint is not None:
+            trainer = self.trainer(policy)
             self.resume(trainer, checkpoint)
             before = self.folder.read_evaluations("before")
         else:
             if config.clone.episodes and self.method.collection != "demonstrations":
                 self.timed("clone", lambda: self.clone(policy, "clone"))
+            if self.method.policy_loss().kl_coef:
+                # The reference is the cloned policy. With adapters this begins new ones, so it
+                # comes before the optimizer.
+                policy.freeze_reference()
+            trainer = self.trainer(policy)
             before = self.timed("evaluate", lambda: self.evaluate(policy))
             self.folder.write_evaluations("before", before)
             self.checkpoint(trainer)
-        self.timed("train", lambda: self.train(trainer))
+        self.train(trainer)
         self.save_policy(policy, "last")
         found = {"before": before, "after": self.timed("evaluate", lambda: self.evaluate(policy))}
         best = self.folder.path / "policy" / "best"
         if best.is_dir():
             found["best"] = self.evaluate(Policy.load(str(best), device=self.device))
         if config.compare.clone_same_time:
-            spent = self.seconds.get("clone", 0.0) + self.seconds["train"]
+            spent = self.seconds.get("clone", 0.0) + trainer.clock.seconds
             found["cloned"] = self.timed("compare", lambda: self.compare(spent))
+        self.seconds["train"] = trainer.clock.seconds
         for name, results in found.items():
             self.folder.write_evaluations(name, results)
         curve = self.folder.path / "learning_curve.png"
@@ -149,22 +156,29 @@ class _Run:
         return Policy.small(cfg.small, tokenizer, seed=self.seed, lora=cfg.lora, device=self.device)
 
     def environment_text(self, episodes: int) -> list[str]:
-        """Return what the environment says and what may be said in it, for a tokenizer."""
+        """Return what the environment says and what may be said in it, for a tokenizer.
+
+        Half of the episodes are the expert's, to the end: solved states have symbols of their own.
+        """
         venv = self.environment(min(64, episodes))
         texts: set[str] = set()
+        choose = stream("demonstrations", self.seed)
         for start in range(0, episodes, venv.num_envs):
             observation, info = venv.reset(seed=self.seed + start)
-            for _ in range(4):
+            while True:
                 seen = observation["text"] if isinstance(observation, dict) else observation
-                texts.update(str(text) for text in seen)
-                for actions in info["admissible_actions"]:
-                    texts.update(self.form.reply(action) for action in actions)
-                choose = stream("demonstrations", self.seed, start)
-                step = [
-                    actions[int(choose.integers(len(actions)))] if actions else ""
-                    for actions in info["admissible_actions"]
+                texts.update(seen)
+                admissible = info["admissible_actions"].tolist()
+                texts.update(self.form.reply(action) for some in admissible for action in some)
+                if not venv.active.any():
+                    break
+                actions = [
+                    some[int(choose.integers(len(some)))] if some else "" for some in admissible
                 ]
-                observation, _, _, _, info = venv.step(step)
+                half = np.flatnonzero(venv.active)[::2]
+                for i, action in zip(half.tolist(), venv.expert_actions(half), strict=True):
+                    actions[i] = action or actions[i]
+                observation, _, _, _, info = venv.step(actions)
         return sorted(texts)
 
     def clone(self, policy: Policy, phase: str, seconds: float | None = None) -> None:
@@ -186,7 +200,7 @@ class _Run:
                 metrics, _ = trainer.update()
                 update = trainer.clock.updates
                 show(update, trainer.clock.seconds, loss=metrics.get("loss", 0.0))
-                self.folder.append_metrics({"phase": phase, **metrics})
+                self.record({"phase": phase, **metrics}, update)
                 if seconds is None and self.cloned_enough(policy, update):
                     break
 
@@ -199,9 +213,7 @@ class _Run:
         split = self.config.eval.validation_split
         result = self.measure(agent, split, cfg.check_levels)
         reached = result.overall.success.value
-        self.folder.append_metrics(
-            {"phase": "clone", "update": update, "validation_success": reached}
-        )
+        self.record({"phase": "clone", "update": update, "validation_success": reached}, update)
         return reached >= cfg.until_success
 
     def train(self, trainer: Trainer) -> None:
@@ -260,8 +272,12 @@ class _Run:
         save_checkpoint(
             self.folder.checkpoints,
             trainer.clock.updates,
-            {**trainer.state_dict(), "best_validation": self.best_validation},
-            {**self.expected(), "results": "results.json"},
+            {
+                **trainer.state_dict(),
+                "best_validation": self.best_validation,
+                "seconds": dict(self.seconds),
+            },
+            self.expected(),
             self.config.run.keep_checkpoints,
         )
 
@@ -270,6 +286,7 @@ class _Run:
         state, meta = load_checkpoint(checkpoint, self.expected())
         trainer.load_state_dict(state)
         self.best_validation = float(state["best_validation"])
+        self.seconds = dict(state["seconds"])
         update = int(meta["update"])
         self.folder.truncate_metrics(update)
         TrajectoryStore(self.folder.trajectories).drop_after(update)

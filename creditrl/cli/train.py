@@ -31,7 +31,15 @@ def train(argv: list[str]) -> int:
     """Train with a recipe; returns the exit code."""
     if importlib.util.find_spec("creditrl.trainers") is None:
         raise MissingExtraError("This installation has no trainers; install the whole package.")
-    for module in ("torch", "transformers", "peft", "pyarrow", "zstandard", "matplotlib"):
+    for module in (
+        "torch",
+        "transformers",
+        "peft",
+        "pyarrow",
+        "zstandard",
+        "matplotlib",
+        "tomli_w",
+    ):
         require_extra(module, "train")
     from creditrl.trainers.config import resolve
 
@@ -81,7 +89,7 @@ def _folder(config: TrainConfig, command: str) -> RunFolder:
     if run.resume:
         if run.folder is None:
             raise ConfigError("--run.resume needs --run.folder: which run goes on?")
-        return RunFolder.open(run.folder)
+        return RunFolder.open(run.folder, command)
     path = run.folder or default_run_path(run.root, run.name, config.method.name)
     return RunFolder.create(path, config, command)
 
@@ -138,10 +146,10 @@ def _verdicts(config: TrainConfig, outcome: Outcome) -> list[str]:
     ):
         if results:
             other = results["sampled"].overall.success
-            apart = after.low > other.high
+            apart = after.low > other.high or after.high < other.low
             lines.append(
-                f"After training against {name}: {after.value - other.value:+.1%}; the intervals "
-                + ("are apart." if apart else "overlap.")
+                f"After training against {name}: {100 * (after.value - other.value):+.1f} points; "
+                f"the intervals {'are apart' if apart else 'overlap'}."
             )
     return lines
 

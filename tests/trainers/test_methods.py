@@ -71,9 +71,7 @@ def test_reinforce_pp_whitens_over_the_batch_whatever_the_groups():
     # Returns 1, 0, 3, 0 in two groups: mean 1, unbiased variance (0 + 1 + 4 + 1) / 3 = 2.
     turns = make_turns(reward=[1, 0, 3, 0], episode=[0, 1, 2, 3], group=[0, 0, 1, 1])
     credit = ReinforcePP(ReinforcePPConfig()).credit(turns, TOKENS)
-    np.testing.assert_allclose(
-        credit.advantage_N, np.array([0, -1, 2, -1]) / np.sqrt(2), atol=1e-6
-    )
+    np.testing.assert_allclose(credit.advantage_N, np.array([0, -1, 2, -1]) / np.sqrt(2), atol=1e-6)
     # Baseline form: centred in groups 0.5, -0.5, 1.5, -1.5; mean 0, variance 5 / 3.
     credit = ReinforcePP(ReinforcePPConfig(baseline=True)).credit(turns, TOKENS)
     np.testing.assert_allclose(
@@ -121,14 +119,15 @@ def test_the_invalid_action_penalty_stays_on_its_turn(method, config):
     turns = dataclasses.replace(GROUP, grounded_N=np.array([True, True, False, True]))
     plain = method(dataclasses.replace(config, invalid_penalty=0.0)).credit(turns, TOKENS)
     punished = method(config).credit(turns, TOKENS)
-    np.testing.assert_allclose(
-        punished.advantage_N - plain.advantage_N, [0, 0, -0.1, 0], atol=1e-6
-    )
+    np.testing.assert_allclose(punished.advantage_N - plain.advantage_N, [0, 0, -0.1, 0], atol=1e-6)
 
 
 def test_methods_disagree_where_their_formulas_do():
     turns = make_turns(
-        reward=[0, 1, 0, 0, 2], episode=[0, 0, 1, 2, 3], group=[0, 0, 0, 1, 1], state=[3, 4, 3, 5, 5]
+        reward=[0, 1, 0, 0, 2],
+        episode=[0, 0, 1, 2, 3],
+        group=[0, 0, 0, 1, 1],
+        state=[3, 4, 3, 5, 5],
     )
     tokens = make_tokens([0, 1, 2, 3, 4])
     found = {

@@ -135,7 +135,9 @@ class Policy:
         require_extra("transformers", "train")
         import torch
         import transformers
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoModelForCausalLM
+
+        from creditrl.agents.transformers import load_tokenizer
 
         folder = Path(path_or_name)
         adapted = (folder / _ADAPTER_FILE).is_file()
@@ -153,7 +155,7 @@ class Policy:
             options["attn_implementation"] = attention
         try:
             with _no_bars() if Path(source).is_dir() else nullcontext():
-                tokenizer = AutoTokenizer.from_pretrained(str(path_or_name))
+                tokenizer = load_tokenizer(str(path_or_name))
                 model: Any = AutoModelForCausalLM.from_pretrained(source, **options)
         except (OSError, ValueError) as error:
             first = str(error).strip().splitlines()[0]

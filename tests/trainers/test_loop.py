@@ -1,0 +1,235 @@
+"""The loop: methods train end to end, runs resume to the same next update, equal rows once."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from creditrl.agents.prompts import get_form
+from creditrl.agents.transformers import TransformersAgent
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.errors import CheckpointError
+from creditrl.trainers.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
+from creditrl.trainers.collect.demonstrations import (
+    DemonstrationCollector,
+    Demonstrator,
+    demonstrate,
+)
+from creditrl.trainers.collect.rollouts import RolloutCollector
+from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig
+from creditrl.trainers.loop import Trainer, reward_columns
+from creditrl.trainers.methods import list_methods, method_info
+from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
+from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.models.tokenizer import build_tokenizer
+from tables import make_turns
+
+TEXTS = ["######\n#PX_O#\n#_S√_#\n######", "up", "down", "left", "right"]
+FORM = get_form("plain")
+
+
+def make_venv(copies: int, group_size: int = 1) -> TextVectorEnv:
+    # Levels of one or two moves: an untrained policy solves some, so returns differ.
+    venv = gym.make_vec(
+        "CreditRL/VisualSokoban-v0",
+        num_envs=copies,
+        group_size=group_size,
+        min_optimal_moves=1,
+        max_optimal_moves=2,
+    )
+    assert isinstance(venv, TextVectorEnv)
+    return venv
+
+
+def make_policy(seed: int = 0, lora: LoRAConfig | None = None) -> Policy:
+    return Policy.small(
+        SmallPolicyConfig(layers=1, hidden=16, heads=2), build_tokenizer(TEXTS), seed=seed, lora=lora
+    )
+
+
+def make_trainer(name: str, policy: Policy, *, merge_equal: bool = True, tokens: int = 1) -> Trainer:
+    info = method_info(name)
+    method = info.method(info.config())
+    rollout = RolloutConfig(groups=4, group_size=4, max_new_tokens=tokens, reward_scale=0.1)
+    agent = TransformersAgent(
+        policy.model, policy.tokenizer, max_new_tokens=tokens, merge_equal=merge_equal
+    )
+    if method.collection == "demonstrations":
+        venv = make_venv(4)
+        expert = Demonstrator(venv, FORM, policy.tokenizer, agent.chat_format, tokens)
+        collector = DemonstrationCollector(demonstrate(venv, expert, FORM, 8, 0), 16, 0, True)
+    else:
+        venv = make_venv(16, 4 if method.collection == "groups" else 1)
+        collector = RolloutCollector(venv, agent, FORM, seed=0, hash_states=method.hash_states)
+    return Trainer(
+        policy,
+        method,
+        collector,
+        rollout,
+        OptimConfig(lr=1e-3, minibatches=2, merge_equal=merge_equal),
+        BudgetConfig(updates=4),
+        seed=0,
+        after_weights=agent.weights_changed,
+    )
+
+
+def weights(policy: Policy) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in policy.model.state_dict().items()}
+
+
+@pytest.mark.parametrize("name", [info.name for info in list_methods() if info.name != "mine"])
+def test_every_method_trains_and_resumes_to_the_same_next_update(name, tmp_path):
+    policy = make_policy()
+    trainer = make_trainer(name, policy)
+    begin = weights(policy)
+    for _ in range(2):
+        metrics, _ = trainer.update()
+        assert np.isfinite(metrics["loss"])
+    assert any((begin[key] != value).any() for key, value in weights(policy).items())
+    save_checkpoint(tmp_path, 2, trainer.state_dict(), {"method": name}, keep=1)
+    expected, trajectories = trainer.update()
+
+    again = make_trainer(name, make_policy(seed=1))
+    path = latest_checkpoint(tmp_path)
+    assert path is not None
+    state, meta = load_checkpoint(path, {"method": name})
+    assert meta["update"] == 2
+    again.load_state_dict(state)
+    found, same = again.update()
+    assert [t.turns for t in same] == [t.turns for t in trajectories]
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5, abs=1e-7)
+    for key, value in weights(policy).items():
+        torch.testing.assert_close(again.policy.model.state_dict()[key], value)
+
+
+def test_merging_equal_rows_changes_neither_rollouts_nor_updates():
+    policies = [make_policy(), make_policy()]
+    results = []
+    for policy, merge in zip(policies, (True, False), strict=True):
+        trainer = make_trainer("gigpo", policy, merge_equal=merge)
+        metrics, trajectories = trainer.update()
+        results.append((metrics["loss"], [t.turns for t in trajectories]))
+    assert results[0][0] == pytest.approx(results[1][0], abs=1e-6)
+    actions = [[[turn.action for turn in turns] for turns in found] for _, found in results]
+    assert actions[0] == actions[1]
+    for key, value in weights(policies[0]).items():
+        torch.testing.assert_close(policies[1].model.state_dict()[key], value, atol=2e-5, rtol=1e-4)
+
+
+def test_old_logprobs_agree_with_the_samplers_and_a_stale_sampler_is_noticed():
+    policy = make_policy()
+    trainer = make_trainer("grpo", policy, tokens=3)
+    metrics, _ = trainer.update()
+    assert metrics["sampler_gap"] < 1e-4
+    assert "sampler_gap_alarm" not in metrics
+    # A sampler that nobody told of new weights: other weights decode than train.
+    stale = make_policy(seed=5)
+    trainer.collector.agent = TransformersAgent(stale.model, stale.tokenizer, max_new_tokens=3)
+    with torch.no_grad():
+        for value in stale.model.parameters():
+            value.mul_(3.0)
+    metrics, _ = trainer.update()
+    assert metrics["sampler_gap_alarm"] == 1.0
+
+
+def test_lora_trains_adapters_only_and_its_reference_is_the_adapter_off():
+    policy = make_policy(lora=LoRAConfig(rank=2))
+    trainer = make_trainer("reinforce_pp", policy)  # its loss asks for the reference
+    begin = weights(policy)
+    trainer.update()
+    trainer.update()
+    changed = {key for key, value in weights(policy).items() if (begin[key] != value).any()}
+    assert changed and all("lora" in key for key in changed)
+
+
+def test_demonstrations_are_the_experts_and_solve_their_levels():
+    policy = make_policy()
+    agent = TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=1)
+    venv = make_venv(4)
+    expert = Demonstrator(venv, FORM, policy.tokenizer, agent.chat_format, 1)
+    found = demonstrate(venv, expert, FORM, 10, seed=3)
+    assert len(found) == 10 and all(t.success for t in found)
+    assert len({t.task.id for t in found}) == 10
+    for trajectory in found:
+        assert len(trajectory.turns) == trajectory.task.difficulty
+        for turn in trajectory.turns:
+            assert policy.tokenizer.decode(turn.reply_ids).strip() == turn.action
+            assert policy.tokenizer.decode(turn.prompt_ids) == turn.observation
+
+
+def test_demonstration_batches_cover_an_epoch_once():
+    policy = make_policy()
+    agent = TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=1)
+    venv = make_venv(4)
+    expert = Demonstrator(venv, FORM, policy.tokenizer, agent.chat_format, 1)
+    found = demonstrate(venv, expert, FORM, 6, seed=3)
+    turns = sum(len(t.turns) for t in found)
+    collector = DemonstrationCollector(found, 5, seed=0, by_turn=True)
+    batches = [collector.collect(i).trajectories for i in range(-(-turns // 5))]
+    dealt = [(t.id, t.turns[0].observation) for batch in batches for t in batch]
+    assert len(dealt) == turns
+    assert sorted(dealt) == sorted((t.id, turn.observation) for t in found for turn in t.turns)
+    assert [len(b) for b in batches[:-1]] == [5] * (len(batches) - 1)
+
+
+def test_reward_columns_scale_and_can_be_success_alone():
+    turns = make_turns([-0.1, 10.9, -0.1], [0, 0, 1], success=[True, True, False])
+    scaled = reward_columns(turns, RolloutConfig(reward_scale=0.1))
+    np.testing.assert_allclose(scaled.reward_N, [-0.01, 1.09, -0.01], rtol=1e-6)
+    np.testing.assert_allclose(scaled.return_N, [1.08, 1.08, -0.01], rtol=1e-6)
+    success = reward_columns(turns, RolloutConfig(reward="success"))
+    np.testing.assert_allclose(success.reward_N, [0, 1, 0])
+    np.testing.assert_allclose(success.return_N, [1, 1, 0])
+
+
+def test_equal_seeds_collect_equal_trajectories_and_other_updates_others():
+    policy = make_policy()
+    collectors = [make_trainer("grpo", policy).collector for _ in range(2)]
+    one, two = (collector.collect(7).trajectories for collector in collectors)
+    assert one == two
+    other = collectors[0].collect(8).trajectories
+    assert {t.task.id for t in one} != {t.task.id for t in other}
+
+
+def test_a_checkpoint_of_another_layout_method_or_with_damage_is_refused(tmp_path):
+    path = save_checkpoint(tmp_path, 3, {"x": torch.ones(2)}, {"method": "grpo"}, keep=2)
+    with pytest.raises(CheckpointError, match="method = 'grpo', this run has 'ppo'"):
+        load_checkpoint(path, {"method": "ppo"})
+    meta = path / "checkpoint.json"
+    meta.write_text(meta.read_text().replace('"format": 1', '"format": 99'))
+    with pytest.raises(CheckpointError, match="format 99.*reads format 1"):
+        load_checkpoint(path, {"method": "grpo"})
+    path = save_checkpoint(tmp_path, 4, {"x": torch.ones(2)}, {"method": "grpo"}, keep=2)
+    (path / "state.pt").write_bytes(b"no tensors")
+    with pytest.raises(CheckpointError, match="damaged"):
+        load_checkpoint(path, {"method": "grpo"})
+
+
+def test_old_checkpoints_go_and_a_torn_one_is_never_the_latest(tmp_path):
+    for update in (1, 2, 3):
+        save_checkpoint(tmp_path, update, {}, {}, keep=2)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["update_000002", "update_000003"]
+    (tmp_path / ".partial_000009").mkdir()
+    (tmp_path / "update_000009").mkdir()  # without checkpoint.json
+    latest = latest_checkpoint(tmp_path)
+    assert latest is not None and latest.name == "update_000003"
+
+
+def test_a_groups_rows_stay_in_one_minibatch():
+    policy = make_policy()
+    trainer = make_trainer("gigpo", policy)
+    collected = trainer.collector.collect(0).trajectories
+    from creditrl.trainers.batch import build_rows, turn_table
+
+    rows, turns = build_rows(collected), turn_table(collected)
+    parts = list(
+        trainer.optimizer._minibatches(rows, turns, np.random.default_rng(0))  # noqa: SLF001
+    )
+    groups = [set(turns.group_N[rows.turn_M[part]].tolist()) for part in parts]
+    assert len(groups) == 2 and not groups[0] & groups[1]
+    assert sorted(np.concatenate(parts).tolist()) == list(range(rows.num_tokens))
+    assert dataclasses.is_dataclass(rows)
