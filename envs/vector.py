@@ -7,7 +7,6 @@ This one makes a single engine call per step for all copies of a process.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -139,6 +138,14 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         """Seed of each copy's episode, int64 [num_envs]; equal within a group."""
         return self._seed_N.copy()
 
+    @property
+    def episode_numbers(self) -> IntArray:
+        """Number of each copy's episode, int64 [num_envs], from 0; -1 before the first.
+
+        Members of a group play the same episode under the same number.
+        """
+        return self._episode.copy()
+
     def current_tasks(self) -> list[Task]:
         """Return each copy's task."""
         self._require_begun("current_tasks()")
@@ -172,7 +179,8 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         if isinstance(seed, (int, np.integer)):
             super().reset(seed=int(seed))
         self._seed_groups(seed_G, np.unique(self._group[index_K]))
-        self._advance(index_K, wanted, together=True)
+        self._level(mask)
+        self._advance(index_K, wanted)
         self._keep(index_K, self._begin(index_K))
         return self._observation(), self._columns()
 
@@ -203,11 +211,11 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         done_K = np.flatnonzero(terminated | truncated)
         final: dict[str, Any] = {}
         if self.autoreset_mode is AutoresetMode.NEXT_STEP and len(waiting_K):
-            self._advance(waiting_K)
+            self._advance(waiting_K, {})
             self._keep(waiting_K, self._begin(waiting_K))
         elif self.autoreset_mode is AutoresetMode.SAME_STEP and len(done_K):
             final = self._final(done_K)
-            self._advance(done_K)
+            self._advance(done_K, {})
             self._keep(done_K, self._begin(done_K))
         return self._observation(), reward, terminated, truncated, {**self._columns(), **final}
 
@@ -242,7 +250,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             As ``step``, but for these K copies only, in the order given.
         """
         self._require_begun("step_some()")
-        index_K = self._indices(indices)
+        index_K = self.copy_indices(indices)
         if len(actions) != len(index_K):
             raise ConfigError(f"step_some() got {len(actions)} actions for {len(index_K)} copies.")
         if self.autoreset_mode is not AutoresetMode.DISABLED:
@@ -263,7 +271,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
     def snapshot(self, indices: Sequence[int] | IntArray | None = None) -> list[Snapshot]:
         """Return everything that some copies (None: all) need to continue; picklable."""
         self._require_begun("snapshot()")
-        index_K = self._indices(indices)
+        index_K = self.copy_indices(indices)
         return self.copies.snapshot(index_K) if len(index_K) else []
 
     def restore(
@@ -275,7 +283,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             Observations and info of all copies.
         """
         self._require_begun("restore()")
-        index_K = self._indices(indices)
+        index_K = self.copy_indices(indices)
         if len(snapshots) != len(index_K):
             raise ConfigError(
                 f"restore() got {len(snapshots)} snapshots for {len(index_K)} copies."
@@ -292,7 +300,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Put copy ``src[k]``'s state into copy ``dst[k]``; a source may stand several times."""
         given = np.asarray(src)
-        source_K = self._indices(given) if given.dtype == np.bool_ else given.astype(np.int64)
+        source_K = self.copy_indices(given) if given.dtype == np.bool_ else given.astype(np.int64)
         unique, back = np.unique(source_K, return_inverse=True)
         snapshots = self.snapshot(unique)
         return self.restore(dst, [snapshots[i] for i in back.tolist()])
@@ -302,17 +310,43 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
     ) -> list[bytes]:
         """Return canonical bytes of some copies' states; see :meth:`TextEnv.state_key`."""
         self._require_begun("state_keys()")
-        return self.copies.state_keys(self._indices(indices), source)
+        return self.copies.state_keys(self.copy_indices(indices), source)
 
     def expert_actions(self, indices: Sequence[int] | IntArray | None = None) -> list[str | None]:
         """Return an expert's next action per copy, None where there is none."""
         self._require_begun("expert_actions()")
-        return self.copies.expert_actions(self._indices(indices))
+        return self.copies.expert_actions(self.copy_indices(indices))
 
     def segment_keys(self, indices: Sequence[int] | IntArray | None = None) -> list[str]:
         """Name the sub-goal that each copy's last action served."""
         self._require_begun("segment_keys()")
-        return self.copies.segment_keys(self._indices(indices))
+        return self.copies.segment_keys(self.copy_indices(indices))
+
+    def copy_indices(self, indices: Sequence[int] | IntArray | None) -> IntArray:
+        """Return the copies that a caller names: by number, by a mask of all, or None for all.
+
+        Raises:
+            ConfigError: a copy stands twice, does not exist, or a mask has another shape.
+        """
+        if indices is None:
+            return self._all
+        given = np.asarray(indices)
+        if given.dtype == np.bool_:
+            if given.shape != (self.num_envs,):
+                raise ConfigError(
+                    f"A mask of copies has shape {given.shape}, expected ({self.num_envs},)."
+                )
+            return np.flatnonzero(given)
+        index_K = given.astype(np.int64).reshape(-1)
+        outside = (index_K < 0) | (index_K >= self.num_envs)
+        if outside.any():
+            raise ConfigError(
+                f"Copy {int(index_K[outside][0])} is out of range: there are {self.num_envs} "
+                f"copies, 0 to {self.num_envs - 1}."
+            )
+        if len(np.unique(index_K)) != len(index_K):
+            raise ConfigError("The same copy stands twice among the indices.")
+        return index_K
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -390,28 +424,20 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             "_final_info": mask.copy(),
         }
 
-    def _advance(
-        self,
-        index_K: IntArray,
-        wanted: Mapping[int, Task] = MappingProxyType({}),
-        together: bool = False,
-    ) -> None:
-        """Move copies on to their next episode and draw what it plays.
+    def _level(self, mask: BoolArray) -> None:
+        """Let the members of groups that are reset as a whole meet, where some were ahead."""
+        whole = mask.reshape(self.num_groups, self.group_size).all(axis=1)
+        by_group = self._episode.reshape(self.num_groups, self.group_size)
+        by_group[whole] = by_group[whole].max(axis=1, keepdims=True)
 
-        With ``together`` the members of a group that is reset as a whole meet in a new episode,
-        also where some of them were ahead. In the autoreset modes each member goes on one by one,
-        so that the k-th episode of every member is the same.
-        """
+    def _advance(self, index_K: IntArray, wanted: Mapping[int, Task]) -> None:
+        """Move each of these copies on by one episode and draw what it plays."""
         touched = np.zeros(self.num_envs, dtype=np.bool_)
         touched[index_K] = True
         for group in np.unique(self._group[index_K]).tolist():
             members = slice(group * self.group_size, (group + 1) * self.group_size)
-            moving = touched[members]
             episode_G = self._episode[members]
-            if together and moving.all():
-                episode_G[:] = episode_G.max() + 1
-            else:
-                episode_G[moving] += 1
+            episode_G[touched[members]] += 1
             drawn = self._drawn[group]
             rng = self._rngs[group]
             assert rng is not None
@@ -507,27 +533,6 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
                 f"({self.num_envs},) with at least one True."
             )
         return mask
-
-    def _indices(self, indices: Sequence[int] | IntArray | None) -> IntArray:
-        if indices is None:
-            return self._all
-        given = np.asarray(indices)
-        if given.dtype == np.bool_:
-            if given.shape != (self.num_envs,):
-                raise ConfigError(
-                    f"A mask of copies has shape {given.shape}, expected ({self.num_envs},)."
-                )
-            return np.flatnonzero(given)
-        index_K = given.astype(np.int64).reshape(-1)
-        outside = (index_K < 0) | (index_K >= self.num_envs)
-        if outside.any():
-            raise ConfigError(
-                f"Copy {int(index_K[outside][0])} is out of range: there are {self.num_envs} "
-                f"copies, 0 to {self.num_envs - 1}."
-            )
-        if len(np.unique(index_K)) != len(index_K):
-            raise ConfigError("The same copy stands twice among the indices.")
-        return index_K
 
     def _require_begun(self, what: str) -> None:
         if not self._info:

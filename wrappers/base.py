@@ -1,0 +1,409 @@
+"""What all wrappers share: own ``info`` columns, state of their own, and the order they stand in.
+
+A wrapper comes twice: around one environment (:class:`TextWrapper`) and around a vector of them
+(:class:`VectorTextWrapper`). Both keep what they add to ``info`` by key in ``self._own``: a value,
+or a column with one item per copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, SupportsFloat
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Dict, Space
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from creditrl.envs import state
+from creditrl.errors import WrapperError
+from creditrl.types import BoolArray, IntArray, Snapshot, StateSource
+
+__all__ = ["TextWrapper", "VectorTextWrapper", "below", "text_of", "text_space"]
+
+
+def below(env: Any) -> Iterator[Any]:
+    """Return the wrappers of a stack, outermost first, without the environment itself."""
+    while isinstance(env, (gym.Wrapper, VectorWrapper)):
+        yield env
+        env = env.env
+
+
+def text_of(observation: Any) -> str:
+    """Return the text of one observation: a string, the text beside an image, or chat messages."""
+    if isinstance(observation, str):
+        return observation
+    if isinstance(observation, dict):
+        return text_of(observation.get("text", observation.get("messages", "")))
+    if isinstance(observation, tuple):
+        return "\n\n".join(str(message["content"]) for message in observation)
+    return ""
+
+
+def text_space(space: Space[Any]) -> Space[Any] | None:
+    """Return the space of the text in an observation; None where there is none."""
+    if isinstance(space, Dict):
+        return space.spaces.get("text")
+    return space if isinstance(space, gym.spaces.Text) else None
+
+
+class TextWrapper(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Around one environment.
+
+    A subclass fills ``self._own`` with the values that it adds to ``info``, in :meth:`_begin` and
+    :meth:`_after`, and may change actions and observations in :meth:`_inward` and :meth:`present`.
+    """
+
+    kind: ClassVar[str]
+    """The same for both twins; the order of a stack is checked by it."""
+
+    def __init__(self, env: gym.Env[Any, Any], **arguments: Any) -> None:
+        # A callable argument may hold what cannot be copied (a file, a lock).
+        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments)
+        super().__init__(env)
+        self._own: dict[str, Any] = {}
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._begin(observation, info)
+        return self.present(observation, info)
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Do one action."""
+        observation, reward, terminated, truncated, info = self.env.step(self._inward(action))
+        self._after(observation, info, float(reward), terminated, truncated)
+        observation, info = self.present(observation, info)
+        return observation, reward, terminated, truncated, info
+
+    def present(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return both as this wrapper shows them; changes nothing."""
+        return observation, {**info, **self._own}
+
+    def wrapper_state(self) -> Any:
+        """Return what this wrapper needs to continue from here; picklable."""
+        return dict(self._own)
+
+    def set_wrapper_state(self, state: Any) -> None:
+        """Take back what :meth:`wrapper_state` returned."""
+        self._own = dict(state)
+
+    def _begin(self, observation: Any, info: dict[str, Any]) -> None:
+        """Note that an episode began."""
+
+    def _after(
+        self,
+        observation: Any,
+        info: dict[str, Any],
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+    ) -> None:
+        """Note what an action did."""
+
+    def _inward(self, action: Any) -> Any:
+        """Return the action for the environment inside."""
+        return action
+
+
+# What the vector environment inside offers beyond Gymnasium's interface.
+_FORWARDED = frozenset(
+    {
+        "autoreset_mode",
+        "config",
+        "copy_indices",
+        "current_tasks",
+        "env_class",
+        "episode_numbers",
+        "episode_seeds",
+        "group_size",
+        "num_groups",
+        "tasks",
+        "workers",
+    }
+)
+
+
+class VectorTextWrapper(VectorWrapper[Any, Any, Any, Any, Any], RecordConstructorArgs):
+    """Around a vector environment: ours, with all it offers, or Gymnasium's own.
+
+    Hooks get the copies that a call is about (``index_K``) and observations and ``info`` of just
+    these, in their order. They are called in every autoreset mode alike: :meth:`_after` sees the
+    last moment of an episode, :meth:`_begin` the first of the next one.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], **arguments: Any) -> None:
+        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments)
+        super().__init__(env)
+        for wrapper in below(env):
+            if type(wrapper).__name__ == "DictInfoToList":
+                raise WrapperError(
+                    f"{type(self).__name__} reads info as columns: put DictInfoToList outside."
+                )
+        self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+        self._all = np.arange(env.num_envs, dtype=np.int64)
+        self._over = np.ones(env.num_envs, dtype=np.bool_)
+        self._own: dict[str, NDArray[Any]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _FORWARDED:
+            return getattr(self.unwrapped, name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    # -- Gymnasium's interface ------------------------------------------------------------------
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in all copies, or in those of ``options["reset_mask"]``."""
+        mask = None if options is None else options.get("reset_mask")
+        # Gymnasium's environments take the mask out of the dict that they are given.
+        inner = None if options is None else dict(options)
+        observation, info = self.env.reset(seed=seed, options=inner)  # type: ignore[arg-type]
+        index_K = self._all if mask is None else np.flatnonzero(mask)
+        self._over[index_K] = False
+        self._begin(index_K, *self._rows(index_K, observation, info))
+        return self.present(observation, info)
+
+    def step(self, actions: Sequence[Any]) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Do one action in every copy that plays."""
+        acting_K = np.flatnonzero(~self._over) if self._over.any() else self._all
+        inward = list(actions)
+        if len(inward) == self.num_envs:  # a wrong number is refused by the environment
+            for i, action in zip(
+                acting_K.tolist(),
+                self._inward(acting_K, [inward[i] for i in acting_K]),
+                strict=True,
+            ):
+                inward[i] = action
+        observation, reward, terminated, truncated, info = self.env.step(tuple(inward))
+        ended = terminated | truncated
+        if self._mode is AutoresetMode.SAME_STEP:
+            info = self._same_step(observation, reward, terminated, truncated, info)
+        else:
+            self._after(
+                acting_K,
+                *self._rows(acting_K, observation, info),
+                reward[acting_K],
+                terminated[acting_K],
+                truncated[acting_K],
+            )
+            if self._mode is AutoresetMode.NEXT_STEP:
+                began_K = np.flatnonzero(self._over)
+                if len(began_K):
+                    self._begin(began_K, *self._rows(began_K, observation, info))
+                self._over = ended.copy()
+            else:
+                self._over |= ended
+        observation, info = self.present(observation, info)
+        return observation, reward, terminated, truncated, info
+
+    # -- what our vector environment offers beyond it -------------------------------------------
+
+    @property
+    def active(self) -> BoolArray:
+        """Which copies have an episode under way, bool [num_envs]."""
+        return ~self._over
+
+    def step_some(
+        self, indices: Sequence[int] | IntArray, actions: Sequence[Any]
+    ) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Do one action in some copies, as :class:`creditrl.envs.vector.TextVectorEnv` does."""
+        step_some = getattr(self.env, "step_some", None)
+        if step_some is None:
+            raise WrapperError(
+                f"{type(self.env).__name__} inside {type(self).__name__} has no step_some(): put "
+                "Gymnasium's wrappers outside of ours, or step all copies."
+            )
+        index_K: IntArray = self.unwrapped.copy_indices(indices)  # type: ignore[attr-defined]
+        at = np.flatnonzero(~self._over[index_K])
+        inward = list(actions)
+        if len(inward) == len(index_K):
+            for k, action in zip(
+                at.tolist(), self._inward(index_K[at], [inward[k] for k in at]), strict=True
+            ):
+                inward[k] = action
+        observation, reward, terminated, truncated, info = step_some(index_K, inward)
+        if len(at):
+            self._after(
+                index_K[at],
+                *_take(at, observation, info, len(index_K)),
+                reward[at],
+                terminated[at],
+                truncated[at],
+            )
+        self._over[index_K] |= terminated | truncated
+        observation, info = self._present(index_K, observation, info)
+        return observation, reward, terminated, truncated, info
+
+    def snapshot(self, indices: Sequence[int] | IntArray | None = None) -> list[Snapshot]:
+        """Return everything that some copies need to continue, wrappers included."""
+        return state.snapshot(self, indices)
+
+    def restore(
+        self, indices: Sequence[int] | IntArray | None, snapshots: Sequence[Snapshot]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Put snapshots into copies; returns observations and info of all copies."""
+        return state.restore(self, indices, snapshots)
+
+    def clone(
+        self, src: Sequence[int] | IntArray, dst: Sequence[int] | IntArray
+    ) -> tuple[Any, dict[str, Any]]:
+        """Put copy ``src[k]``'s state into copy ``dst[k]``; a source may stand several times."""
+        given = np.asarray(src)
+        source_K = np.flatnonzero(given) if given.dtype == np.bool_ else given.astype(np.int64)
+        unique, back = np.unique(source_K, return_inverse=True)
+        snapshots = self.snapshot(unique)
+        return self.restore(dst, [snapshots[i] for i in back.tolist()])
+
+    def state_keys(
+        self, source: StateSource = "state", indices: Sequence[int] | IntArray | None = None
+    ) -> list[bytes]:
+        """Return canonical bytes of some copies' states, as below all wrappers."""
+        return state.state_key(self, source, indices)
+
+    def expert_actions(self, indices: Sequence[int] | IntArray | None = None) -> list[str | None]:
+        """Return an expert's next action per copy, None where there is none."""
+        return state.expert_action(self, indices)
+
+    def segment_keys(self, indices: Sequence[int] | IntArray | None = None) -> list[str]:
+        """Name the sub-goal that each copy's last action served."""
+        return state.segment_key(self, indices)
+
+    # -- for subclasses and creditrl.snapshot ---------------------------------------------------
+
+    def present(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return observations and info of all copies as this wrapper shows them."""
+        return self._present(self._all, observation, info)
+
+    def wrapper_state(self, indices: IntArray) -> list[Any]:
+        """Return what this wrapper needs to continue some copies; one picklable item each."""
+        columns = [self._over, *self._own.values()]
+        return list(zip(*(column[indices].tolist() for column in columns), strict=True))
+
+    def set_wrapper_state(self, indices: IntArray, states: Sequence[Any]) -> None:
+        """Take back what :meth:`wrapper_state` returned, into the same or other copies."""
+        columns = [self._over, *self._own.values()]
+        for column, values in zip(columns, zip(*states, strict=True), strict=True):
+            for i, value in zip(indices.tolist(), values, strict=True):
+                column[i] = value
+
+    def _batch_spaces(
+        self, *, observation: Space[Any] | None = None, action: Space[Any] | None = None
+    ) -> None:
+        """Set the space of one copy and the batched one."""
+        if observation is not None:
+            self.single_observation_space = observation
+            self.observation_space = batch_space(observation, self.num_envs)
+        if action is not None:
+            self.single_action_space = action
+            self.action_space = batch_space(action, self.num_envs)
+
+    def _begin(self, index_K: IntArray, observation: Any, info: Mapping[str, Any]) -> None:
+        """Note that episodes began in these copies."""
+
+    def _after(
+        self,
+        index_K: IntArray,
+        observation: Any,
+        info: Mapping[str, Any],
+        reward_K: NDArray[Any],
+        terminated_K: BoolArray,
+        truncated_K: BoolArray,
+    ) -> None:
+        """Note what an action did in each of these copies."""
+
+    def _inward(self, index_K: IntArray, actions: Sequence[Any]) -> Sequence[Any]:
+        """Return these copies' actions for the environment inside."""
+        return actions
+
+    def _present(
+        self, index_K: IntArray, observation: Any, info: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return both, of these copies in this order, as this wrapper shows them."""
+        return observation, {**info, **self._columns(index_K)}
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _columns(self, index_K: IntArray) -> dict[str, Any]:
+        columns: dict[str, Any] = {}
+        for key, column in self._own.items():
+            columns[key] = column[index_K]
+            columns["_" + key] = np.ones(len(index_K), dtype=np.bool_)
+        return columns
+
+    def _rows(self, index_K: IntArray, observation: Any, info: dict[str, Any]) -> tuple[Any, Any]:
+        return _take(index_K, observation, info, self.num_envs)
+
+    def _same_step(
+        self, observation: Any, reward: Any, terminated: Any, truncated: Any, info: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Let finished copies note their last moment, then the first of the next episode."""
+        ended = terminated | truncated
+        on_K, done_K = np.flatnonzero(~ended), np.flatnonzero(ended)
+        if len(on_K):
+            self._after(
+                on_K,
+                *self._rows(on_K, observation, info),
+                reward[on_K],
+                terminated[on_K],
+                truncated[on_K],
+            )
+        if not len(done_K):
+            return info
+        final_info = dict(info["final_info"])
+        last = _stack([info["final_obs"][i] for i in done_K.tolist()])
+        last_info = _take(done_K, (), final_info, self.num_envs)[1]
+        self._after(done_K, last, last_info, reward[done_K], terminated[done_K], truncated[done_K])
+        shown, shown_info = self._present(done_K, last, last_info)
+        final_obs = info["final_obs"].copy()
+        for k, i in enumerate(done_K.tolist()):
+            final_obs[i] = _one(shown, k)
+        for key, column in self._own.items():
+            full = np.zeros_like(column)
+            full[done_K] = shown_info[key]
+            final_info[key], final_info["_" + key] = full, ended.copy()
+        self._begin(done_K, *self._rows(done_K, observation, info))
+        return {**info, "final_obs": final_obs, "final_info": final_info}
+
+
+def _take(at: IntArray, observation: Any, info: Mapping[str, Any], n: int) -> tuple[Any, Any]:
+    """Return the rows ``at`` of n."""
+    if len(at) == n:
+        return observation, info
+    return _take_observation(at, observation), {
+        key: value[at] for key, value in info.items() if isinstance(value, np.ndarray)
+    }
+
+
+def _take_observation(at: IntArray, observation: Any) -> Any:
+    if isinstance(observation, tuple):
+        return tuple(observation[i] for i in at.tolist()) if observation else ()
+    if isinstance(observation, dict):
+        return {key: _take_observation(at, value) for key, value in observation.items()}
+    return observation[at]
+
+
+def _one(observation: Any, k: int) -> Any:
+    if isinstance(observation, dict):
+        return {key: _one(value, k) for key, value in observation.items()}
+    return observation[k]
+
+
+def _stack(observations: Sequence[Any]) -> Any:
+    first = observations[0]
+    if isinstance(first, dict):
+        return {key: _stack([one[key] for one in observations]) for key in first}
+    if isinstance(first, np.ndarray):
+        return np.stack(observations)
+    return tuple(observations)

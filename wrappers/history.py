@@ -1,0 +1,398 @@
+"""Observation to prompt: the goal, earlier turns and the admissible actions, ready for a model."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Dict, Space
+from gymnasium.spaces import Sequence as SequenceSpace
+from gymnasium.vector import VectorEnv
+
+from creditrl.envs.base import TextEnv, object_column
+from creditrl.envs.spaces import UnicodeText
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.errors import ConfigError, WrapperError
+from creditrl.types import IntArray
+from creditrl.wrappers.base import TextWrapper, VectorTextWrapper, below, text_of
+from creditrl.wrappers.parse import resolve_form
+
+if TYPE_CHECKING:
+    from creditrl.agents.prompts import Ask
+
+__all__ = ["History", "VectorHistory"]
+
+Said: TypeAlias = tuple[str, str]
+"""(role, content) of one chat message."""
+Turns: TypeAlias = int | Literal["all"] | None
+
+PROMPT_LENGTH = 65_536
+"""Most characters of a prompt unless told otherwise."""
+_ROLE_LENGTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What one copy remembers; immutable, so a snapshot shares it."""
+
+    turns: tuple[tuple[str, str], ...] = ()
+    """(observation, action), oldest first; no more than the form reads."""
+    taken: int = 0
+    """Turns taken in the episode."""
+    head: tuple[Said, ...] = ()
+    """A growing conversation's beginning, up to the first question."""
+    rounds: tuple[tuple[Said, ...], ...] = ()
+    """A growing conversation's later parts: a reply and what was said to it."""
+    observation: str = ""
+    """What the last turn will be remembered by."""
+    shown: Any = ""
+    """The prompt as it was shown."""
+
+
+class _Builder:
+    """Builds prompts; the same for one environment and for a vector."""
+
+    def __init__(
+        self,
+        env: Any,
+        form: Any,
+        turns: Turns,
+        output: Literal["text", "messages"],
+        max_length: int,
+        form_options: Mapping[str, Any] | None,
+    ) -> None:
+        if output not in ("text", "messages"):
+            raise ConfigError(f"History(output={output!r}): expected 'text' or 'messages'.")
+        if turns is not None and turns != "all" and not (isinstance(turns, int) and turns >= 0):
+            raise ConfigError(f"History(turns={turns!r}): expected a number of turns or 'all'.")
+        options = dict(form_options or {})
+        self.function = _is_function(form)
+        self.form: Any = form if self.function else _make_form(form, turns, options)
+        if self.function and options:
+            raise ConfigError("History(form_options=...) belongs to forms by name, not a function.")
+        self.grows = not self.function and self.form.context == "full"
+        self.limit = self._limit(turns)
+        self.output = output
+        self.max_length = max_length
+        self.env_id = _env_id(env)
+        # An ImageText inside marks each observation; only the present one has its image.
+        marks = [w.placeholder for w in below(env) if getattr(w, "kind", "") == "ImageText"]
+        self.mark: str = marks[0] if marks else ""
+        self.form_marks = getattr(self.form, "observation", "text") != "text"
+
+    def begin(self, observation: str, row: Mapping[str, Any]) -> Memory:
+        """Return the memory of an episode that shows ``observation`` first."""
+        memory = Memory(observation=self._unmarked(observation))
+        if self.grows:
+            memory = replace(memory, head=self._messages(self._ask(memory, observation, row)))
+        return self._show(memory, observation, row)
+
+    def more(self, memory: Memory, observation: str, row: Mapping[str, Any], reply: str) -> Memory:
+        """Return the memory after an action."""
+        taken = memory.taken + 1
+        if self.grows:
+            memory = replace(memory, taken=taken, observation=self._unmarked(observation))
+            said = self._messages(self._ask(memory, observation, row))
+            rounds = (*memory.rounds, (("assistant", reply), *said))
+            if self.limit is not None:
+                # The last one holds the question that is open.
+                rounds = rounds[-max(self.limit, 1) :]
+            memory = replace(memory, rounds=rounds)
+        else:
+            turns = (*memory.turns, (memory.observation, str(row.get("action", reply))))
+            if self.limit is not None:
+                turns = turns[max(0, len(turns) - self.limit) :]
+            memory = replace(
+                memory, taken=taken, turns=turns, observation=self._unmarked(observation)
+            )
+        return self._show(memory, observation, row)
+
+    def space(self, inside: Space[Any]) -> Space[Any]:
+        """Return the space of what is shown in place of observations of ``inside``."""
+        shown: Space[Any] = UnicodeText(self.max_length)
+        key = "text"
+        if self.output == "messages":
+            key = "messages"
+            role = UnicodeText(_ROLE_LENGTH)
+            shown = SequenceSpace(Dict(role=role, content=UnicodeText(self.max_length)))
+        if isinstance(inside, Dict):
+            rest = {name: part for name, part in inside.spaces.items() if name != "text"}
+            return Dict({key: shown, **rest})
+        if isinstance(inside, Box):
+            return Dict({key: shown, "image": inside})
+        return shown
+
+    def dress(self, observation: Any, shown: Any) -> Any:
+        """Put what is shown into the place of an observation's text (one copy's or a batch's)."""
+        key = "messages" if self.output == "messages" else "text"
+        if isinstance(observation, dict):
+            return {key: shown, **{k: v for k, v in observation.items() if k != "text"}}
+        if isinstance(observation, np.ndarray):
+            return {key: shown, "image": observation}
+        return shown
+
+    def _limit(self, turns: Turns) -> int | None:
+        """Return how many turns are worth remembering; None: all."""
+        if isinstance(turns, int):
+            return turns
+        if self.function or self.grows or turns == "all":
+            return None
+        if not self.form.needs_history:
+            return 0
+        length = getattr(self.form, "history_length", None)
+        return length if isinstance(length, int) else None
+
+    def _unmarked(self, observation: str) -> str:
+        return observation.replace(self.mark, "").lstrip("\n") if self.mark else observation
+
+    def _ask(self, memory: Memory, observation: str, row: Mapping[str, Any]) -> Ask:
+        from creditrl.agents.prompts import Ask
+
+        # A form that places the image itself must not find a second placeholder.
+        now = self._unmarked(observation) if self.form_marks else observation
+        return Ask(
+            observation=now,
+            goal=row.get("goal", ""),
+            admissible_actions=row.get("admissible_actions", ()),
+            action_hint=row.get("action_hint", ""),
+            turn=memory.taken,
+            history=memory.turns,
+            env_id=self.env_id,
+        )
+
+    def _messages(self, ask: Ask) -> tuple[Said, ...]:
+        said = self.form(ask) if self.function else self.form.messages(ask)
+        if isinstance(said, str):
+            return (("user", said),)
+        return tuple((message.role, message.content) for message in said)
+
+    def _show(self, memory: Memory, observation: str, row: Mapping[str, Any]) -> Memory:
+        """Build what is shown; what is oldest goes first where it would be too long."""
+        while True:
+            if self.grows:
+                said = (*memory.head, *(part for one in memory.rounds for part in one))
+            else:
+                said = self._messages(self._ask(memory, observation, row))
+            text = "\n\n".join(content for _, content in said)
+            if len(text) <= self.max_length:
+                break
+            if memory.rounds[1:]:
+                memory = replace(memory, rounds=memory.rounds[1:])
+            elif memory.turns:
+                memory = replace(memory, turns=memory.turns[1:])
+            else:
+                break
+        if self.output == "text":
+            return replace(memory, shown=text[: self.max_length])
+        shown = tuple({"role": role, "content": text[: self.max_length]} for role, text in said)
+        return replace(memory, shown=shown)
+
+
+class History(TextWrapper):
+    """Show a prompt in place of the observation.
+
+    The prompt is what the training loop shows a policy for the same form: one builder, in
+    ``creditrl.agents.prompts``, serves both. Beside an image the prompt takes the text's place.
+
+    A form whose conversation grows (``"react"``) needs whole replies: put ``ReActAction`` inside,
+    or pass replies as actions.
+
+    Args:
+        env: the environment.
+        form: name of a prompt form, a form, or a function from an ``Ask`` to a prompt or messages.
+        turns: earlier turns to show: a number, ``"all"``, or None for the form's own window.
+        output: ``"text"``: one string, messages joined by blank lines. ``"messages"``: a tuple of
+            ``{"role": ..., "content": ...}``, ready for a chat endpoint.
+        max_length: most characters of a prompt, or of a message; the oldest turns are left out
+            first, then the end is cut.
+        form_options: further arguments of a form by name, e.g. ``{"one_shot": False}``.
+
+    Raises:
+        ConfigError: a setting is unknown.
+        WrapperError: there is a History inside already.
+    """
+
+    kind: ClassVar[str] = "History"
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        form: str | Callable[[Ask], Any] | Any = "tags",
+        turns: Turns = None,
+        output: Literal["text", "messages"] = "text",
+        max_length: int = PROMPT_LENGTH,
+        form_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        _check_order(env)
+        super().__init__(
+            env,
+            form=form,
+            turns=turns,
+            output=output,
+            max_length=max_length,
+            form_options=form_options,
+        )
+        self._builder = _Builder(env, form, turns, output, max_length, form_options)
+        self.observation_space = self._builder.space(env.observation_space)
+        self._memory = Memory()
+        self._action = ""
+
+    @property
+    def grows(self) -> bool:
+        """Whether the conversation grows, and so needs the replies."""
+        return self._builder.grows
+
+    def present(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return the prompt in place of the text."""
+        return self._builder.dress(observation, self._memory.shown), info
+
+    def wrapper_state(self) -> Memory:
+        """Return what is remembered."""
+        return self._memory
+
+    def set_wrapper_state(self, state: Memory) -> None:
+        """Take back what was remembered."""
+        self._memory = state
+
+    def _begin(self, observation: Any, info: dict[str, Any]) -> None:
+        self._memory = self._builder.begin(text_of(observation), info)
+
+    def _after(
+        self,
+        observation: Any,
+        info: dict[str, Any],
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+    ) -> None:
+        reply = info.get("reply", self._action)
+        self._memory = self._builder.more(self._memory, text_of(observation), info, reply)
+
+    def _inward(self, action: Any) -> Any:
+        self._action = str(action)
+        return action
+
+
+_ROW_KEYS = ("goal", "admissible_actions", "action_hint", "action")
+
+
+class VectorHistory(VectorTextWrapper):
+    """Show a prompt per copy; see :class:`History`.
+
+    Batched text is a tuple of strings, batched messages a tuple of tuples.
+    """
+
+    kind: ClassVar[str] = "History"
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        form: str | Callable[[Ask], Any] | Any = "tags",
+        turns: Turns = None,
+        output: Literal["text", "messages"] = "text",
+        max_length: int = PROMPT_LENGTH,
+        form_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        _check_order(env)
+        super().__init__(
+            env,
+            form=form,
+            turns=turns,
+            output=output,
+            max_length=max_length,
+            form_options=form_options,
+        )
+        self._builder = _Builder(env, form, turns, output, max_length, form_options)
+        self._batch_spaces(observation=self._builder.space(env.single_observation_space))
+        self._memory = object_column([Memory()] * env.num_envs)
+        self._actions = object_column([""] * env.num_envs)
+
+    @property
+    def grows(self) -> bool:
+        """Whether the conversation grows, and so needs the replies."""
+        return self._builder.grows
+
+    def wrapper_state(self, indices: IntArray) -> list[Any]:
+        """Return (over, what is remembered) per copy."""
+        return list(zip(self._over[indices].tolist(), self._memory[indices].tolist(), strict=True))
+
+    def set_wrapper_state(self, indices: IntArray, states: Sequence[Any]) -> None:
+        """Take back what was remembered."""
+        for i, (over, memory) in zip(indices.tolist(), states, strict=True):
+            self._over[i], self._memory[i] = over, memory
+
+    def _begin(self, index_K: IntArray, observation: Any, info: Mapping[str, Any]) -> None:
+        for i, text, row in zip(
+            index_K.tolist(), _texts(observation), _rows(info, len(index_K)), strict=True
+        ):
+            self._memory[i] = self._builder.begin(text, row)
+
+    def _after(
+        self,
+        index_K: IntArray,
+        observation: Any,
+        info: Mapping[str, Any],
+        reward_K: Any,
+        terminated_K: Any,
+        truncated_K: Any,
+    ) -> None:
+        replies = info["reply"] if "reply" in info else self._actions[index_K]
+        for i, text, row, reply in zip(
+            index_K.tolist(), _texts(observation), _rows(info, len(index_K)), replies, strict=True
+        ):
+            self._memory[i] = self._builder.more(self._memory[i], text, row, reply)
+
+    def _inward(self, index_K: IntArray, actions: Sequence[Any]) -> Sequence[Any]:
+        self._actions[index_K] = object_column([str(action) for action in actions])
+        return actions
+
+    def _present(
+        self, index_K: IntArray, observation: Any, info: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        shown = tuple(memory.shown for memory in self._memory[index_K])
+        return self._builder.dress(observation, shown), info
+
+
+def _texts(observation: Any) -> Sequence[str]:
+    if isinstance(observation, dict):
+        return tuple(observation["text"])
+    if isinstance(observation, tuple):
+        return observation
+    return ("",) * len(observation)
+
+
+def _rows(info: Mapping[str, Any], k: int) -> list[dict[str, Any]]:
+    present = {key: info[key].tolist() for key in _ROW_KEYS if key in info}
+    return [{key: column[row] for key, column in present.items()} for row in range(k)]
+
+
+def _is_function(form: Any) -> bool:
+    return callable(form) and not hasattr(form, "messages")
+
+
+def _make_form(form: Any, turns: Turns, options: dict[str, Any]) -> Any:
+    if isinstance(form, str) and turns is not None and "history_length" not in options:
+        made = resolve_form(form)
+        if "history_length" in inspect.signature(type(made)).parameters:
+            options["history_length"] = sys.maxsize if turns == "all" else turns
+    return resolve_form(form, **options)
+
+
+def _env_id(env: Any) -> str:
+    inner = env.unwrapped
+    if isinstance(inner, TextEnv):
+        return inner.env_id
+    if isinstance(inner, TextVectorEnv):
+        return inner.env_class.env_id
+    return env.spec.id if env.spec is not None else ""
+
+
+def _check_order(env: Any) -> None:
+    for wrapper in below(env):
+        if getattr(wrapper, "kind", "") == "History":
+            raise WrapperError("A History stands inside already: its prompt is no observation.")
