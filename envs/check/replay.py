@@ -25,6 +25,8 @@ __all__ = ["replay_elsewhere"]
 
 _TIME_LIMIT = 300.0
 """Seconds after which a replay counts as hung."""
+_MAIN = "creditrl_replayed_main"
+"""Stands for ``__main__`` in the other process, whose own main is this module."""
 
 
 def replay_elsewhere(
@@ -34,14 +36,19 @@ def replay_elsewhere(
     hash_seed: str,
 ) -> list[Moment]:
     """Return what ``play_script`` sees in a fresh process with ``PYTHONHASHSEED=hash_seed``."""
-    module = sys.modules[env_class.__module__]
+    name = env_class.__module__
+    file = getattr(sys.modules[name], "__file__", None)
+    if name == "__main__":
+        if file is None:
+            broken("the class was typed into a session: put it into a file, to be found elsewhere")
+        name = _MAIN
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "moments.json"
         # Options may hold anything that pickles; the rest is plain JSON.
         request = {
             "path": sys.path,
-            "module": env_class.__module__,
-            "file": getattr(module, "__file__", None),
+            "module": name,
+            "file": file,
             "name": env_class.__qualname__,
             "options": pickle.dumps(dict(options)).hex(),
             "script": list(script),

@@ -1,0 +1,113 @@
+"""The README's examples are executed, not admired."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+BLOCK = re.compile(r"(?:<!-- run by: (?P<mark>.*?) -->\n)?```(?P<kind>\w+)\n(?P<code>.*?)```", re.S)
+
+
+@dataclass(frozen=True)
+class Example:
+    line: int
+    kind: str
+    code: str
+    mark: str | None
+    """What runs instead: a shorter command, or "CI", which has a step of its own for it."""
+
+
+EXAMPLES = [
+    Example(README[: m.start()].count("\n") + 1, m["kind"], m["code"], m["mark"])
+    for m in BLOCK.finditer(README)
+]
+PYTHON = [e for e in EXAMPLES if e.kind == "python"]
+HERE = [e for e in EXAMPLES if e.kind == "bash" and e.mark != "CI"]
+ELSEWHERE = [e for e in EXAMPLES if e.kind == "bash" and e.mark == "CI"]
+
+
+def by_line(example: Example) -> str:
+    return f"line {example.line}"
+
+
+def test_the_readme_has_examples_of_each_kind() -> None:
+    assert len(PYTHON) >= 4 and len(HERE) >= 4 and len(ELSEWHERE) == 2
+    assert {e.kind for e in EXAMPLES} == {"python", "bash", "bibtex"}
+
+
+@pytest.mark.parametrize("example", PYTHON, ids=by_line)
+def test_python_examples_run(example: Example, tmp_path: Path) -> None:
+    file = tmp_path / "example.py"
+    file.write_text(example.code, "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-P", "-W", "error", file],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("example", HERE, ids=by_line)
+def test_commands_run(example: Example, tmp_path: Path) -> None:
+    script = example.mark or example.code
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        cwd=tmp_path,
+        # The commands of this environment come first.
+        env={
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        },
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+    assert "Next: " in done.stdout
+
+
+def test_a_reduced_command_differs_by_flags_alone() -> None:
+    for example in HERE:
+        if example.mark is not None:
+            words = example.code.split()
+            assert example.mark.split("creditrl ", 1)[1].startswith(" ".join(words[1:3]))
+
+
+def test_ci_runs_what_is_left_out_here() -> None:
+    ci = (ROOT / ".ci" / "run").read_text("utf-8")
+    for example in ELSEWHERE:
+        install, command = example.code.strip().split(" && ")
+        assert re.search(rf"(^|[ (&]){re.escape(command)}", ci, re.M), command
+        extra = install.removeprefix("pip install -e ")
+        # [dev] holds [train], so one environment serves both.
+        assert f"pip install -e {extra}" in ci or extra == '".[train]"'
+
+
+def test_the_tables_name_what_is_registered() -> None:
+    from creditrl.envs.register import ENVIRONMENTS
+    from creditrl.trainers.methods import list_methods
+
+    for entry in ENVIRONMENTS:
+        assert re.search(rf"\| `{re.escape(entry.id)}` \|.*\| ready \|", README)
+    ready = set(re.findall(r"^\| `(\w+)` \|.*\| ready \|$", README, re.M))
+    own = {m.name for m in list_methods() if m.method.__module__.startswith("creditrl.")}
+    assert ready == own
+
+
+def test_the_readme_counts_the_rules_of_the_check() -> None:
+    from creditrl.envs.check import RULES
+
+    assert f"the contract: {len(RULES)} rules" in README
