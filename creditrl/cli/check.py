@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -65,8 +64,6 @@ def run(argv: list[str]) -> int:
 
 def _our_wrappers() -> tuple[Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]], ...]:
     """Return our wrappers, so that snapshots are tested through them as well."""
-    if importlib.util.find_spec("creditrl.wrappers.grounding") is None:
-        return ()
-    from creditrl.wrappers import Grounding, StateHash
+    from creditrl.wrappers import Grounding, History, StateHash
 
-    return (Grounding, StateHash)
+    return (StateHash, Grounding, History)

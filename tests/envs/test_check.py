@@ -402,6 +402,30 @@ def test_every_rule_has_a_broken_environment() -> None:
     assert {rule for rule, _, _ in BROKEN} == {rule.name for rule in RULES}
 
 
+class CountsInSecret(gym.Wrapper[Any, Any, Any, Any]):
+    """Saves its count, and forgets to take it back."""
+
+    count = 0
+
+    def wrapper_state(self) -> int:
+        return self.count
+
+    def set_wrapper_state(self, state: int) -> None:
+        pass
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        observation, reward, terminated, truncated, info = super().step(action)
+        return f"{observation} ({self.count})", reward, terminated, truncated, info
+
+
+def test_snapshots_are_tested_through_the_callers_wrappers() -> None:
+    rules = ["snapshot_continues_alike"]
+    assert check(TOY, rules=rules).ok
+    (result,) = check(TOY, rules=rules, stack=[CountsInSecret]).results
+    assert result.outcome == "failed" and "observation" in result.found
+
+
 def test_an_unknown_rule_is_refused_by_name() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'state_keys'"):
         check(TOY, rules=["state_key"])
