@@ -7,12 +7,14 @@ megabytes with a full Unicode charset, and kills async workers on an unexpected 
 from __future__ import annotations
 
 import multiprocessing as mp
+import sys
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, overload
 
 import numpy as np
-from gymnasium.spaces import Text
+from gymnasium.spaces import Box, Text
+from gymnasium.spaces import utils as gym_flatten
 from gymnasium.vector.utils import shared_memory as gym_shared_memory
 from numpy.typing import NDArray
 
@@ -73,11 +75,6 @@ class UnicodeText(Text):
         """Return whether ``x`` is a string of admitted length."""
         return isinstance(x, str) and self.min_length <= len(x) <= self.max_length
 
-    @property
-    def is_np_flattenable(self) -> bool:
-        """False: there is no fixed-size form of arbitrary Unicode."""
-        return False
-
     def __repr__(self) -> str:
         return f"UnicodeText({self.min_length}, {self.max_length})"
 
@@ -90,6 +87,28 @@ class UnicodeText(Text):
 
     def __hash__(self) -> int:
         return hash((UnicodeText, self.min_length, self.max_length))
+
+
+# The flat form of a string: one code point plus one per character, then zeros. The stock form looks
+# characters up in the charset, and fails on any other.
+
+
+@gym_flatten.flatten_space.register(UnicodeText)
+def _flatten_space(space: UnicodeText) -> Box:
+    return Box(0, sys.maxunicode + 1, (space.max_length,), np.int32)
+
+
+@gym_flatten.flatten.register(UnicodeText)
+def _flatten(space: UnicodeText, x: str) -> NDArray[np.int32]:  # type: ignore[misc]
+    codes = np.frombuffer(clean_text(x).encode("utf-32-le"), dtype="<i4")
+    flat = np.zeros(space.max_length, dtype=np.int32)
+    flat[: len(codes)] = codes + 1
+    return flat
+
+
+@gym_flatten.unflatten.register(UnicodeText)
+def _unflatten(space: UnicodeText, x: NDArray[np.integer[Any]]) -> str:  # type: ignore[misc]
+    return (x[x > 0] - 1).astype("<i4").tobytes().decode("utf-32-le")
 
 
 # The shared-memory form of n strings: n slots of (4-byte length, UTF-8 bytes). A character takes at
@@ -110,8 +129,8 @@ class _SharedTexts(Sequence[str]):
     """The texts that stand in shared memory now.
 
     ``AsyncVectorEnv`` reads once, keeps what it got as its observations and hands out deep copies,
-    so this is a view, and its deep copy the tuple of texts. (The stock ``Text`` reads plain strings,
-    and shows the empty ones of the first moment for ever.)
+    so this is a view, and its deep copy the tuple of texts. (The stock ``Text`` reads plain
+    strings, and shows the empty ones of the first moment for ever.)
     """
 
     def __init__(self, slots: NDArray[np.uint8]) -> None:
@@ -129,7 +148,7 @@ class _SharedTexts(Sequence[str]):
             return tuple(self[i] for i in range(*index.indices(len(self))))
         slot = self._slots[index]
         length = int.from_bytes(slot[:_LENGTH_BYTES].tobytes(), "little")
-        return slot[_LENGTH_BYTES : _LENGTH_BYTES + length].tobytes().decode("utf-8")
+        return str(slot[_LENGTH_BYTES : _LENGTH_BYTES + length].tobytes(), "utf-8")
 
     def __eq__(self, other: object) -> bool:
         return tuple(self) == (tuple(other) if isinstance(other, _SharedTexts) else other)

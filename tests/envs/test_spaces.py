@@ -95,3 +95,19 @@ def test_sampling_with_a_mask_is_left_to_gymnasium():
     assert space.sample(mask=(4, mask)) == space.character_list[0] * 4
     with pytest.raises((ValueError, AssertionError)):
         space.sample(mask=(9, mask))
+
+
+@given(any_text)
+def test_the_flat_form_gives_back_what_was_flattened(text: str):
+    space = UnicodeText(50)
+    flat = gym.spaces.flatten(space, text)
+    assert flat in gym.spaces.flatten_space(space) and gym.spaces.flatdim(space) == 50
+    assert gym.spaces.unflatten(space, flat) == clean_text(text)
+
+
+def test_the_flat_form_of_text_beside_an_image():
+    space = gym.spaces.Dict(text=UnicodeText(8), image=gym.spaces.Box(0, 255, (2, 2), np.uint8))
+    value = {"text": "\u00fc\n", "image": np.eye(2, dtype=np.uint8)}
+    back = gym.spaces.unflatten(space, gym.spaces.flatten(space, value))
+    assert back["text"] == value["text"]
+    np.testing.assert_array_equal(back["image"], value["image"])
