@@ -14,7 +14,7 @@ from typing import Any
 from creditrl.agents.prompts.base import Message
 from creditrl.errors import ConfigError
 
-__all__ = ["ChatFormat"]
+__all__ = ["ChatFormat", "paragraphs"]
 
 # What stands for earlier content in dummy conversations: letters that no template would touch.
 _QUESTION = "QUESTIONzQUESTION"
@@ -52,7 +52,7 @@ class ChatFormat:
             return self._remembered(tuple(messages), None)
         if len(messages) == 1 and messages[0].role == "user":
             return self._begin + messages[0].content
-        return self._begin + _paragraphs(messages)
+        return self._begin + paragraphs(messages)
 
     def more(self, messages: Sequence[Message], reply_finished: bool) -> str:
         """Return the text to append after a sampled reply.
@@ -63,7 +63,7 @@ class ChatFormat:
                 written again.
         """
         if not self.has_template:
-            return "\n\n" + _paragraphs(messages)
+            return "\n\n" + paragraphs(messages)
         return self._remembered(tuple(messages), reply_finished)
 
     def _remembered(self, messages: tuple[Message, ...], reply_finished: bool | None) -> str:
@@ -125,6 +125,7 @@ class ChatFormat:
         return str(self._tokenizer.bos_token) if ids and ids[0] == bos else ""
 
 
-def _paragraphs(messages: Sequence[Message]) -> str:
+def paragraphs(messages: Sequence[Message]) -> str:
+    """Return messages as tokenizers without a chat template get them."""
     said = [f"{m.role.capitalize()}: {m.content}" for m in messages]
     return "\n\n".join([*said, "Assistant:"])

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import gymnasium as gym
-import numpy as np
 import torch
 
 from creditrl.agents.evaluate import EvalResult, evaluate
@@ -29,7 +28,7 @@ from creditrl.trainers.collect.demonstrations import (
     demonstrate,
 )
 from creditrl.trainers.collect.rollouts import RolloutCollector
-from creditrl.trainers.collect.tasks import stream
+from creditrl.trainers.collect.texts import environment_texts
 from creditrl.trainers.config import BudgetConfig, TrainConfig
 from creditrl.trainers.loop import Trainer
 from creditrl.trainers.methods.base import Method, method_info
@@ -152,34 +151,11 @@ class _Run:
         cfg = self.config.policy
         if cfg.model != "small":
             return Policy.load(cfg.model, lora=cfg.lora, dtype=cfg.dtype, device=self.device)
-        tokenizer = build_tokenizer(self.environment_text(cfg.tokenizer_episodes))
-        return Policy.small(cfg.small, tokenizer, seed=self.seed, lora=cfg.lora, device=self.device)
-
-    def environment_text(self, episodes: int) -> list[str]:
-        """Return what the environment says and what may be said in it, for a tokenizer.
-
-        Half of the episodes are the expert's, to the end: solved states have symbols of their own.
-        """
+        episodes = cfg.tokenizer_episodes
         venv = self.environment(min(64, episodes))
-        texts: set[str] = set()
-        choose = stream("demonstrations", self.seed)
-        for start in range(0, episodes, venv.num_envs):
-            observation, info = venv.reset(seed=self.seed + start)
-            while True:
-                seen = observation["text"] if isinstance(observation, dict) else observation
-                texts.update(seen)
-                admissible = info["admissible_actions"].tolist()
-                texts.update(self.form.reply(action) for some in admissible for action in some)
-                if not venv.active.any():
-                    break
-                actions = [
-                    some[int(choose.integers(len(some)))] if some else "" for some in admissible
-                ]
-                half = np.flatnonzero(venv.active)[::2]
-                for i, action in zip(half.tolist(), venv.expert_actions(half), strict=True):
-                    actions[i] = action or actions[i]
-                observation, _, _, _, info = venv.step(actions)
-        return sorted(texts)
+        texts = environment_texts(venv, self.form, episodes, self.seed)
+        tokenizer = build_tokenizer(texts)
+        return Policy.small(cfg.small, tokenizer, seed=self.seed, lora=cfg.lora, device=self.device)
 
     def clone(self, policy: Policy, phase: str, seconds: float | None = None) -> None:
         """Clone the expert: the recipe's updates, up to its validation success, or for a time."""

@@ -1,0 +1,58 @@
+"""What an environment says and what may be said in it, for a tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from creditrl.agents.chat_format import paragraphs
+from creditrl.agents.prompts.base import Ask, PromptForm
+from creditrl.agents.rollout import run_episodes
+from creditrl.agents.scripted import RandomAgent
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.types import Prompt, Reply
+
+__all__ = ["environment_texts"]
+
+
+class _Reader:
+    """Plays half the copies as the expert does, half at random, and keeps what it reads."""
+
+    name = "reader"
+
+    def __init__(self, venv: TextVectorEnv, form: PromptForm, seed: int) -> None:
+        self.texts: set[str] = set()
+        self._venv = venv
+        self._form = form
+        self._random = RandomAgent(seed)
+
+    def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
+        experts = [prompt.copy for prompt in prompts if prompt.copy % 2 == 0]
+        expert = dict(zip(experts, self._venv.expert_actions(experts), strict=True))
+        replies = []
+        for prompt, drawn in zip(prompts, self._random.act(prompts), strict=True):
+            reply = self._form.reply(expert.get(prompt.copy) or drawn.text)
+            self.texts.add(prompt.text)
+            if self._form.context == "full" or len(prompt.messages) > 1:
+                self.texts.add(paragraphs(self._form.messages(Ask(prompt.observation))))
+            self.texts.update(self._form.reply(action) for action in prompt.admissible_actions)
+            self.texts.add(reply)
+            replies.append(Reply(reply))
+        return replies
+
+
+def environment_texts(venv: TextVectorEnv, form: PromptForm, episodes: int, seed: int) -> list[str]:
+    """Return the distinct prompts, replies and last observations of at least ``episodes`` episodes.
+
+    Half of them are the expert's, where there is one: solved states have symbols of their own.
+
+    Args:
+        venv: autoreset disabled, groups of one.
+        form: how prompts and replies are written.
+        episodes: rounded up to whole rounds of the environment's copies.
+        seed: of the episodes and of the random half.
+    """
+    reader = _Reader(venv, form, seed)
+    for start in range(0, episodes, venv.num_envs):
+        played = run_episodes(venv, reader, form, seed=seed + start, label="text")
+        reader.texts.update(trajectory.final_observation for trajectory in played)
+    return sorted(reader.texts)
