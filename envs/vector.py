@@ -42,8 +42,8 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         autoreset_mode: :class:`gymnasium.vector.AutoresetMode` or its value.
         workers: 0 steps in this process; k shards the copies over k processes (worth it for engines
             above about 0.3 ms a step).
-        worker_context: ``"fork"``, ``"spawn"``, ``"forkserver"`` or None for the system's fork if
-            it has one: forked workers share static data (catalogues, games) with this process.
+        worker_context: ``"fork"``, ``"spawn"``, ``"forkserver"`` or None: fork on Linux, where
+            workers share static data (catalogues, games) with this process, spawn elsewhere.
         render_mode: as for one copy; ``render`` returns one frame per copy.
         max_episode_steps: steps after which an episode is truncated, as Gymnasium's ``TimeLimit``
             does it; ``gym.make_vec`` passes it on.

@@ -12,6 +12,7 @@ import multiprocessing as mp
 import os
 import pickle
 import signal
+import sys
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
@@ -39,7 +40,7 @@ class WorkerPool:
         max_turns: turn limit.
         num_envs: copies in all.
         workers: processes; copies are dealt in consecutive blocks.
-        context: start method; None takes fork where the system has it.
+        context: start method; None takes fork on Linux and spawn elsewhere.
         max_steps: steps after which an episode is truncated; see :class:`Copies`.
     """
 
@@ -56,7 +57,8 @@ class WorkerPool:
     ) -> None:
         methods = mp.get_all_start_methods()
         if context is None:
-            context = "fork" if "fork" in methods else "spawn"
+            # Elsewhere forks are missing, or crash in system libraries (macOS).
+            context = "fork" if sys.platform == "linux" else "spawn"
         if context not in methods:
             raise ConfigError(f"worker_context={context!r}: this system has {', '.join(methods)}.")
         self._ctx: Any = mp.get_context(context)
@@ -187,7 +189,7 @@ class WorkerPool:
         unread: set[int] = set()
         try:
             for worker in np.unique(owner_K).tolist():
-                at = np.flatnonzero(owner_K == worker)
+                at: IntArray = np.flatnonzero(owner_K == worker)
                 local = index_K[at] - self._blocks[worker][0]
                 unread.add(worker)
                 try:

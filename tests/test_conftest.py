@@ -1,0 +1,56 @@
+"""The suite's own rule: comparisons with packages that are not here are left out, and said so."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = """
+    import pytest
+
+    @pytest.mark.reference("no_such_package_at_all")
+    def test_left_out():
+        raise AssertionError
+
+    @pytest.mark.reference("json")
+    def test_kept():
+        pass
+
+    def test_with_data(test_data):
+        assert test_data.is_dir()
+"""
+
+
+def run(folder: Path, **environ: str) -> str:
+    here = Path(__file__).parent
+    for name in ("conftest.py", "toy_env.py"):
+        shutil.copy(here / name, folder / name)
+    lines = TESTS.strip("\n").split("\n")
+    (folder / "test_sample.py").write_text("\n".join(line[4:] for line in lines))
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = reference(module): x\n")
+    environment = {k: v for k, v in os.environ.items() if k != "CREDITRL_TEST_DATA"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", "."],
+        cwd=folder,
+        env={**environment, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_missing_references_are_deselected_and_named(tmp_path: Path):
+    said = run(tmp_path)
+    assert "1 passed, 1 skipped, 1 deselected" in said
+    assert "1 tests compare with no_such_package_at_all" in said
+    assert 'pip install "creditrl[reference]"' in said
+    assert "set CREDITRL_TEST_DATA" in said
+
+
+def test_real_data_are_used_where_they_are(tmp_path: Path):
+    assert "2 passed, 1 deselected" in run(tmp_path, CREDITRL_TEST_DATA=str(tmp_path))
