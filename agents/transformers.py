@@ -9,8 +9,8 @@ several times more per token for short replies.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from creditrl.types import Prompt, Reply
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["TransformersAgent", "load_tokenizer"]
+__all__ = ["TransformersAgent", "load_tokenizer", "quiet_bars"]
 
 _CACHED_STRINGS = 65_536
 _NEW_TOKENS = 256
@@ -155,7 +155,8 @@ class TransformersAgent:
                 raise DataError(
                     f"{path} has no {needed}: expected a folder written by save_pretrained()."
                 )
-        loaded: Any = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
+        with quiet_bars() if Path(model).is_dir() else nullcontext():
+            loaded: Any = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
         tokenizer = load_tokenizer(model)
         if adapter is not None:
             from peft import PeftModel
@@ -488,6 +489,20 @@ def load_tokenizer(path_or_name: str) -> Any:
     if declared in ("PreTrainedTokenizerFast", "TokenizersBackend"):
         return PreTrainedTokenizerFast.from_pretrained(path_or_name)
     return AutoTokenizer.from_pretrained(path_or_name)
+
+
+@contextmanager
+def quiet_bars() -> Iterator[None]:
+    """Keep transformers' progress bars out of our own display; reading a disk takes seconds."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 class _Rows:

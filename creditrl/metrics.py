@@ -23,6 +23,7 @@ __all__ = [
     "TensorBoardSink",
     "TrackioSink",
     "WandbSink",
+    "check_sinks",
     "plain_json",
     "register_sink",
     "scalars",
@@ -164,6 +165,16 @@ def register_sink(name: str) -> Callable[[SinkMaker], SinkMaker]:
     return register
 
 
+def check_sinks(names: Iterable[str]) -> None:
+    """Raise :class:`UnknownNameError` for a name that no sink has."""
+    for name in names:
+        if name not in SINKS:
+            raise UnknownNameError(
+                f"No metric sink named {name!r}.{did_you_mean(name, SINKS)} "
+                f"Known: {', '.join(sorted(SINKS))}."
+            )
+
+
 class MetricSinks:
     """The sinks of a run, as one.
 
@@ -184,12 +195,7 @@ class MetricSinks:
         self, names: Iterable[str], folder: str | os.PathLike[str], config: Row | None = None
     ) -> None:
         wanted = list(dict.fromkeys(names))
-        for name in wanted:
-            if name not in SINKS:
-                raise UnknownNameError(
-                    f"No metric sink named {name!r}.{did_you_mean(name, SINKS)} "
-                    f"Known: {', '.join(sorted(SINKS))}."
-                )
+        check_sinks(wanted)
         self._sinks = {name: SINKS[name](Path(folder), config or {}) for name in wanted}
 
     def log(self, row: Row, update: int) -> None:

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from typing import Any, Literal
 
+from creditrl.agents.prompts import get_form
 from creditrl.config import from_mapping, override, specialise
 from creditrl.envs.register import environment_class, environment_id
 from creditrl.errors import ConfigError
+from creditrl.metrics import check_sinks
 from creditrl.trainers.methods.base import load_plugin, method_info
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 
@@ -282,6 +284,9 @@ def resolve(data: Mapping[str, Any], argv: Sequence[str], where: str, prog: str)
         TrainConfig, method=method, env=specialise(EnvConfig, options=env.config_class)
     )
     config = override(from_mapping(special, data, where), argv, prog)
+    # Whatever a name stands for is looked up here, before a run folder is made.
+    get_form(config.rollout.form)
+    check_sinks(config.run.sinks)
     budget = config.budget
     if budget.updates is None and budget.seconds is None and budget.turns is None:
         raise ConfigError(

@@ -40,8 +40,8 @@ class EvalOptions:
     """Sampling temperature of the language model."""
     greedy: bool = False
     """Take the most probable token instead of sampling."""
-    max_new_tokens: int = 256
-    """Longest reply of the language model, in tokens."""
+    max_new_tokens: int | None = None
+    """Longest reply of the language model, in tokens; None: as saved with it, or 256."""
     device: str | None = None
     """Where the language model computes; None takes a GPU where there is one."""
     out: str | None = None

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from creditrl.agents.transformers import load_tokenizer, quiet_bars
 from creditrl.errors import CheckpointError, ConfigError, DataError, require_extra
 from creditrl.trainers.batch import RowBatch, Rows, micro_batches
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
@@ -137,8 +138,6 @@ class Policy:
         import transformers
         from transformers import AutoModelForCausalLM
 
-        from creditrl.agents.transformers import load_tokenizer
-
         folder = Path(path_or_name)
         adapted = (folder / _ADAPTER_FILE).is_file()
         if adapted and lora is not None:
@@ -154,7 +153,7 @@ class Policy:
         if attention is not None:
             options["attn_implementation"] = attention
         try:
-            with _no_bars() if Path(source).is_dir() else nullcontext():
+            with quiet_bars() if Path(source).is_dir() else nullcontext():
                 tokenizer = load_tokenizer(str(path_or_name))
                 model: Any = AutoModelForCausalLM.from_pretrained(source, **options)
         except (OSError, ValueError) as error:
@@ -181,7 +180,7 @@ class Policy:
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         self.tokenizer.save_pretrained(path)
-        with _no_bars():
+        with quiet_bars():
             self.model.save_pretrained(str(path))
             if has_lora(self.model) and (self._base_moved or not self.base.config._name_or_path):
                 without_lora(self.model).save_pretrained(path / _BASE_FOLDER)
@@ -479,20 +478,6 @@ def _close(ours: torch.Tensor, theirs: torch.Tensor, share: float) -> bool:
     if ours.shape != theirs.shape:
         return False
     return bool((ours - theirs).abs().max() <= share * theirs.abs().max())
-
-
-@contextmanager
-def _no_bars() -> Iterator[None]:
-    """Keep transformers' progress bars out of our own display; reading a disk takes seconds."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _version(text: str) -> tuple[int, int]:
