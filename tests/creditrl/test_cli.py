@@ -77,6 +77,10 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
         (("eval", "VisualSokoban", "--agent", "expret"), "Did you mean 'expert'?"),
         (("eval", "VisualSokoban", "--agent", "transformers"), "needs --model"),
         (("eval", "VisualSokoban", "--model", "m"), "--model needs --agent transformers"),
+        (
+            ("eval", "VisualSokoban", "--agent", "transformers", "--model", "runs/a/policy"),
+            "There is no folder runs/a/policy",
+        ),
         (("eval", "VisualSokoban", "--episodes", "many"), "--episodes"),
         (("eval", "VisualSokoban", "--form", "raect"), "Did you mean 'react'?"),
         (("envs", "--josn"), "Unknown flag --josn."),
