@@ -102,12 +102,10 @@ class _Play:
             text, image = _parts(observation)
             prompts = [self._prompt(i, episodes[i], text, image, info) for i in playing.tolist()]
             replies = self.agent.act(prompts)
-            parsed: dict[str, str] = {}
+            # Few replies differ where actions are short, so each is read once.
+            parsed = {text: self.form.parse(text) for text in {reply.text for reply in replies}}
             for i, reply in zip(playing.tolist(), replies, strict=True):
-                action = parsed.get(reply.text)
-                if action is None:
-                    action = parsed[reply.text] = self.form.parse(reply.text).action
-                actions[i] = action
+                actions[i] = parsed[reply.text].action
             states = self._states(playing)
             if len(playing) == venv.num_envs:
                 step = venv.step(actions)
@@ -117,7 +115,10 @@ class _Play:
                 at = np.arange(len(playing))
             new_observation, reward, ended, cut, new_info = step
             keys = venv.segment_keys(playing) if self.segments else [""] * len(playing)
-            self._record(episodes, playing, text, replies, states, keys, at, reward, new_info)
+            formats = [parsed[reply.text].valid_format for reply in replies]
+            self._record(
+                episodes, playing, text, replies, formats, states, keys, at, reward, new_info
+            )
             terminated[playing], truncated[playing] = ended[at], cut[at]
             observation = _spread(observation, new_observation, playing, venv.num_envs)
             info = _spread_info(info, new_info, playing, venv.num_envs)
@@ -174,6 +175,7 @@ class _Play:
         playing: IntArray,
         text: Sequence[str],
         replies: Sequence[Reply],
+        formats: Sequence[bool],
         states: Sequence[int],
         keys: Sequence[str],
         at: IntArray,
@@ -185,6 +187,7 @@ class _Play:
         columns = zip(
             playing.tolist(),
             replies,
+            formats,
             states,
             keys,
             info["action"][at].tolist(),
@@ -194,7 +197,7 @@ class _Play:
             info["score"][at].tolist(),
             strict=True,
         )
-        for i, reply, state, key, action, gained, grounded, reason, score in columns:
+        for i, reply, valid, state, key, action, gained, grounded, reason, score in columns:
             episode = episodes[i]
             episode.turns.append(
                 Turn(
@@ -210,6 +213,7 @@ class _Play:
                     logprobs=reply.logprobs,
                     score=score,
                     segment=key,
+                    valid_format=valid,
                 )
             )
             if remember:

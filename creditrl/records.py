@@ -47,6 +47,7 @@ COLUMNS: dict[str, str] = {
     "state": "int",
     "score": "float",
     "segment": "str",
+    "valid_format": "bool",
     "prompt_ids": "ids",
     "reply_ids": "ids",
     "logprobs": "floats",
@@ -130,6 +131,7 @@ def _turn_columns(index: int, turn: Turn, final: str | None) -> dict[str, Any]:
         "state": turn.state,
         "score": turn.score,
         "segment": turn.segment,
+        "valid_format": turn.valid_format,
         "prompt_ids": turn.prompt_ids,
         "reply_ids": turn.reply_ids,
         "logprobs": turn.logprobs,
@@ -182,6 +184,7 @@ def columns_to_episodes(
             map(tuple, columns["logprobs"]),
             columns["score"],
             columns["segment"],
+            columns["valid_format"],
         )
     )
     number_N, length_N = columns["turn"], columns["turns"]

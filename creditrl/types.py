@@ -142,6 +142,8 @@ class Turn:
     """The environment's progress measure after the action, in [0, 1]."""
     segment: str = ""
     """Sub-goal that the turn serves (``segment_key``), where recorded."""
+    valid_format: bool = True
+    """Whether the reply had the form that the prompt asked for; apart from ``grounded``."""
 
 
 @dataclass(frozen=True, slots=True)

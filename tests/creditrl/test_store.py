@@ -110,6 +110,7 @@ _turns = st.builds(
     logprobs=st.lists(_float, max_size=4).map(tuple),
     score=_float,
     segment=_text,
+    valid_format=st.booleans(),
 )
 _tasks = st.builds(
     Task,

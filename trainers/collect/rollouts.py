@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
@@ -80,11 +81,18 @@ class RolloutCollector:
         turns = sum(len(t.turns) for t in trajectories)
         grounded = [np.mean([turn.grounded for turn in t.turns]) for t in kept if t.turns]
         metrics = {
-            "success": float(np.mean([t.success for t in kept])) if kept else 0.0,
+            "success": _share(t.success for t in kept),
             "score": float(np.mean([t.score for t in kept])) if kept else 0.0,
             "return": float(np.mean([t.episode_return for t in kept])) if kept else 0.0,
             "turns": turns / max(1, len(trajectories)),
             "grounding": float(np.mean(grounded)) if grounded else 0.0,
+            "valid_format": _share(turn.valid_format for t in kept for turn in t.turns),
             "groups_dropped": float(dropped),
         }
         return Collected(kept, turns, metrics)
+
+
+def _share(flags: Iterable[bool]) -> float:
+    """Return the share of True, 0 for none."""
+    values = list(flags)
+    return sum(values) / len(values) if values else 0.0
