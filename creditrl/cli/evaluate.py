@@ -119,13 +119,13 @@ def _agent(options: EvalOptions) -> Any:
 
 
 def _require_folder(model: str | None) -> None:
-    """Raise :class:`DataError` for a path that leads nowhere; the hub would only call it malformed."""
+    """Raise :class:`DataError` for a path that leads nowhere; the hub calls it malformed."""
     if model is None or Path(model).is_dir():
         return
     if model.startswith((".", "/", "~")) or model.count("/") > 1:
         raise DataError(
-            f"There is no folder {model}: expected one that save_pretrained() wrote, such as a run's "
-            "policy/last, or the name of a model on the hub, such as Qwen/Qwen2.5-0.5B-Instruct."
+            f"There is no folder {model}: expected one that save_pretrained() wrote, such as a "
+            "run's policy/last, or the name of a model on the hub, such as Qwen/Qwen2.5-0.5B-Instruct."
         )
 
 
