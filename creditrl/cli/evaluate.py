@@ -125,7 +125,7 @@ def _require_folder(model: str | None) -> None:
     if model.startswith((".", "/", "~")) or model.count("/") > 1:
         raise DataError(
             f"There is no folder {model}: expected one that save_pretrained() wrote, such as a "
-            "run's policy/last, or the name of a model on the hub, such as Qwen/Qwen2.5-0.5B-Instruct."
+            "run's policy/last, or the name of a model on the hub (Qwen/Qwen2.5-0.5B-Instruct)."
         )
 
 
