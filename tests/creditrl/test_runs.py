@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
+import subprocess
 import sys
+import time
 import types
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,21 +81,45 @@ def test_nothing_that_exists_is_overwritten(tmp_path, kind):
     assert [p.name for p in tmp_path.iterdir()] == ["taken"]
 
 
-def _create(path: str, seed: int) -> bool:
+# A script, not a function for multiprocessing: another process cannot import a test file by name.
+_RACE = """
+import sys, time
+from dataclasses import dataclass
+from creditrl.errors import RunFolderError
+from creditrl.runs import RunFolder
+
+@dataclass(frozen=True)
+class Config:
+    seed: int = 0
+
+folder, seed, start = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+for i in range(20):
+    while time.time() < start + i / 20:
+        pass
     try:
-        RunFolder.create(path, Config(seed), "x")
-        return True
+        RunFolder.create(f"{folder}/run{i}", Config(seed), "x")
+        print(i)
     except RunFolderError:
-        return False
+        pass
+"""
 
 
 def test_of_two_processes_one_gets_the_folder(tmp_path):
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        for i in range(20):
-            path = str(tmp_path / f"run{i}")
-            won = pool.starmap(_create, [(path, 1), (path, 2)])
-            assert sum(won) == 1
-            assert RunFolder.open(path).read_config(Config).seed == won.index(True) + 1
+    start = str(time.time() + 2)
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-P", "-c", _RACE, str(tmp_path), seed, start],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in ("1", "2")
+    ]
+    won = [set(map(int, racer.communicate(timeout=60)[0].split())) for racer in racers]
+    assert [racer.returncode for racer in racers] == [0, 0]
+    assert won[0] | won[1] == set(range(20)) and not won[0] & won[1]
+    for i in range(20):
+        seed = RunFolder.open(tmp_path / f"run{i}").read_config(Config).seed
+        assert i in won[seed - 1]
 
 
 def test_a_config_that_cannot_be_written_leaves_no_folder(tmp_path):
