@@ -26,8 +26,9 @@ TESTS = """
 
 def run(folder: Path, **environ: str) -> str:
     here = Path(__file__).parent
-    for name in ("conftest.py", "toy_env.py"):
-        shutil.copy(here / name, folder / name)
+    for path in here.glob("*.py"):
+        if not path.name.startswith("test_"):
+            shutil.copy(path, folder)
     lines = TESTS.strip("\n").split("\n")
     (folder / "test_sample.py").write_text("\n".join(line[4:] for line in lines))
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = reference(module): x\n")

@@ -185,6 +185,34 @@ def test_restoring_through_a_wrapper_of_gymnasium_continues_alike(name: str):
             assert go_on(target, actions[turns:]) == first
 
 
+def test_frames_of_the_step_before_are_part_of_the_state():
+    # Skipping ends early: the wrapper shows the maximum over frames of an older step.
+    env = gw.MaxAndSkipObservation(gym.make(TOY, images=True, text=False, max_turns=7), 3)
+    env.reset(seed=1, options={"task": 5})
+    for action in ("right", "look"):
+        env.step(action)
+    saved = creditrl.snapshot(env)
+    last, *_ = env.step("look")
+    assert last.any()
+    for action in ("left", "left"):
+        env.reset(seed=2, options={"task": 5})
+        env.step(action)
+    creditrl.restore(env, saved)
+    np.testing.assert_array_equal(env.step("look")[0], last)
+
+
+def test_showing_noise_draws_nothing_from_what_comes_next():
+    bare = gym.make(TOY)
+    env = gw.TransformObservation(
+        bare, lambda o: f"{bare.unwrapped.np_random.integers(9)}{o}", None
+    )
+    env.reset(seed=0)
+    saved = creditrl.snapshot(env)
+    first = [seen(env.step("look")), seen(env.reset())]
+    creditrl.restore(env, saved)
+    assert [seen(env.step("look")), seen(env.reset())] == first
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_video_goes_on_recording(tmp_path: Any):
     with warnings.catch_warnings():

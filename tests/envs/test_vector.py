@@ -193,6 +193,27 @@ def test_a_mask_that_cuts_a_group_says_so_and_the_group_meets_again():
     assert venv.episode_seeds[0] == venv.episode_seeds[1]
 
 
+def test_a_reset_of_the_whole_group_brings_stragglers_along():
+    venv = ToyVectorEnv(2, group_size=2)
+    venv.reset(seed=1)
+    for _ in range(3):
+        with pytest.warns(UserWarning):
+            venv.reset(options={"reset_mask": np.array([True, False])})
+    assert venv.episode_numbers.tolist() == [3, 0]
+    for mask in (None, np.array([True, True])):
+        _, info = venv.reset(options=None if mask is None else {"reset_mask": mask})
+        assert len(set(info["task_id"])) == 1 and len(set(venv.episode_seeds.tolist())) == 1
+    assert venv.episode_numbers.tolist() == [5, 5]
+
+
+def test_draws_of_past_episodes_are_forgotten():
+    venv = ToyVectorEnv(2, group_size=2, autoreset_mode="SameStep", max_turns=1)
+    venv.reset(seed=0)
+    for _ in range(50):
+        venv.step(["look", "look"])
+    assert len(venv._drawn[0]) == 1
+
+
 def test_the_first_reset_begins_every_copy():
     venv = ToyVectorEnv(2)
     with pytest.raises(EpisodeOverError, match="leave reset_mask out"):

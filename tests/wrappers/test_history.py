@@ -102,6 +102,15 @@ def test_a_conversation_can_have_a_window_as_well():
     assert said[-1]["role"] == "user"
 
 
+def test_a_conversation_without_a_window_shows_the_last_question():
+    env = History(ToyEnv(), form="react", turns=0, output="messages")
+    head, _ = env.reset(seed=0, options={"task": 5})
+    env.step("look")
+    said, *_ = env.step("say hi")
+    assert said[: len(head)] == head and len(said) == len(head) + 2
+    assert said[-2] == {"role": "assistant", "content": "say hi"} and "hi" in said[-1]["content"]
+
+
 def test_without_a_parser_inside_the_action_is_the_reply():
     env = History(ToyEnv(), form="react", output="messages")
     env.reset(seed=0)
