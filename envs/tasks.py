@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ class TaskSet(ABC):
     def __iter__(self) -> Iterator[Task]:
         return (self.task(i) for i in range(len(self)))
 
-    def resolve(self, which: int | str | Task) -> Task:
+    def resolve(self, which: int | np.integer[Any] | str | Task) -> Task:
         """Return the task that a user names by index, by id, or as it is."""
         if isinstance(which, Task):
             return which
