@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from tables import make_turns
 
 from creditrl.agents.prompts import get_form
 from creditrl.agents.transformers import TransformersAgent
@@ -26,7 +27,6 @@ from creditrl.trainers.methods import list_methods, method_info
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
-from tables import make_turns
 
 TEXTS = ["######\n#PX_O#\n#_S√_#\n######", "up", "down", "left", "right"]
 FORM = get_form("plain")
@@ -47,11 +47,16 @@ def make_venv(copies: int, group_size: int = 1) -> TextVectorEnv:
 
 def make_policy(seed: int = 0, lora: LoRAConfig | None = None) -> Policy:
     return Policy.small(
-        SmallPolicyConfig(layers=1, hidden=16, heads=2), build_tokenizer(TEXTS), seed=seed, lora=lora
+        SmallPolicyConfig(layers=1, hidden=16, heads=2),
+        build_tokenizer(TEXTS),
+        seed=seed,
+        lora=lora,
     )
 
 
-def make_trainer(name: str, policy: Policy, *, merge_equal: bool = True, tokens: int = 1) -> Trainer:
+def make_trainer(
+    name: str, policy: Policy, *, merge_equal: bool = True, tokens: int = 1
+) -> Trainer:
     info = method_info(name)
     method = info.method(info.config())
     rollout = RolloutConfig(groups=4, group_size=4, max_new_tokens=tokens, reward_scale=0.1)

@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from tables import make_tokens, make_turns
 
 from creditrl.errors import ConfigError, CreditInputError, UnknownNameError
 from creditrl.trainers.losses.config import PolicyLossConfig
@@ -23,7 +24,6 @@ from creditrl.trainers.methods.ppo import PPO, PPOConfig
 from creditrl.trainers.methods.reinforce_pp import ReinforcePP, ReinforcePPConfig
 from creditrl.trainers.methods.rloo import RLOO, RLOOConfig
 from creditrl.trainers.methods.sft import SFT, SFTConfig
-from tables import make_tokens, make_turns
 
 # One group of three episodes with returns 1, 0, 0 and lengths 2, 1, 1.
 GROUP = make_turns(reward=[0, 1, 0, 0], episode=[0, 0, 1, 2])
