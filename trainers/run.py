@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -17,6 +19,7 @@ from creditrl.agents.transformers import TransformersAgent
 from creditrl.config import config_hash, to_mapping
 from creditrl.envs.register import environment_id
 from creditrl.envs.vector import TextVectorEnv
+from creditrl.errors import CreditRLError
 from creditrl.metrics import MetricSinks
 from creditrl.runs import RunFolder
 from creditrl.store import TrajectoryStore
@@ -34,6 +37,7 @@ from creditrl.trainers.loop import Trainer
 from creditrl.trainers.methods.base import Method, method_info
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
+from creditrl.trainers.rival import Rival
 from creditrl.types import Trajectory
 from creditrl.view.curves import learning_curve
 from creditrl.view.progress import Progress
@@ -97,6 +101,7 @@ class _Run:
         )
         self._environments: dict[Any, TextVectorEnv] = {}
         self._demonstrations: list[Trajectory] | None = None
+        self._rival: Rival | None = None
 
     def all(self) -> Outcome:
         """Run every phase."""
@@ -109,7 +114,7 @@ class _Run:
             before = self.folder.read_evaluations("before")
         else:
             if config.clone.episodes and self.method.collection != "demonstrations":
-                self.timed("clone", lambda: self.clone(policy, "clone"))
+                self.timed("clone", lambda: self.clone(policy))
             if self.method.policy_loss().kl_coef:
                 # The reference is the cloned policy. With adapters this begins new ones, so it
                 # comes before the optimizer.
@@ -118,6 +123,7 @@ class _Run:
             before = self.timed("evaluate", lambda: self.evaluate(policy))
             self.folder.write_evaluations("before", before)
             self.checkpoint(trainer)
+        rival = self.rival_beside(checkpoint is None)
         self.train(trainer)
         self.save_policy(policy, "last")
         found = {"before": before, "after": self.timed("evaluate", lambda: self.evaluate(policy))}
@@ -126,7 +132,7 @@ class _Run:
             found["best"] = self.evaluate(Policy.load(str(best), device=self.device))
         if config.compare.clone_same_time:
             spent = self.seconds.get("clone", 0.0) + trainer.clock.seconds
-            found["cloned"] = self.timed("compare", lambda: self.compare(spent))
+            found["cloned"] = self.timed("compare", lambda: self.compare(rival, spent))
         self.seconds["train"] = trainer.clock.seconds
         for name, results in found.items():
             self.folder.write_evaluations(name, results)
@@ -157,11 +163,11 @@ class _Run:
         tokenizer = build_tokenizer(texts)
         return Policy.small(cfg.small, tokenizer, seed=self.seed, lora=cfg.lora, device=self.device)
 
-    def clone(self, policy: Policy, phase: str, seconds: float | None = None) -> None:
-        """Clone the expert: the recipe's updates, up to its validation success, or for a time."""
+    def clone(self, policy: Policy) -> None:
+        """Clone the expert for the recipe's updates, or up to its validation success."""
         cfg = self.config.clone
         info = method_info("sft")
-        budget = BudgetConfig(updates=None if seconds else cfg.updates, seconds=seconds)
+        budget = BudgetConfig(updates=cfg.updates)
         trainer = Trainer(
             policy,
             info.method(info.config()),
@@ -171,13 +177,13 @@ class _Run:
             budget,
             seed=self.seed,
         )
-        with self.progress.phase(phase, updates=budget.updates, seconds=seconds) as show:
+        with self.progress.phase("clone", updates=cfg.updates) as show:
             while not trainer.done:
                 metrics, _ = trainer.update()
                 update = trainer.clock.updates
                 show(update, trainer.clock.seconds, loss=metrics.get("loss", 0.0))
-                self.record({"phase": phase, **metrics}, update)
-                if seconds is None and self.cloned_enough(policy, update):
+                self.record({"phase": "clone", **metrics}, update)
+                if self.cloned_enough(policy, update):
                     break
 
     def cloned_enough(self, policy: Policy, update: int) -> bool:
@@ -272,11 +278,47 @@ class _Run:
         """Return what a checkpoint must agree with."""
         return {"method": self.method.name, "config_hash": self.hash}
 
-    def compare(self, seconds: float) -> dict[str, EvalResult]:
-        """Clone the same demonstrations for ``seconds`` from the same initial weights; evaluate."""
-        policy = self.build_policy()
-        self.clone(policy, "compare", seconds=seconds)
-        return self.evaluate(policy)
+    def rival_beside(self, fresh: bool) -> Rival | None:
+        """Start the comparison beside the training, where that takes nothing away from it.
+
+        That is on a CPU with a core for each, and where the time of training is known beforehand.
+        """
+        seconds = self.config.budget.seconds
+        beside = (
+            self.config.compare.clone_same_time
+            and fresh
+            and seconds is not None
+            and self.config.budget.updates is None
+            and self.config.budget.turns is None
+            and self.device == "cpu"
+            and self.config.run.threads == 1
+            and (os.cpu_count() or 1) > 1
+        )
+        if not beside:
+            return None
+        assert seconds is not None
+        return self.start_rival(self.seconds.get("clone", 0.0) + seconds)
+
+    def start_rival(self, seconds: float) -> Rival:
+        """Start a run that clones the same demonstrations for so long."""
+        self._rival = Rival(self.config, self.folder.path / "clone_same_time", seconds)
+        return self._rival
+
+    def compare(self, rival: Rival | None, seconds: float) -> dict[str, EvalResult]:
+        """Return the evaluations of the same policy cloned for the same total time."""
+        folder = self.folder.path / "clone_same_time"
+        if rival is None and folder.is_dir():
+            # A resumed run: the comparison was begun before, and may have been cut.
+            done = RunFolder.open(folder).read_evaluations("after")
+            if done:
+                return done
+            shutil.rmtree(folder)
+        with self.progress.phase("compare"):
+            try:
+                return (rival or self.start_rival(seconds)).result()
+            except CreditRLError as error:
+                self.progress.line(str(error))
+                return {}
 
     # -- evaluation -----------------------------------------------------------------------------
 
@@ -410,7 +452,9 @@ class _Run:
         return result
 
     def close(self) -> None:
-        """Release the environments and the metric sinks."""
+        """Release the environments and the metric sinks; end a comparison that still runs."""
+        if self._rival is not None:
+            self._rival.stop()
         for venv in self._environments.values():
             venv.close()
         self.sinks.close()
