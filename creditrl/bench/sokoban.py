@@ -41,7 +41,7 @@ class SokobanSizes:
     """Steps of all copies in a round of ``TextVectorEnv.step``."""
     image_steps: int = 100
     single_steps: int = 2_000
-    snapshots: int = 20
+    snapshots: int = 100
     """Snapshots and restores of all copies in a round."""
     levels: int = 100
     """Levels of 6x6 and of ``hard`` in a round."""
@@ -239,7 +239,7 @@ def _snapshots(sizes: SokobanSizes) -> Round:
 def _single_snapshots(sizes: SokobanSizes) -> Round:
     env = gym.make(ENV_ID, disable_env_checker=True)
     env.reset(seed=0)
-    times = 10 * sizes.snapshots
+    times = 4 * sizes.snapshots
 
     def work() -> None:
         for _ in range(times):
