@@ -45,7 +45,7 @@ class ReinforcePPConfig:
 @register_method(
     "reinforce_pp",
     config=ReinforcePPConfig,
-    kind="group",
+    kind="policy gradient",
     granularity="trajectory",
     reward_source="outcome",
     paper="Hu et al. 2025, 2501.03262",

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 from creditrl.errors import ConfigError, require_extra
+from creditrl.trainers.models.borders import find_borders
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -36,6 +37,7 @@ def build_tokenizer(
     max_vocab: int = 4096,
     min_count: int = 1,
     fallback: Literal["unk", "bytes"] = "unk",
+    borders: bool = True,
 ) -> PreTrainedTokenizerFast:
     """Return a tokenizer whose vocabulary is what occurs in ``texts``.
 
@@ -50,19 +52,22 @@ def build_tokenizer(
         min_count: words that occur less often are spelled.
         fallback: what unseen characters become: ``"unk"``, one token that does not decode back, or
             ``"bytes"``, 256 more tokens in which any text can be written.
+        borders: make the runs of :func:`find_borders` one token each: a 6x6 grid of 41 symbols is
+            then some 26 tokens, and a model reads it in two thirds of the time.
 
     Raises:
         ConfigError: there is no text, or the special tokens and bytes alone pass ``max_vocab``.
     """
     require_extra("tokenizers", "train")
     require_extra("transformers", "train")
-    from tokenizers import Regex, Tokenizer, decoders
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders
     from tokenizers.models import Unigram
     from tokenizers.pre_tokenizers import Split
     from transformers import PreTrainedTokenizerFast
 
     if fallback not in ("unk", "bytes"):
         raise ConfigError(f"fallback is {fallback!r}: expected 'unk' or 'bytes'.")
+    texts = list(texts)
     split = Split(Regex(_PIECE), "isolated")
     pieces: Counter[str] = Counter()
     for text in texts:
@@ -95,6 +100,10 @@ def build_tokenizer(
         if as_bytes
         else decoders.Fuse()
     )
+    if borders:
+        tokenizer.add_tokens(
+            [AddedToken(run, normalized=False, special=False) for run in find_borders(texts)]
+        )
     pad, bos, eos, unk = SPECIAL_TOKENS
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
