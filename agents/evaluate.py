@@ -111,6 +111,21 @@ class EvalResult:
         finite: dict[str, Any] = _without_nan(content)
         return finite
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> EvalResult:
+        """Return what :meth:`to_json` was made of.
+
+        Raises:
+            KeyError, TypeError, AttributeError: it is of another layout.
+        """
+        derived = ("format", "num_episodes", "failed", "episodes", "overall", "by_type")
+        return cls(
+            **{key: value for key, value in data.items() if key not in derived},
+            episodes=tuple(EpisodeResult(**_with_nan(episode)) for episode in data["episodes"]),
+            overall=_measures(data["overall"]),
+            by_type={name: _measures(values) for name, values in data["by_type"].items()},
+        )
+
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write ``results.json`` at once or not at all; returns its path.
 
@@ -360,6 +375,14 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nan(v) for v in value]
     return value
+
+
+def _with_nan(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: math.nan if value is None else value for key, value in values.items()}
+
+
+def _measures(data: Mapping[str, Any]) -> Measures:
+    return Measures(**{key: Estimate(**_with_nan(value)) for key, value in data.items()})
 
 
 def _value(e: Estimate, scale: float, digits: int) -> str:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import math
 import os
 import platform
 import re
@@ -181,8 +180,8 @@ class RunFolder:
         """
         return self._metrics.read()
 
-    def truncate_metrics(self, update: int) -> None:
-        """Drop the rows that a resume from the checkpoint of ``update`` writes again.
+    def truncate_metrics(self, update: int | None) -> None:
+        """Drop the rows that a resume from the checkpoint of ``update`` writes again; None: all.
 
         These are the rows of later updates, and all rows of the comparison after training. Rows of
         the cloning before it, whose updates count on their own, and rows without an update stay.
@@ -190,6 +189,8 @@ class RunFolder:
 
         def stays(row: Mapping[str, Any]) -> bool:
             phase = row.get("phase")
+            if update is None:
+                return False
             if phase in BEFORE_TRAINING or "update" not in row:
                 return True
             return phase not in AFTER_TRAINING and row["update"] <= update
@@ -243,11 +244,13 @@ class RunFolder:
         Raises:
             DataError: the file is damaged.
         """
+        from creditrl.agents.evaluate import EvalResult
+
         path = self.path / "evaluations" / f"{name}.json"
         if not path.is_file():
             return {}
         try:
-            return {way: _eval_result(data) for way, data in _read_json(path).items()}
+            return {way: EvalResult.from_json(data) for way, data in _read_json(path).items()}
         except (KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{path}: not an evaluation of this version ({error!r}).") from None
 
@@ -309,23 +312,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise DataError(f"{path}: expected a JSON object, found a {type(data).__name__}.")
     return data
-
-
-def _eval_result(data: Mapping[str, Any]) -> EvalResult:
-    """Undo ``EvalResult.to_json``, which writes NaN as null and adds what follows from the rest."""
-    from creditrl.agents.evaluate import EpisodeResult, EvalResult, Measures
-    from creditrl.agents.intervals import Estimate
-
-    def with_nan(values: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: math.nan if value is None else value for key, value in values.items()}
-
-    def measures(values: Mapping[str, Any]) -> Measures:
-        return Measures(**{key: Estimate(**with_nan(value)) for key, value in values.items()})
-
-    derived = ("format", "num_episodes", "failed", "episodes", "overall", "by_type")
-    return EvalResult(
-        **{key: value for key, value in data.items() if key not in derived},
-        episodes=tuple(EpisodeResult(**with_nan(episode)) for episode in data["episodes"]),
-        overall=measures(data["overall"]),
-        by_type={name: measures(values) for name, values in data["by_type"].items()},
-    )

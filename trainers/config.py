@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, field, make_dataclass, replace
+from operator import attrgetter
 from typing import Any, Literal
 
 from creditrl.agents.prompts import get_form
-from creditrl.config import from_mapping, override, specialise
+from creditrl.config import config_hash, from_mapping, override, specialise
 from creditrl.envs.register import environment_class, environment_id
 from creditrl.errors import ConfigError
 from creditrl.metrics import check_sinks
@@ -28,6 +29,7 @@ __all__ = [
     "TrainConfig",
     "method_section",
     "resolve",
+    "training_hash",
 ]
 
 
@@ -68,7 +70,8 @@ class RolloutConfig:
     groups: int = 16
     """Different tasks per update."""
     group_size: int = 8
-    """Copies of each task, same seed, sampled independently; ignored by methods without groups."""
+    """Copies of each task, same seed, sampled independently. Methods without groups play
+    ``groups * group_size`` different tasks instead."""
     form: str = "plain"
     """Prompt form: "plain", "tags", "react"."""
     temperature: float = 1.0
@@ -225,21 +228,38 @@ class TrainConfig:
     run: RunConfig = field(default_factory=RunConfig)
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ("rollout.groups", self.rollout.groups),
-            ("rollout.group_size", self.rollout.group_size),
-            ("rollout.max_new_tokens", self.rollout.max_new_tokens),
-            ("optim.epochs", self.optim.epochs),
-            ("optim.minibatches", self.optim.minibatches),
-            ("optim.check_every", self.optim.check_every),
-            ("eval.levels", self.eval.levels),
+        for section, least, names in (
+            ("rollout", 1, ("groups", "group_size", "max_new_tokens")),
+            ("rollout", 0, ("retries",)),
+            ("optim", 1, ("epochs", "minibatches", "check_every", "token_budget")),
+            ("clone.optim", 1, ("epochs", "minibatches", "token_budget")),
+            ("clone", 1, ("batch_turns", "updates", "check_every", "check_levels")),
+            ("clone", 0, ("episodes",)),
+            ("policy", 1, ("tokenizer_episodes",)),
+            ("eval", 1, ("levels", "validation_levels", "num_envs")),
+            ("eval", 0, ("every",)),
+            ("env", 0, ("workers",)),
+            ("run", 0, ("seed", "threads", "checkpoint_every", "trajectories_every")),
+            ("run", 1, ("keep_checkpoints",)),
         ):
-            if value < 1:
-                raise ConfigError(f"{name} is {value}: expected at least 1.")
-        if self.rollout.temperature <= 0:
-            raise ConfigError(
-                f"rollout.temperature is {self.rollout.temperature}: collection needs more than 0."
-            )
+            for name in names:
+                value = attrgetter(f"{section}.{name}")(self)
+                if value < least:
+                    raise ConfigError(f"{section}.{name} is {value}: expected at least {least}.")
+        for section, name in (
+            ("rollout", "temperature"),
+            ("eval", "temperature"),
+            ("optim", "lr"),
+            ("optim", "grad_clip"),
+            ("clone.optim", "lr"),
+            ("clone.optim", "grad_clip"),
+            ("budget", "updates"),
+            ("budget", "seconds"),
+            ("budget", "turns"),
+        ):
+            value = attrgetter(f"{section}.{name}")(self)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{section}.{name} is {value}: expected more than 0.")
 
 
 @functools.cache
@@ -276,10 +296,11 @@ def resolve(data: Mapping[str, Any], argv: Sequence[str], where: str, prog: str)
         UnknownNameError: the method or the environment does not exist.
         ConfigError: a key, a flag or a value that does not fit.
     """
-    for plugin in _named(data, argv, "run", "plugins", ()):
-        load_plugin(plugin)
-    method = method_section(_named(data, argv, "method", "name", "grpo"))
-    env = environment_class(environment_id(_named(data, argv, "env", "id", EnvConfig().id)))
+    plugins = _named(data, argv, "run", "plugins", ())
+    for plugin in (plugins,) if isinstance(plugins, str) else plugins:
+        load_plugin(str(plugin))
+    method = method_section(str(_named(data, argv, "method", "name", "grpo")))
+    env = environment_class(environment_id(str(_named(data, argv, "env", "id", EnvConfig().id))))
     special = specialise(
         TrainConfig, method=method, env=specialise(EnvConfig, options=env.config_class)
     )
@@ -287,13 +308,55 @@ def resolve(data: Mapping[str, Any], argv: Sequence[str], where: str, prog: str)
     # Whatever a name stands for is looked up here, before a run folder is made.
     get_form(config.rollout.form)
     check_sinks(config.run.sinks)
-    budget = config.budget
-    if budget.updates is None and budget.seconds is None and budget.turns is None:
-        raise ConfigError(
-            f"{where}: the budget has no end. Set budget.updates, budget.seconds or budget.turns, "
-            "e.g. --budget.updates 100."
-        )
+    _check_together(config, where)
     return config
+
+
+def training_hash(config: TrainConfig) -> str:
+    """Return the hash of what decides a run's next update, which a resumed run must agree with.
+
+    A run may go on with a longer budget, on another device, with other evaluations and stored in
+    another way.
+    """
+    return config_hash(
+        replace(
+            config,
+            run=RunConfig(seed=config.run.seed),
+            env=replace(config.env, workers=0),
+            policy=replace(config.policy, device="auto"),
+            budget=BudgetConfig(),
+            eval=EvalConfig(),
+            compare=CompareConfig(),
+        )
+    )
+
+
+def _check_together(config: TrainConfig, where: str) -> None:
+    """Raise for settings that are fine by themselves but not with each other."""
+    budget = config.budget
+    demonstrated = method_info(config.method.name).method.collection == "demonstrations"
+    if budget.updates is None and budget.seconds is None and (budget.turns is None or demonstrated):
+        choices = "budget.updates or budget.seconds"
+        if not demonstrated:
+            choices = "budget.updates, budget.seconds or budget.turns"
+        raise ConfigError(
+            f"{where}: the budget has no end. Set {choices}, e.g. --budget.updates 100."
+        )
+    if not config.clone.episodes and (demonstrated or config.compare.clone_same_time):
+        needs = (
+            f"Method {config.method.name!r} learns from"
+            if demonstrated
+            else ("compare.clone_same_time clones")
+        )
+        raise ConfigError(
+            f"{needs} demonstrations, and clone.episodes is 0. Set it, e.g. --clone.episodes 200."
+        )
+    # A convention of the environments: the option says what an observation is made of.
+    if getattr(config.env.options, "observation", "text") == "image":
+        raise ConfigError(
+            'The policy reads text, and env.options.observation is "image": expected "text" or '
+            '"both" (of which it reads the text).'
+        )
 
 
 def _named(
@@ -301,12 +364,13 @@ def _named(
 ) -> Any:
     """Return a value that must be known before the config's type is: from a flag, or the recipe."""
     flag = f"--{section}.{key}"
-    for at, word in enumerate(argv):
+    table = data.get(section, {})
+    found = table.get(key, default) if isinstance(table, Mapping) else default
+    for at, word in enumerate(argv):  # of a flag that is given twice, the last one counts
         if word.startswith(flag + "="):
-            return word.removeprefix(flag + "=")
-        if word == flag and at + 1 < len(argv):
+            found = word.removeprefix(flag + "=")
+        elif word == flag and at + 1 < len(argv):
             values = list(argv[at + 1 :])
             stop = next((i for i, v in enumerate(values) if v.startswith("--")), len(values))
-            return values[0] if isinstance(default, str) else tuple(values[:stop])
-    table = data.get(section, {})
-    return table.get(key, default) if isinstance(table, Mapping) else default
+            found = values[0] if isinstance(default, str) else tuple(values[:stop])
+    return found

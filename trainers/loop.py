@@ -190,6 +190,6 @@ def _credit_metrics(credit: Credit) -> dict[str, float]:
             "advantage_M."
         )
     return {
-        "advantage_nonzero": float(np.mean(advantage != 0)),
-        "advantage_abs": float(np.mean(np.abs(advantage))),
+        "advantage_nonzero": float(np.mean(advantage != 0)) if len(advantage) else 0.0,
+        "advantage_abs": float(np.mean(np.abs(advantage))) if len(advantage) else 0.0,
     }

@@ -16,10 +16,10 @@ import torch
 from creditrl.agents.evaluate import EvalResult, evaluate
 from creditrl.agents.prompts import PromptForm, get_form
 from creditrl.agents.transformers import TransformersAgent
-from creditrl.config import config_hash, to_mapping
+from creditrl.config import to_mapping
 from creditrl.envs.register import environment_id
 from creditrl.envs.vector import TextVectorEnv
-from creditrl.errors import CreditRLError
+from creditrl.errors import ConfigError, CreditRLError
 from creditrl.metrics import MetricSinks
 from creditrl.runs import RunFolder
 from creditrl.store import TrajectoryStore
@@ -32,7 +32,7 @@ from creditrl.trainers.collect.demonstrations import (
 )
 from creditrl.trainers.collect.rollouts import RolloutCollector
 from creditrl.trainers.collect.texts import environment_texts
-from creditrl.trainers.config import BudgetConfig, TrainConfig
+from creditrl.trainers.config import BudgetConfig, TrainConfig, training_hash
 from creditrl.trainers.loop import Trainer
 from creditrl.trainers.methods.base import Method, method_info
 from creditrl.trainers.models.policy import Policy
@@ -95,10 +95,8 @@ class _Run:
         self.sinks = MetricSinks(config.run.sinks, folder.path, to_mapping(config))
         self.seconds: dict[str, float] = {}
         self.best_validation = -1.0
-        # What decides the training itself: a run may be resumed with a longer budget or elsewhere.
-        self.hash = config_hash(
-            replace(config, run=replace(config.run, folder=None, resume=False), budget=_ANY_BUDGET)
-        )
+        self.saved = -1  # update of the newest checkpoint
+        self.hash = training_hash(config)
         self._environments: dict[Any, TextVectorEnv] = {}
         self._demonstrations: list[Trajectory] | None = None
         self._rival: Rival | None = None
@@ -106,6 +104,7 @@ class _Run:
     def all(self) -> Outcome:
         """Run every phase."""
         config = self.config
+        self.check_tasks()
         policy = self.timed("build", self.build_policy)
         checkpoint = latest_checkpoint(self.folder.checkpoints)
         if checkpoint is not None:
@@ -113,11 +112,16 @@ class _Run:
             self.resume(trainer, checkpoint)
             before = self.folder.read_evaluations("before")
         else:
-            if config.clone.episodes and self.method.collection != "demonstrations":
+            if config.run.resume:
+                # It was ended before its first checkpoint, and begins anew.
+                self.folder.truncate_metrics(None)
+                TrajectoryStore(self.folder.trajectories).drop_after(0)
+            cloned = config.clone.episodes > 0 and self.method.collection != "demonstrations"
+            if cloned:
                 self.timed("clone", lambda: self.clone(policy))
-            if self.method.policy_loss().kl_coef:
+            if self.method.policy_loss().kl_coef and (cloned or config.policy.lora is None):
                 # The reference is the cloned policy. With adapters this begins new ones, so it
-                # comes before the optimizer.
+                # comes before the optimizer; untrained adapters are as good as off.
                 policy.freeze_reference()
             trainer = self.trainer(policy)
             before = self.timed("evaluate", lambda: self.evaluate(policy))
@@ -129,7 +133,9 @@ class _Run:
         found = {"before": before, "after": self.timed("evaluate", lambda: self.evaluate(policy))}
         best = self.folder.path / "policy" / "best"
         if best.is_dir():
-            found["best"] = self.evaluate(Policy.load(str(best), device=self.device))
+            found["best"] = self.timed(
+                "evaluate", lambda: self.evaluate(Policy.load(str(best), device=self.device))
+            )
         if config.compare.clone_same_time:
             spent = self.seconds.get("clone", 0.0) + trainer.clock.seconds
             found["cloned"] = self.timed("compare", lambda: self.compare(rival, spent))
@@ -152,11 +158,28 @@ class _Run:
         """Return the picture's title."""
         return f"{self.method.name} on {self.config.env.id}"
 
+    def check_tasks(self) -> None:
+        """Raise for a split without enough tasks now, not after minutes of training."""
+        cfg, clone = self.config.eval, self.config.clone
+        wanted = [("eval.levels", cfg.levels, cfg.split)]
+        if cfg.every:
+            wanted.append(("eval.validation_levels", cfg.validation_levels, cfg.validation_split))
+        if clone.until_success is not None:
+            wanted.append(("clone.check_levels", clone.check_levels, cfg.validation_split))
+        for name, levels, split in wanted:
+            tasks = len(self.environment(min(levels, cfg.num_envs), split=split).tasks)
+            if levels > tasks:
+                raise ConfigError(
+                    f"{name} is {levels}, but split {split!r} has only {tasks} tasks."
+                )
+
     def build_policy(self) -> Policy:
         """Return the policy to train: a small one from a config, or one that exists."""
         cfg = self.config.policy
         if cfg.model != "small":
-            return Policy.load(cfg.model, lora=cfg.lora, dtype=cfg.dtype, device=self.device)
+            return Policy.load(
+                cfg.model, lora=cfg.lora, dtype=cfg.dtype, device=self.device, seed=self.seed
+            )
         episodes = cfg.tokenizer_episodes
         venv = self.environment(min(64, episodes))
         texts = environment_texts(venv, self.form, episodes, self.seed)
@@ -222,7 +245,7 @@ class _Run:
                     turns=trainer.clock.turns,
                 )
                 if every and update % every == 0:
-                    self.validate(trainer)
+                    self.timed("evaluate", lambda: self.validate(trainer))
                 if run.checkpoint_every and update % run.checkpoint_every == 0:
                     self.checkpoint(trainer)
         self.checkpoint(trainer)
@@ -250,7 +273,10 @@ class _Run:
             self.save_policy(trainer.policy, "best")
 
     def checkpoint(self, trainer: Trainer) -> None:
-        """Write a checkpoint of the training phase."""
+        """Write a checkpoint of the training phase, where there is none of this update."""
+        if trainer.clock.updates == self.saved:
+            return
+        self.saved = trainer.clock.updates
         save_checkpoint(
             self.folder.checkpoints,
             trainer.clock.updates,
@@ -269,7 +295,7 @@ class _Run:
         trainer.load_state_dict(state)
         self.best_validation = float(state["best_validation"])
         self.seconds = dict(state["seconds"])
-        update = int(meta["update"])
+        update = self.saved = int(meta["update"])
         self.folder.truncate_metrics(update)
         TrajectoryStore(self.folder.trajectories).drop_after(update)
         self.progress.line(f"resumed {self.folder.path} after update {update}")
@@ -292,7 +318,7 @@ class _Run:
             and self.config.budget.turns is None
             and self.device == "cpu"
             and self.config.run.threads == 1
-            and (os.cpu_count() or 1) > 1
+            and _cores() > 1
         )
         if not beside:
             return None
@@ -301,7 +327,9 @@ class _Run:
 
     def start_rival(self, seconds: float) -> Rival:
         """Start a run that clones the same demonstrations for so long."""
-        self._rival = Rival(self.config, self.folder.path / "clone_same_time", seconds)
+        folder = self.folder.path / "clone_same_time"
+        shutil.rmtree(folder, ignore_errors=True)  # of a comparison that was cut
+        self._rival = Rival(self.config, folder, seconds)
         return self._rival
 
     def compare(self, rival: Rival | None, seconds: float) -> dict[str, EvalResult]:
@@ -309,10 +337,9 @@ class _Run:
         folder = self.folder.path / "clone_same_time"
         if rival is None and folder.is_dir():
             # A resumed run: the comparison was begun before, and may have been cut.
-            done = RunFolder.open(folder).read_evaluations("after")
+            done = RunFolder(folder).read_evaluations("after")
             if done:
                 return done
-            shutil.rmtree(folder)
         with self.progress.phase("compare"):
             try:
                 return (rival or self.start_rival(seconds)).result()
@@ -363,9 +390,12 @@ class _Run:
         """Return the trainer of the recipe's method."""
         config = self.config
         collector: Collector
+        rollout = config.rollout
         after: Callable[[], None] = _nothing
         if self.method.collection == "demonstrations":
             collector = self.demonstrations(policy)
+            # Nothing was sampled: the likelihood is the model's own.
+            rollout = replace(rollout, temperature=1.0)
         else:
             agent = self.agent(policy, temperature=config.rollout.temperature)
             after = agent.weights_changed
@@ -384,7 +414,7 @@ class _Run:
             policy,
             self.method,
             collector,
-            config.rollout,
+            rollout,
             config.optim,
             config.budget,
             seed=self.seed,
@@ -466,12 +496,15 @@ def _device(name: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
+def _cores() -> int:
+    """Return the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def _shallow(options: Any) -> dict[str, Any]:
     return {f.name: getattr(options, f.name) for f in fields(options)}
-
-
-_ANY_BUDGET = BudgetConfig(updates=1)
-"""Stands for every budget in the hash that a resumed run must agree with."""
 
 
 def _nothing() -> None:

@@ -100,21 +100,28 @@ def _agent(options: EvalOptions) -> Any:
     if options.agent == "expert":
         from creditrl.agents.expert import ExpertAgent
 
-        return lambda venv: ExpertAgent(venv)
+        return ExpertAgent
     if options.model is None:
         raise ConfigError("--agent transformers needs --model: a folder or the name of a model.")
     for name in (options.model, options.adapter):
         _require_folder(name)
     from creditrl.agents.transformers import TransformersAgent
 
-    return TransformersAgent.from_pretrained(
-        options.model,
-        adapter=options.adapter,
+    sampling: dict[str, Any] = dict(
         temperature=options.temperature,
         greedy=options.greedy,
         max_new_tokens=options.max_new_tokens,
         seed=options.seed,
-        device=options.device,
+    )
+    if (Path(options.model) / "adapter_config.json").is_file() and options.adapter is None:
+        # A policy that was trained with LoRA: the folder knows which model its adapters are for.
+        from creditrl.trainers.models.policy import Policy
+
+        policy = Policy.load(options.model, dtype="auto", device=options.device or "auto")
+        name = f"transformers:{options.model}"
+        return TransformersAgent(policy.model, policy.tokenizer, name=name, **sampling)
+    return TransformersAgent.from_pretrained(
+        options.model, adapter=options.adapter, device=options.device, **sampling
     )
 
 

@@ -129,11 +129,8 @@ def _report(config: TrainConfig, outcome: Outcome) -> None:
         out.print(line)
     wrote(outcome.folder, outcome.curve, outcome.folder / "results.json")
     policy = outcome.folder / "policy" / "last"
-    # Only what differs from `creditrl eval`'s defaults; the policy's folder knows its reply length.
-    options = "".join(f" --{k.replace('_', '-')} {v}" for k, v in _env_flags(config).items())
-    next_step(
-        f"creditrl eval {short_name(config.env.id)} --agent transformers --model {policy}{options}"
-    )
+    words = ["creditrl", "eval", short_name(config.env.id), "--agent", "transformers"]
+    next_step(shlex.join([*words, "--model", str(policy), *_eval_flags(config)]))
 
 
 def _verdicts(config: TrainConfig, outcome: Outcome) -> list[str]:
@@ -159,11 +156,30 @@ def _percent(result: EvalResult) -> str:
     return f"{100 * success.value:.1f} % [{100 * success.low:.1f}, {100 * success.high:.1f}]"
 
 
-def _env_flags(config: TrainConfig) -> dict[str, Any]:
+def _eval_flags(config: TrainConfig) -> list[str]:
+    """Return the flags of ``creditrl eval`` that repeat this run's sampled evaluation."""
+    flags: dict[str, Any] = {}
+    # Only what differs from that command's defaults.
+    if config.rollout.form != "plain":
+        flags["form"] = config.rollout.form
+    if config.eval.temperature != 1.0:
+        flags["temperature"] = config.eval.temperature
+    if config.eval.split != "valid_unseen":
+        flags["split"] = config.eval.split
+    if config.policy.lora is not None:
+        # A folder of adapters does not hold the length of replies as a whole model's does.
+        flags["max_new_tokens"] = config.rollout.max_new_tokens
     options = config.env.options
     usual = type(options)()
-    return {
-        name: getattr(options, name)
-        for name in options.__dataclass_fields__
-        if name != "split" and getattr(options, name) != getattr(usual, name)
-    }
+    for name in options.__dataclass_fields__:
+        if name != "split" and getattr(options, name) != getattr(usual, name):
+            flags[name] = getattr(options, name)
+    words = []
+    for name, value in flags.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            values = value if isinstance(value, (tuple, list)) else (value,)
+            words += [f"--{flag}", *map(str, values)]
+    return words

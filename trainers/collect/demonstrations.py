@@ -49,8 +49,10 @@ class Demonstrator:
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Return the expert's action of each copy as a reply with token ids.
 
+        Where it knows none the reply is empty, and the episode will not be a demonstration.
+
         Raises:
-            ConfigError: the environment has no expert, or it knows no way.
+            ConfigError: replies are too short for the action: a cut one would teach to be cut.
         """
         actions = self.venv.expert_actions([prompt.copy for prompt in prompts])
         # A conversation goes on from the token that ends a turn, where the template has one.
@@ -58,13 +60,14 @@ class Demonstrator:
         end = self.tokenizer.eos_token_id if end is None else end
         replies = []
         for prompt, action in zip(prompts, actions, strict=True):
-            if action is None:
-                raise ConfigError(
-                    f"The expert of {self.venv.env_class.env_id} has no action for copy "
-                    f"{prompt.copy}: demonstrations need tasks that it can solve."
-                )
-            text = self.form.reply(action)
+            text = "" if action is None else self.form.reply(action)
             ids = [*self.tokenizer(text, add_special_tokens=False)["input_ids"], end]
+            if len(ids) - 1 > self.max_new_tokens:
+                raise ConfigError(
+                    f"The expert's reply {text!r} has {len(ids) - 1} tokens, and "
+                    f"rollout.max_new_tokens is {self.max_new_tokens}: set it to {len(ids)} or "
+                    "more, the token that ends a reply included."
+                )
             prompt_ids = self.tokenizer(prompt.text, add_special_tokens=False)["input_ids"]
             replies.append(
                 Reply(
@@ -80,7 +83,12 @@ class Demonstrator:
 def demonstrate(
     venv: TextVectorEnv, agent: Demonstrator, form: PromptForm, episodes: int, seed: int
 ) -> list[Trajectory]:
-    """Return ``episodes`` successful episodes of the expert on distinct training tasks."""
+    """Return ``episodes`` successful episodes of the expert on distinct training tasks.
+
+    Raises:
+        ConfigError: there are fewer tasks, or the expert solves fewer; none of the first block
+            means that it solves none.
+    """
     if episodes > len(venv.tasks):
         raise ConfigError(
             f"{episodes} demonstrations wanted, but the task set has only {len(venv.tasks)} tasks."
@@ -92,10 +100,17 @@ def demonstrate(
         tasks = order[start : start + block].tolist()
         tasks += order[: block - len(tasks)].tolist()  # the last block is filled up, not cut
         played = run_episodes(venv, agent, form, seed=seed, tasks=tasks, label=f"demo{start}")
-        found += [t for t in played if t.success and not t.error]
+        # What fills up the last block was played before.
+        found += [t for t in played[: len(order) - start] if t.success and not t.error]
         if len(found) >= episodes:
+            return found[:episodes]
+        if not found:
             break
-    return found[:episodes]
+    solved = f"solved {len(found)} tasks" if found else "solved none of the tasks it was given"
+    raise ConfigError(
+        f"{episodes} demonstrations wanted, and the expert of {venv.env_class.env_id} {solved}. "
+        "Set clone.episodes to fewer, or to 0 where an environment has no expert."
+    )
 
 
 class DemonstrationCollector:
@@ -120,9 +135,7 @@ class DemonstrationCollector:
             mean_turns = np.mean([len(t.turns) for t in demonstrations]) if demonstrations else 1
             self._batch = max(1, round(batch_turns / float(mean_turns)))
         if not self._items:
-            raise ConfigError(
-                "No demonstrations: the expert solved none of the tasks it was given."
-            )
+            raise ConfigError("No demonstrations: expected at least one episode with turns.")
         self._seed = seed
         self._epoch = -1
         self._order: np.ndarray[Any, np.dtype[np.int64]] = np.zeros(0, dtype=np.int64)

@@ -26,9 +26,10 @@ class PGConfig:
     baseline: Literal["none", "batch-mean"] = "batch-mean"
     """Subtracted from the return: nothing, or the batch's mean return."""
     gamma: float = 1.0
-    """Discount per turn; below 1 (or ``reward_to_go``) a turn is weighted by what follows it."""
+    """Discount per turn."""
     reward_to_go: bool = False
-    """False: the whole trajectory's return on each of its turns, as the baseline in SPA."""
+    """False: the whole trajectory's return on each of its turns, as the baseline in SPA. True:
+    each turn is weighted by what follows it."""
     loss: PolicyLossConfig = field(
         default_factory=lambda: PolicyLossConfig(ratio="none", aggregate="token-mean")
     )
