@@ -12,6 +12,7 @@ from creditrl.agents.base import Agent
 from creditrl.agents.prompts.base import Ask, Message, PromptForm
 from creditrl.envs.state import hash_state
 from creditrl.envs.vector import TextVectorEnv
+from creditrl.errors import WorkerError
 from creditrl.types import IntArray, Prompt, Reply, Snapshot, StateSource, Task, Trajectory, Turn
 
 __all__ = ["run_episodes"]
@@ -167,7 +168,18 @@ class _Play:
     def _states(self, playing: IntArray) -> list[int]:
         if self.hash_states is None:
             return [0] * len(playing)
-        return [hash_state(key) for key in self.venv.state_keys(self.hash_states, playing)]
+        try:
+            return [hash_state(key) for key in self.venv.state_keys(self.hash_states, playing)]
+        except WorkerError:
+            # A worker is found dead here. Its copies end with their next step; the others play on.
+            return [self._state_or_zero(i) for i in playing.tolist()]
+
+    def _state_or_zero(self, i: int) -> int:
+        assert self.hash_states is not None, "asked for a hash"
+        try:
+            return hash_state(self.venv.state_keys(self.hash_states, [i])[0])
+        except WorkerError:
+            return 0
 
     def _record(
         self,

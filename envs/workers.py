@@ -242,8 +242,11 @@ class WorkerPool:
         if not len(alive):
             return result
         answers, dead = self._ask(method, index_K[alive], lambda at: extra)
-        if dead:
-            raise WorkerError(dead[0][1])
+        for at, message in dead:
+            if "lost" not in default:
+                raise WorkerError(message)
+            for k in alive[at].tolist():
+                result[k] = default["lost"]
         for at, values in answers:
             for k, value in zip(alive[at].tolist(), values, strict=True):
                 result[k] = value

@@ -1,0 +1,120 @@
+"""Rollouts: tasks of an update, whole groups, and workers that are killed while a policy trains."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from toy_env import ToyVectorEnv
+
+from creditrl.agents import get_form
+from creditrl.errors import ConfigError
+from creditrl.trainers.collect.base import drop_failed_groups
+from creditrl.trainers.collect.rollouts import RolloutCollector
+from creditrl.trainers.collect.tasks import stream, update_tasks
+from creditrl.types import Reply, Task, Trajectory, Turn
+
+FORM = get_form("plain")
+TASK = Task("t", "toy", "train", 0)
+
+
+def test_an_updates_tasks_are_distinct_and_follow_from_seed_and_update_alone():
+    tasks = update_tasks(50, 20, seed=3, update=7)
+    assert len(set(tasks)) == 20 and set(tasks) <= set(range(50))
+    update_tasks(50, 20, seed=3, update=8)  # what was drawn in between does not matter
+    assert update_tasks(50, 20, seed=3, update=7) == tasks
+    assert update_tasks(50, 20, seed=3, update=8) != tasks
+    assert update_tasks(50, 20, seed=4, update=7) != tasks
+    drawn = {task for update in range(40) for task in update_tasks(50, 20, 0, update)}
+    assert drawn == set(range(50))
+
+
+def test_all_tasks_may_be_asked_for_and_one_more_is_refused():
+    assert sorted(update_tasks(6, 6, seed=0, update=0)) == list(range(6))
+    with pytest.raises(ConfigError, match=r"groups is 7.*only 6 tasks"):
+        update_tasks(6, 7, seed=0, update=0)
+
+
+def test_streams_of_different_purposes_are_independent():
+    first = {name: stream(name, 0, 5).integers(2**62) for name in ("tasks", "episodes", "sampling")}
+    assert len(set(first.values())) == 3
+
+
+def episode(group: int, member: int, error: str = "") -> Trajectory:
+    turn = Turn("", "", "", 0.0)
+    return Trajectory(
+        f"{group}/{member}", "Toy-v0", TASK, group, member, 0, (turn,), False, 0.0, False, True,
+        error=error,
+    )  # fmt: skip
+
+
+def test_a_group_with_a_failed_member_goes_whole_and_is_counted():
+    episodes = [episode(g, m, "died" if (g, m) == (1, 0) else "") for g in range(3) for m in (0, 1)]
+    kept, dropped = drop_failed_groups(episodes)
+    assert [t.id for t in kept] == ["0/0", "0/1", "2/0", "2/1"] and dropped == 1
+    assert drop_failed_groups([]) == ([], 0)
+
+
+class Walker:
+    """Walks right; before its ``kill_at``-th turn it kills the worker of the first copies."""
+
+    name = "walker"
+
+    def __init__(self, venv: ToyVectorEnv, kill_at: int = -1) -> None:
+        self.venv = venv
+        self.kill_at = kill_at
+        self.seeds: list[int] = []
+
+    def reseed(self, seed: int) -> None:
+        self.seeds.append(seed)
+
+    def act(self, prompts):
+        if self.kill_at == 0:
+            os.kill(self.venv.copies.pids[0], signal.SIGKILL)
+        self.kill_at -= 1
+        return [Reply("right") for _ in prompts]
+
+
+def collect(kill_at: int, retries: int, hash_states=None, segments=False):
+    venv = ToyVectorEnv(4, group_size=2, workers=2)
+    try:
+        agent = Walker(venv, kill_at)
+        collector = RolloutCollector(
+            venv, agent, FORM, seed=0, hash_states=hash_states, segments=segments, retries=retries
+        )
+        return collector.collect(5)
+    finally:
+        venv.close()
+
+
+@pytest.mark.parametrize("hash_states", [None, "state"])
+def test_episodes_of_a_killed_worker_are_played_again(hash_states):
+    found = collect(1, retries=1, hash_states=hash_states)
+    calm = collect(-1, retries=1, hash_states=hash_states)
+    assert found.metrics["groups_dropped"] == 0
+    # Restarted from the same state, so nothing tells them from episodes of a calm run.
+    assert found.trajectories == calm.trajectories
+    if hash_states:
+        assert all(turn.state for t in found.trajectories for turn in t.turns)
+
+
+@pytest.mark.parametrize(("hash_states", "segments"), [(None, True), ("state", False)])
+def test_without_a_try_left_the_group_of_a_killed_worker_is_dropped(hash_states, segments):
+    found = collect(1, retries=0, hash_states=hash_states, segments=segments)
+    calm = collect(-1, retries=0, hash_states=hash_states, segments=segments)
+    assert found.metrics["groups_dropped"] == 1
+    assert [t.id for t in found.trajectories] == ["u5/2", "u5/3"]
+    assert found.trajectories == calm.trajectories[2:]
+    # The turns of the dropped group were played and are counted.
+    assert found.environment_turns > sum(len(t.turns) for t in found.trajectories)
+
+
+def test_each_update_starts_the_sampler_anew_and_stamps_its_number():
+    venv = ToyVectorEnv(4, group_size=2)
+    agent = Walker(venv)
+    collector = RolloutCollector(venv, agent, FORM, seed=0)
+    for update in (0, 1, 0):
+        found = collector.collect(update)
+        assert {t.policy_version for t in found.trajectories} == {update}
+    assert agent.seeds[0] == agent.seeds[2] != agent.seeds[1]
