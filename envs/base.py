@@ -7,9 +7,10 @@ a :class:`TextEnv` subclass that joins them. The single environment is the engin
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Generic, TypeVar
 
 import gymnasium as gym
@@ -95,6 +96,9 @@ class View:
     """The environment's own ``info`` columns; the same keys and dtypes always."""
 
 
+_ALL_ROWS = slice(None)
+
+
 class Engine(ABC):
     """The worlds of ``num_envs`` copies of one environment.
 
@@ -109,6 +113,13 @@ class Engine(ABC):
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = num_envs
+        self.every = np.arange(num_envs, dtype=np.int64)
+        """The index of all copies in order; a caller that means them all passes this array."""
+        self.every.flags.writeable = False
+
+    def rows(self, index_K: IntArray) -> IntArray | slice:
+        """Return what to write through: a slice, which NumPy writes faster, for :attr:`every`."""
+        return _ALL_ROWS if index_K is self.every else index_K
 
     @abstractmethod
     def begin(self, index_K: IntArray, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
@@ -204,65 +215,38 @@ class Copies:
         self.steps[index_K] = 0
         self.seed[index_K] = seed_K
         self.over[index_K] = False
-        self._action[index_K] = ""
-        self._grounded[index_K] = True
-        self._reason[index_K] = ""
+        rows = self.engine.rows(index_K)
+        self._action[rows] = ""
+        self._grounded[rows] = True
+        self._reason[rows] = ""
         return self.frame(index_K)
 
     def step(self, index_K: IntArray, actions: Sequence[str]) -> Frame:
         """Do one action in each copy; none of them may be over."""
         effect = self.engine.act(index_K, [clean_text(action) for action in actions])
-        if effect.costs_turn_K is None:
-            self.turn[index_K] += 1
-        else:
-            self.turn[index_K] += effect.costs_turn_K
+        turn_K, steps_K = self.turn[index_K], self.steps[index_K] + 1
+        turn_K += 1 if effect.costs_turn_K is None else effect.costs_turn_K
+        self.turn[index_K], self.steps[index_K] = turn_K, steps_K
         terminated_K = np.asarray(effect.terminated_K, dtype=np.bool_)
-        truncated_K = (self.turn[index_K] >= self.max_turns) & ~terminated_K
-        self.steps[index_K] += 1
+        truncated_K = (turn_K >= self.max_turns) & ~terminated_K
         if self.max_steps is not None:
-            truncated_K |= self.steps[index_K] >= self.max_steps
+            truncated_K |= steps_K >= self.max_steps
         self.over[index_K] = terminated_K | truncated_K
-        self._action[index_K] = object_column(effect.action_K)
-        self._grounded[index_K] = effect.grounded_K
-        self._reason[index_K] = object_column(effect.reason_K)
-        frame = self.frame(index_K)
-        frame.reward_K = np.asarray(effect.reward_K, dtype=np.float64)
-        frame.terminated_K = terminated_K
-        frame.truncated_K = truncated_K
-        return frame
+        rows = self.engine.rows(index_K)
+        self._action[rows] = effect.action_K
+        self._grounded[rows] = effect.grounded_K
+        self._reason[rows] = effect.reason_K
+        reward_K = np.asarray(effect.reward_K, dtype=np.float64)
+        return self._frame(index_K, reward_K, terminated_K, truncated_K)
 
     def frame(self, index_K: IntArray) -> Frame:
         """Describe copies as they stand, with no reward and no flag."""
-        view = self.engine.view(index_K)
         k = len(index_K)
-        info: dict[str, NDArray[Any]] = {
-            "task_id": self._task_id[index_K],
-            "task_type": self._task_type[index_K],
-            "goal": self._goal[index_K],
-            "turn": self.turn[index_K],
-            "admissible_actions": object_column(view.admissible_K),
-            "action_hint": self._hint[index_K],
-            "action": self._action[index_K],
-            "grounded": self._grounded[index_K],
-            "ungrounded_reason": self._reason[index_K],
-            "success": np.asarray(view.success_K, dtype=np.bool_),
-            "score": np.asarray(view.score_K, dtype=np.float64),
-            "error": self._error[index_K],
-        }
-        for key, column in view.extra.items():
-            # A fixed-width string column would cut a later, longer value.
-            info[key] = column.astype(object) if column.dtype.kind in "US" else column
-        return Frame(
-            text=list(view.text_K),
-            image=view.image_K,
-            reward_K=np.zeros(k, dtype=np.float64),
-            terminated_K=np.zeros(k, dtype=np.bool_),
-            truncated_K=np.zeros(k, dtype=np.bool_),
-            info=info,
-        )
+        no = np.zeros(k, dtype=np.bool_)
+        return self._frame(index_K, np.zeros(k, dtype=np.float64), no, no.copy())
 
-    def snapshot(self, index_K: IntArray) -> list[Snapshot]:
-        """Return each copy's state."""
+    def snapshot(self, index_K: IntArray, rng: Mapping[str, Any] | None = None) -> list[Snapshot]:
+        """Return each copy's state, with the state of the ``rng`` that draws its tasks."""
         env_id, layout = self.env_id, self.engine.format
         states = self.engine.snapshot(index_K)
         return [
@@ -273,6 +257,7 @@ class Copies:
                 turn,
                 state,
                 (action, grounded, reason, over),
+                rng,
                 seed=seed,
                 steps=steps,
             )
@@ -310,14 +295,15 @@ class Copies:
         tasks = [snap.task for snap in snapshots]
         self.engine.restore(index_K, [snap.state for snap in snapshots], tasks)
         self._assign(index_K, tasks)
-        self.turn[index_K] = [snap.turn for snap in snapshots]
-        self.steps[index_K] = [snap.steps for snap in snapshots]
-        self.seed[index_K] = [snap.seed for snap in snapshots]
-        action, grounded, reason, over = zip(*(snap.event for snap in snapshots), strict=True)
-        self._action[index_K] = object_column(action)
-        self._grounded[index_K] = grounded
-        self._reason[index_K] = object_column(reason)
-        self.over[index_K] = over
+        rows = self.engine.rows(index_K)
+        self.turn[rows] = [snap.turn for snap in snapshots]
+        self.steps[rows] = [snap.steps for snap in snapshots]
+        self.seed[rows] = [snap.seed for snap in snapshots]
+        action, grounded, reason, over = zip(*[snap.event for snap in snapshots], strict=True)
+        self._action[rows] = action
+        self._grounded[rows] = grounded
+        self._reason[rows] = reason
+        self.over[rows] = over
         return self.frame(index_K)
 
     def expert_actions(self, index_K: IntArray) -> list[str | None]:
@@ -347,10 +333,40 @@ class Copies:
         return self.engine.state_keys(index_K, source)
 
     def _assign(self, index_K: IntArray, tasks: Sequence[Task]) -> None:
-        self.tasks[index_K] = object_column(tasks)
-        self._task_id[index_K] = object_column([task.id for task in tasks])
-        self._task_type[index_K] = object_column([task.type for task in tasks])
-        self._goal[index_K] = object_column([task.goal for task in tasks])
+        if all(map(operator.is_, self.tasks[index_K].tolist(), tasks)):
+            return  # as a rule, a snapshot goes back to where its task is played
+        rows = self.engine.rows(index_K)
+        self.tasks[rows] = tasks
+        self._task_id[rows] = [task.id for task in tasks]
+        self._task_type[rows] = [task.type for task in tasks]
+        self._goal[rows] = [task.goal for task in tasks]
+
+    def _frame(
+        self,
+        index_K: IntArray,
+        reward_K: FloatArray,
+        terminated_K: BoolArray,
+        truncated_K: BoolArray,
+    ) -> Frame:
+        view = self.engine.view(index_K)
+        info: dict[str, NDArray[Any]] = {
+            "task_id": self._task_id[index_K],
+            "task_type": self._task_type[index_K],
+            "goal": self._goal[index_K],
+            "turn": self.turn[index_K],
+            "admissible_actions": object_column(view.admissible_K),
+            "action_hint": self._hint[index_K],
+            "action": self._action[index_K],
+            "grounded": self._grounded[index_K],
+            "ungrounded_reason": self._reason[index_K],
+            "success": np.asarray(view.success_K, dtype=np.bool_),
+            "score": np.asarray(view.score_K, dtype=np.float64),
+            "error": self._error[index_K],
+        }
+        for key, column in view.extra.items():
+            # A fixed-width string column would cut a later, longer value.
+            info[key] = column.astype(object) if column.dtype.kind in "US" else column
+        return Frame(list(view.text_K), view.image_K, reward_K, terminated_K, truncated_K, info)
 
 
 @dataclass(slots=True)
@@ -435,7 +451,7 @@ class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
         self.action_space = UnicodeText(parts.action_length)
         self._parts = parts
         self._only = None if task is None else self.tasks.resolve(task)
-        self._index = np.zeros(1, dtype=np.int64)
+        self._index = parts.engine.every
         self._begun = False
 
     @property
@@ -483,8 +499,7 @@ class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
     def snapshot(self) -> Snapshot:
         """Return everything needed to continue from here, RNG and turn counter included."""
         self._require_begun("snapshot()")
-        (snap,) = self.copies.snapshot(self._index)
-        return replace(snap, rng=self.np_random.bit_generator.state)
+        return self.copies.snapshot(self._index, self.np_random.bit_generator.state)[0]
 
     def restore(self, snap: Snapshot) -> tuple[Any, dict[str, Any]]:
         """Continue from ``snap``; returns the observation and info of that moment.
@@ -543,7 +558,7 @@ class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
 
     def _info(self, frame: Frame) -> dict[str, Any]:
         return {
-            key: column[0] if column.dtype == object or column.ndim > 1 else column[0].item()
+            key: column.item() if column.ndim == 1 else column[0]
             for key, column in frame.info.items()
         }
 

@@ -112,7 +112,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             self.copies = Copies(parts.engine, env_class.env_id, parts.max_turns, max_episode_steps)
 
         self._only = None if task is None else self.tasks.resolve(task)
-        self._all = np.arange(num_envs, dtype=np.int64)
+        self._all = np.arange(num_envs, dtype=np.int64) if workers else parts.engine.every
         self._group = self._all // group_size
         self._rngs: list[np.random.Generator | None] = [None] * self.num_groups
         # Episodes drawn so far, per group: number of the episode -> (task, seed). A member that

@@ -6,6 +6,7 @@ All copies live in one block of memory, one record per copy, so a step is a few 
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -23,7 +24,6 @@ from creditrl.types import BoolArray, FloatArray, IntArray, StateSource, Task
 
 __all__ = ["SokobanEngine"]
 
-_CODE_POINTS = np.array([ord(glyph) for glyph in GLYPHS], dtype=np.uint32)
 _REASONS = np.array(["", "inapplicable", "unparsed"], dtype=object)
 _CAN_SHIFT = np.array([1, 4, 16, 64], dtype=np.int64)
 _CACHED_STATES = 1 << 16
@@ -47,7 +47,7 @@ class SokobanEngine(Engine):
         progress: put ``optimal_remaining`` and ``deadlocked`` into ``info``.
     """
 
-    format = 1
+    format = 2
 
     def __init__(
         self,
@@ -74,6 +74,8 @@ class SokobanEngine(Engine):
         self._read = Reader(compat, actions_per_turn)
 
         self._state = np.zeros(num_envs, dtype=self._layout.record)
+        # Copied as a whole, records need no look at their fields.
+        self._records = self._state.view(np.dtype(("V", self._layout.record.itemsize)))
         self._cells = self._state.view(np.uint8).reshape(-1)  # a record begins with its cells
         self._start = np.arange(num_envs, dtype=np.int64) * self._layout.record.itemsize
         self._player, self._boxes = self._state["player"], self._state["boxes"]
@@ -85,6 +87,7 @@ class SokobanEngine(Engine):
         self._sizes: set[tuple[int, int]] = set()
         self._size_bytes: set[bytes] = set()
         self._text_cells: dict[tuple[int, int], IntArray] = {}
+        self._text_at: IntArray | None = None
         self._grids: dict[tuple[int, int], IntArray] = {}
         # Remembered by level or by state; emptied when full.
         self._packed: dict[Level, bytes] = {}
@@ -117,51 +120,50 @@ class SokobanEngine(Engine):
     def act(self, index_K: IntArray, actions: Sequence[str]) -> Effect:
         """Read each text and do its actions; a text that is not understood leaves the world."""
         read_K = list(map(self._read.__getitem__, actions))
-        length_K = np.fromiter(map(len, read_K), dtype=np.int64, count=len(read_K))
-        longest = int(length_K.max())
-        if longest <= 1:
-            action_K = np.array([read[0] if read else 0 for read in read_K], dtype=np.int64)
-            return self._act_once(index_K, action_K, length_K == 0, actions)
-        return self._act_sequences(index_K, read_K, length_K, longest, actions)
+        lengths = set(map(len, read_K))
+        if max(lengths) > 1:
+            return self._act_sequences(index_K, read_K, actions)
+        return self._act_once(index_K, read_K, 0 in lengths, actions)
 
     def step_integers(
         self, index_K: IntArray, action_K: IntArray
-    ) -> tuple[FloatArray, BoolArray, NDArray[np.uint8]]:
+    ) -> tuple[FloatArray, BoolArray, BoolArray]:
         """Do gym-sokoban's integer action 0 to 8 in each copy, without words.
 
         Returns:
-            reward_K, solved_K, change_K (0 nothing moved, 1 the player moved, 2 a box was pushed).
+            reward_K, solved_K, blocked_K (the action could not be done).
         """
-        player_K = self._player[index_K]
         step = step_rooms(
-            self._cells, self._start[index_K], player_K, action_K, self._layout.stride
+            self._cells,
+            self._start[index_K],
+            self._player[index_K],
+            action_K,
+            self._layout.stride,
         )
         self._player[index_K] = step.player_K
-        on_target_K = self._on_target[index_K] + step.gained_K
-        self._on_target[index_K] = on_target_K
-        solved_K = on_target_K == self._num_boxes[index_K]
-        touched_K = np.full(len(index_K), -1, dtype=np.int16)
-        (pushed,) = np.nonzero(step.change_K == 2)
+        self._touched[index_K] = -1
+        (pushed,) = step.pushed_K.nonzero()
         if len(pushed):
             copies = index_K[pushed]
             boxes = self._boxes[copies]
             # A pushed box lay where the player stands now.
             hit = boxes == step.player_K[pushed][:, None]
             self._boxes[copies] = np.where(hit, step.far_K[pushed][:, None], boxes)
-            touched_K[pushed] = hit.argmax(axis=1)
-        self._touched[index_K] = touched_K
-        return step_rewards(step.gained_K, solved_K), solved_K, step.change_K
+            self._touched[copies] = hit.argmax(axis=1)
+            self._on_target[copies] += step.gained_K[pushed]
+        solved_K = self._on_target[index_K] == self._num_boxes[index_K]
+        return step_rewards(step.gained_K, solved_K), solved_K, step.blocked_K
 
     def view(self, index_K: IntArray) -> View:
         """Describe the rooms; see :class:`SokobanEngine` for what padding shows."""
-        on_target_K = self._on_target[index_K].astype(np.int64)
+        on_target_K = self._on_target[index_K]
         num_boxes_K = self._num_boxes[index_K]
         can_K4 = can_do(
             self._cells, self._start[index_K], self._player[index_K], self._layout.stride
         )
         extra: dict[str, NDArray[Any]] = {
             "boxes_on_target": on_target_K,
-            "optimal_length": self._optimal[index_K].astype(np.int64),
+            "optimal_length": self._optimal[index_K],
         }
         if self._with_progress:
             progress = [self._progress_of(i) for i in index_K.tolist()]
@@ -169,7 +171,7 @@ class SokobanEngine(Engine):
             extra["deadlocked"] = np.array([p[1] for p in progress], dtype=object)
         return View(
             text_K=self._texts(index_K),
-            admissible_K=self._admissible.take(can_K4 @ _CAN_SHIFT).tolist(),
+            admissible_K=self._admissible[can_K4.dot(_CAN_SHIFT)].tolist(),
             success_K=on_target_K == num_boxes_K,
             score_K=on_target_K / num_boxes_K,
             image_K=None if self._image is None else self._images(index_K, self._image),
@@ -178,7 +180,7 @@ class SokobanEngine(Engine):
 
     def snapshot(self, index_K: IntArray) -> list[Any]:
         """Return (layout, record) per copy: rooms, boxes with their numbers, last box touched."""
-        raw = self._state[index_K].tobytes()
+        raw = self._records[self.rows(index_K)].tobytes()
         size, key = self._layout.record.itemsize, self._layout.key
         return [(key, raw[at : at + size]) for at in range(0, len(raw), size)]
 
@@ -241,35 +243,37 @@ class SokobanEngine(Engine):
     # -- inside ---------------------------------------------------------------------------------
 
     def _act_once(
-        self, index_K: IntArray, action_K: IntArray, unparsed_K: BoolArray, texts: Sequence[str]
+        self,
+        index_K: IntArray,
+        read_K: Sequence[tuple[int, ...]],
+        any_unparsed: bool,
+        texts: Sequence[str],
     ) -> Effect:
-        reward_K, solved_K, change_K = self.step_integers(index_K, action_K)
-        blocked_K = (change_K == 0) & (action_K != 0)
-        words = self._word_table.take(action_K).tolist()
-        any_unparsed = bool(unparsed_K.any())
+        action_K = np.array([read[0] if read else 0 for read in read_K], dtype=np.int64)
+        reward_K, solved_K, blocked_K = self.step_integers(index_K, action_K)
+        words = self._word_table[action_K].tolist()
+        reason_K = _REASONS[blocked_K.astype(np.intp)].tolist()
+        grounded_K = ~blocked_K
         if any_unparsed:
-            for i in np.flatnonzero(unparsed_K).tolist():
-                words[i] = texts[i]
-        reason_K = blocked_K + 2 * unparsed_K
+            for i, read in enumerate(read_K):
+                if not read:
+                    words[i], reason_K[i], grounded_K[i] = texts[i], "unparsed", False
         return Effect(
             reward_K=reward_K,
             terminated_K=solved_K,
             action_K=words,
-            grounded_K=reason_K == 0,
-            reason_K=_REASONS.take(reason_K).tolist(),
+            grounded_K=grounded_K,
+            reason_K=reason_K,
             # verl-agent answers "still" and what it cannot read without counting a step.
             costs_turn_K=action_K != 0 if self._uncounted_still else None,
         )
 
     def _act_sequences(
-        self,
-        index_K: IntArray,
-        read_K: Sequence[tuple[int, ...]],
-        length_K: IntArray,
-        longest: int,
-        texts: Sequence[str],
+        self, index_K: IntArray, read_K: Sequence[tuple[int, ...]], texts: Sequence[str]
     ) -> Effect:
         k = len(index_K)
+        length_K = np.fromiter(map(len, read_K), dtype=np.int64, count=k)
+        longest = int(length_K.max())
         action_KA = np.zeros((k, longest), dtype=np.int64)
         for row, read in zip(action_KA, read_K, strict=True):
             row[: len(read)] = read
@@ -279,16 +283,16 @@ class SokobanEngine(Engine):
         going_K = ~unparsed_K
         done_K = np.zeros(k, dtype=np.int64)
         blocked_K = np.zeros(k, dtype=np.bool_)
-        touched_K = np.full(k, -1, dtype=np.int16)
+        touched_K = np.full(k, -1, dtype=np.int64)
         for turn in range(longest):
             (at,) = np.nonzero(going_K & (length_K > turn))
             if not len(at):
                 break
             copies = index_K[at]
-            reward, solved, change = self.step_integers(copies, action_KA[at, turn])
+            reward, solved, blocked = self.step_integers(copies, action_KA[at, turn])
             reward_K[at] += reward
             solved_K[at] = solved
-            blocked_K[at] |= change == 0
+            blocked_K[at] |= blocked
             touched = self._touched[copies]
             touched_K[at] = np.where(touched < 0, touched_K[at], touched)
             done_K[at] += 1
@@ -309,13 +313,14 @@ class SokobanEngine(Engine):
         )
 
     def _write(self, index_K: IntArray, records: Sequence[bytes]) -> None:
-        self._state[index_K] = np.frombuffer(b"".join(records), dtype=self._layout.record)
+        self._records[self.rows(index_K)] = np.frombuffer(b"".join(records), self._records.dtype)
         at = self._layout.size_bytes
         for size in {record[at] for record in records} - self._size_bytes:
             self._size_bytes.add(size)
             self._sizes.add(
                 (int.from_bytes(size[:2], "little"), int.from_bytes(size[2:], "little"))
             )
+            self._text_at = None
 
     def _by_size(self, index_K: IntArray) -> list[tuple[tuple[int, int], IntArray]]:
         """Return (size, positions in index_K) for every room size among the copies."""
@@ -329,22 +334,29 @@ class SokobanEngine(Engine):
         return found
 
     def _texts(self, index_K: IntArray) -> list[str]:
-        groups = self._by_size(index_K)
-        if len(groups) == 1:
-            return self._texts_of_size(index_K, groups[0][0])
+        if len(self._sizes) == 1:  # as a rule; then every copy's addresses are kept
+            if self._text_at is None:
+                (size,) = self._sizes
+                self._text_at = self._start[:, None] + self._shown_cells(size)
+            return self._texts_at(self._text_at[self.rows(index_K)])
         texts = [""] * len(index_K)
-        for size, at in groups:
-            for i, text in zip(at.tolist(), self._texts_of_size(index_K[at], size), strict=True):
+        for size, at in self._by_size(index_K):
+            text_at = self._start[index_K[at]][:, None] + self._shown_cells(size)
+            for i, text in zip(at.tolist(), self._texts_at(text_at), strict=True):
                 texts[i] = text
         return texts
 
-    def _texts_of_size(self, index_K: IntArray, size: tuple[int, int]) -> list[str]:
+    def _shown_cells(self, size: tuple[int, int]) -> IntArray:
         cells = self._text_cells.get(size)
         if cells is None:
             cells = self._text_cells[size] = self._layout.text_cells(*size, self._padded_text)
-        codes = self._cells.take(self._start[index_K][:, None] + cells)
-        lines: list[str] = _CODE_POINTS.take(codes).view(f"<U{len(cells)}")[:, 0].tolist()
-        return lines
+        return cells
+
+    def _texts_at(self, at_KC: IntArray) -> list[str]:
+        """Return one text per row of addresses, which all have one character per column."""
+        text, _ = codecs.charmap_decode(self._cells[at_KC].tobytes(), "strict", GLYPHS)
+        step = at_KC.shape[1]
+        return [text[at : at + step] for at in range(0, len(text), step)]
 
     def _rooms(self, index_K: IntArray) -> list[tuple[tuple[int, int], bytes]]:
         """Return ((height, width), cell codes row by row) of each copy."""

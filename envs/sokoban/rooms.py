@@ -54,15 +54,16 @@ class RoomLayout:
         self.record = np.dtype(
             [
                 ("cells", "u1", (cells,)),
-                ("boxes", "<i4", (max_boxes,)),
-                ("player", "<i4"),
-                ("optimal", "<i4"),
+                # As wide as the engine computes with, so that no step converts.
+                ("boxes", "<i8", (max_boxes,)),
+                ("player", "<i8"),
+                ("optimal", "<i8"),
+                ("on_target", "<i8"),
+                ("num_boxes", "<i8"),
+                ("touched", "<i8"),
                 ("height", "<u2"),
                 ("width", "<u2"),
-                ("on_target", "<i2"),
-                ("num_boxes", "<i2"),
-                ("touched", "<i2"),
-                ("reserved", "<u2"),
+                ("reserved", "<u4"),
             ]
         )
         at_size = self.record.fields["height"][1] if self.record.fields else 0

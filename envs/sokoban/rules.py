@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from creditrl.types import FloatArray, IntArray
+from creditrl.types import BoolArray, FloatArray, IntArray
 
 __all__ = [
     "ACTION_WORDS",
@@ -58,17 +58,32 @@ STEP_REWARD, BOX_REWARD, SOLVED_REWARD = -0.1, 1.0, 10.0
 CAN_PUSH, CAN_MOVE = 1, 2
 
 # What a step does depends on three cells: where the player stands, the next one, the one beyond.
+# Everything is looked up by one rule number. With few rooms a NumPy call costs far more than what
+# it computes, so there are few calls, and indices are np.intp, which NumPy need not convert.
 
 
-def _tables() -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.int8]]:
-    """Return (the three cells after [3, 294], change [294], boxes gained [294]).
+class _Rules(NamedTuple):
+    """What happens, by rule number (see :func:`_rules`)."""
 
-    A row number is ``((move_only * 3 + standing - 4) * 7 + next) * 7 + beyond``; standing is 5 or 6
-    (4 never occurs and keeps the arithmetic to one subtraction).
+    after: NDArray[np.uint8]
+    """The three cells afterwards, [196, 3]."""
+    moved: NDArray[np.int64]
+    """1 where the player moved, else 0."""
+    pushed: NDArray[np.bool_]
+    blocked: NDArray[np.bool_]
+    gained: NDArray[np.int64]
+
+
+def _rules() -> _Rules:
+    """Return the tables; rule number ``((move_only * 2 + standing - 5) * 7 + next) * 7 + beyond``.
+
+    With "no operation" all three cells are the player's own, and each table gives it back.
     """
-    after = np.zeros((3, 2, 3, 7, 7), dtype=np.uint8)
-    change = np.zeros((2, 3, 7, 7), dtype=np.uint8)
-    gained = np.zeros((2, 3, 7, 7), dtype=np.int8)
+    shape = (2, 2, 7, 7)
+    after = np.zeros((*shape, 3), dtype=np.uint8)
+    change = np.zeros(shape, dtype=np.int64)
+    blocked = np.zeros(shape, dtype=np.bool_)
+    gained = np.zeros(shape, dtype=np.int64)
     leave = {PLAYER: FLOOR, PLAYER_ON_TARGET: TARGET}
     enter = {
         FLOOR: PLAYER,
@@ -77,45 +92,51 @@ def _tables() -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.int8]]:
         BOX_ON_TARGET: PLAYER_ON_TARGET,
     }
     arrive = {FLOOR: BOX, TARGET: BOX_ON_TARGET}
-    for move_only in (0, 1):
-        for standing in (PLAYER, PLAYER_ON_TARGET):
-            for near in range(7):
-                for far in range(7):
-                    at = (move_only, standing - 4, near, far)
-                    cells = (standing, near, far)
-                    if near in (FLOOR, TARGET):
-                        cells = (leave[standing], enter[near], far)
-                        change[at] = 1
-                    elif near in (BOX, BOX_ON_TARGET) and far in arrive and not move_only:
-                        cells = (leave[standing], enter[near], arrive[far])
-                        change[at] = 2
-                        gained[at] = (far == TARGET) - (near == BOX_ON_TARGET)
-                    for which, cell in enumerate(cells):
-                        after[(which, *at)] = cell
-    return after.reshape(3, -1), change.reshape(-1), gained.reshape(-1)
+    for at in np.ndindex(shape):
+        move_only, standing, near, far = at[0], at[1] + PLAYER, at[2], at[3]
+        cells = (standing, near, far)
+        if near in (FLOOR, TARGET):
+            cells = (leave[standing], enter[near], far)
+            change[at] = 1
+        elif near in (BOX, BOX_ON_TARGET) and far in arrive and not move_only:
+            cells = (leave[standing], enter[near], arrive[far])
+            change[at] = 2
+            gained[at] = (far == TARGET) - (near == BOX_ON_TARGET)
+        else:
+            blocked[at] = near not in leave
+        after[at] = cells
+    flat = change.reshape(-1)
+    return _Rules(
+        after=after.reshape(-1, 3),
+        moved=np.sign(flat),
+        pushed=flat == 2,
+        blocked=blocked.reshape(-1),
+        gained=gained.reshape(-1),
+    )
 
 
-_AFTER, _CHANGE, _GAINED = _tables()
-_STANDING_AFTER, _NEAR_AFTER, _FAR_AFTER = (np.ascontiguousarray(row) for row in _AFTER)
-_MOVE_ONLY = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1], dtype=np.int64) * (3 * 49)
-_CAN = np.array(
-    [
-        CAN_PUSH | CAN_MOVE
-        if near in (FLOOR, TARGET)
-        else CAN_PUSH * int(_CHANGE[(1 * 7 + near) * 7 + far] == 2)
-        for near in range(7)
-        for far in range(7)
-    ],
-    dtype=np.uint8,
-)
-# Reward by gained + 1 + 3 * solved, summed in gym-sokoban's order, so the floats are equal.
-_REWARD = np.array(
-    [
-        STEP_REWARD + gained * BOX_REWARD + solved * SOLVED_REWARD
-        for solved in (0, 1)
-        for gained in (-1, 0, 1)
-    ]
-)
+_RULES = _rules()
+_WEIGHTS = np.array([49, 7, 1], dtype=np.int64)
+# Standing begins at PLAYER.
+_BY_ACTION = np.array([0, 0, 0, 0, 0, 98, 98, 98, 98], dtype=np.int64) - PLAYER * 49
+
+
+def _can() -> NDArray[np.int64]:
+    """Return CAN_PUSH and CAN_MOVE by (next, beyond), two bytes read as one number."""
+    table = np.zeros(7 * 257, dtype=np.int64)
+    for near in range(7):
+        for far in range(7):
+            (pair,) = np.array([near, far], dtype=np.uint8).view(np.uint16)
+            if near in (FLOOR, TARGET):
+                table[pair] = CAN_PUSH | CAN_MOVE
+            elif _RULES.pushed[near * 7 + far]:
+                table[pair] = CAN_PUSH
+    return table
+
+
+_CAN = _can()
+# By boxes gained: 0, 1, -1. Summed in gym-sokoban's order, so the floats are equal.
+_REWARD = np.array([STEP_REWARD, STEP_REWARD + BOX_REWARD, STEP_REWARD - BOX_REWARD])
 
 
 class RoomsStep(NamedTuple):
@@ -123,12 +144,14 @@ class RoomsStep(NamedTuple):
 
     player_K: IntArray
     """The player's cell now."""
-    change_K: NDArray[np.uint8]
-    """0 nothing moved, 1 the player moved, 2 the player pushed a box."""
-    gained_K: NDArray[np.int8]
-    """Boxes on targets gained: -1, 0 or 1."""
     far_K: IntArray
     """The cell two ahead of where the player stood: where a pushed box lies now."""
+    pushed_K: BoolArray
+    """Whether a box was pushed."""
+    blocked_K: BoolArray
+    """Whether the action could not be done. "No operation" always can."""
+    gained_K: IntArray
+    """Boxes on targets gained: -1, 0 or 1."""
 
 
 def step_rooms(
@@ -152,40 +175,39 @@ def step_rooms(
     Returns:
         :class:`RoomsStep`; ``player_K`` itself is not written to.
     """
-    delta_K = _deltas(stride).take(action_K)
+    at_K3 = (start_K + player_K)[:, None] + _lines(stride).take(action_K, axis=0)
+    rule_K = cells[at_K3].dot(_WEIGHTS) + _BY_ACTION[action_K]
+    cells[at_K3] = _RULES.after.take(rule_K, axis=0)
+    delta_K = _deltas(stride)[action_K]
     next_K = player_K + delta_K
-    far_K = next_K + delta_K
-    at_player_K, at_next_K, at_far_K = start_K + player_K, start_K + next_K, start_K + far_K
-    rule_K = cells.take(at_player_K).astype(np.int64)
-    rule_K -= 4
-    rule_K *= 7
-    rule_K += cells.take(at_next_K)
-    rule_K *= 7
-    rule_K += cells.take(at_far_K)
-    rule_K += _MOVE_ONLY.take(action_K)
-    change_K = _CHANGE.take(rule_K)
-    # With "no operation" all three are one cell, and each table gives it back.
-    cells[at_far_K] = _FAR_AFTER.take(rule_K)
-    cells[at_next_K] = _NEAR_AFTER.take(rule_K)
-    cells[at_player_K] = _STANDING_AFTER.take(rule_K)
-    return RoomsStep(np.where(change_K, next_K, player_K), change_K, _GAINED.take(rule_K), far_K)
+    return RoomsStep(
+        player_K + delta_K * _RULES.moved[rule_K],
+        next_K + delta_K,
+        _RULES.pushed[rule_K],
+        _RULES.blocked[rule_K],
+        _RULES.gained[rule_K],
+    )
 
 
-def step_rewards(gained_K: NDArray[np.int8], solved_K: NDArray[np.bool_]) -> FloatArray:
+def step_rewards(gained_K: IntArray, solved_K: BoolArray) -> FloatArray:
     """Return -0.1, plus 1 for a box gained or -1 for one lost, plus 10 where all are on targets."""
-    return _REWARD.take(gained_K + 1 + 3 * solved_K)
+    reward_K: FloatArray = _REWARD[gained_K]
+    (done,) = solved_K.nonzero()
+    if len(done):
+        reward_K[done] += SOLVED_REWARD
+    return reward_K
 
 
 def can_do(
     cells: NDArray[np.uint8], start_K: IntArray, player_K: IntArray, stride: int
-) -> NDArray[np.uint8]:
+) -> IntArray:
     """Return what would change the world in each direction, [K, 4]: bits CAN_PUSH and CAN_MOVE.
 
     CAN_PUSH stands for the actions 1-4, which push or move; CAN_MOVE for 5-8, which only move.
     """
-    near_far_K8 = cells.take((start_K + player_K)[:, None] + _looks(stride))
-    # At most 6 * 7 + 6, so bytes do.
-    return _CAN.take(near_far_K8[:, :4] * np.uint8(7) + near_far_K8[:, 4:])
+    near_far_K8 = cells[(start_K + player_K)[:, None] + _looks(stride)]
+    can_K4: IntArray = _CAN[near_far_K8.view(np.uint16).astype(np.intp)]
+    return can_K4
 
 
 @functools.cache
@@ -196,7 +218,12 @@ def _deltas(stride: int) -> IntArray:
 
 
 @functools.cache
+def _lines(stride: int) -> IntArray:
+    """Return the offsets of the three cells that each of the nine actions is about, [9, 3]."""
+    return np.outer(_deltas(stride), [0, 1, 2])
+
+
+@functools.cache
 def _looks(stride: int) -> IntArray:
-    """Return the offsets of the four neighbours and of the four cells beyond them."""
-    ahead = _deltas(stride)[1:5]
-    return np.concatenate([ahead, 2 * ahead])
+    """Return the offsets of each direction's next cell and the one beyond, in turn."""
+    return _lines(stride)[1:5, 1:].reshape(-1)
