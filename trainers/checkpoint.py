@@ -88,7 +88,8 @@ def load_checkpoint(path: Path, expect: Mapping[str, Any]) -> tuple[dict[str, An
         if meta.get(name) != value:
             raise CheckpointError(
                 f"{path} was written with {name} = {meta.get(name)!r}, this run has {value!r}: "
-                "resume with the run's own config.toml, or start a new run."
+                "resume without flags that change what is trained (--budget.*, --eval.* and "
+                "--run.* but the seed may change), or start a new run."
             )
     try:
         state = torch.load(path / _STATE, map_location="cpu", weights_only=True)

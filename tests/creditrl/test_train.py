@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from creditrl.cli import run
+from creditrl.store import TrajectoryStore
 
 SMALL = [
     "--policy.small.layers=1",
@@ -30,6 +33,14 @@ SMALL = [
     "--run.threads=1",
     "--budget.seconds=None",
 ]
+
+
+QUICK = ("--compare.no-clone-same-time", "--eval.no-greedy", "--budget.updates=1")
+
+
+def rows_of(folder: Path, phase: str) -> list[dict[str, float]]:
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if row["phase"] == phase]
 
 
 def train(*flags: str) -> int:
@@ -73,6 +84,96 @@ def test_a_whole_run_leaves_what_the_readme_says(tmp_path, capsys):
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "--run.resume" in error
     assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
+
+
+def test_of_a_flag_given_twice_the_last_counts(tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert train(f"--run.folder={folder}", *QUICK, "--method.name=grpo", "--method.name=ppo") == 0
+    assert "critic/loss" in rows_of(folder, "train")[0]
+
+
+def test_help_names_the_methods_own_flags(capsys):
+    with pytest.raises(SystemExit) as end:
+        run(["train", "@quickstart", "--method.name", "grpo", "--help"])
+    assert end.value.code == 0
+    out = capsys.readouterr().out
+    assert "--method.divide-by-std" in out and "--env.options.tier" in out
+
+
+def test_a_run_ended_while_it_cloned_begins_anew(tmp_path):
+    folder = tmp_path / "run"
+    assert train(f"--run.folder={folder}", *QUICK) == 0
+    expected = rows_of(folder, "train")
+    shutil.rmtree(folder / "checkpoints")  # as if it had been ended before the first one
+    (folder / "checkpoints").mkdir()
+    assert run(["train", f"--run.folder={folder}", "--run.resume"]) == 0
+    assert [row["update"] for row in rows_of(folder, "clone")] == [1, 2, 3, 4]
+    (found,), (before,) = rows_of(folder, "train"), expected
+    for key in ("loss", "success", "environment_turns"):
+        assert found[key] == pytest.approx(before[key], rel=1e-5, abs=1e-7)
+    assert TrajectoryStore(folder / "trajectories").updates() == [1]
+
+
+def test_a_finished_run_goes_on_with_a_longer_budget_and_no_other_change(tmp_path, capsys):
+    whole, longer = tmp_path / "whole", tmp_path / "longer"
+    assert train(f"--run.folder={whole}", *QUICK, "--budget.updates=3") == 0
+    assert train(f"--run.folder={longer}", *QUICK, "--budget.updates=2") == 0
+    resume = ["train", f"--run.folder={longer}", "--run.resume", "--budget.updates=3"]
+    capsys.readouterr()
+    assert run([*resume, "--rollout.group-size=2"]) == 2
+    assert "what is trained" in capsys.readouterr().err
+    # How it is stored and looked at may change.
+    assert run([*resume, "--run.checkpoint-every=1", "--eval.levels=4"]) == 0
+    assert [row["update"] for row in rows_of(longer, "train")] == [1, 2, 3]
+    for found, expected in zip(rows_of(longer, "train"), rows_of(whole, "train"), strict=True):
+        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4, abs=1e-6)
+    stores = [TrajectoryStore(folder / "trajectories") for folder in (whole, longer)]
+    first, second = ([(t.id, t.turns) for t in store.read()] for store in stores)
+    assert [name for name, _ in first] == [name for name, _ in second] and len(first) == 24
+    assert [[turn.action for turn in turns] for _, turns in first] == [
+        [turn.action for turn in turns] for _, turns in second
+    ]
+    # Once more: nothing is left to do, and nothing is counted twice.
+    assert run(resume) == 0
+    assert len(rows_of(longer, "train")) == 3
+    assert len(list(TrajectoryStore(longer / "trajectories").read())) == 24
+
+
+def test_with_lora_the_reference_is_the_cloned_policy_and_the_next_command_works(tmp_path, capsys):
+    folder = tmp_path / "run"
+    flags = ("--policy.lora.rank=4", "--method.name=reinforce_pp", "--budget.updates=2")
+    assert train(f"--run.folder={folder}", *QUICK, *flags, "--method.loss.kl-coef=0.1") == 0
+    out = capsys.readouterr().out
+    # Sampled from the reference itself at first: the KL is 0 until the second minibatch.
+    first, second = rows_of(folder, "train")
+    assert first["ref_kl"] < 1e-3 < 1e6 * second["ref_kl"]
+    arguments = shlex.split(
+        next(line for line in out.splitlines() if line.startswith("Next: creditrl "))
+    )[2:]
+    out_file = tmp_path / "eval.json"
+    assert run([*arguments, "--episodes=8", f"--out={out_file}"]) == 0
+    again = json.loads(out_file.read_text())["overall"]["success"]["value"]
+    after = json.loads((folder / "results.json").read_text())["evaluations"]["after"]
+    assert again == after["sampled"]["success"]["value"]
+
+
+def test_conversations_and_workers_train_as_well(tmp_path, capsys):
+    folder = tmp_path / "run"
+    flags = (
+        "--rollout.form=react",
+        "--rollout.max-new-tokens=24",
+        "--policy.small.max-length=4096",
+        "--env.workers=2",
+        "--rollout.reward=success",
+    )
+    assert train(f"--run.folder={folder}", *QUICK, *flags) == 0
+    (row,) = rows_of(folder, "train")
+    assert row["sampler_gap"] < 1e-4  # rows of several turns read as they were sampled
+    episodes = list(TrajectoryStore(folder / "trajectories").read())
+    several = next(t for t in episodes if len(t.turns) > 1)
+    first, second = several.turns[:2]
+    assert second.prompt_ids[: len(first.prompt_ids)] == first.prompt_ids
+    assert "--form react" in capsys.readouterr().out
 
 
 def _metrics(folder: Path) -> dict[int, dict[str, float]]:
@@ -137,6 +238,19 @@ def test_a_killed_run_goes_on_to_the_same_next_updates(tmp_path):
         (["@quickstart", "--budget.seconds=None"], "budget"),
         (["@quickstart", "--run.resume"], "--run.folder"),
         (["@quickstart", "--run.plugins", "nowhere.py"], "nowhere.py"),
+        (["@quickstart", "--run.plugins=nowhere.py"], "nowhere.py"),
+        (["@quickstart", "--method.loss.clip-low=-1"], "clip_low is -1"),
+        (["@quickstart", "--budget.updates=0"], "budget.updates is 0"),
+        (["@quickstart", "--budget.seconds=-1"], "budget.seconds is -1"),
+        (["@quickstart", "--run.seed=-1"], "run.seed is -1"),
+        (["@quickstart", "--clone.check-every=0"], "clone.check_every is 0"),
+        (["@quickstart", "--eval.temperature=0"], "eval.temperature is 0"),
+        (["@quickstart", "--clone.episodes=0"], "clone.episodes is 0"),
+        (["@quickstart", "--env.options.observation=image"], "reads text"),
+        (
+            ["@quickstart", "--method.name=sft", "--budget.seconds=None", "--budget.turns=9"],
+            "the budget has no end",
+        ),
         (["@quickstart", "@quickstart"], "Two recipes"),
         (["--run.folder=/no/such/run", "--run.resume"], "does not exist"),
         ([], "@quickstart"),
@@ -164,8 +278,7 @@ def test_an_unknown_key_in_a_recipe_names_file_and_nearest_key(tmp_path, capsys,
 
 def test_a_checkpoint_of_another_version_is_refused_untouched(tmp_path, capsys):
     folder = tmp_path / "run"
-    quick = ("--compare.no-clone-same-time", "--eval.no-greedy", "--budget.updates=1")
-    assert train(f"--run.folder={folder}", *quick) == 0
+    assert train(f"--run.folder={folder}", *QUICK) == 0
     meta = next((folder / "checkpoints").glob("*/checkpoint.json"))
     for other in (folder / "checkpoints").glob("*/checkpoint.json"):
         other.write_text(other.read_text().replace('"format": 1', '"format": 7'))

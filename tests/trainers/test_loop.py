@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 from tables import make_turns
+from toy_env import ToyVectorEnv
 
 from creditrl.agents.prompts import get_form
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.envs.vector import TextVectorEnv
-from creditrl.errors import CheckpointError
+from creditrl.errors import CheckpointError, ConfigError
 from creditrl.trainers.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from creditrl.trainers.collect.demonstrations import (
     DemonstrationCollector,
@@ -55,13 +56,29 @@ def make_policy(seed: int = 0, lora: LoRAConfig | None = None) -> Policy:
 
 
 def make_trainer(
-    name: str, policy: Policy, *, merge_equal: bool = True, tokens: int = 1
+    name: str,
+    policy: Policy,
+    *,
+    merge_equal: bool = True,
+    tokens: int = 1,
+    temperature: float = 1.0,
+    check_every: int = 1,
 ) -> Trainer:
     info = method_info(name)
     method = info.method(info.config())
-    rollout = RolloutConfig(groups=4, group_size=4, max_new_tokens=tokens, reward_scale=0.1)
+    rollout = RolloutConfig(
+        groups=4,
+        group_size=4,
+        max_new_tokens=tokens,
+        reward_scale=0.1,
+        temperature=temperature,
+    )
     agent = TransformersAgent(
-        policy.model, policy.tokenizer, max_new_tokens=tokens, merge_equal=merge_equal
+        policy.model,
+        policy.tokenizer,
+        max_new_tokens=tokens,
+        merge_equal=merge_equal,
+        temperature=temperature,
     )
     if method.collection == "demonstrations":
         venv = make_venv(4)
@@ -75,7 +92,7 @@ def make_trainer(
         method,
         collector,
         rollout,
-        OptimConfig(lr=1e-3, minibatches=2, merge_equal=merge_equal),
+        OptimConfig(lr=1e-3, minibatches=2, merge_equal=merge_equal, check_every=check_every),
         BudgetConfig(updates=4),
         seed=0,
         after_weights=agent.weights_changed,
@@ -84,6 +101,13 @@ def make_trainer(
 
 def weights(policy: Policy) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in policy.model.state_dict().items()}
+
+
+def sharpen(policy: Policy) -> None:
+    """Make the random weights say something, so that the temperature matters."""
+    with torch.no_grad():
+        for value in policy.model.parameters():
+            value.mul_(3.0)
 
 
 @pytest.mark.parametrize("name", [info.name for info in list_methods() if info.name != "mine"])
@@ -125,12 +149,16 @@ def test_merging_equal_rows_changes_neither_rollouts_nor_updates():
         torch.testing.assert_close(policies[1].model.state_dict()[key], value, atol=2e-5, rtol=1e-4)
 
 
-def test_old_logprobs_agree_with_the_samplers_and_a_stale_sampler_is_noticed():
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_old_logprobs_agree_with_the_samplers_and_a_stale_sampler_is_noticed(temperature):
     policy = make_policy()
-    trainer = make_trainer("grpo", policy, tokens=3)
+    sharpen(policy)
+    trainer = make_trainer("grpo", policy, tokens=3, temperature=temperature)
     metrics, _ = trainer.update()
     assert metrics["sampler_gap"] < 1e-4
     assert "sampler_gap_alarm" not in metrics
+    # The first minibatch stands where the samples were drawn: every ratio of it is 1.
+    assert metrics["ratio_max"] < 2.0
     # A sampler that nobody told of new weights: other weights decode than train.
     stale = make_policy(seed=5)
     trainer.collector.agent = TransformersAgent(stale.model, stale.tokenizer, max_new_tokens=3)
@@ -139,6 +167,27 @@ def test_old_logprobs_agree_with_the_samplers_and_a_stale_sampler_is_noticed():
             value.mul_(3.0)
     metrics, _ = trainer.update()
     assert metrics["sampler_gap_alarm"] == 1.0
+
+
+def test_between_checks_the_samplers_logprobs_are_the_old_ones():
+    trainer = make_trainer("grpo", make_policy(), check_every=2)
+    checked = ["sampler_gap" in trainer.update()[0] for _ in range(4)]
+    assert checked == [True, False, True, False]
+
+
+@pytest.mark.parametrize("lora", [None, LoRAConfig(rank=2)])
+def test_the_kl_is_to_the_policy_as_it_was_before_the_method_trained(lora):
+    policy = make_policy(lora=lora)
+    trainer = make_trainer("reinforce_pp", policy)
+    rows = trainer.collector.collect(0).trajectories
+    from creditrl.trainers.batch import build_rows
+
+    begin = policy.score(build_rows(rows))
+    trainer.update()
+    trainer.update()
+    assert np.abs(policy.score(build_rows(rows)) - begin).max() > 1e-3
+    with policy.reference():
+        np.testing.assert_allclose(policy.score(build_rows(rows)), begin, atol=1e-5)
 
 
 def test_lora_trains_adapters_only_and_its_reference_is_the_adapter_off():
@@ -164,6 +213,25 @@ def test_demonstrations_are_the_experts_and_solve_their_levels():
         for turn in trajectory.turns:
             assert policy.tokenizer.decode(turn.reply_ids).strip() == turn.action
             assert policy.tokenizer.decode(turn.prompt_ids) == turn.observation
+
+
+def test_a_reply_that_is_cut_is_no_demonstration():
+    policy = make_policy()
+    agent = TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=3)
+    venv, react = make_venv(4), get_form("react")
+    expert = Demonstrator(venv, react, policy.tokenizer, agent.chat_format, 3)
+    with pytest.raises(ConfigError, match=r"has \d+ tokens, and rollout.max_new_tokens is 3"):
+        demonstrate(venv, expert, react, 4, seed=0)
+
+
+def test_an_environment_without_an_expert_gives_no_demonstrations(monkeypatch):
+    policy = make_policy()
+    agent = TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=1)
+    venv = ToyVectorEnv(2)
+    monkeypatch.setattr(venv, "expert_actions", lambda indices: [None] * len(indices))
+    expert = Demonstrator(venv, FORM, policy.tokenizer, agent.chat_format, 1)
+    with pytest.raises(ConfigError, match=r"expert of Toy/Corridor-v0 solved none.*to 0"):
+        demonstrate(venv, expert, FORM, 2, seed=0)
 
 
 def test_demonstration_batches_cover_an_epoch_once():

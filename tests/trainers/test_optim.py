@@ -1,0 +1,128 @@
+"""The optimizer step: learning rates by hand, and the loss of a minibatch against a plain one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from creditrl.trainers.batch import build_rows, token_table, turn_table
+from creditrl.trainers.config import OptimConfig
+from creditrl.trainers.losses.config import PolicyLossConfig
+from creditrl.trainers.models.configs import SmallPolicyConfig
+from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.models.tokenizer import build_tokenizer
+from creditrl.trainers.optim import PolicyOptimizer, learning_rate
+from creditrl.types import Credit, Task, Trajectory, Turn
+
+PROMPTS = ["abc", "bd", "acdb", "d"]
+
+
+def test_learning_rates_by_hand():
+    cfg = OptimConfig(lr=0.4, warmup=4)
+    assert [learning_rate(cfg, step, 0.5) for step in (0, 1, 3, 9)] == pytest.approx(
+        [0.1, 0.2, 0.4, 0.4]
+    )
+    cosine = OptimConfig(lr=0.4, schedule="cosine")
+    rates = [learning_rate(cosine, 0, progress) for progress in (0.0, 1 / 3, 0.5, 1.0, 1.7)]
+    assert rates == pytest.approx([0.4, 0.3, 0.2, 0.0, 0.0])
+
+
+@pytest.fixture
+def policy() -> Policy:
+    return Policy.small(
+        SmallPolicyConfig(layers=1, hidden=16, heads=2, initializer_range=0.5),
+        build_tokenizer(["a b c d"]),
+    )
+
+
+def episodes(policy: Policy) -> list[Trajectory]:
+    """Eight episodes of two turns and two tokens each; every prompt stands in several."""
+    rng = np.random.default_rng(0)
+    made = []
+    for number in range(8):
+        turns = []
+        for _ in range(2):
+            prompt = policy.tokenizer(PROMPTS[rng.integers(4)])["input_ids"]
+            reply = tuple(rng.integers(4, 8, size=2).tolist())
+            turns.append(
+                Turn("", "", "", 0.0, prompt_ids=tuple(prompt), reply_ids=reply, logprobs=(0, 0))
+            )
+        made.append(
+            Trajectory(
+                f"e{number}",
+                "Toy-v0",
+                Task("t", "", "train", 0),
+                number // 2,
+                number % 2,
+                0,
+                tuple(turns),
+                False,
+                0.0,
+                True,
+                False,
+            )  # fmt: skip
+        )
+    return made
+
+
+def optimizer(policy: Policy, loss: PolicyLossConfig, **options) -> PolicyOptimizer:
+    cfg = OptimConfig(lr=1e-3, token_budget=16, **options)  # many micro-batches
+    return PolicyOptimizer(policy, cfg, loss, seed=0, temperature=0.7)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        PolicyLossConfig(ratio="none"),
+        PolicyLossConfig(clip=False),
+        PolicyLossConfig(clip=False, kl_coef=0.5, kl_kind="k2", entropy_coef=0.1),
+    ],
+)
+def test_a_minibatch_loss_takes_every_column_of_its_own_tokens(policy, loss, rng):
+    rows = build_rows(episodes(policy))
+    chosen_M = np.flatnonzero(rng.random(rows.num_tokens) < 0.5)
+    step = optimizer(policy, loss)
+    logprob_M = step.logprobs(rows)
+    shift_M = rng.normal(0, 0.3, rows.num_tokens)
+    ref_M = logprob_M + rng.normal(0, 1.0, rows.num_tokens)
+    advantage_M = rng.normal(size=rows.num_tokens).astype(np.float32)
+    tokens = dataclasses.replace(
+        token_table(episodes(policy)),
+        old_logprob_M=None if loss.ratio == "none" else logprob_M - shift_M.astype(np.float32),
+        ref_logprob_M=ref_M.astype(np.float32) if loss.kl_coef else None,
+    )
+    found = step._backward(rows, tokens, advantage_M, chosen_M)  # noqa: SLF001
+    weight_M = logprob_M if loss.ratio == "none" else np.exp(shift_M)
+    assert found["loss_policy"] == pytest.approx(
+        -np.mean((advantage_M * weight_M)[chosen_M]), rel=1e-4
+    )
+    if loss.kl_coef:
+        kl = 0.5 * np.mean(((logprob_M - ref_M) ** 2)[chosen_M])  # k2
+        assert found["loss_kl"] == pytest.approx(0.5 * kl, rel=1e-4)
+        assert found["loss_entropy"] == pytest.approx(-0.1 * found["entropy"], rel=1e-4)
+        assert 0.0 < found["entropy"] < np.log(len(policy.tokenizer))
+
+
+def test_log_probabilities_are_those_of_the_samplers_temperature(policy):
+    rows = build_rows(episodes(policy))
+    step = optimizer(policy, PolicyLossConfig())
+    np.testing.assert_allclose(
+        step.logprobs(rows), policy.score(rows, temperature=0.7), rtol=1e-4, atol=1e-5
+    )
+    assert np.abs(step.logprobs(rows) - policy.score(rows)).max() > 0.05
+
+
+def test_an_update_moves_towards_what_had_the_advantage(policy):
+    rows, turns = build_rows(episodes(policy)), turn_table(episodes(policy))
+    tokens = token_table(episodes(policy))
+    step = optimizer(policy, PolicyLossConfig(ratio="none"), epochs=3, minibatches=2)
+    before = step.logprobs(rows)
+    # Only episode 5 was better than expected: its turns 10 and 11.
+    advantage_N = np.where(turns.episode_N == 5, 1.0, 0.0).astype(np.float32)
+    credit = Credit("test", advantage_N=advantage_N)
+    metrics = step.update(rows, turns, tokens, credit, update=0, progress=0.0)
+    assert step.steps == 6 and metrics["lr"] == pytest.approx(1e-3)
+    gain = (step.logprobs(rows) - before)[np.isin(rows.turn_M, (10, 11))]
+    assert gain.sum() > 0
