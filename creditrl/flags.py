@@ -173,4 +173,6 @@ def _one_line(box: str) -> str:
     # The title is part of the frame, or a paragraph of its own where tyro must draw in ASCII; the
     # paragraph before the first rule is empty in the one case and the title in the other.
     message = " ".join(paragraphs[1] if len(paragraphs) > 1 else paragraphs[0]).replace(" .", ".")
+    # A dataclass that refused a combination of values is no flag, and its name says nothing here.
+    message = re.sub(r"^Error parsing [A-Z]\w*: ", "", message)
     return f"{(message or 'The flags cannot be read').rstrip('.')}."

@@ -419,15 +419,22 @@ class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
         raise NotImplementedError
 
     @classmethod
-    def configure(cls, options: Mapping[str, Any]) -> ConfigT:
+    def configure(
+        cls, options: Mapping[str, Any], keywords: Sequence[str] = ("task", "render_mode")
+    ) -> ConfigT:
         """Return the config of keyword options.
+
+        Args:
+            options: fields of ``config_class``.
+            keywords: what the caller takes beside them, for the message.
 
         Raises:
             ConfigError: an option is unknown.
         """
-        known = [f.name for f in fields(cls.config_class)]
+        names = [f.name for f in fields(cls.config_class)]
         for name in options:
-            if name not in known:
+            if name not in names:
+                known = [*names, *keywords]
                 raise ConfigError(
                     f"{cls.env_id} has no option {name!r}.{did_you_mean(name, known)} "
                     f"Known: {', '.join(known)}."

@@ -24,6 +24,17 @@ from creditrl.types import BoolArray, IntArray, Snapshot, StateSource, Task
 
 __all__ = ["TextVectorEnv"]
 
+# What TextVectorEnv takes beside the environment's own options.
+_KEYWORDS = (
+    "group_size",
+    "autoreset_mode",
+    "workers",
+    "worker_context",
+    "task",
+    "render_mode",
+    "max_episode_steps",
+)
+
 
 class TextVectorEnv(VectorEnv[Any, Any, Any]):
     """``num_envs`` copies of a :class:`TextEnv`, as ``gym.make_vec`` builds it.
@@ -79,7 +90,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
                 f"{env_class.env_id} has no render mode {render_mode!r}. "
                 f"Known: {', '.join(env_class.metadata['render_modes'])}."
             )
-        self.config = env_class.configure(options)
+        self.config = env_class.configure(options, _KEYWORDS)
         # With workers, this process keeps the tasks and one idle copy, whose data forks share.
         parts: EnvParts = env_class.build(self.config, 1 if workers else num_envs)
         self._parts = parts

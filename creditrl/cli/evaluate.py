@@ -14,6 +14,7 @@ from creditrl.errors import ConfigError, DataError, RunFolderError, UnknownNameE
 
 __all__ = ["run"]
 
+_EPISODES = 256
 _AGENTS = ("random", "first", "expert", "transformers")
 
 
@@ -30,8 +31,8 @@ class EvalOptions:
     """Folder or hub name of a LoRA adapter for it."""
     form: str = "plain"
     """Prompt form: plain, react or tags."""
-    episodes: int = 256
-    """Tasks 0 .. N - 1 of the split, each played once."""
+    episodes: int | None = None
+    """Tasks 0 .. N - 1 of the split, each played once; None: 256, or all of a smaller split."""
     num_envs: int = 64
     """Copies that play at once."""
     seed: int = 0
@@ -60,6 +61,9 @@ def run(argv: list[str]) -> int:
         )
     name = short_name(request.env_id)
     out = _free_path(options.out, f"{name}-{options.agent}")
+    episodes = options.episodes
+    if episodes is None:
+        episodes = min(_EPISODES, len(request.tasks()))
     agent = _agent(options)
 
     from creditrl.agents.evaluate import evaluate
@@ -68,7 +72,7 @@ def run(argv: list[str]) -> int:
         request.env_id,
         agent,
         options.form,
-        episodes=options.episodes,
+        episodes=episodes,
         num_envs=options.num_envs,
         seed=options.seed,
         env_options=request.env_options,

@@ -11,6 +11,7 @@ import gymnasium as gym
 
 from creditrl.envs.base import TextEnv
 from creditrl.envs.register import environment_class, environment_id
+from creditrl.envs.tasks import TaskSet
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, did_you_mean
 from creditrl.flags import override
@@ -34,6 +35,10 @@ class EnvRequest(Generic[CommandT]):
     def env(self, **more: Any) -> gym.Env[Any, Any]:
         """Return the single environment."""
         return gym.make(self.env_id, **{**self.env_options, **more})
+
+    def tasks(self) -> TaskSet:
+        """Return the tasks that the environment draws from."""
+        return self.env_class.build(self.env_class.configure(self.env_options), 1).tasks
 
     def vector(self, num_envs: int, **more: Any) -> TextVectorEnv:
         """Return ``num_envs`` copies."""

@@ -78,7 +78,7 @@ class SokobanConfig:
             _one_of("compat", self.compat, get_args(Compat))
         for name, least in (
             ("num_boxes", 1),
-            ("min_optimal_moves", 0),
+            ("min_optimal_moves", 1),
             ("max_optimal_moves", 0),
             ("actions_per_turn", 1),
             ("max_turns", 1),
@@ -91,6 +91,13 @@ class SokobanConfig:
         low, high = self.min_optimal_moves, self.max_optimal_moves
         if low is not None and high and low > high:
             raise ConfigError(f"min_optimal_moves={low} lies above max_optimal_moves={high}.")
+        usual = TIERS[self.tier].max_optimal_moves
+        if low is not None and high is None and usual is not None and low > usual:
+            raise ConfigError(
+                f"min_optimal_moves={low} lies above the most that tier={self.tier!r} asks for, "
+                f"{usual}. Give max_optimal_moves too (0: no limit), and max_turns that leave "
+                f"room: now {self.turn_limit}."
+            )
         sides = (self.dim,) * 2 if isinstance(self.dim, int) else self.dim
         if sides is not None:
             # Inside the wall: a player, a box and a target at least.
