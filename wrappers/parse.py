@@ -120,8 +120,8 @@ def _tool_action(name: str, arguments: Mapping[str, Any], tools: Mapping[str, st
     if name in tools:
         try:
             return tools[name].format(**arguments).strip()
-        except (KeyError, IndexError, ValueError, AttributeError):
-            return None  # an argument that the template needs is missing
+        except (LookupError, ValueError, TypeError, AttributeError):
+            return None  # an argument that the template needs is missing, or of another kind
     direct = _first(arguments, _ACTION_KEYS)
     if isinstance(direct, str):
         return direct.strip()

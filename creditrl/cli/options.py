@@ -12,7 +12,6 @@ import gymnasium as gym
 from creditrl.envs.base import TextEnv
 from creditrl.envs.register import environment_class, environment_id
 from creditrl.envs.tasks import TaskSet
-from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, did_you_mean
 from creditrl.flags import override
 
@@ -39,12 +38,6 @@ class EnvRequest(Generic[CommandT]):
     def tasks(self) -> TaskSet:
         """Return the tasks that the environment draws from."""
         return self.env_class.build(self.env_class.configure(self.env_options), 1).tasks
-
-    def vector(self, num_envs: int, **more: Any) -> TextVectorEnv:
-        """Return ``num_envs`` copies."""
-        venv = gym.make_vec(self.env_id, num_envs=num_envs, **{**self.env_options, **more})
-        assert isinstance(venv, TextVectorEnv)
-        return venv
 
 
 def parse_env_command(

@@ -70,7 +70,7 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
         (("play", "VisualSokoban", "--teir", "easy"), "Did you mean '--tier'?"),
         (
             ("play", "VisualSokoban", "--tier", "hadr"),
-            "tier='hadr' is unknown. Did you mean 'hard'?",
+            "creditrl: tier='hadr' is unknown. Did you mean 'hard'?",
         ),
         (("play", "VisualSokoban", "medium"), "'medium' is one argument too many"),
         (("play", "VisualSokoban", "--task", "999999999"), "No task 999999999"),
@@ -221,6 +221,26 @@ def test_eval_measures_and_writes(
         assert results["overall"]["success"]["value"] == solved
     else:
         assert results["overall"]["success"]["value"] < 1.0
+
+
+def test_eval_plays_all_of_a_small_split_and_names_a_damaged_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "levels" / "unfiltered" / "test"
+    folder.mkdir(parents=True)
+    wall, floor = "#" * 10, "#        #"
+    level = [wall, "#@$.     #", "# $.     #", "#  $.    #", "#   $.   #", *[floor] * 4, wall]
+    (folder / "000.txt").write_text("\n".join(["; 0", *level, "", "; 1", *level, ""]))
+    arguments = ["eval", "VisualSokoban", "--data", "official", "--tier", "boxoban"]
+    arguments += ["--data-dir", "levels", "--agent", "first"]
+    assert run([*arguments, "--max-turns", "3", "--out", "result.json"]) == 0
+    assert json.loads(Path("result.json").read_text("utf-8"))["num_episodes"] == 2
+    capsys.readouterr()
+    (folder / "000.txt").write_text("\n".join(["; 0", *level, "", "; 1", *level[:-1], ""]))
+    line = refused(capsys, *arguments, "--max-turns", "3", "--out", "other.json")
+    assert "000.txt, line 22: level 1 ends after 9 rows" in line
+    assert not Path("other.json").exists()
 
 
 def test_eval_never_overwrites(

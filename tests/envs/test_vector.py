@@ -432,6 +432,21 @@ def test_snapshots_go_back_into_any_copy_of_any_group(workers: int):
             np.testing.assert_array_equal(two[1][order], one[1])
 
 
+def test_all_copies_in_another_order_are_not_all_copies_in_order():
+    venv = ToyVectorEnv(4)
+    first, _ = venv.reset(seed=0)
+    snaps = venv.snapshot()
+    order = [3, 1, 0, 2]
+    after, info = venv.restore(order, snaps)
+    assert tuple(after[i] for i in order) == first
+    assert [info["task_id"][i] for i in order] == [snap.task.id for snap in snaps]
+    _, _, _, _, info = venv.step_some(order, ["right", "look", "left", "fly"])
+    assert info["action"].tolist()[3] == "fly"
+    assert venv.snapshot([2])[0].event[0] == "fly"
+    with pytest.raises(ValueError, match="read-only"):
+        venv.copy_indices(None)[0] = 3
+
+
 def test_a_snapshot_travels_between_single_and_vector_environment():
     env, venv = ToyEnv(), ToyVectorEnv(3)
     env.reset(seed=1)

@@ -74,6 +74,9 @@ def test_tool_templates_make_the_environments_own_words():
     assert action({"name": "go", "arguments": {"to": "desk", "n": 2}}).action == "go desk 2"
     missing = action({"name": "search", "arguments": {}})
     assert missing.valid_format is False
+    # A template may ask more of an argument than what a model wrote can give.
+    wide = parse_tool('{"name": "go", "arguments": {"to": {"x": 1}}}', {"go": "go {to:>4}"})
+    assert wide.valid_format is False
 
 
 def test_a_function_may_read_replies():

@@ -219,6 +219,8 @@ def test_gym_sokobans_preset_has_its_turns_and_words():
         ({"num_boxes": True}, "expected an integer"),
         ({"min_optimal_moves": 9, "max_optimal_moves": 3}, "lies above"),
         ({"actions_per_turn": 3, "compat": "verl-agent"}, "one action a turn"),
+        ({"min_optimal_moves": 30}, r"tier='easy' asks for, 8\. Give max_optimal_moves"),
+        ({"min_optimal_moves": 0}, "at least 1"),
         ({"teir": "easy"}, "has no option 'teir'"),
     ],
 )
@@ -234,5 +236,7 @@ def test_the_vector_environment_takes_the_same_options():
     _, _, _, _, info = venv.step(["up || down", "left", "right||right", "?"])
     assert info["ungrounded_reason"][3] == "unparsed"
     assert venv.expert_actions([3])[0] in ("up", "down", "left", "right")
-    with pytest.raises(ConfigError, match="no option"):
+    with pytest.raises(ConfigError, match="Did you mean 'tier'"):
         SokobanVectorEnv(4, teir="medium")
+    with pytest.raises(ConfigError, match="Did you mean 'group_size'"):
+        SokobanVectorEnv(4, grup_size=2)
