@@ -7,8 +7,12 @@ side by side.
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +23,9 @@ from creditrl.runs import RunFolder
 from creditrl.trainers.config import BudgetConfig, CompareConfig, TrainConfig, method_section
 
 __all__ = ["Rival"]
+
+_PR_SET_PDEATHSIG = 1
+"""Linux's number of that request (prctl(2))."""
 
 
 class Rival:
@@ -61,6 +68,7 @@ class Rival:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                preexec_fn=_end_with_parent(),
             )
 
     def result(self) -> dict[str, EvalResult]:
@@ -83,3 +91,16 @@ class Rival:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+
+
+def _end_with_parent() -> Callable[[], object] | None:
+    """Return what a child calls so that it ends with this process, even if that is killed.
+
+    Only Linux has it. Elsewhere a killed run leaves its rival at work until its time is up, and
+    nobody must resume the run before.
+    """
+    if sys.platform != "linux":
+        return None
+    # Looked up here: between fork and exec a child must not load anything.
+    prctl = ctypes.CDLL(None).prctl
+    return functools.partial(prctl, _PR_SET_PDEATHSIG, int(signal.SIGKILL))

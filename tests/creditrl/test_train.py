@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from creditrl.cli import run
@@ -249,6 +250,33 @@ def test_a_killed_run_goes_on_to_the_same_next_updates(tmp_path):
     for update, row in expected.items():
         for key in ("success", "return", "loss", "grad_norm", "environment_turns"):
             assert found[update][key] == pytest.approx(row[key], rel=1e-4, abs=1e-6), (update, key)
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2,
+    reason="only Linux ends a child with its parent; on one core the comparison comes afterwards",
+)
+def test_a_killed_run_takes_its_comparison_along(tmp_path):
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "creditrl.cli", "train", "@quickstart", *SMALL]
+    process = subprocess.Popen(
+        [*command, "--budget.seconds=120", f"--run.folder={folder}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=_environment(),
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not (rivals := psutil.Process(process.pid).children()):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait()
+    _, alive = psutil.wait_procs(rivals, timeout=10)
+    for rival in alive:
+        rival.kill()
+    assert not alive
 
 
 @pytest.mark.parametrize(
