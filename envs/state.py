@@ -176,9 +176,10 @@ def restore(env: Any, which: Any, snaps: Any = None, /) -> tuple[Any, dict[str, 
     observation, info = inner.restore(snap)
     for wrapper, (_, state) in zip(chain, snap.wrappers, strict=True):
         _load(wrapper, state)
-    for wrapper in reversed(chain):
+    shown = [wrapper for wrapper in reversed(chain) if _shows(wrapper)]
+    for wrapper in shown:
         observation, info = _present(wrapper, observation, info)
-    if snap.rng is not None:
+    if shown and snap.rng is not None:
         # A wrapper that shows the observation with noise has drawn from it.
         inner.np_random.bit_generator.state = snap.rng
     return observation, info
@@ -329,6 +330,13 @@ def _load(wrapper: gym.Wrapper[Any, Any, Any, Any], state: Any) -> None:
         return
     for name, value in state.items():
         setattr(wrapper, name, _copied(value))
+
+
+def _shows(wrapper: gym.Wrapper[Any, Any, Any, Any]) -> bool:
+    """Return whether :func:`_present` may change what is shown."""
+    return hasattr(type(wrapper), "present") or isinstance(
+        wrapper, (gym.ObservationWrapper, gym.wrappers.FrameStackObservation)
+    )
 
 
 def _present(
