@@ -180,7 +180,8 @@ class CompareConfig:
     """What the trained policy is compared with at the end."""
 
     clone_same_time: bool = False
-    """Clone the same demonstrations for the same total time as cloning and training took."""
+    """Clone the same demonstrations for the same total time as cloning and training took; off
+    where ``clone.episodes`` is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,14 +343,10 @@ def _check_together(config: TrainConfig, where: str) -> None:
         raise ConfigError(
             f"{where}: the budget has no end. Set {choices}, e.g. --budget.updates 100."
         )
-    if not config.clone.episodes and (demonstrated or config.compare.clone_same_time):
-        needs = (
-            f"Method {config.method.name!r} learns from"
-            if demonstrated
-            else ("compare.clone_same_time clones")
-        )
+    if demonstrated and not config.clone.episodes:
         raise ConfigError(
-            f"{needs} demonstrations, and clone.episodes is 0. Set it, e.g. --clone.episodes 200."
+            f"Method {config.method.name!r} learns from demonstrations, and clone.episodes is 0. "
+            "Set it, e.g. --clone.episodes 200."
         )
     # A convention of the environments: the option says what an observation is made of.
     if getattr(config.env.options, "observation", "text") == "image":

@@ -94,6 +94,7 @@ class _Run:
         self.form: PromptForm = get_form(config.rollout.form)
         self.sinks = MetricSinks(config.run.sinks, folder.path, to_mapping(config))
         self.seconds: dict[str, float] = {}
+        self.compares = config.compare.clone_same_time and config.clone.episodes > 0
         self.best_validation = -1.0
         self.saved = -1  # update of the newest checkpoint
         self.hash = training_hash(config)
@@ -136,7 +137,7 @@ class _Run:
             found["best"] = self.timed(
                 "evaluate", lambda: self.evaluate(Policy.load(str(best), device=self.device))
             )
-        if config.compare.clone_same_time:
+        if self.compares:
             spent = self.seconds.get("clone", 0.0) + trainer.clock.seconds
             found["cloned"] = self.timed("compare", lambda: self.compare(rival, spent))
         self.seconds["train"] = trainer.clock.seconds
@@ -311,7 +312,7 @@ class _Run:
         """
         seconds = self.config.budget.seconds
         beside = (
-            self.config.compare.clone_same_time
+            self.compares
             and fresh
             and seconds is not None
             and self.config.budget.updates is None

@@ -109,6 +109,14 @@ def test_cloning_as_the_method_itself_is_cloning_before_another(tmp_path):
         assert now["loss"] == pytest.approx(before["loss"], rel=1e-5)
 
 
+def test_without_demonstrations_there_is_no_cloning_and_no_comparison(tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert train(f"--run.folder={folder}", "--clone.episodes=0", "--budget.updates=1") == 0
+    out = capsys.readouterr().out
+    assert "after" in out and "cloned" not in out
+    assert not rows_of(folder, "clone") and not (folder / "clone_same_time.log").exists()
+
+
 def test_help_names_the_methods_own_flags(capsys):
     with pytest.raises(SystemExit) as end:
         run(["train", "@quickstart", "--method.name", "grpo", "--help"])
@@ -298,7 +306,7 @@ def test_a_killed_run_takes_its_comparison_along(tmp_path):
         (["@quickstart", "--run.seed=-1"], "run.seed is -1"),
         (["@quickstart", "--clone.check-every=0"], "clone.check_every is 0"),
         (["@quickstart", "--eval.temperature=0"], "eval.temperature is 0"),
-        (["@quickstart", "--clone.episodes=0"], "clone.episodes is 0"),
+        (["@quickstart", "--method.name=sft", "--clone.episodes=0"], "clone.episodes is 0"),
         (["@quickstart", "--env.options.observation=image"], "reads text"),
         (
             ["@quickstart", "--method.name=sft", "--budget.seconds=None", "--budget.turns=9"],
