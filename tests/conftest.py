@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,11 @@ import numpy as np
 import pytest
 
 TESTS = Path(__file__).parent
+
+# A shell that starts pytest in the background has it ignore Ctrl-C, and so would everything that it
+# starts; tests of interrupts need the usual answer.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _load(name: str) -> ModuleType:
