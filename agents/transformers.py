@@ -22,7 +22,7 @@ from creditrl.types import Prompt, Reply
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["TransformersAgent", "load_tokenizer", "quiet_bars"]
+__all__ = ["TransformersAgent", "load_tokenizer", "quiet_bars", "require_folder"]
 
 _CACHED_STRINGS = 65_536
 _NEW_TOKENS = 256
@@ -489,6 +489,21 @@ def load_tokenizer(path_or_name: str) -> Any:
     if declared in ("PreTrainedTokenizerFast", "TokenizersBackend"):
         return PreTrainedTokenizerFast.from_pretrained(path_or_name)
     return AutoTokenizer.from_pretrained(path_or_name)
+
+
+def require_folder(model: str | None) -> None:
+    """Raise :class:`DataError` for a path that leads nowhere; the hub calls it malformed.
+
+    Args:
+        model: a folder, the name of a model on the hub, or None.
+    """
+    if model is None or Path(model).is_dir():
+        return
+    if model.startswith((".", "/", "~")) or model.count("/") > 1:
+        raise DataError(
+            f"There is no folder {model}: expected one that save_pretrained() wrote, such as a "
+            "run's policy/last, or the name of a model on the hub (Qwen/Qwen2.5-0.5B-Instruct)."
+        )
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from creditrl.agents.prompts import get_form
+from creditrl.agents.transformers import require_folder
 from creditrl.config import config_hash, from_mapping, override, specialise
 from creditrl.envs.register import environment_class, environment_id
 from creditrl.errors import ConfigError
@@ -309,6 +310,7 @@ def resolve(data: Mapping[str, Any], argv: Sequence[str], where: str, prog: str)
     # Whatever a name stands for is looked up here, before a run folder is made.
     get_form(config.rollout.form)
     check_sinks(config.run.sinks)
+    require_folder(config.policy.model)
     _check_together(config, where)
     return config
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from creditrl.cli.console import console, next_step, wrote
 from creditrl.cli.options import parse_env_command, short_name
-from creditrl.errors import ConfigError, DataError, RunFolderError, UnknownNameError, did_you_mean
+from creditrl.errors import ConfigError, RunFolderError, UnknownNameError, did_you_mean
 
 __all__ = ["run"]
 
@@ -107,10 +107,10 @@ def _agent(options: EvalOptions) -> Any:
         return ExpertAgent
     if options.model is None:
         raise ConfigError("--agent transformers needs --model: a folder or the name of a model.")
-    for name in (options.model, options.adapter):
-        _require_folder(name)
-    from creditrl.agents.transformers import TransformersAgent
+    from creditrl.agents.transformers import TransformersAgent, require_folder
 
+    for name in (options.model, options.adapter):
+        require_folder(name)
     sampling: dict[str, Any] = dict(
         temperature=options.temperature,
         greedy=options.greedy,
@@ -127,17 +127,6 @@ def _agent(options: EvalOptions) -> Any:
     return TransformersAgent.from_pretrained(
         options.model, adapter=options.adapter, device=options.device, **sampling
     )
-
-
-def _require_folder(model: str | None) -> None:
-    """Raise :class:`DataError` for a path that leads nowhere; the hub calls it malformed."""
-    if model is None or Path(model).is_dir():
-        return
-    if model.startswith((".", "/", "~")) or model.count("/") > 1:
-        raise DataError(
-            f"There is no folder {model}: expected one that save_pretrained() wrote, such as a "
-            "run's policy/last, or the name of a model on the hub (Qwen/Qwen2.5-0.5B-Instruct)."
-        )
 
 
 def _free_path(wanted: str | None, name: str) -> Path:

@@ -313,6 +313,7 @@ def test_a_killed_run_takes_its_comparison_along(tmp_path):
             "the budget has no end",
         ),
         (["@quickstart", "@quickstart"], "Two recipes"),
+        (["@quickstart", "--policy.model=/no/such/model"], "no folder /no/such/model"),
         (["--run.folder=/no/such/run", "--run.resume"], "does not exist"),
         ([], "@quickstart"),
     ],

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from creditrl.agents.transformers import load_tokenizer, quiet_bars
+from creditrl.agents.transformers import load_tokenizer, quiet_bars, require_folder
 from creditrl.errors import CheckpointError, ConfigError, DataError, require_extra
 from creditrl.trainers.batch import RowBatch, Rows, micro_batches
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
@@ -138,6 +138,7 @@ class Policy:
         import transformers
         from transformers import AutoModelForCausalLM
 
+        require_folder(str(path_or_name))
         folder = Path(path_or_name)
         adapted = (folder / _ADAPTER_FILE).is_file()
         if adapted and lora is not None:
