@@ -13,7 +13,7 @@ from creditrl.agents.prompts.base import Ask, Message, PromptForm
 from creditrl.envs.state import hash_state
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import WorkerError
-from creditrl.types import IntArray, Prompt, Reply, Snapshot, StateSource, Task, Trajectory, Turn
+from creditrl.types import IntArray, Prompt, Reply, StateSource, Task, Trajectory, Turn
 
 __all__ = ["run_episodes"]
 
@@ -68,15 +68,11 @@ def run_episodes(
         failed = np.array([i for i, t in enumerate(trajectories) if t.error], dtype=np.int64)
         if not len(failed):
             break
-        observation, info = venv.restore(failed, _cleared(start, failed))
+        observation, info = venv.restore(failed, [start[i] for i in failed.tolist()])
         again = play.run(failed, observation, info)
         for i, trajectory in zip(failed.tolist(), again, strict=True):
             trajectories[i] = trajectory
     return trajectories
-
-
-def _cleared(start: Sequence[Snapshot], index_K: IntArray) -> list[Snapshot]:
-    return [start[i] for i in index_K.tolist()]
 
 
 @dataclass(slots=True)

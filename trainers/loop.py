@@ -81,8 +81,14 @@ class Trainer:
         self.after_weights = after_weights
         self.clock = Clock()
         self.loss = method.policy_loss()
+        # Demonstrations were not sampled: their likelihood is the model's own.
+        sampled = method.collection != "demonstrations"
         self.optimizer = PolicyOptimizer(
-            policy, optim, self.loss, seed=seed, temperature=rollout.temperature
+            policy,
+            optim,
+            self.loss,
+            seed=seed,
+            temperature=rollout.temperature if sampled else 1.0,
         )
         self.models: Sequence[LearnedModel] = method.build_models(policy, seed)
 

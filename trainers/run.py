@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -196,7 +196,7 @@ class _Run:
             policy,
             info.method(info.config()),
             self.demonstrations(policy),
-            replace(self.config.rollout, temperature=1.0),
+            self.config.rollout,
             cfg.optim,
             budget,
             seed=self.seed,
@@ -391,12 +391,9 @@ class _Run:
         """Return the trainer of the recipe's method."""
         config = self.config
         collector: Collector
-        rollout = config.rollout
         after: Callable[[], None] = _nothing
         if self.method.collection == "demonstrations":
             collector = self.demonstrations(policy)
-            # Nothing was sampled: the likelihood is the model's own.
-            rollout = replace(rollout, temperature=1.0)
         else:
             agent = self.agent(policy, temperature=config.rollout.temperature)
             after = agent.weights_changed
@@ -415,7 +412,7 @@ class _Run:
             policy,
             self.method,
             collector,
-            rollout,
+            config.rollout,
             config.optim,
             config.budget,
             seed=self.seed,
