@@ -1,0 +1,250 @@
+"""What can be done in a household, and what comes of it: pure functions from states to states.
+
+Source: the ALFRED domain of ALFWorld, grounded as TextWorld's planner grounds it. Its quirks are
+rules here. Going to where one stands is not possible, not even to another receptacle at the same
+place: the planner prunes actions without effect. Only a held object can be examined: a stray comma
+in the domain gives the other case a type that nothing has. Heating, cooling and cleaning need no
+open door. No receptacle is ever full. What was switched on stays on in words.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from creditrl.envs.alfworld.game import MEMO_SIZE, NOTHING, Game, State, bits
+from creditrl.envs.alfworld.problem import Flavour
+
+__all__ = [
+    "PUT",
+    "Choices",
+    "Kind",
+    "Move",
+    "apply",
+    "choices",
+    "command",
+    "goal_status",
+    "is_in_reach",
+]
+
+
+class Kind(IntEnum):
+    """The actions of the domain."""
+
+    LOOK = 0
+    INVENTORY = 1
+    HELP = 2
+    GO = 3
+    OPEN = 4
+    CLOSE = 5
+    EXAMINE_RECEPTACLE = 6
+    EXAMINE_OBJECT = 7
+    TAKE = 8
+    PUT = 9
+    USE = 10
+    CLEAN = 11
+    HEAT = 12
+    COOL = 13
+    SLICE = 14
+
+
+class Move(NamedTuple):
+    """One grounded action; which numbers are used depends on its kind."""
+
+    kind: Kind
+    object: int = NOTHING
+    receptacle: int = NOTHING
+    tool: int = NOTHING
+    """The knife of ``SLICE``."""
+
+
+class Choices(NamedTuple):
+    """What can be done in a situation."""
+
+    commands: tuple[str, ...]
+    """Sorted, as upstream lists them."""
+    moves: dict[str, Move]
+
+
+PUT: dict[Flavour, tuple[str, str]] = {"0.4": ("move", "to"), "0.3": ("put", "in/on")}
+"""How a flavour says that an object is put somewhere: ``<verb> X <preposition> Y``."""
+
+
+def is_in_reach(game: Game, state: State, receptacle: int) -> bool:
+    """Return whether a receptacle, wherever it is, can be looked and reached into."""
+    return not game.openable >> receptacle & 1 or bool(state.opened >> receptacle & 1)
+
+
+def choices(game: Game, state: State) -> Choices:
+    """Return all that can be done, remembered per situation."""
+    here = game.receptacles_at[state.location]
+    contents = state.contents
+    key = (
+        state.location,
+        state.held,
+        state.opened & game.mask_at[state.location],
+        *[contents[r] for r in here],
+        state.objects_at[state.location] if game.knives and state.held >= 0 else 0,
+    )
+    found = game.memo.get(key)
+    if found is None:
+        if len(game.memo) >= MEMO_SIZE:
+            game.memo.clear()
+        found = game.memo[key] = _choices(game, state)
+    return found
+
+
+def _choices(game: Game, state: State) -> Choices:
+    moves = [Move(Kind.LOOK), Move(Kind.INVENTORY)]
+    if game.flavour == "0.4":
+        moves.append(Move(Kind.HELP))
+    place, held = state.location, state.held
+    moves += [
+        Move(Kind.GO, NOTHING, r)
+        for r, at in enumerate(game.location_of)
+        if at not in (place, NOTHING)
+    ]
+    for r in game.receptacles_at[place]:
+        moves.append(Move(Kind.EXAMINE_RECEPTACLE, NOTHING, r))
+        if game.openable >> r & 1:
+            opened = state.opened >> r & 1
+            moves.append(Move(Kind.CLOSE if opened else Kind.OPEN, NOTHING, r))
+        inside = state.contents[r]
+        moves += [Move(Kind.USE, o) for o in bits(inside & game.toggleable)]
+        if is_in_reach(game, state, r):
+            if held == NOTHING:
+                moves += [Move(Kind.TAKE, o, r) for o in bits(inside & game.pickupable)]
+            elif game.holders[r] >> held & 1:
+                moves.append(Move(Kind.PUT, held, r))
+        if held != NOTHING:
+            for kind, things, places in (
+                (Kind.CLEAN, game.cleanable, game.sinks),
+                (Kind.HEAT, game.heatable, game.microwaves),
+                (Kind.COOL, game.coolable, game.fridges),
+            ):
+                if things >> held & 1 and places >> r & 1:
+                    moves.append(Move(kind, held, r))
+    if held != NOTHING:
+        moves.append(Move(Kind.EXAMINE_OBJECT, held))
+        if game.knives >> held & 1:
+            some = state.objects_at[place] & game.sliceable
+            moves += [Move(Kind.SLICE, o, tool=held) for o in bits(some)]
+    by_command = {command(game, move): move for move in moves}
+    return Choices(tuple(sorted(by_command)), by_command)
+
+
+def command(game: Game, move: Move) -> str:
+    """Return the command that asks for a move."""
+    kind, o, r, tool = move
+    if kind is Kind.GO:
+        return f"go to {game.receptacle_names[r]}"
+    if kind is Kind.TAKE:
+        return f"take {game.object_names[o]} from {game.receptacle_names[r]}"
+    if kind is Kind.PUT:
+        verb, into = PUT[game.flavour]
+        return f"{verb} {game.object_names[o]} {into} {game.receptacle_names[r]}"
+    if kind in (Kind.OPEN, Kind.CLOSE):
+        return f"{kind.name.lower()} {game.receptacle_names[r]}"
+    if kind is Kind.EXAMINE_RECEPTACLE:
+        return f"examine {game.receptacle_names[r]}"
+    if kind is Kind.EXAMINE_OBJECT:
+        return f"examine {game.object_names[o]}"
+    if kind is Kind.USE:
+        return f"use {game.object_names[o]}"
+    if kind in (Kind.CLEAN, Kind.HEAT, Kind.COOL):
+        return f"{kind.name.lower()} {game.object_names[o]} with {game.receptacle_names[r]}"
+    if kind is Kind.SLICE:
+        return f"slice {game.object_names[o]} with {game.object_names[tool]}"
+    return kind.name.lower()
+
+
+def apply(game: Game, state: State, move: Move) -> State:
+    """Return the state after a move that :func:`choices` offers in ``state``."""
+    kind, o, r, _ = move
+    thing = 1 << o if o >= 0 else 0
+    if kind is Kind.GO:
+        return state._replace(location=game.location_of[r])
+    if kind is Kind.TAKE:
+        return state._replace(
+            held=o,
+            contents=_with(state.contents, r, state.contents[r] & ~thing),
+            objects_at=_with(
+                state.objects_at, state.location, state.objects_at[state.location] & ~thing
+            ),
+            removed=_with(state.removed, r, state.removed[r] | thing),
+        )
+    if kind is Kind.PUT:
+        return state._replace(
+            held=NOTHING,
+            contents=_with(state.contents, r, state.contents[r] | thing),
+            objects_at=_with(
+                state.objects_at, state.location, state.objects_at[state.location] | thing
+            ),
+            removed=_with(state.removed, r, state.removed[r] & ~thing),
+        )
+    if kind is Kind.OPEN:
+        return state._replace(opened=state.opened | 1 << r, checked=state.checked | 1 << r)
+    if kind is Kind.CLOSE:
+        return state._replace(opened=state.opened & ~(1 << r))
+    if kind is Kind.CLEAN:
+        return state._replace(clean=state.clean | thing)
+    if kind is Kind.HEAT:
+        return state._replace(hot=state.hot | thing, cool=state.cool & ~thing)
+    if kind is Kind.COOL:
+        return state._replace(cool=state.cool | thing, hot=state.hot & ~thing)
+    if kind is Kind.USE:
+        return state._replace(on=state.on ^ thing, toggled=state.toggled | thing)
+    if kind is Kind.SLICE:
+        return state._replace(sliced=state.sliced | thing)
+    return state._replace(checked=state.checked | 1 << _checked(game, state, move))
+
+
+def _checked(game: Game, state: State, move: Move) -> int:
+    """Return the bit of what looking, examining, or asking for help and inventory checks."""
+    num_receptacles, num_objects = len(game.receptacle_names), len(game.object_names)
+    if move.kind is Kind.EXAMINE_RECEPTACLE:
+        return move.receptacle
+    if move.kind is Kind.EXAMINE_OBJECT:
+        return num_receptacles + move.object
+    if move.kind is Kind.LOOK:
+        return num_receptacles + num_objects + state.location
+    return num_receptacles + num_objects + len(game.location_names)
+
+
+def _with(values: tuple[int, ...], index: int, value: int) -> tuple[int, ...]:
+    return (*values[:index], value, *values[index + 1 :])
+
+
+def goal_status(game: Game, state: State) -> tuple[int, int]:
+    """Return how many of the goal's conditions hold, and how many it has.
+
+    The conditions are ALFRED's (``goal_conditions_met`` of the embodied tasks; upstream's text
+    environment has none). Placing: an object of the class is in a receptacle of the class.
+    Treating: that, an object of the class was treated, and one object is both. Two objects: each
+    one in the best receptacle. Looking: an object of the class is held; a lamp that was switched
+    stands where the agent is. All hold exactly where upstream says ``won``.
+    """
+    kind, targets = game.goal.type, game.targets
+    if kind == "look_at_obj_in_light":
+        holds = state.held >= 0 and targets >> state.held & 1
+        lit = game.lamps & state.toggled
+        lamp = any(state.contents[r] & lit for r in game.receptacles_at[state.location])
+        return bool(holds) + lamp, 2
+    contents = state.contents
+    if kind == "pick_two_obj_and_place":
+        most = max(((contents[r] & targets).bit_count() for r in game.destinations), default=0)
+        return min(most, 2), 2
+    placed = 0
+    for r in game.destinations:
+        placed |= contents[r]
+    placed &= targets
+    if kind == "pick_and_place_simple":
+        return int(placed != 0), 1
+    if kind == "pick_clean_then_place_in_recep":
+        treated = state.clean
+    elif kind == "pick_heat_then_place_in_recep":
+        treated = state.hot
+    else:
+        treated = state.cool
+    treated &= targets
+    return (placed != 0) + (treated != 0) + (placed & treated != 0), 3

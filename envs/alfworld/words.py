@@ -1,0 +1,154 @@
+"""What a household says: observations of both flavours.
+
+History shows in one text: ``look`` lists objects "next to" a receptacle that were once taken out of
+it and lie at its place since, even when they lie in another receptacle. That is upstream's rule.
+"""
+
+from __future__ import annotations
+
+from creditrl.envs.alfworld.game import MEMO_SIZE, NOTHING, Game, State, bits
+from creditrl.envs.alfworld.rules import PUT, Kind, Move
+
+__all__ = ["NOTHING_HAPPENS", "feedback", "intro"]
+
+NOTHING_HAPPENS = "Nothing happens."
+
+_HELP = """\
+Available commands:
+  look:                             look around your current location
+  inventory:                        check your current inventory
+  go to (receptacle):               move to a receptacle
+  open (receptacle):                open a receptacle
+  close (receptacle):               close a receptacle
+  take (object) from (receptacle):  take an object from a receptacle
+  move (object) to (receptacle):  place an object in or on a receptacle
+  examine (something):              examine a receptacle or an object
+  use (object):                     use an object
+  heat (object) with (receptacle):  heat an object using a receptacle
+  clean (object) with (receptacle): clean an object using a receptacle
+  cool (object) with (receptacle):  cool an object using a receptacle
+  slice (object) with (object):     slice an object using a sharp object
+"""
+
+
+def intro(game: Game, state: State) -> str:
+    """Return the first observation of an episode, the task included."""
+    scene = _look(game, state)
+    if not game.receptacles_at[state.location]:
+        # Only here does the middle of the room show what stands around; a later ``look`` does not.
+        around = _join(
+            [
+                f"a {name}"
+                for name, place in zip(game.receptacle_names, game.location_of, strict=True)
+                if place != NOTHING
+            ]
+        )
+        scene = f"{_MIDDLE}{around}."
+    return f"-= Welcome to TextWorld, ALFRED! =-\n\n{scene}\n\nYour task is to: {game.goal_text}."
+
+
+def feedback(game: Game, state: State, move: Move) -> str:
+    """Return what a move that was just done says; ``state`` is the one after it."""
+    kind, o, r, tool = move
+    if kind is Kind.GO:
+        place = (
+            game.receptacle_names[r]
+            if game.flavour == "0.4"
+            else game.location_names[state.location]
+        )
+        return f"You arrive at {place}. {_receptacle(game, state, r)}"
+    if kind is Kind.OPEN:
+        return f"You open the {game.receptacle_names[r]}. {_receptacle(game, state, r)}"
+    if kind is Kind.CLOSE:
+        return f"You close the {game.receptacle_names[r]}."
+    if kind is Kind.TAKE:
+        return f"You pick up the {game.object_names[o]} from the {game.receptacle_names[r]}."
+    if kind is Kind.PUT:
+        verb, into = PUT[game.flavour]
+        return f"You {verb} the {game.object_names[o]} {into} the {game.receptacle_names[r]}."
+    if kind is Kind.EXAMINE_RECEPTACLE:
+        return _receptacle(game, state, r)
+    if kind is Kind.EXAMINE_OBJECT:
+        return _object(game, state, o)
+    if kind is Kind.LOOK:
+        return _look(game, state)
+    if kind is Kind.INVENTORY:
+        if state.held == NOTHING:
+            return "You are not carrying anything."
+        return f"You are carrying: a {game.object_names[state.held]}."
+    if kind is Kind.USE:
+        return f"You turn on the {game.object_names[o]}."
+    if kind is Kind.SLICE:
+        return f"You sliced the {game.object_names[o]} with the {game.object_names[tool]}."
+    if kind is Kind.HELP:
+        return _HELP
+    return (
+        f"You {kind.name.lower()} the {game.object_names[o]} using the {game.receptacle_names[r]}."
+    )
+
+
+_MIDDLE = "You are in the middle of a room. Looking quickly around you, you see "
+
+
+def _join(items: list[str]) -> str:
+    """Return a list in upstream's words: a comma before the ``and`` of two items too."""
+    if not items:
+        return "nothing"
+    if len(items) == 1:
+        return items[0]
+    return f"{', '.join(items[:-1])}, and {items[-1]}"
+
+
+def _list(game: Game, objects: int) -> str:
+    found = game.listings.get(objects)
+    if found is None:
+        if len(game.listings) >= MEMO_SIZE:
+            game.listings.clear()
+        found = _join([f"a {game.object_names[o]}" for o in bits(objects)])
+        game.listings[objects] = found
+    return found
+
+
+def _receptacle(game: Game, state: State, r: int) -> str:
+    name = game.receptacle_names[r]
+    if not game.openable >> r & 1:
+        return f"On the {name}, you see {_list(game, state.contents[r])}."
+    if state.opened >> r & 1:
+        return f"The {name} is open. In it, you see {_list(game, state.contents[r])}."
+    return f"The {name} is closed."
+
+
+def _object(game: Game, state: State, o: int) -> str:
+    name = game.object_names[o]
+    if game.vessels >> o & 1:
+        return f"This is a normal {name}. In it, you see {_list(game, game.inside[o])}."
+    clean, hot, cool, sliced = (
+        some >> o & 1 for some in (state.clean, state.hot, state.cool, state.sliced)
+    )
+    if clean and (hot or cool):
+        kind = "hot and clean" if hot else "cool and clean"
+    elif sliced and not clean:
+        kind = "hot" if hot else "cool" if cool else ""
+    else:
+        kind = "hot" if hot else "clean" if clean else "cold" if cool else ""
+    if kind:
+        return f"This is a {kind}{' sliced' if sliced else ''} {name}."
+    if game.toggleable >> o & 1 and state.toggled >> o & 1:
+        return f"This {name} is on."
+    if sliced and game.sliceable >> o & 1:
+        return f"This is a sliced {name}."
+    return f"There's nothing special about {name}."
+
+
+def _look(game: Game, state: State) -> str:
+    here = game.receptacles_at[state.location]
+    if not here:
+        return f"{_MIDDLE}nothing."
+    facing = game.facing.get(state.location)
+    if facing is None:
+        facing = game.facing[state.location] = _join([game.receptacle_names[r] for r in here])
+    around = state.objects_at[state.location]
+    beside = [
+        f"a {game.object_names[o]}" for o in bits(around) for r in here if state.removed[r] >> o & 1
+    ]
+    return f"You are facing the {facing}. Next to it, you see {_join(beside)}."
