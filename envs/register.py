@@ -33,6 +33,12 @@ class EnvEntry:
 
 ENVIRONMENTS: tuple[EnvEntry, ...] = (
     EnvEntry(
+        id="CreditRL/ALFWorld-v0",
+        entry_point="creditrl.envs.alfworld.env:ALFWorldEnv",
+        vector_entry_point="creditrl.envs.alfworld.env:ALFWorldVectorEnv",
+        summary="Household tasks in text; six types, builtin and official games, upstream's words.",
+    ),
+    EnvEntry(
         id="CreditRL/VisualSokoban-v0",
         entry_point="creditrl.envs.sokoban.env:SokobanEnv",
         vector_entry_point="creditrl.envs.sokoban.env:SokobanVectorEnv",

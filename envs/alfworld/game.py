@@ -7,15 +7,17 @@ text's order.
 
 from __future__ import annotations
 
+import marshal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from creditrl.envs.alfworld.problem import Flavour, Goal, Problem
 from creditrl.errors import DataError
 
-__all__ = ["MEMO_SIZE", "NOTHING", "Game", "State", "bits", "compile_game", "display_names"]
+__all__ = ["MEMO_SIZE", "NOTHING", "Game", "State", "bits", "compile_game", "display_names", "state_key"]
 
 NOTHING = -1
 """``State.held`` of empty hands."""
@@ -102,12 +104,16 @@ class Game:
     lamps: int
     """Objects that the goal wants switched."""
     start: State
+    household: bytes
+    """Digest of everything above but the goal and the texts: equal for equal households."""
     objects_by_name: Mapping[str, int]
     receptacles_by_name: Mapping[str, int]
     memo: dict[Any, Any] = field(default_factory=dict, repr=False)
     """Commands per situation; owned by :mod:`creditrl.envs.alfworld.rules`."""
     listings: dict[int, str] = field(default_factory=dict, repr=False)
     """Texts per set of objects; owned by :mod:`creditrl.envs.alfworld.words`."""
+    plans: dict[State, Any] = field(default_factory=dict, repr=False)
+    """An expert's next move per state; owned by the engine."""
     facing: dict[int, str] = field(default_factory=dict, repr=False)
     """Texts per location; owned by :mod:`creditrl.envs.alfworld.words`."""
 
@@ -241,7 +247,7 @@ def compile_game(problem: Problem, goal_text: str, flavour: Flavour) -> Game:
     toggleable = some_objects("toggleable")
     object_names = tuple(names[thing] for thing in objects)
     receptacle_names = tuple(names[thing] for thing in receptacles)
-    return Game(
+    static = Game(
         goal=goal,
         goal_text=goal_text,
         flavour=flavour,
@@ -271,6 +277,48 @@ def compile_game(problem: Problem, goal_text: str, flavour: Flavour) -> Game:
         destinations=tuple(i for i, kind in enumerate(receptacle_types) if kind == goal.receptacle),
         lamps=by_type.get(goal.lamp, 0) & toggleable if goal.lamp else 0,
         start=start,
+        household=b"",
         objects_by_name={name: i for i, name in enumerate(object_names)},
         receptacles_by_name={name: i for i, name in enumerate(receptacle_names)},
     )
+    return replace(static, household=_household(static))
+
+
+def _household(game: Game) -> bytes:
+    """Return a digest of what a household is, whatever is asked for in it."""
+    parts = (
+        game.object_names,
+        game.receptacle_names,
+        game.location_names,
+        game.object_types,
+        game.receptacle_types,
+        game.location_of,
+        game.holders,
+        game.inside,
+        (game.openable, game.pickupable, game.toggleable, game.cleanable, game.heatable),
+        (game.coolable, game.sliceable, game.vessels),
+    )
+    return blake2b(repr(parts).encode(), digest_size=16).digest()
+
+
+def state_key(game: Game, state: State, *, goal: bool, checked: bool) -> bytes:
+    """Return canonical bytes of a state: equal bytes mean equal states of equal households.
+
+    Args:
+        game: the household.
+        state: its state.
+        goal: add what decides the future beside the facts: the goal, the wording, and what was
+            taken out of which receptacle, which ``look`` shows. False leaves the facts alone.
+        checked: add what was looked at, which decides nothing.
+    """
+    # Version 2 of the format has no back-references, which would depend on how objects are shared.
+    world = marshal.dumps(tuple(state[:_REMOVED]), 2)
+    if goal:
+        asked = (game.goal.type, game.goal.object, game.goal.receptacle, game.goal.lamp)
+        world += marshal.dumps((*asked, game.flavour, state.removed), 2)
+    if checked:
+        world += marshal.dumps(state.checked, 2)
+    return game.household + world
+
+
+_REMOVED = State._fields.index("removed")

@@ -1,0 +1,190 @@
+"""The engine of ALFWorld: households of many copies.
+
+A state is one immutable tuple, and a game, its texts and its lists of commands are shared by all
+copies that play it. So a snapshot is a reference, and a situation that any copy was in is not
+worked out again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from creditrl.envs.alfworld.game import MEMO_SIZE, Game, State, state_key
+from creditrl.envs.alfworld.problem import GameSource
+from creditrl.envs.alfworld.reasons import why_not
+from creditrl.envs.alfworld.rules import Move, apply, choices, command, goal_status
+from creditrl.envs.alfworld.words import NOTHING_HAPPENS, feedback, intro
+from creditrl.envs.base import Effect, Engine, View, object_column
+from creditrl.types import IntArray, StateSource, Task
+
+__all__ = ["ALFWorldEngine", "load_game"]
+
+_CACHED_GAMES = 256
+
+_games: OrderedDict[str, Game] = OrderedDict()
+
+
+def load_game(source: GameSource) -> Game:
+    """Return a game; the last 256 stay in memory, for all engines of this process."""
+    game = _games.get(source.key)
+    if game is None:
+        game = _games[source.key] = source.load()
+        if len(_games) > _CACHED_GAMES:
+            _games.popitem(last=False)
+    else:
+        _games.move_to_end(source.key)
+    return game
+
+
+class _Copy(NamedTuple):
+    """One copy as it stands; immutable, so it is its own snapshot."""
+
+    state: State
+    text: str
+    unmet: tuple[str, ...] = ()
+    before: State | None = None
+    """The state that the last action met."""
+    move: Move | None = None
+    """The last action; None where it could not be done."""
+
+
+class ALFWorldEngine(Engine):
+    """The households of ``num_envs`` copies.
+
+    Args:
+        num_envs: copies.
+        keep_checked: ``state_key("state")`` tells apart what was looked at, as upstream's planner
+            does, though nothing depends on it.
+    """
+
+    format = 1
+
+    def __init__(self, num_envs: int, *, keep_checked: bool = False) -> None:
+        super().__init__(num_envs)
+        self._keep_checked = keep_checked
+        self._sources: list[GameSource | None] = [None] * num_envs
+        self._games: list[Game | None] = [None] * num_envs
+        self._copies: list[_Copy | None] = [None] * num_envs
+        self._plans: dict[int, tuple[State, list[str]]] = {}
+
+    def begin(self, index_K: IntArray, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
+        """Start an episode in each copy; a household knows no chance, so seeds change nothing."""
+        for i, task in zip(index_K.tolist(), tasks, strict=True):
+            game = self._enter(i, task)
+            self._copies[i] = _Copy(game.start, intro(game, game.start))
+
+    def act(self, index_K: IntArray, actions: Sequence[str]) -> Effect:
+        """Do one command in each copy, spaces around it aside."""
+        k = len(index_K)
+        reward_K = np.zeros(k)
+        won_K = np.zeros(k, dtype=np.bool_)
+        grounded_K = np.ones(k, dtype=np.bool_)
+        reasons = [""] * k
+        done: list[str] = []
+        for n, (i, action) in enumerate(zip(index_K.tolist(), actions, strict=True)):
+            action = action.strip()
+            done.append(action)
+            game, copy = self._here(i)
+            state = copy.state
+            move = choices(game, state).moves.get(action)
+            if move is None:
+                reasons[n], unmet = why_not(game, state, action)
+                grounded_K[n] = False
+                self._copies[i] = _Copy(state, NOTHING_HAPPENS, unmet, state)
+                continue
+            after = apply(game, state, move)
+            self._copies[i] = _Copy(after, feedback(game, after, move), (), state, move)
+            met, of = goal_status(game, after)
+            if met == of:
+                reward_K[n], won_K[n] = 1.0, True
+        return Effect(reward_K, won_K, done, grounded_K, reasons)
+
+    def view(self, index_K: IntArray) -> View:
+        """Describe each copy as it stands."""
+        texts, admissible, unmet = [], [], []
+        met_K, of_K = np.zeros(len(index_K)), np.ones(len(index_K))
+        for n, i in enumerate(index_K.tolist()):
+            game, copy = self._here(i)
+            texts.append(copy.text)
+            unmet.append(copy.unmet)
+            admissible.append(choices(game, copy.state).commands)
+            met_K[n], of_K[n] = goal_status(game, copy.state)
+        return View(
+            text_K=texts,
+            admissible_K=admissible,
+            success_K=met_K == of_K,
+            score_K=met_K / of_K,
+            extra={"unmet": object_column(unmet)},
+        )
+
+    def snapshot(self, index_K: IntArray) -> list[Any]:
+        """Return each copy's state, as it is: it is immutable."""
+        return [tuple(self._here(i)[1]) for i in index_K.tolist()]
+
+    def restore(self, index_K: IntArray, states: Sequence[Any], tasks: Sequence[Task]) -> None:
+        """Put states into copies; their tasks' games are loaded where they are not in memory."""
+        for i, state, task in zip(index_K.tolist(), states, tasks, strict=True):
+            self._enter(i, task)
+            self._copies[i] = _Copy(*state)
+
+    def state_keys(self, index_K: IntArray, source: StateSource) -> list[bytes]:
+        """Return canonical bytes per copy; see :func:`creditrl.envs.alfworld.game.state_key`.
+
+        ``"world"`` is the facts, without the goal, without what was looked at, and without the
+        memory of what was taken out of where.
+        """
+        full = source == "state"
+        checked = full and self._keep_checked
+        return [
+            state_key(game, copy.state, goal=full, checked=checked)
+            for game, copy in map(self._here, index_K.tolist())
+        ]
+
+    def expert_action(self, index: int) -> str | None:
+        """Return the first command of a shortest plan; None where the goal is out of reach."""
+        from creditrl.envs.alfworld.planner import plan
+
+        game, copy = self._here(index)
+        state = copy.state
+        if state not in game.plans:
+            if len(game.plans) >= MEMO_SIZE:
+                game.plans.clear()
+            moves = plan(game, state) or [None]
+            # The whole plan is remembered: an agent that follows it plans once.
+            for move in moves:
+                game.plans[state] = move
+                if move is not None:
+                    state = apply(game, state, move)
+        move = game.plans[copy.state]
+        return None if move is None else command(game, move)
+
+    def segment_key(self, index: int) -> str:
+        """Name the sub-goal that the last action served: phase and target."""
+        from creditrl.envs.alfworld.planner import segment
+
+        game, copy = self._here(index)
+        return "" if copy.before is None else segment(game, copy.before, copy.move)
+
+    def render(self, index: int, mode: str) -> str:
+        """Return the text; ``"human"`` prints it."""
+        text = self._here(index)[1].text
+        if mode == "human":
+            print(text)
+        return text
+
+    def _enter(self, i: int, task: Task) -> Game:
+        source = task.data
+        game = self._games[i]
+        if game is None or self._sources[i] is not source:
+            game = self._games[i] = load_game(source)
+            self._sources[i] = source
+        return game
+
+    def _here(self, i: int) -> tuple[Game, _Copy]:
+        game, copy = self._games[i], self._copies[i]
+        assert game is not None and copy is not None
+        return game, copy

@@ -1,0 +1,160 @@
+"""ALFWorld: household tasks in text, native and exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from creditrl.envs.alfworld.engine import ALFWorldEngine
+from creditrl.envs.alfworld.problem import FLAVOURS, TASK_TYPES, Flavour
+from creditrl.envs.base import Engine, EnvParts, TextEnv
+from creditrl.envs.tasks import SPLITS, TaskSet
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.errors import ConfigError, did_you_mean
+
+__all__ = ["ALFWorldConfig", "ALFWorldEnv", "ALFWorldVectorEnv"]
+
+
+@dataclass(frozen=True, slots=True)
+class ALFWorldConfig:
+    """Options of ALFWorld.
+
+    Raises:
+        ConfigError: a value is unknown or out of range, or two options do not go together.
+    """
+
+    split: str = "train"
+    """``train``, ``valid_seen`` or ``valid_unseen`` (rooms that training never shows)."""
+    data: str = "builtin"
+    """``builtin`` (households that our generator makes) or ``official`` (ALFWorld's own games)."""
+    data_dir: str | Path | None = None
+    """Folder of the official games, the one that holds ``json_2.1.1``; None: where upstream's tools
+    put it, ``$ALFWORLD_DATA`` or ``~/.cache/alfworld``."""
+    task_types: str | Sequence[str] | None = None
+    """Types of tasks to play, of :data:`creditrl.envs.alfworld.problem.TASK_TYPES`; None: all."""
+    annotation: int | None = None
+    """Official games: state the task in the words of human annotator 0, 1, ... instead of the
+    template's."""
+    flavour: Flavour | None = None
+    """Wording: ``0.4`` (``move X to Y``) or ``0.3`` (``put X in/on Y``). None: the game file's own,
+    and ``0.4`` for builtin games."""
+    max_turns: int = 50
+    """Turns until an episode is truncated; 50 is verl-agent's limit, 40 SPA's."""
+    engine: str = "native"
+    """``native`` (ours) or ``reference`` (textworld itself, hundreds of times slower)."""
+    exact_state: bool = False
+    """Let ``state_key`` tell apart what was looked at too, as upstream's planner does, though no
+    future depends on it."""
+
+    def __post_init__(self) -> None:
+        _one_of("split", self.split, SPLITS)
+        _one_of("data", self.data, ("builtin", "official"))
+        _one_of("engine", self.engine, ("native", "reference"))
+        if self.flavour is not None:
+            _one_of("flavour", self.flavour, FLAVOURS)
+        if self.task_types is not None:
+            types = (
+                (self.task_types,) if isinstance(self.task_types, str) else tuple(self.task_types)
+            )
+            for name in types:
+                _one_of("task_types", name, TASK_TYPES)
+            object.__setattr__(self, "task_types", types)
+        if not isinstance(self.max_turns, int) or self.max_turns < 1:
+            raise ConfigError(f"max_turns={self.max_turns!r}: expected an integer of at least 1.")
+        if self.annotation is not None and self.data != "official":
+            raise ConfigError(
+                f"annotation={self.annotation} with data={self.data!r}: only the official games "
+                'have human annotations. Give data="official", or leave it out.'
+            )
+
+    def tasks(self) -> TaskSet:
+        """Return the tasks that these options choose."""
+        tasks: TaskSet
+        if self.data == "official":
+            from creditrl.envs.alfworld.official import OfficialGames
+
+            tasks = OfficialGames(
+                self.split,
+                data_dir=self.data_dir,
+                annotation=self.annotation,
+                flavour=self.flavour,
+            )
+        else:
+            from creditrl.envs.alfworld.builtin import GeneratedGames
+
+            tasks = GeneratedGames(self.split, flavour=self.flavour or "0.4")
+        return tasks if self.task_types is None else tasks.filter(types=self.task_types)
+
+
+class ALFWorldEnv(TextEnv[ALFWorldConfig]):
+    """Household tasks in text (ALFWorld, Shridhar et al. 2021), played as upstream plays them.
+
+    **Observation.** What ``alfworld`` with ``textworld`` says, to the letter: the room and the task
+    at first, then the result of each command.
+
+    **Action.** One command, exactly as :data:`info["admissible_actions"]` lists them (upstream's
+    list, in its order). Spaces around it are no matter. Anything else says "Nothing happens.",
+    leaves the household as it is and costs a turn; ``ungrounded_reason`` tells apart what upstream
+    does not: ``unparsed`` (no form of a command), ``unknown`` (names something that is not there),
+    ``inapplicable`` (``info["unmet"]`` names the conditions that fail).
+
+    **Reward.** 1 when the goal is reached, else 0. Then the episode terminates with ``success``; it
+    is truncated at the turn limit. ``score`` is the share of the goal's conditions that hold
+    (ALFRED's; upstream's text environment has none).
+
+    **info** adds ``unmet: tuple[str, ...]``, e.g. ``("opened(fridge 1)",)``.
+
+    **State.** ``state_key``: ``"world"`` is the facts of the household; ``"state"`` adds the goal and
+    what was taken out of which receptacle, which ``look`` shows. What was looked at decides nothing
+    and is left out, unless ``exact_state=True``. ``segment_key``: phase and target of the last
+    action, e.g. ``"clean apple"``.
+
+    Example:
+        >>> import gymnasium as gym, creditrl
+        >>> env = gym.make("CreditRL/ALFWorld-v0", split="valid_unseen")
+        >>> text, info = env.reset(seed=7)
+        >>> text, reward, terminated, truncated, info = env.step("open the pod bay doors")
+        >>> text, info["ungrounded_reason"], info["unmet"]
+        ('Nothing happens.', 'unknown', ())
+    """
+
+    env_id: ClassVar[str] = "CreditRL/ALFWorld-v0"
+    config_class: ClassVar[type] = ALFWorldConfig
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "human"], "render_fps": 4}
+
+    @classmethod
+    def build(cls, config: ALFWorldConfig, num_envs: int) -> EnvParts:
+        """Return the engine for ``num_envs`` copies, the tasks and the turn limit."""
+        engine: Engine
+        if config.engine == "reference":
+            from creditrl.envs.alfworld.reference import ReferenceEngine
+
+            engine = ReferenceEngine(num_envs)
+        else:
+            engine = ALFWorldEngine(num_envs, keep_checked=config.exact_state)
+        return EnvParts(
+            engine=engine,
+            tasks=config.tasks(),
+            max_turns=config.max_turns,
+            text_length=_LONGEST_TEXT,
+        )
+
+
+_LONGEST_TEXT = 8192
+"""The first observation names every receptacle: at most 61 characters each, 54 in the release."""
+
+
+class ALFWorldVectorEnv(TextVectorEnv):
+    """Many copies of :class:`ALFWorldEnv` in one engine."""
+
+    env_class = ALFWorldEnv
+
+
+def _one_of(name: str, value: object, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ConfigError(
+            f"{name}={value!r} is unknown.{did_you_mean(str(value), known)} "
+            f"Known: {', '.join(known)}."
+        )

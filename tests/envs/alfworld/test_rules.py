@@ -1,0 +1,379 @@
+"""The kitchen played by hand: commands, texts, goals, and why something cannot be done."""
+
+from __future__ import annotations
+
+import pytest
+from households import kitchen_game
+
+from creditrl.envs.alfworld.game import Game, State, display_names, state_key
+from creditrl.envs.alfworld.problem import Goal
+from creditrl.envs.alfworld.reasons import why_not
+from creditrl.envs.alfworld.rules import apply, choices, goal_status
+from creditrl.envs.alfworld.words import feedback, intro
+
+
+def play(game: Game, *commands: str, state: State | None = None) -> tuple[State, str]:
+    """Do commands, all of which must be admissible; return the state and the last text."""
+    state, said = state or game.start, ""
+    for asked in commands:
+        move = choices(game, state).moves[asked]
+        state = apply(game, state, move)
+        said = feedback(game, state, move)
+    return state, said
+
+
+def said(game: Game, *commands: str) -> str:
+    return play(game, *commands)[1]
+
+
+def test_names_count_down_in_the_order_of_ids() -> None:
+    shown = display_names(["apple_bar_2", "apple_bar_1", "sink_bar_1_bar_sinkbasin", "mugtype"])
+    assert shown == {
+        "apple_bar_1": "apple 2",
+        "apple_bar_2": "apple 1",
+        "sink_bar_1_bar_sinkbasin": "sinkbasin 1",
+        "mugtype": "mugtype",
+    }
+
+
+def test_the_intro_names_all_receptacles_and_the_task() -> None:
+    game = kitchen_game()
+    assert intro(game, game.start) == (
+        "-= Welcome to TextWorld, ALFRED! =-\n\n"
+        "You are in the middle of a room. Looking quickly around you, you see a countertop 1, "
+        "a drawer 2, a drawer 1, a fridge 1, a microwave 1, a sidetable 1, and a sinkbasin 1.\n\n"
+        "Your task is to: put a apple in drawer."
+    )
+
+
+def test_a_later_look_at_the_start_sees_nothing() -> None:
+    assert said(kitchen_game(), "look") == (
+        "You are in the middle of a room. Looking quickly around you, you see nothing."
+    )
+
+
+def test_the_commands_at_the_start_are_sorted() -> None:
+    game = kitchen_game()
+    assert choices(game, game.start).commands == (
+        "go to countertop 1",
+        "go to drawer 1",
+        "go to drawer 2",
+        "go to fridge 1",
+        "go to microwave 1",
+        "go to sidetable 1",
+        "go to sinkbasin 1",
+        "help",
+        "inventory",
+        "look",
+    )
+    old = kitchen_game(flavour="0.3")
+    assert "help" not in choices(old, old.start).commands
+
+
+def test_places_are_described_as_they_are() -> None:
+    game = kitchen_game()
+    assert said(game, "go to countertop 1") == (
+        "You arrive at countertop 1. "
+        "On the countertop 1, you see a apple 1, a knife 1, and a mug 1."
+    )
+    assert said(game, "go to fridge 1") == "You arrive at fridge 1. The fridge 1 is closed."
+    assert said(game, "go to fridge 1", "open fridge 1") == (
+        "You open the fridge 1. The fridge 1 is open. In it, you see a apple 2."
+    )
+    assert said(game, "go to fridge 1", "open fridge 1", "close fridge 1") == (
+        "You close the fridge 1."
+    )
+    assert said(game, "go to sinkbasin 1", "examine sinkbasin 1") == (
+        "On the sinkbasin 1, you see nothing."
+    )
+
+
+def test_the_old_flavour_arrives_at_a_location_and_puts() -> None:
+    game = kitchen_game(flavour="0.3")
+    # Seven places count down: the first of the ids is loc 7.
+    assert said(game, "go to sinkbasin 1") == (
+        "You arrive at loc 2. On the sinkbasin 1, you see nothing."
+    )
+    taken = ("go to countertop 1", "take mug 1 from countertop 1", "go to sinkbasin 1")
+    assert said(game, *taken, "put mug 1 in/on sinkbasin 1") == (
+        "You put the mug 1 in/on the sinkbasin 1."
+    )
+
+
+def test_two_receptacles_at_one_place_share_it() -> None:
+    game = kitchen_game()
+    state, _ = play(game, "go to drawer 1")
+    commands = choices(game, state).commands
+    assert not {"go to drawer 1", "go to drawer 2"} & set(commands)
+    assert {"examine drawer 2", "open drawer 1", "open drawer 2"} <= set(commands)
+    assert said(game, "go to drawer 1", "look") == (
+        "You are facing the drawer 2, and drawer 1. Next to it, you see nothing."
+    )
+
+
+def test_look_remembers_what_was_taken_out() -> None:
+    game = kitchen_game()
+    fetched = ("go to countertop 1", "take mug 1 from countertop 1", "go to drawer 1")
+    moved = ("open drawer 1", "open drawer 2", "move mug 1 to drawer 1")
+    assert said(game, *fetched, *moved, "look").endswith("you see nothing.")
+    again = ("take mug 1 from drawer 1", "move mug 1 to drawer 2")
+    # In drawer 2 now, and "next to" drawer 1 since it was taken out of that one.
+    assert said(game, *fetched, *moved, *again, "look").endswith("Next to it, you see a mug 1.")
+    back = ("take mug 1 from drawer 2", "move mug 1 to drawer 1")
+    assert said(game, *fetched, *moved, *again, *back, "look").endswith("you see a mug 1.")
+
+
+def test_hands_hold_one_thing_and_only_it_can_be_examined() -> None:
+    game = kitchen_game()
+    assert said(game, "inventory") == "You are not carrying anything."
+    state, _ = play(game, "go to countertop 1")
+    assert "examine mug 1" not in choices(game, state).commands
+    state, text = play(game, "take mug 1 from countertop 1", state=state)
+    assert text == "You pick up the mug 1 from the countertop 1."
+    commands = choices(game, state).commands
+    assert "take apple 1 from countertop 1" not in commands
+    assert {"examine mug 1", "move mug 1 to countertop 1"} <= set(commands)
+    assert play(game, "inventory", state=state)[1] == "You are carrying: a mug 1."
+    assert play(game, "examine mug 1", state=state)[1] == "There's nothing special about mug 1."
+
+
+def test_treatments_need_no_open_door_and_change_the_look_of_things() -> None:
+    game = kitchen_game()
+    state, _ = play(game, "go to countertop 1", "take apple 1 from countertop 1")
+    state, text = play(game, "go to microwave 1", "heat apple 1 with microwave 1", state=state)
+    assert text == "You heat the apple 1 using the microwave 1."
+    assert play(game, "examine apple 1", state=state)[1] == "This is a hot apple 1."
+    state, _ = play(game, "go to sinkbasin 1", "clean apple 1 with sinkbasin 1", state=state)
+    assert play(game, "examine apple 1", state=state)[1] == "This is a hot and clean apple 1."
+    state, _ = play(game, "go to fridge 1", "cool apple 1 with fridge 1", state=state)
+    assert play(game, "examine apple 1", state=state)[1] == "This is a cool and clean apple 1."
+    assert not state.hot and state.cool
+
+
+def test_a_cool_thing_is_called_cold() -> None:
+    game = kitchen_game()
+    taken = ("go to countertop 1", "take mug 1 from countertop 1", "go to fridge 1")
+    assert said(game, *taken, "cool mug 1 with fridge 1", "examine mug 1") == (
+        "This is a cold mug 1."
+    )
+
+
+def test_a_knife_slices_what_lies_at_its_place() -> None:
+    game = kitchen_game()
+    state, text = play(
+        game, "go to countertop 1", "take knife 1 from countertop 1", "slice apple 1 with knife 1"
+    )
+    assert text == "You sliced the apple 1 with the knife 1."
+    state, _ = play(
+        game, "move knife 1 to countertop 1", "take apple 1 from countertop 1", state=state
+    )
+    assert play(game, "examine apple 1", state=state)[1] == "This is a sliced apple 1."
+
+
+def test_a_lamp_is_always_turned_on() -> None:
+    game = kitchen_game()
+    state, text = play(game, "go to sidetable 1", "use desklamp 1")
+    assert text == "You turn on the desklamp 1."
+    state, text = play(game, "use desklamp 1", state=state)
+    assert text == "You turn on the desklamp 1."
+    assert (state.on, state.toggled.bit_count()) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("goal", "commands", "status"),
+    [
+        (("pick_and_place_simple", "apple", "fridge"), (), (1, 1)),
+        (("pick_and_place_simple", "apple", "drawer"), (), (0, 1)),
+        (("pick_two_obj_and_place", "apple", "fridge"), (), (1, 2)),
+        (
+            ("pick_two_obj_and_place", "apple", "fridge"),
+            (
+                "go to countertop 1",
+                "take apple 1 from countertop 1",
+                "go to fridge 1",
+                "open fridge 1",
+                "move apple 1 to fridge 1",
+            ),
+            (2, 2),
+        ),
+        # An apple lies in the fridge, but the clean one is another.
+        (
+            ("pick_clean_then_place_in_recep", "apple", "fridge"),
+            (
+                "go to countertop 1",
+                "take apple 1 from countertop 1",
+                "go to sinkbasin 1",
+                "clean apple 1 with sinkbasin 1",
+            ),
+            (2, 3),
+        ),
+        (
+            ("pick_heat_then_place_in_recep", "apple", "sidetable"),
+            (
+                "go to countertop 1",
+                "take apple 1 from countertop 1",
+                "go to microwave 1",
+                "heat apple 1 with microwave 1",
+                "go to sidetable 1",
+                "move apple 1 to sidetable 1",
+            ),
+            (3, 3),
+        ),
+        (("look_at_obj_in_light", "mug", "", "desklamp"), (), (0, 2)),
+        (
+            ("look_at_obj_in_light", "mug", "", "desklamp"),
+            (
+                "go to countertop 1",
+                "take mug 1 from countertop 1",
+                "go to sidetable 1",
+                "use desklamp 1",
+            ),
+            (2, 2),
+        ),
+        # The lamp is on, but the agent has left it.
+        (
+            ("look_at_obj_in_light", "mug", "", "desklamp"),
+            (
+                "go to sidetable 1",
+                "use desklamp 1",
+                "go to countertop 1",
+                "take mug 1 from countertop 1",
+            ),
+            (1, 2),
+        ),
+    ],
+)
+def test_the_goal_counts_its_conditions(
+    goal: tuple[str, ...], commands: tuple[str, ...], status: tuple[int, int]
+) -> None:
+    game = kitchen_game(Goal(*goal))
+    state, _ = play(game, *commands)
+    assert goal_status(game, state) == status
+
+
+@pytest.mark.parametrize(
+    ("commands", "asked", "reason", "unmet"),
+    [
+        ((), "dance", "unparsed", ()),
+        ((), "Look", "unparsed", ()),
+        ((), "put mug 1 in/on drawer 1", "unparsed", ()),
+        ((), "go to cellar 1", "unknown", ()),
+        ((), "take mug 7 from drawer 1", "unknown", ()),
+        ((), "open mug 1", "inapplicable", ("receptacle(mug 1)",)),
+        (("go to drawer 1",), "go to drawer 2", "inapplicable", ("not atLocation(drawer 2)",)),
+        ((), "open fridge 1", "inapplicable", ("atLocation(fridge 1)",)),
+        (("go to fridge 1",), "close fridge 1", "inapplicable", ("opened(fridge 1)",)),
+        (("go to countertop 1",), "open countertop 1", "inapplicable", ("openable(countertop 1)",)),
+        (
+            ("go to fridge 1",),
+            "take apple 2 from fridge 1",
+            "inapplicable",
+            ("opened(fridge 1)",),
+        ),
+        (
+            ("go to sidetable 1",),
+            "take desklamp 1 from sidetable 1",
+            "inapplicable",
+            ("pickupable(desklamp 1)",),
+        ),
+        (
+            ("go to countertop 1", "take mug 1 from countertop 1"),
+            "take apple 2 from countertop 1",
+            "inapplicable",
+            ("inReceptacle(apple 2, countertop 1)", "not holdsAny"),
+        ),
+        (
+            ("go to countertop 1", "take knife 1 from countertop 1", "go to microwave 1"),
+            "move knife 1 to microwave 1",
+            "inapplicable",
+            ("opened(microwave 1)", "canContain(microwave, knife)"),
+        ),
+        ((), "examine mug 1", "inapplicable", ("holds(mug 1)",)),
+        ((), "examine fridge 1", "inapplicable", ("atLocation(fridge 1)",)),
+        ((), "use desklamp 1", "inapplicable", ("atLocation(desklamp 1)",)),
+        (
+            ("go to sinkbasin 1",),
+            "heat mug 1 with sinkbasin 1",
+            "inapplicable",
+            ("receptacleType(sinkbasin 1, microwave)", "holds(mug 1)"),
+        ),
+        (
+            ("go to countertop 1",),
+            "slice mug 1 with knife 1",
+            "inapplicable",
+            ("sliceable(mug 1)", "holds(knife 1)"),
+        ),
+    ],
+)
+def test_what_cannot_be_done_says_why(
+    commands: tuple[str, ...], asked: str, reason: str, unmet: tuple[str, ...]
+) -> None:
+    game = kitchen_game()
+    state, _ = play(game, *commands)
+    assert asked not in choices(game, state).moves
+    assert why_not(game, state, asked) == (reason, unmet)
+
+
+def test_every_command_of_the_domain_that_fails_names_a_condition() -> None:
+    game = kitchen_game()
+    state, _ = play(game, "go to countertop 1", "take mug 1 from countertop 1")
+    possible = choices(game, state).moves
+    things, places = game.object_names, game.receptacle_names
+    forms = [f"{verb} {r}" for verb in ("go to", "open", "close", "examine") for r in places]
+    forms += [f"{verb} {o}" for verb in ("examine", "use") for o in things]
+    forms += [f"take {o} from {r}" for o in things for r in places]
+    forms += [f"move {o} to {r}" for o in things for r in places]
+    forms += [
+        f"{v} {o} with {r}" for v in ("clean", "heat", "cool") for o in things for r in places
+    ]
+    forms += [f"slice {o} with {k}" for o in things for k in things]
+    for asked in forms:
+        if asked not in possible:
+            reason, unmet = why_not(game, state, asked)
+            assert reason == "inapplicable" and unmet, asked
+    assert set(possible) - {"look", "inventory", "help"} <= set(forms)
+
+
+def test_state_keys_leave_out_what_they_say() -> None:
+    game = kitchen_game()
+    looked, _ = play(game, "look")
+    moved, _ = play(game, "go to countertop 1")
+    put_back, _ = play(
+        game, "take mug 1 from countertop 1", "move mug 1 to countertop 1", state=moved
+    )
+    swapped, _ = play(
+        game,
+        "take mug 1 from countertop 1",
+        "go to drawer 1",
+        "open drawer 1",
+        "open drawer 2",
+        "move mug 1 to drawer 1",
+        "take mug 1 from drawer 1",
+        "move mug 1 to drawer 2",
+        state=moved,
+    )
+    direct, _ = play(
+        game,
+        "take mug 1 from countertop 1",
+        "go to drawer 1",
+        "open drawer 1",
+        "open drawer 2",
+        "move mug 1 to drawer 2",
+        state=moved,
+    )
+
+    def keys(state: State, of: Game = game) -> tuple[bytes, bytes, bytes]:
+        return (
+            state_key(of, state, goal=False, checked=False),
+            state_key(of, state, goal=True, checked=False),
+            state_key(of, state, goal=True, checked=True),
+        )
+
+    world, full, exact = keys(game.start)
+    assert keys(looked)[:2] == (world, full) and keys(looked)[2] != exact
+    assert keys(moved)[0] != world
+    assert keys(put_back) == keys(moved)
+    # Where it was before decides what ``look`` says, and nothing in the world.
+    assert keys(swapped)[0] == keys(direct)[0] and keys(swapped)[1] != keys(direct)[1]
+    other = kitchen_game(Goal("pick_and_place_simple", "mug", "drawer"))
+    assert keys(other.start, other)[0] == world and keys(other.start, other)[1] != full

@@ -1,0 +1,97 @@
+"""A kitchen small enough to work out by hand, for tests of ALFWorld."""
+
+from __future__ import annotations
+
+from creditrl.envs.alfworld.game import Game, compile_game
+from creditrl.envs.alfworld.problem import Flavour, GameSource, Goal, Problem
+from creditrl.types import Task
+
+_OPENABLE = ("fridge", "microwave", "drawer")
+_FOOD = ("apple",)
+
+
+def kitchen(goal: Goal | None = None) -> Problem:
+    """Return a kitchen with two drawers at one place.
+
+    Ids sort as they are numbered here, and names count down: ``apple_bar_1`` is ``apple 2`` (in the
+    closed fridge), ``apple_bar_2`` is ``apple 1`` (on the countertop, beside ``knife 1`` and
+    ``mug 1``); ``drawer_bar_1`` is ``drawer 2``. A lamp stands on the sidetable.
+    """
+    places = {
+        "countertop_bar_1": "loc_bar_1",
+        "drawer_bar_1": "loc_bar_2",
+        "drawer_bar_2": "loc_bar_2",
+        "fridge_bar_1": "loc_bar_3",
+        "microwave_bar_1": "loc_bar_4",
+        "sidetable_bar_1": "loc_bar_5",
+        "sink_bar_1_bar_sinkbasin": "loc_bar_6",
+    }
+    inside = {
+        "apple_bar_1": "fridge_bar_1",
+        "apple_bar_2": "countertop_bar_1",
+        "knife_bar_1": "countertop_bar_1",
+        "mug_bar_1": "countertop_bar_1",
+        "desklamp_bar_1": "sidetable_bar_1",
+    }
+
+    def kind(name: str) -> str:
+        return "sinkbasin" if "sinkbasin" in name else name.partition("_bar_")[0]
+
+    movable = tuple(name for name in inside if not name.startswith("desklamp"))
+    holders = sorted({kind(name) for name in places})
+    facts: dict[str, tuple[tuple[str, ...], ...]] = {
+        "atlocation": (("agent1", "loc_bar_7"),),
+        "receptacleatlocation": tuple(places.items()),
+        "receptacletype": tuple((name, f"{kind(name)}type") for name in places),
+        "objecttype": tuple((name, f"{kind(name)}type") for name in inside),
+        "inreceptacle": tuple(inside.items()),
+        "objectatlocation": tuple((name, places[holder]) for name, holder in inside.items()),
+        "openable": tuple((name,) for name in places if kind(name) in _OPENABLE),
+        "pickupable": tuple((name,) for name in movable),
+        "toggleable": (("desklamp_bar_1",),),
+        "heatable": tuple((name,) for name in inside if kind(name) in (*_FOOD, "mug")),
+        "coolable": tuple((name,) for name in inside if kind(name) in (*_FOOD, "mug")),
+        "cleanable": tuple((name,) for name in movable),
+        "sliceable": tuple((name,) for name in inside if kind(name) in _FOOD),
+        "cancontain": tuple(
+            (f"{holder}type", f"{thing}type")
+            for holder in holders
+            for thing in ("apple", "knife", "mug")
+            if (holder, thing) != ("microwave", "knife")
+        ),
+    }
+    return Problem(
+        name="kitchen",
+        agent="agent1",
+        objects=tuple(inside),
+        receptacles=tuple(places),
+        locations=tuple(f"loc_bar_{i}" for i in range(1, 8)),
+        facts=facts,
+        goal=goal or Goal("pick_and_place_simple", "apple", "drawer"),
+    )
+
+
+def kitchen_game(
+    goal: Goal | None = None, goal_text: str = "put a apple in drawer", flavour: Flavour = "0.4"
+) -> Game:
+    """Return the kitchen, compiled."""
+    return compile_game(kitchen(goal), goal_text, flavour)
+
+
+class Kitchen(GameSource):
+    """The kitchen as the data of a task."""
+
+    def __init__(self, goal: Goal | None = None, flavour: Flavour = "0.4") -> None:
+        self.goal, self.flavour = goal, flavour
+
+    @property
+    def key(self) -> str:
+        return f"kitchen/{self.goal}/{self.flavour}"
+
+    def load(self) -> Game:
+        return kitchen_game(self.goal, flavour=self.flavour)
+
+
+def kitchen_task(goal: Goal | None = None, flavour: Flavour = "0.4") -> Task:
+    """Return a task that is played in the kitchen."""
+    return Task("kitchen", "pick_and_place_simple", "train", 0, data=Kitchen(goal, flavour))
