@@ -19,6 +19,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from creditrl.envs.dice import Dice
 from creditrl.envs.sokoban.backward import BackwardSearch, position_bits
 from creditrl.envs.sokoban.level import Level
 from creditrl.envs.sokoban.solver import Board
@@ -92,40 +93,6 @@ class GeneratorConfig:
             raise ConfigError("pulls and max_rooms must be at least 1.")
 
 
-class _Dice:
-    """Cheap integers from a generator's raw words, whose stream NumPy promises to keep.
-
-    (It does not promise that for the methods of ``Generator``, and a call of those costs 20 times
-    as much as a draw here.)
-    """
-
-    __slots__ = ("_bits", "_words")
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._bits = rng.bit_generator
-        self._words: list[int] = []
-
-    def below(self, n: int) -> int:
-        """Return an integer in [0, n), n < 2**20; the bias is below 2**-12."""
-        if not self._words:
-            self._words = self._bits.random_raw(64).tolist()
-        return (self._words.pop() & 0xFFFFFFFF) * n >> 32
-
-    def between(self, low: int, high: int) -> int:
-        return low + self.below(high - low + 1)
-
-    def chance(self, share: float) -> bool:
-        return self.below(1 << 16) < share * (1 << 16)
-
-    def sample(self, items: list[int], count: int) -> list[int]:
-        """Return ``count`` different items; shuffles ``items``."""
-        last = len(items)
-        for i in range(count):
-            j = i + self.below(last - i)
-            items[i], items[j] = items[j], items[i]
-        return items[:count]
-
-
 def generate(
     config: GeneratorConfig,
     rng: np.random.Generator,
@@ -147,7 +114,7 @@ def generate(
     Raises:
         ConfigError: no room in ``config.max_rooms`` allows such a level.
     """
-    dice = _Dice(rng)
+    dice = Dice(rng)
     height, width = config.dim
     exact = position_bits(height - 2, width - 2, config.num_boxes) <= _EXACT_BITS
     start = _exact_start if exact else _played_start
@@ -189,12 +156,12 @@ def _inner(height: int, width: int) -> tuple[int, ...]:
     return tuple(y * width + x for y in range(1, height - 1) for x in range(1, width - 1))
 
 
-def _room(config: GeneratorConfig, dice: _Dice) -> int:
+def _room(config: GeneratorConfig, dice: Dice) -> int:
     """Return the floor of a connected room as a bit mask."""
     return _dug_room(config, dice) if dice.chance(config.walk_share) else _walled_room(config, dice)
 
 
-def _walled_room(config: GeneratorConfig, dice: _Dice) -> int:
+def _walled_room(config: GeneratorConfig, dice: Dice) -> int:
     """Scatter walls over an open room until the rest is connected."""
     height, width = config.dim
     inner = _inner(height, width)
@@ -214,7 +181,7 @@ def _walled_room(config: GeneratorConfig, dice: _Dice) -> int:
             low -= 1
 
 
-def _dug_room(config: GeneratorConfig, dice: _Dice) -> int:
+def _dug_room(config: GeneratorConfig, dice: Dice) -> int:
     """Dig by a random walk, two cells wide at times."""
     height, width = config.dim
     inner = _inner(height, width)
@@ -256,7 +223,7 @@ def _region(start: int, free: int, width: int) -> int:
 
 def _exact_start(
     config: GeneratorConfig,
-    dice: _Dice,
+    dice: Dice,
     room: Level,
     cells: list[int],
     level_filter: Callable[[Level], bool] | None,
@@ -289,7 +256,7 @@ def _exact_start(
 
 def _played_start(
     config: GeneratorConfig,
-    dice: _Dice,
+    dice: Dice,
     room: Level,
     cells: list[int],
     level_filter: Callable[[Level], bool] | None,

@@ -1,0 +1,594 @@
+"""Generator of households: a room, what lies in it, and a task that can be done there.
+
+A task is made in three steps, each a pure function of small keys: the *room* (its receptacles, and
+which of them stand together) is one of a numbered list per kind; then a goal is drawn that this
+room allows; then things are laid out so that the goal is not reached but can be. Which split a
+household belongs to is decided by its content, as the agent can see it: a hash of the room reserves
+a tenth of all rooms for ``valid_unseen``, and in the other rooms a hash of room, goal and layout
+gives a tenth of the households to ``valid_seen``. So no task is in two splits, and no room of
+``valid_unseen`` is trained on, whatever the seed and the other settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import pairwise, permutations
+
+import numpy as np
+
+from creditrl.envs.alfworld.catalogue import FURNITURE, ROOMS, SIZES, THINGS, Size, Thing
+from creditrl.envs.alfworld.problem import TASK_TYPES, Goal, Problem
+from creditrl.envs.dice import Dice
+from creditrl.envs.tasks import SPLITS
+from creditrl.errors import ConfigError, did_you_mean
+
+__all__ = [
+    "ROOMS_PER_KIND",
+    "FloorPlan",
+    "Household",
+    "HouseholdConfig",
+    "floor_plan",
+    "goal_of",
+    "household",
+    "household_key",
+    "plan_length",
+    "split_of",
+    "task_type",
+    "to_problem",
+]
+
+ROOMS_PER_KIND: Mapping[str, int] = {"train": 60, "valid_seen": 60, "valid_unseen": 20}
+"""Floor plans per kind of room; ``valid_seen`` has those of ``train``."""
+
+_UNSEEN_SHARE = 100  # Rooms of 1,000 that are kept for valid_unseen.
+_SEEN_SHARE = 100  # Households of 1,000 in the other rooms that are kept for valid_seen.
+_TOGETHER = 0.2  # Chance that a cabinet, drawer, ... stands where the one before it does.
+_TRIES = 10_000  # Draws after which a request counts as impossible; the longest seen took 130.
+
+_KINDS: Mapping[str, tuple[str, ...]] = {
+    "pick_and_place_simple": ("kitchen", "living room", "bedroom", "bathroom"),
+    "look_at_obj_in_light": ("living room", "bedroom"),
+    "pick_clean_then_place_in_recep": ("kitchen", "kitchen", "bathroom"),
+    "pick_heat_then_place_in_recep": ("kitchen",),
+    "pick_cool_then_place_in_recep": ("kitchen",),
+    "pick_two_obj_and_place": ("kitchen", "living room", "bedroom", "bathroom"),
+}
+"""Rooms in which a type of task is set, and how often."""
+
+_TREATMENT: Mapping[str, tuple[str, str]] = {
+    "pick_clean_then_place_in_recep": ("cleanable", "SinkBasin"),
+    "pick_heat_then_place_in_recep": ("heatable", "Microwave"),
+    "pick_cool_then_place_in_recep": ("coolable", "Fridge"),
+}
+"""Per type that treats its object: which objects, and where. Nothing is to be put there after."""
+
+_SENTENCES: Mapping[str, tuple[str, str]] = {
+    "pick_and_place_simple": ("put a {object} in {place}", "put some {object} on {place}"),
+    "look_at_obj_in_light": (
+        "look at {object} under the {place}",
+        "examine the {object} with the {place}",
+    ),
+    "pick_clean_then_place_in_recep": (
+        "put a clean {object} in {place}",
+        "clean some {object} and put it in {place}",
+    ),
+    "pick_heat_then_place_in_recep": (
+        "put a hot {object} in {place}",
+        "heat some {object} and put it in {place}",
+    ),
+    "pick_cool_then_place_in_recep": (
+        "put a cool {object} in {place}",
+        "cool some {object} and put it in {place}",
+    ),
+    "pick_two_obj_and_place": (
+        "put two {object} in {place}",
+        "find two {object} and put them in {place}",
+    ),
+}
+"""ALFWorld's sentences, which agents know."""
+
+
+@dataclass(frozen=True, slots=True)
+class HouseholdConfig:
+    """What households to make."""
+
+    size: Size = "medium"
+    """``"small"``: 6 to 9 receptacles and 8 to 12 things. ``"medium"``: near the official games, 6
+    to 42 receptacles and 10 to 50 things, kitchens the fullest. ``"large"``: 22 to 54 receptacles
+    and 22 to 64 things."""
+    spares: int = 2
+    """Most objects of the goal's class beyond those it needs, at least 0; how many there are is
+    drawn evenly. Any of them will do, so fewer make the search longer."""
+    closed: float = 1.0
+    """Share of cabinets, drawers, fridges, ... that are closed at the start, in [0, 1]. The
+    official games begin with all of them closed."""
+    seed: int = 0
+    """Another seed, at least 0, gives other rooms and other households."""
+
+    def __post_init__(self) -> None:
+        if self.size not in SIZES:
+            raise ConfigError(
+                f"size={self.size!r} is unknown.{did_you_mean(str(self.size), SIZES)} "
+                f"Known: {', '.join(SIZES)}."
+            )
+        for name in ("spares", "seed"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise ConfigError(f"{name}={value!r}: expected an integer of at least 0.")
+        if self.spares > 8:
+            raise ConfigError(f"spares={self.spares}: expected at most 8.")
+        if not 0.0 <= self.closed <= 1.0:
+            raise ConfigError(f"closed={self.closed!r}: expected a share between 0 and 1.")
+
+    @property
+    def name(self) -> str:
+        """``"builtin"``, and what differs from the defaults; begins the tasks' ids."""
+        parts = ["builtin"]
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                parts.append(value if field.name == "size" else f"{field.name}{value}")
+        return "-".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class FloorPlan:
+    """A room: its receptacles by number, and which stand together."""
+
+    kind: str
+    """A key of :data:`ROOMS`."""
+    number: int
+    """ALFRED's way of numbering: kitchens to 200, then living rooms, bedrooms, bathrooms."""
+    classes: tuple[str, ...]
+    """Per receptacle."""
+    spots: tuple[int, ...]
+    """Per receptacle, the place that it stands at."""
+    ids: tuple[str, ...]
+    """Per receptacle, its id."""
+    positions: tuple[tuple[int, int, int], ...]
+    """Per receptacle, its x, height and z in hundredths of a metre, as its id says them."""
+    locations: tuple[str, ...]
+    """Per spot, the id of the location; the last one, where the agent begins, is no spot."""
+
+    def __hash__(self) -> int:
+        # Rooms are keys of caches; no two of them have the same places.
+        return hash(self.locations)
+
+    @property
+    def signature(self) -> bytes:
+        """Bytes that rooms share if an agent cannot tell them apart."""
+        groups: dict[int, list[str]] = {}
+        for kind, spot in zip(self.classes, self.spots, strict=True):
+            groups.setdefault(spot, []).append(kind)
+        return repr((self.kind, sorted(sorted(group) for group in groups.values()))).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Household:
+    """A room with what lies in it, and a goal; names are those of the catalogue."""
+
+    room: FloorPlan
+    goal_type: str
+    object: str
+    place: str
+    """Class of the receptacle that the object goes into, or of the lamp."""
+    text: str
+    """The goal in words, without full stop."""
+    things: tuple[tuple[str, int], ...]
+    """Class of each thing, and the receptacle that it lies in."""
+    opened: frozenset[int]
+    """Openable receptacles that are open at the start."""
+    positions: tuple[tuple[int, int, int], ...] = ()
+    """Per thing, as in :class:`FloorPlan`."""
+
+
+def task_type(index: int) -> str:
+    """Return the type of task ``index`` of any split: the six take turns."""
+    return TASK_TYPES[index % len(TASK_TYPES)]
+
+
+def household(config: HouseholdConfig, split: str, index: int) -> Household:
+    """Return a household; equal arguments give an equal one on every machine.
+
+    Args:
+        config: what to make.
+        split: ``"train"``, ``"valid_seen"`` or ``"valid_unseen"``.
+        index: at least 0; decides the type, see :func:`task_type`.
+    """
+    if split not in SPLITS:
+        raise ConfigError(
+            f"split={split!r} is unknown.{did_you_mean(split, SPLITS)} Known: {', '.join(SPLITS)}."
+        )
+    dice = _dice(f"{config.name}/{split}", index)
+    goal_type = task_type(index)
+    for _ in range(_TRIES):
+        kind = dice.pick(_KINDS[goal_type])
+        unseen = split == "valid_unseen"
+        number = dice.below(ROOMS_PER_KIND[split])
+        room = floor_plan(config.size, config.seed, kind, unseen, number)
+        thing, places = dice.pick(_goals(room, goal_type))
+        place = dice.pick(places)
+        sentence = dice.pick(_SENTENCES[goal_type])
+        made = Household(
+            room=room,
+            goal_type=goal_type,
+            object=thing,
+            place=place,
+            text=sentence.format(object=thing.lower(), place=place.lower()),
+            things=_lay_out(config, room, goal_type, thing, place, dice),
+            opened=frozenset(
+                r
+                for r, name in enumerate(room.classes)
+                if FURNITURE[name].openable and not dice.chance(config.closed)
+            ),
+        )
+        if unseen or _is_seen(made) == (split == "valid_seen"):
+            break
+    else:
+        raise ConfigError(f"No household for {config}, {split} {index} in {_TRIES} draws.")
+    used = set(room.positions)
+    near = [room.positions[r] for _, r in made.things]
+    return replace(made, positions=tuple(_position(dice, used, place) for place in near))
+
+
+def split_of(made: Household) -> str:
+    """Return the split that a household belongs to by its content."""
+    if _is_unseen(made.room):
+        return "valid_unseen"
+    return "valid_seen" if _is_seen(made) else "train"
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def _dice(purpose: str, index: int) -> Dice:
+    seed = np.random.SeedSequence((_number(f"alfworld {purpose}"), index))
+    return Dice(np.random.Generator(np.random.PCG64(seed)))
+
+
+def _hash(key: bytes, purpose: bytes) -> int:
+    return int.from_bytes(blake2b(key, digest_size=8, person=purpose).digest(), "big")
+
+
+def _is_unseen(room: FloorPlan) -> bool:
+    return _hash(room.signature, b"alfworld room") % 1000 < _UNSEEN_SHARE
+
+
+def _is_seen(made: Household) -> bool:
+    return _hash(household_key(made), b"alfworld layout") % 1000 < _SEEN_SHARE
+
+
+def household_key(made: Household) -> bytes:
+    """Return bytes that households share if only the numbers of their things differ."""
+    inside: list[list[str]] = [[] for _ in made.room.classes]
+    for name, receptacle in made.things:
+        inside[receptacle].append(name)
+    spots: dict[int, list[tuple[str, bool, list[str]]]] = {}
+    for r, (kind, spot) in enumerate(zip(made.room.classes, made.room.spots, strict=True)):
+        spots.setdefault(spot, []).append((kind, r in made.opened, sorted(inside[r])))
+    layout = sorted(sorted(group) for group in spots.values())
+    return repr((made.room.kind, made.goal_type, made.object, made.place, layout)).encode()
+
+
+# Rooms.
+
+
+@lru_cache(maxsize=4096)
+def floor_plan(size: Size, seed: int, kind: str, unseen: bool, number: int) -> FloorPlan:
+    """Return room ``number`` of a kind.
+
+    Args:
+        size: how much it holds.
+        seed: of the household's config.
+        kind: a key of :data:`ROOMS`.
+        unseen: whether it is one of the rooms that are kept for ``valid_unseen``.
+        number: from 0.
+    """
+    dice = _dice(f"room {size} {seed} {kind} {'unseen' if unseen else 'seen'}", number)
+    room = ROOMS[kind]
+    low, high = room.receptacles[size]
+    for _ in range(_TRIES):
+        counts = {name: dice.pick(some) for name, some in room.furniture[size].items()}
+        if not low <= sum(counts.values()) <= high:
+            continue
+        shown = number + (ROOMS_PER_KIND["train"] if unseen else 0)
+        plan = _arrange(kind, room.first_number + 1 + shown, counts, dice)
+        if _is_unseen(plan) == unseen and all(
+            len(_goals(plan, goal_type)) >= 3
+            for goal_type, kinds in _KINDS.items()
+            if kind in kinds
+        ):
+            return plan
+    raise ConfigError(f"No {kind} for size={size!r}, seed={seed} in {_TRIES} draws.")
+
+
+def _arrange(kind: str, number: int, counts: Mapping[str, int], dice: Dice) -> FloorPlan:
+    """Give the furniture of a room its places."""
+    classes: list[str] = []
+    spots: list[int] = []
+    last = -1
+    # What may stand with a piece of another class comes after it.
+    for name in sorted(counts, key=lambda name: bool(FURNITURE[name].stands_at)):
+        piece = FURNITURE[name]
+        hosts = [s for s, kind in zip(spots, classes, strict=True) if kind in piece.stands_at]
+        left = counts[name]
+        while left:
+            together = 1
+            while together < min(left, piece.beside) and dice.chance(_TOGETHER):
+                together += 1
+            if hosts and dice.chance(_TOGETHER):
+                spot = dice.pick(hosts)
+            else:
+                spot = last = last + 1
+            classes += [name] * together
+            spots += [spot] * together
+            left -= together
+    # Locations lie on a grid of quarter metres; upstream writes x, z, direction, gaze.
+    squares = dice.sample([(x, z) for x in range(-14, 15) for z in range(-14, 15)], last + 2)
+    locations = tuple(
+        "loc_bar_"
+        + "_bar_".join(
+            _minus(n) for n in (x, z, dice.below(4), dice.pick((-30, 0, 15, 30, 45, 60)))
+        )
+        for x, z in squares
+    )
+    used: set[tuple[int, int, int]] = set()
+    positions: list[tuple[int, int, int]] = []
+    for spot in spots:
+        x, z = squares[spot]
+        positions.append(_position(dice, used, (25 * x, dice.between(5, 150), 25 * z), 60))
+    ids = tuple(
+        _id(FURNITURE[name].basin_of or name, position)
+        + (f"_bar_{name}".lower() if FURNITURE[name].basin_of else "")
+        for name, position in zip(classes, positions, strict=True)
+    )
+    return FloorPlan(kind, number, tuple(classes), tuple(spots), ids, tuple(positions), locations)
+
+
+def _position(
+    dice: Dice,
+    used: set[tuple[int, int, int]],
+    near: tuple[int, int, int],
+    reach: int = 25,
+) -> tuple[int, int, int]:
+    """Return a new position near another; ids, and so the numbers of things, come from it."""
+    while True:
+        x, height, z = near
+        found = (
+            x + dice.between(-reach, reach),
+            height + dice.below(12),
+            z + dice.between(-reach, reach),
+        )
+        if found not in used:
+            used.add(found)
+            return found
+
+
+def _minus(number: int) -> str:
+    return f"_minus_{-number}" if number < 0 else str(number)
+
+
+def _id(name: str, position: tuple[int, int, int]) -> str:
+    """Return an id as ALFRED's simulator writes it, coded for PDDL."""
+    parts = [name.lower()]
+    for value in position:
+        metres, rest = divmod(abs(value), 100)
+        parts.append(f"{'_minus_' if value < 0 else '_plus_'}{metres:02d}_dot_{rest:02d}")
+    return "_bar_".join(parts)
+
+
+# Goals.
+
+
+@lru_cache(maxsize=8192)
+def _goals(room: FloorPlan, goal_type: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return (class of the object, classes that it may be put into) of all goals of a type."""
+    present = set(room.classes)
+    attribute, treats = _TREATMENT.get(goal_type, ("pickupable", ""))
+    found = []
+    lamps = tuple(
+        name
+        for name, thing in THINGS.items()
+        if thing.lamp and thing.rooms.get(room.kind) and present & thing.homes.keys()
+    )
+    for name, thing in THINGS.items():
+        if not (thing.pickupable and thing.rooms.get(room.kind) and getattr(thing, attribute)):
+            continue
+        homes = present & thing.homes.keys()
+        if goal_type == "look_at_obj_in_light":
+            if homes and lamps:
+                found.append((name, lamps))
+            continue
+        places = tuple(
+            place
+            for place in thing.places
+            if place in present
+            and place != treats
+            and homes - {place}
+            and not (goal_type == "pick_two_obj_and_place" and FURNITURE[place].holds_one)
+        )
+        if places:
+            found.append((name, places))
+    return tuple(found)
+
+
+# Layouts.
+
+
+@lru_cache(maxsize=4096)
+def _stock(room: FloorPlan) -> tuple[str, ...]:
+    """Return the classes of things that lie about in a room, each as often as its weight."""
+    present = set(room.classes)
+    return tuple(
+        name
+        for name, thing in THINGS.items()
+        if present & thing.homes.keys()
+        for _ in range(thing.rooms.get(room.kind, 0))
+    )
+
+
+@lru_cache(maxsize=65536)
+def _homes(room: FloorPlan, name: str) -> tuple[tuple[int, ...], ...]:
+    """Return where a thing lies at the start: per class its receptacles, as often as it does."""
+    thing = THINGS[name]
+    found: list[tuple[int, ...]] = []
+    for place, weight in thing.homes.items():
+        members = tuple(r for r, kind in enumerate(room.classes) if kind == place)
+        if members:
+            found += [members] * weight
+    return tuple(found)
+
+
+def _lay_out(
+    config: HouseholdConfig, room: FloorPlan, goal_type: str, target: str, place: str, dice: Dice
+) -> tuple[tuple[str, int], ...]:
+    """Return things and where they lie: no object of the goal's class in a place of the goal's."""
+    needed = 2 if goal_type == "pick_two_obj_and_place" else 1
+    wanted = [target] * (needed + dice.below(config.spares + 1))
+    if goal_type == "look_at_obj_in_light":
+        wanted.append(place)
+    total = dice.between(*ROOMS[room.kind].things[config.size])
+    stock = _stock(room)
+    full: set[int] = set()
+    counts: dict[str, int] = {}
+    things: list[tuple[str, int]] = []
+    for turn in range(len(wanted) + 6 * total):
+        if turn < len(wanted):
+            name = wanted[turn]
+        elif len(things) >= total:
+            break
+        else:
+            name = dice.pick(stock)
+            if name == target or counts.get(name, 0) >= THINGS[name].most:
+                continue
+        homes = _homes(room, name)
+        if name == target:
+            homes = tuple(some for some in homes if room.classes[some[0]] != place)
+        receptacle = dice.pick(dice.pick(homes))
+        if receptacle in full:
+            if turn >= len(wanted):
+                continue
+            # A thing that the task needs lies there all the same: on top of the other.
+        if FURNITURE[room.classes[receptacle]].holds_one:
+            full.add(receptacle)
+        counts[name] = counts.get(name, 0) + 1
+        things.append((name, receptacle))
+    return tuple(things)
+
+
+# What a household is as a problem, and how hard it is.
+
+
+def plan_length(made: Household) -> int:
+    """Return the fewest actions that reach the goal.
+
+    Walking to a place, opening, taking, treating, switching on and putting count one each; walking
+    is needed only between different places.
+    """
+    room = made.room
+    spots = room.spots
+    openable = {r for r, name in enumerate(room.classes) if FURNITURE[name].openable}
+    closed = openable - made.opened
+
+    def cost(*visits: int) -> int:
+        """Return walks and openings of a tour."""
+        tour = [-1, *(spots[r] for r in visits)]
+        return sum(a != b for a, b in pairwise(tour))
+
+    targets = sorted({r for name, r in made.things if name == made.object})
+    if made.goal_type == "look_at_obj_in_light":
+        lamps = sorted({r for name, r in made.things if name == made.place})
+        return min(cost(t, lamp) + (t in closed) + 2 for t in targets for lamp in lamps)
+    places = [r for r, name in enumerate(room.classes) if name == made.place]
+    if made.goal_type == "pick_two_obj_and_place":
+        where = [r for name, r in made.things if name == made.object]
+        return min(
+            cost(a, place, b, place) + len({a, b, place} & closed) + 4
+            for a, b in set(permutations(where, 2))
+            for place in places
+        )
+    if made.goal_type in _TREATMENT:
+        _, treats = _TREATMENT[made.goal_type]
+        rooms = [r for r, name in enumerate(room.classes) if name == treats]
+        return min(
+            cost(t, via, place) + len({t, place} & closed) + 3
+            for t in targets
+            for via in rooms
+            for place in places
+        )
+    return min(cost(t, place) + len({t, place} & closed) + 2 for t in targets for place in places)
+
+
+def goal_of(made: Household) -> Goal:
+    """Return the goal in the words of a :class:`Problem`."""
+    if made.goal_type == "look_at_obj_in_light":
+        return Goal(made.goal_type, made.object.lower(), lamp=made.place.lower())
+    return Goal(made.goal_type, made.object.lower(), made.place.lower())
+
+
+def to_problem(made: Household, name: str) -> Problem:
+    """Return a household as facts.
+
+    Args:
+        made: the household.
+        name: of the problem, a PDDL name in lower case.
+    """
+    room = made.room
+    agent = "agent1"
+    objects = [
+        _id(kind, position) for (kind, _), position in zip(made.things, made.positions, strict=True)
+    ]
+    placed = [room.ids[r] for _, r in made.things]
+    where = [room.locations[room.spots[r]] for _, r in made.things]
+    kinds = [THINGS[kind] for kind, _ in made.things]
+
+    def those(chosen: Sequence[bool]) -> tuple[tuple[str, ...], ...]:
+        return tuple((o,) for o, yes in zip(objects, chosen, strict=True) if yes)
+
+    receptacle_classes = dict.fromkeys(room.classes)
+    thing_classes: dict[str, Thing] = {thing.name: thing for thing in kinds}
+    facts: dict[str, tuple[tuple[str, ...], ...]] = {
+        "atlocation": ((agent, room.locations[-1]),),
+        "receptacletype": tuple(
+            (r, f"{kind}type".lower()) for r, kind in zip(room.ids, room.classes, strict=True)
+        ),
+        "receptacleatlocation": tuple(
+            (r, room.locations[spot]) for r, spot in zip(room.ids, room.spots, strict=True)
+        ),
+        "openable": tuple(
+            (r,) for r, kind in zip(room.ids, room.classes, strict=True) if FURNITURE[kind].openable
+        ),
+        "opened": tuple((room.ids[r],) for r in sorted(made.opened)),
+        "objecttype": tuple(
+            (o, f"{kind}type".lower()) for o, (kind, _) in zip(objects, made.things, strict=True)
+        ),
+        "objectatlocation": tuple(zip(objects, where, strict=True)),
+        "inreceptacle": tuple(zip(objects, placed, strict=True)),
+        "pickupable": those([kind.pickupable for kind in kinds]),
+        "isreceptacleobject": those([kind.vessel for kind in kinds]),
+        "cleanable": those([kind.cleanable for kind in kinds]),
+        "heatable": those([kind.heatable for kind in kinds]),
+        "coolable": those([kind.coolable for kind in kinds]),
+        "sliceable": those([kind.sliceable for kind in kinds]),
+        "toggleable": those([kind.lamp for kind in kinds]),
+        "cancontain": tuple(
+            (f"{place}type".lower(), f"{kind}type".lower())
+            for kind, thing in thing_classes.items()
+            if thing.pickupable
+            for place in thing.places
+            if place in receptacle_classes
+        ),
+    }
+    return Problem(
+        name=name,
+        agent=agent,
+        objects=tuple(objects),
+        receptacles=room.ids,
+        locations=room.locations,
+        facts={predicate: some for predicate, some in facts.items() if some},
+        goal=goal_of(made),
+    )
