@@ -169,11 +169,12 @@ class ALFWorldEngine(Engine):
         game, copy = self._here(index)
         return "" if copy.before is None else segment(game, copy.before, copy.move)
 
-    def render(self, index: int, mode: str) -> str:
-        """Return the text; ``"human"`` prints it."""
+    def render(self, index: int, mode: str) -> str | None:
+        """Return the observation; ``"human"`` prints it."""
         text = self._here(index)[1].text
         if mode == "human":
-            print(text)
+            print(text, flush=True)
+            return None
         return text
 
     def _enter(self, i: int, task: Task) -> Game:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
+from creditrl.envs.alfworld.builtin import GeneratedGames
+from creditrl.envs.alfworld.catalogue import Size
 from creditrl.envs.alfworld.engine import ALFWorldEngine
+from creditrl.envs.alfworld.generate import HouseholdConfig
+from creditrl.envs.alfworld.official import OFFICIAL_SPLITS, OfficialGames
 from creditrl.envs.alfworld.problem import FLAVOURS, TASK_TYPES, Flavour
 from creditrl.envs.base import Engine, EnvParts, TextEnv
 from creditrl.envs.tasks import SPLITS, TaskSet
@@ -26,7 +30,8 @@ class ALFWorldConfig:
     """
 
     split: str = "train"
-    """``train``, ``valid_seen`` or ``valid_unseen`` (rooms that training never shows)."""
+    """``train``, ``valid_seen`` or ``valid_unseen`` (rooms that training never shows); official games
+    also have ``valid_train``, AgentGym's test set."""
     data: str = "builtin"
     """``builtin`` (households that our generator makes) or ``official`` (ALFWorld's own games)."""
     data_dir: str | Path | None = None
@@ -40,6 +45,14 @@ class ALFWorldConfig:
     flavour: Flavour | None = None
     """Wording: ``0.4`` (``move X to Y``) or ``0.3`` (``put X in/on Y``). None: the game file's own,
     and ``0.4`` for builtin games."""
+    size: Size = "medium"
+    """Builtin games: ``small``, ``medium`` (like the official ones) or ``large`` households."""
+    spares: int = 2
+    """Builtin games: most objects of the goal's class beyond those it needs."""
+    closed: float = 1.0
+    """Builtin games: share of doors and drawers that are closed at first."""
+    house_seed: int = 0
+    """Builtin games: another one gives other rooms and other households."""
     max_turns: int = 50
     """Turns until an episode is truncated; 50 is verl-agent's limit, 40 SPA's."""
     engine: str = "native"
@@ -49,8 +62,8 @@ class ALFWorldConfig:
     future depends on it."""
 
     def __post_init__(self) -> None:
-        _one_of("split", self.split, SPLITS)
         _one_of("data", self.data, ("builtin", "official"))
+        _one_of("split", self.split, OFFICIAL_SPLITS if self.data == "official" else SPLITS)
         _one_of("engine", self.engine, ("native", "reference"))
         if self.flavour is not None:
             _one_of("flavour", self.flavour, FLAVOURS)
@@ -61,6 +74,7 @@ class ALFWorldConfig:
             for name in types:
                 _one_of("task_types", name, TASK_TYPES)
             object.__setattr__(self, "task_types", types)
+        HouseholdConfig(self.size, self.spares, self.closed, self.house_seed)  # refuses nonsense
         if not isinstance(self.max_turns, int) or self.max_turns < 1:
             raise ConfigError(f"max_turns={self.max_turns!r}: expected an integer of at least 1.")
         if self.annotation is not None and self.data != "official":
@@ -68,13 +82,19 @@ class ALFWorldConfig:
                 f"annotation={self.annotation} with data={self.data!r}: only the official games "
                 'have human annotations. Give data="official", or leave it out.'
             )
+        if self.data == "official":
+            for field in fields(HouseholdConfig):
+                name = "house_seed" if field.name == "seed" else field.name
+                if getattr(self, name) != field.default:
+                    raise ConfigError(
+                        f"{name}={getattr(self, name)!r} with data='official': it shapes builtin "
+                        "games only. Leave it out."
+                    )
 
     def tasks(self) -> TaskSet:
         """Return the tasks that these options choose."""
         tasks: TaskSet
         if self.data == "official":
-            from creditrl.envs.alfworld.official import OfficialGames
-
             tasks = OfficialGames(
                 self.split,
                 data_dir=self.data_dir,
@@ -82,9 +102,11 @@ class ALFWorldConfig:
                 flavour=self.flavour,
             )
         else:
-            from creditrl.envs.alfworld.builtin import GeneratedGames
-
-            tasks = GeneratedGames(self.split, flavour=self.flavour or "0.4")
+            tasks = GeneratedGames(
+                self.split,
+                HouseholdConfig(self.size, self.spares, self.closed, self.house_seed),
+                flavour=self.flavour or "0.4",
+            )
         return tasks if self.task_types is None else tasks.filter(types=self.task_types)
 
 
@@ -106,10 +128,10 @@ class ALFWorldEnv(TextEnv[ALFWorldConfig]):
 
     **info** adds ``unmet: tuple[str, ...]``, e.g. ``("opened(fridge 1)",)``.
 
-    **State.** ``state_key``: ``"world"`` is the facts of the household; ``"state"`` adds the goal and
-    what was taken out of which receptacle, which ``look`` shows. What was looked at decides nothing
-    and is left out, unless ``exact_state=True``. ``segment_key``: phase and target of the last
-    action, e.g. ``"clean apple"``.
+    **State.** ``state_key``: ``"world"`` is the facts of the household; ``"state"`` adds the goal
+    and what was taken out of which receptacle, which ``look`` shows. What was looked at decides
+    nothing and is left out, unless ``exact_state=True``. ``segment_key``: phase and target of the
+    last action, e.g. ``"clean apple"``.
 
     Example:
         >>> import gymnasium as gym, creditrl

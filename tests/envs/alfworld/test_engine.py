@@ -1,0 +1,195 @@
+"""The engine: rewards, signals, snapshots and keys of many households side by side."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from households import kitchen_task
+
+from creditrl.envs.alfworld.engine import ALFWorldEngine, load_game
+from creditrl.envs.alfworld.game import Game, compile_game
+from creditrl.envs.alfworld.pddl import read_problem
+from creditrl.envs.alfworld.problem import GameSource, Goal
+from creditrl.envs.base import Copies
+from creditrl.types import Task
+
+WIN = (
+    "go to countertop 1",
+    "take apple 1 from countertop 1",
+    "go to drawer 1",
+    "open drawer 1",
+    "move apple 1 to drawer 1",
+)
+
+
+class Kitchens:
+    """Copies of the kitchen, stepped with one action for all or one each."""
+
+    def __init__(self, num_envs: int = 1, task: Task | None = None, **options: Any) -> None:
+        self.engine = ALFWorldEngine(num_envs, **options)
+        self.copies = Copies(self.engine, "CreditRL/ALFWorld-v0", 50)
+        self.all = self.engine.every
+        self.frame = self.copies.begin(
+            self.all, [task or kitchen_task()] * num_envs, [0] * num_envs
+        )
+
+    def step(self, *actions: str) -> Any:
+        said = list(actions) * (len(self.all) if len(actions) == 1 else 1)
+        self.frame = self.copies.step(self.all, said)
+        return self.frame
+
+
+def test_the_goal_pays_one_and_ends_the_episode() -> None:
+    kitchen = Kitchens()
+    for action in WIN[:-1]:
+        frame = kitchen.step(action)
+        assert (frame.reward_K[0], frame.terminated_K[0], frame.info["score"][0]) == (0, False, 0)
+    frame = kitchen.step(WIN[-1])
+    assert (frame.reward_K[0], frame.terminated_K[0]) == (1, True)
+    assert (frame.info["success"][0], frame.info["score"][0]) == (True, 1.0)
+    assert frame.text == ["You move the apple 1 to the drawer 1."]
+
+
+def test_a_command_that_fails_changes_nothing_and_says_why() -> None:
+    kitchen = Kitchens()
+    key = kitchen.engine.state_keys(kitchen.all, "state")
+    frame = kitchen.step("open fridge 1")
+    assert frame.text == ["Nothing happens."]
+    assert not frame.info["grounded"][0]
+    assert frame.info["ungrounded_reason"][0] == "inapplicable"
+    assert frame.info["unmet"][0] == ("atLocation(fridge 1)",)
+    assert frame.info["turn"][0] == 1
+    assert kitchen.engine.state_keys(kitchen.all, "state") == key
+    assert kitchen.step("go to fridge 1").info["unmet"][0] == ()
+
+
+def test_spaces_around_a_command_are_no_matter_and_case_is() -> None:
+    kitchen = Kitchens()
+    frame = kitchen.step("  go to fridge 1\n")
+    assert (frame.info["grounded"][0], frame.info["action"][0]) == (True, "go to fridge 1")
+    frame = kitchen.step("Open fridge 1")
+    assert frame.info["ungrounded_reason"][0] == "unparsed"
+
+
+def test_admissible_actions_are_those_that_can_be_done() -> None:
+    kitchen = Kitchens()
+    for action in WIN[:-1]:
+        kitchen.step(action)
+        saved = kitchen.copies.snapshot(kitchen.all)
+        for offered in kitchen.frame.info["admissible_actions"][0]:
+            assert kitchen.step(offered).info["grounded"][0]
+            kitchen.frame = kitchen.copies.restore(kitchen.all, saved)
+
+
+def test_a_snapshot_goes_on_in_another_engine_and_survives_pickling() -> None:
+    kitchen, other = Kitchens(), Kitchens()
+    for action in WIN[:3]:
+        kitchen.step(action)
+    saved = pickle.loads(pickle.dumps(kitchen.copies.snapshot(kitchen.all)))
+    frame = other.copies.restore(other.all, saved)
+    assert frame.text == kitchen.frame.text
+    for action in ("look", "open the door", *WIN[3:]):
+        mine, theirs = kitchen.step(action), other.step(action)
+        assert mine.text == theirs.text
+        for key, column in mine.info.items():
+            assert np.array_equal(column, theirs.info[key]), key
+        assert kitchen.engine.segment_key(0) == other.engine.segment_key(0)
+
+
+def test_what_was_looked_at_counts_only_on_request() -> None:
+    for keep, equal in ((False, True), (True, False)):
+        kitchen = Kitchens(keep_checked=keep)
+        before = kitchen.engine.state_keys(kitchen.all, "state")
+        kitchen.step("look")
+        assert (kitchen.engine.state_keys(kitchen.all, "state") == before) is equal
+        assert len(set(kitchen.engine.state_keys(kitchen.all, "world"))) == 1
+
+
+def test_copies_of_one_game_share_it_and_not_their_states() -> None:
+    kitchen = Kitchens(3)
+    frame = kitchen.step("go to fridge 1", "go to drawer 1", "sing")
+    assert [text[:22] for text in frame.text] == [
+        "You arrive at fridge 1",
+        "You arrive at drawer 1",
+        "Nothing happens.",
+    ]
+    assert len({id(game) for game in kitchen.engine._games}) == 1
+
+
+def test_the_expert_wins_from_anywhere() -> None:
+    kitchen = Kitchens(task=kitchen_task(Goal("pick_heat_then_place_in_recep", "apple", "drawer")))
+    for action in ("go to countertop 1", "take knife 1 from countertop 1", "go to fridge 1"):
+        kitchen.step(action)
+    for _ in range(12):
+        action = kitchen.engine.expert_action(0)
+        assert action in kitchen.frame.info["admissible_actions"][0]
+        if kitchen.step(action).terminated_K[0]:
+            break
+    assert kitchen.frame.info["success"][0]
+    assert kitchen.engine.expert_action(0) is None
+
+
+def test_an_impossible_goal_has_no_expert() -> None:
+    kitchen = Kitchens(task=kitchen_task(Goal("pick_and_place_simple", "sofa", "drawer")))
+    assert kitchen.engine.expert_action(0) is None
+
+
+def test_games_in_memory_are_loaded_once() -> None:
+    source = kitchen_task().data
+    assert load_game(source) is load_game(kitchen_task().data)
+
+
+class _Real(GameSource):
+    """An official problem of the data folder."""
+
+    def __init__(self, row: dict[str, Any]) -> None:
+        self.row = row
+
+    @property
+    def key(self) -> str:
+        return str(self.row["id"])
+
+    def load(self) -> Game:
+        problem = read_problem(self.row["pddl"], self.row["id"])
+        return compile_game(problem, self.row["task"].rstrip("."), "0.4")
+
+
+@pytest.fixture
+def real_game(test_data: Path) -> Kitchens:
+    """The first heat-a-mug game of the folder, at its beginning."""
+    with lzma.open(test_data / "alfworld" / "games.jsonl.xz", "rt", encoding="utf-8") as lines:
+        row = next(
+            row
+            for row in map(json.loads, lines)
+            if row["type"] == "pick_heat_then_place_in_recep"
+            and row["params"]["object_target"] == "Mug"
+        )
+    return Kitchens(task=Task(row["id"], row["type"], "train", 0, data=_Real(row)))
+
+
+def test_each_reason_from_a_real_game(real_game: Kitchens) -> None:
+    def told(action: str) -> tuple[str, tuple[str, ...]]:
+        info = real_game.step(action).info
+        return info["ungrounded_reason"][0], info["unmet"][0]
+
+    assert told("please heat the mug") == ("unparsed", ())
+    assert told("go to swimmingpool 1") == ("unknown", ())
+    assert told("open fridge 1") == ("inapplicable", ("atLocation(fridge 1)",))
+    assert told("heat mug 1 with microwave 1") == (
+        "inapplicable",
+        ("atLocation(microwave 1)", "holds(mug 1)"),
+    )
+    assert told("go to fridge 1") == ("", ())
+    assert told("go to fridge 1") == ("inapplicable", ("not atLocation(fridge 1)",))
+    assert told("open fridge 1") == ("", ())
+    assert told("open fridge 1") == ("inapplicable", ("not opened(fridge 1)",))
+    assert told("heat mug 1 with fridge 1") == (
+        "inapplicable",
+        ("receptacleType(fridge 1, microwave)", "holds(mug 1)"),
+    )
