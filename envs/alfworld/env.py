@@ -30,8 +30,8 @@ class ALFWorldConfig:
     """
 
     split: str = "train"
-    """``train``, ``valid_seen`` or ``valid_unseen`` (rooms that training never shows); official games
-    also have ``valid_train``, AgentGym's test set."""
+    """``train``, ``valid_seen`` or ``valid_unseen`` (rooms that training never shows); official
+    games also have ``valid_train``, AgentGym's test set."""
     data: str = "builtin"
     """``builtin`` (households that our generator makes) or ``official`` (ALFWorld's own games)."""
     data_dir: str | Path | None = None
