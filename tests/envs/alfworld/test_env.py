@@ -1,0 +1,140 @@
+"""ALFWorld through Gymnasium: the contract, its options, and official games in their layout."""
+
+from __future__ import annotations
+
+import tarfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import creditrl
+from creditrl.envs.alfworld import TASK_TYPES, ALFWorldConfig
+from creditrl.envs.check import RULES, check
+from creditrl.errors import ConfigError
+
+ENV_ID = "CreditRL/ALFWorld-v0"
+
+
+@pytest.fixture
+def official(test_data: Path, tmp_path: Path) -> Path:
+    """60 games of the release in its own layout."""
+    with tarfile.open(test_data / "alfworld" / "json_2.1.1_sample.tar.xz") as sample:
+        sample.extractall(tmp_path, filter="data")
+    return tmp_path
+
+
+def follow_expert(env: gym.Env[Any, Any]) -> tuple[float, dict[str, Any]]:
+    total, over, info = 0.0, False, {}
+    while not over:
+        action = creditrl.expert_action(env)
+        assert action is not None
+        _, reward, terminated, truncated, info = env.step(action)
+        total += float(reward)
+        over = terminated or truncated
+    return total, info
+
+
+def test_gymnasiums_checker_has_nothing_to_say() -> None:
+    env = gym.make(ENV_ID)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(env.unwrapped)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"size": "small", "flavour": "0.3", "exact_state": True},
+        {"size": "large", "spares": 0, "closed": 0.5, "house_seed": 3},
+    ],
+)
+def test_the_contract_holds_for_builtin_games(options: dict[str, Any]) -> None:
+    rules = [rule.name for rule in RULES if options == {} or rule.name != "workers_change_nothing"]
+    check(ENV_ID, rules=rules, **options).raise_for_failures()
+
+
+def test_the_contract_holds_for_official_games(official: Path) -> None:
+    rules = [
+        rule.name
+        for rule in RULES
+        # The sample has no valid_unseen.
+        if rule.name not in ("workers_change_nothing", "splits_share_no_task")
+    ]
+    check(ENV_ID, rules=rules, data="official", data_dir=str(official)).raise_for_failures()
+
+
+@pytest.mark.parametrize("split", ["train", "valid_seen"])
+def test_the_expert_wins_official_games(official: Path, split: str) -> None:
+    env = gym.make(ENV_ID, data="official", data_dir=official, split=split)
+    tasks = env.unwrapped.tasks
+    for index in range(0, len(tasks), 3):
+        _, info = env.reset(options={"task": index})
+        assert info["task_id"].startswith(f"{split}/{info['task_type']}-")
+        reward, info = follow_expert(env)
+        assert (reward, info["success"], info["score"]) == (1.0, True, 1.0), info["task_id"]
+
+
+@pytest.mark.parametrize("kind", TASK_TYPES)
+def test_types_of_tasks_can_be_chosen(kind: str) -> None:
+    env = gym.make(ENV_ID, task_types=kind, split="valid_unseen")
+    assert {env.reset(seed=seed)[1]["task_type"] for seed in range(4)} == {kind}
+    reward, info = follow_expert(env)
+    assert (reward, info["success"]) == (1.0, True)
+
+
+def test_the_old_flavour_speaks_its_own_words() -> None:
+    env = gym.make(ENV_ID, flavour="0.3", size="small", task_types="pick_and_place_simple")
+    _, info = env.reset(seed=0)
+    said = []
+    while not info["success"]:
+        action = creditrl.expert_action(env)
+        text, _, _, _, info = env.step(action)
+        said.append((action, text))
+    assert any(text.startswith("You arrive at loc ") for _, text in said)
+    assert said[-1][0].startswith("put ") and " in/on " in said[-1][0]
+    assert "help" not in info["admissible_actions"]
+
+
+def test_an_annotator_names_the_task_in_his_own_words(official: Path) -> None:
+    def goal(**options: Any) -> tuple[str, str]:
+        env = gym.make(ENV_ID, data="official", data_dir=official, **options)
+        text, info = env.reset(options={"task": 0})
+        return text, info["goal"]
+
+    text, template = goal()
+    assert text.endswith(f"Your task is to: {template}.")
+    text, human = goal(annotation=0)
+    assert human != template and human.rstrip(".") in text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"split": "valid"}, r"split='valid' is unknown"),
+        ({"split": "valid_train"}, r"split='valid_train' is unknown"),
+        ({"task_types": "pick_and_place"}, r"Did you mean 'pick_and_place_simple'"),
+        ({"flavour": "0.5"}, r"flavour='0.5' is unknown"),
+        ({"max_turns": 0}, r"max_turns=0: expected"),
+        ({"size": "tiny"}, r"size='tiny' is unknown"),
+        ({"annotation": 1}, r"only the official games have human annotations"),
+        ({"data": "official", "size": "small"}, r"size='small' with data='official'"),
+        ({"engine": "textworld"}, r"engine='textworld' is unknown"),
+    ],
+)
+def test_nonsense_is_refused_in_one_line(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as error:
+        ALFWorldConfig(**options)
+    assert "\n" not in str(error.value)
+
+
+def test_every_builtin_first_observation_fits_the_space() -> None:
+    env = gym.make(ENV_ID, size="large")
+    for seed in range(20):
+        text, _ = env.reset(seed=seed)
+        assert text in env.observation_space
+        assert text.startswith("-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle")
