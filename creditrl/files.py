@@ -1,11 +1,19 @@
-"""Small helpers for files that must never be half written."""
+"""Where our own files go, and how a file is written so that it is never half written."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-__all__ = ["write_atomic"]
+__all__ = ["cache_home", "write_atomic"]
+
+
+def cache_home() -> Path:
+    """Return our folder for what can be made or fetched again.
+
+    ``$CREDITRL_CACHE``, else ``~/.cache/creditrl``. It need not exist, or be writable.
+    """
+    return Path(os.environ.get("CREDITRL_CACHE") or "~/.cache/creditrl").expanduser()
 
 
 def write_atomic(path: str | os.PathLike[str], data: str | bytes) -> None:

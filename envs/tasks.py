@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
+from creditrl.files import cache_home
 from creditrl.types import Task
 
 __all__ = ["SPLITS", "ChosenTasks", "TaskList", "TaskSet", "data_home", "draw_task"]
@@ -163,11 +164,12 @@ def draw_task(
 def data_home(name: str, argument: str | os.PathLike[str] | None = None) -> Path:
     """Return the folder of an environment's official data.
 
-    The first of: the argument, ``$CREDITRL_<NAME>_DATA``, ``~/.cache/creditrl/<name>``.
+    The first of: the argument, ``$CREDITRL_<NAME>_DATA``, ``~/.cache/creditrl/<name>`` (or below
+    ``$CREDITRL_CACHE``, where that is set).
     """
     if argument is not None:
         return Path(argument).expanduser()
     from_env = os.environ.get(f"CREDITRL_{name.upper()}_DATA")
     if from_env:
         return Path(from_env).expanduser()
-    return Path("~/.cache/creditrl").expanduser() / name
+    return cache_home() / name

@@ -6,14 +6,17 @@ import math
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Column
 
-__all__ = ["Phase", "Progress", "time_text"]
+__all__ = ["Counted", "Phase", "Progress", "bytes_text", "counted_bytes", "time_text"]
+
+Counted: TypeAlias = Callable[[int, int | None], str]
+"""Words for (done, of how many or None), e.g. ``"3/40 games"``."""
 
 _SHARES = ("success", "grounding", "accuracy")
 """Values in [0, 1] that are shown in percent; so is every name that ends in ``_share``."""
@@ -63,7 +66,12 @@ class Progress:
         self.close()
 
     def phase(
-        self, name: str, *, updates: int | None = None, seconds: float | None = None
+        self,
+        name: str,
+        *,
+        updates: int | None = None,
+        seconds: float | None = None,
+        counted: Counted | None = None,
     ) -> Phase:
         """Begin a phase, and end the one before it.
 
@@ -71,9 +79,10 @@ class Progress:
             name: a word, e.g. ``"clone"``.
             updates: updates after which it ends.
             seconds: seconds after which it ends. With both, whichever comes first.
+            counted: how a number of updates reads, where they are something else: bytes, files.
         """
         self.close()
-        self._phase = Phase(self, name, updates, seconds)
+        self._phase = Phase(self, name, updates, seconds, counted)
         return self._phase
 
     def update(self, update: int, seconds: float | None = None, **shown: Any) -> None:
@@ -97,9 +106,15 @@ class Phase:
     """One stretch of work; made by :meth:`Progress.phase`, and a context manager."""
 
     def __init__(
-        self, progress: Progress, name: str, updates: int | None, seconds: float | None
+        self,
+        progress: Progress,
+        name: str,
+        updates: int | None,
+        seconds: float | None,
+        counted: Counted | None = None,
     ) -> None:
         self.name = name
+        self._counted = counted
         self._progress = progress
         self._updates = updates
         self._limit = seconds
@@ -181,6 +196,8 @@ class Phase:
         return max(0.0, min(guesses)) if guesses else None
 
     def _bounds(self) -> str:
+        if self._counted is not None:
+            return "" if self._updates is None else f", {self._counted(self._updates, None)}"
         bounds = []
         if self._updates is not None:
             bounds.append(f"{self._updates:,} updates")
@@ -189,8 +206,12 @@ class Phase:
         return f", at most {' or '.join(bounds)}" if bounds else ""
 
     def _text(self, left: bool) -> str:
-        total = f"/{self._updates:,}" if self._updates is not None else ""
-        parts = [f"update {self._update:,}{total}", time_text(self._seconds)]
+        if self._counted is not None:
+            count = self._counted(self._update, self._updates)
+        else:
+            total = f"/{self._updates:,}" if self._updates is not None else ""
+            count = f"update {self._update:,}{total}"
+        parts = [count, time_text(self._seconds)]
         to_go = self._left() if left else None
         if to_go is not None:
             parts[-1] += f", {time_text(to_go)} left"
@@ -219,3 +240,18 @@ def time_text(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def bytes_text(size: float) -> str:
+    """Return a size to read: ``"512 B"``, ``"72.0 MB"``; the units are powers of 1,000."""
+    value = float(size)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"
+
+
+def counted_bytes(done: int, total: int | None) -> str:
+    """Return how far a download is: ``"12.3 MB of 72.0 MB"``."""
+    return bytes_text(done) if total is None else f"{bytes_text(done)} of {bytes_text(total)}"

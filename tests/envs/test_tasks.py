@@ -83,7 +83,10 @@ def test_data_home_is_argument_then_variable_then_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.delenv("CREDITRL_TOY_DATA", raising=False)
+    monkeypatch.delenv("CREDITRL_CACHE", raising=False)
     assert data_home("toy") == Path.home() / ".cache/creditrl/toy"
+    monkeypatch.setenv("CREDITRL_CACHE", "~/c")
+    assert data_home("toy") == Path.home() / "c/toy"
     monkeypatch.setenv("CREDITRL_TOY_DATA", str(tmp_path))
     assert data_home("toy") == tmp_path
     assert data_home("toy", "~/x") == Path.home() / "x"

@@ -1,0 +1,161 @@
+"""Zip archives: every file is checked as it is unpacked, and a broken-off run is continued."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from creditrl.errors import DataError
+from creditrl.view.progress import Progress
+
+__all__ = ["Contents", "Unpacked", "absent_files", "unpack"]
+
+Contents: TypeAlias = Mapping[str, tuple[int, int]]
+"""Name in an archive to (size, CRC-32) of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """What an unpacking did."""
+
+    contents: Contents
+    """All files of the archive."""
+    written: int
+    kept: int
+    """Files that were there already and are equal."""
+    different: tuple[str, ...]
+    """Files that were there already, are not equal and were left alone."""
+
+
+def unpack(
+    archive: Path,
+    folder: Path,
+    *,
+    replace: Callable[[Path], bool] = lambda path: False,
+    mend: str = "",
+    progress: Progress | None = None,
+) -> Unpacked:
+    """Unpack a zip archive over what is there already.
+
+    A file takes its name when it is whole and its checksum is right. So a run that was broken off
+    leaves no half file, and the next one writes only what is missing.
+
+    Args:
+        archive: the zip.
+        folder: where it goes.
+        replace: says of a file that is there and differs from the archive's whether it is to be
+            replaced.
+        mend: command that the user runs to get the archive anew; ends every error message.
+        progress: where to show how far it is.
+
+    Raises:
+        DataError: the archive is cut or damaged, or names a file outside of ``folder``, or the disk
+            is too small.
+    """
+    again = f" Run `{mend}` to fetch it anew." if mend else ""
+    different: list[str] = []
+    written = kept = 0
+    try:
+        with zipfile.ZipFile(archive) as source:
+            members = [member for member in source.infolist() if not member.is_dir()]
+            for member in members:
+                _require_inside(member.filename, archive)
+            _require_room(archive, folder, members)
+            show = (
+                None
+                if progress is None
+                else progress.phase(
+                    f"unpacking {archive.name}", updates=len(members), counted=_counted
+                )
+            )
+            for done, member in enumerate(members, start=1):
+                target = folder / member.filename
+                if _is_equal(target, member.file_size, member.CRC):
+                    kept += 1
+                elif target.exists() and not replace(target):
+                    different.append(member.filename)
+                else:
+                    _write(source, member, target)
+                    written += 1
+                if show is not None:
+                    show(done)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise DataError(f"{archive}: the archive is cut or damaged ({error}).{again}") from error
+    except (NotImplementedError, RuntimeError) as error:  # unknown compression, a password
+        raise DataError(f"{archive}: the archive cannot be read ({error}).{again}") from error
+    contents = {member.filename: (member.file_size, member.CRC) for member in members}
+    return Unpacked(contents, written, kept, tuple(different))
+
+
+def absent_files(folder: Path, contents: Contents, *, check: Iterable[str] = ()) -> list[str]:
+    """Return the files of an archive that are not in the folder.
+
+    Args:
+        folder: where it was unpacked.
+        contents: what :func:`unpack` returned.
+        check: files whose content is compared too, not only their size.
+    """
+    suspects = set(check)
+    absent = []
+    for name, (size, crc) in contents.items():
+        path = folder / name
+        if name in suspects:
+            if not _is_equal(path, size, crc):
+                absent.append(name)
+        elif not path.is_file() or path.stat().st_size != size:
+            absent.append(name)
+    return absent
+
+
+def _counted(done: int, total: int | None) -> str:
+    return f"{done:,} files" if total is None else f"{done:,}/{total:,} files"
+
+
+def _require_inside(name: str, archive: Path) -> None:
+    parts = name.replace("\\", "/").split("/")
+    if not name or parts[0] == "" or ".." in parts or ":" in parts[0]:
+        raise DataError(
+            f"{archive}: names the file {name!r}, which lies outside of the folder. Nothing was "
+            "unpacked; do not trust where the archive comes from."
+        )
+
+
+def _require_room(archive: Path, folder: Path, members: list[zipfile.ZipInfo]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    # A file that is there takes its room already.
+    needed = sum(m.file_size for m in members if not (folder / m.filename).exists())
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise DataError(
+            f"{folder}: {free:,} bytes are free, unpacking {archive.name} needs {needed:,}. Make "
+            "room or take another folder."
+        )
+
+
+def _is_equal(path: Path, size: int, crc: int) -> bool:
+    if not path.is_file() or path.stat().st_size != size:
+        return False
+    found = 0
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            found = zlib.crc32(chunk, found)
+    return found == crc
+
+
+def _write(source: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # The name is the same in every run, so what a killed run leaves is written over by the next.
+    draft = target.with_name(f".{target.name}.part")
+    try:
+        with source.open(member) as packed, open(draft, "wb") as out:
+            shutil.copyfileobj(packed, out, 1 << 20)
+        os.replace(draft, target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise

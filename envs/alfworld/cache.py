@@ -1,0 +1,90 @@
+"""Parsed problems on disk: what was read once need not be parsed again.
+
+An entry is JSON, deflated to 2 to 4 kB with zlib's checksum, under a name that its content decides.
+One that is damaged or of another version is made anew, and a folder that cannot be written costs
+nothing but the parsing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from creditrl._version import __version__
+from creditrl.envs.alfworld.problem import Goal, Problem
+from creditrl.files import cache_home, write_atomic
+
+__all__ = ["FORMAT", "cached_problem", "read_cache", "write_cache"]
+
+FORMAT = f"1 of {__version__}"
+"""Version of all entries. The number grows with every change of :class:`Problem`, of its readers or
+of the layout below; entries of another release are not trusted."""
+
+
+def cached_problem(key: str, make: Callable[[], Problem]) -> Problem:
+    """Return the problem of that key, from the disk where it is there.
+
+    Args:
+        key: decides the problem, e.g. a hash of the file that it is read from; a file name.
+        make: reads or generates it; what it raises passes through.
+    """
+    path = Path("problems", f"{key}.z")
+    data = read_cache(path)
+    if data is not None:
+        # A checksum that holds over another layout: hardly anything but a forgotten FORMAT.
+        with contextlib.suppress(LookupError, TypeError, ValueError, AttributeError):
+            return _decoded(data)
+    problem = make()
+    write_cache(path, _encoded(problem))
+    return problem
+
+
+def read_cache(path: Path) -> dict[str, Any] | None:
+    """Return an entry of ALFWorld's cache; None where there is no sound one of this version."""
+    try:
+        data = json.loads(zlib.decompress((_folder() / path).read_bytes()))
+    except (OSError, ValueError, zlib.error):
+        return None
+    return data if isinstance(data, dict) and data.get("format") == FORMAT else None
+
+
+def write_cache(path: Path, data: dict[str, Any]) -> None:
+    """Write an entry of ALFWorld's cache; a disk that is full or read-only is no error."""
+    text = json.dumps({"format": FORMAT, **data}, separators=(",", ":"))
+    target = _folder() / path
+    with contextlib.suppress(OSError):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(target, zlib.compress(text.encode(), 6))
+
+
+def _folder() -> Path:
+    return cache_home() / "alfworld"
+
+
+def _encoded(problem: Problem) -> dict[str, Any]:
+    goal = problem.goal
+    return {
+        "name": problem.name,
+        "agent": problem.agent,
+        "objects": problem.objects,
+        "receptacles": problem.receptacles,
+        "locations": problem.locations,
+        "facts": dict(problem.facts),
+        "goal": [goal.type, goal.object, goal.receptacle, goal.lamp],
+    }
+
+
+def _decoded(data: dict[str, Any]) -> Problem:
+    return Problem(
+        name=data["name"],
+        agent=data["agent"],
+        objects=tuple(data["objects"]),
+        receptacles=tuple(data["receptacles"]),
+        locations=tuple(data["locations"]),
+        facts={name: tuple(map(tuple, some)) for name, some in data["facts"].items()},
+        goal=Goal(*data["goal"]),
+    )

@@ -1,0 +1,205 @@
+"""One game of ALFWorld's release: the file ``game.tw-pddl``, and a game source over it.
+
+Such a file is a JSON object that repeats the domain and the grammar of its release in every game;
+of these we need the sentence that names the task, and the wording of one command.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from creditrl.envs.alfworld.cache import cached_problem
+from creditrl.envs.alfworld.game import Game, compile_game
+from creditrl.envs.alfworld.pddl import read_problem
+from creditrl.envs.alfworld.problem import Flavour, GameSource, Problem
+from creditrl.errors import ConfigError, DataError
+
+__all__ = ["MEND", "GameFile", "GameText", "read_game_file", "read_json"]
+
+MEND = "`creditrl data get alfworld` brings missing and damaged files back."
+"""What error messages advise."""
+
+_TASK_LINE = re.compile(r'"Your task is to: ((?:[^"\\]|\\.)*)"', re.DOTALL)
+_WORDINGS: tuple[tuple[str, Flavour], ...] = (
+    ("move {o} to {r}", "0.4"),
+    ("put {o} in/on {r}", "0.3"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GameText:
+    """What a game file says, its problem not parsed yet."""
+
+    digest: str
+    """Hash of the file's bytes."""
+    problem: str
+    """The household in PDDL."""
+    goal: str
+    """The sentence after "Your task is to: ", without its full stop."""
+    flavour: Flavour
+    solvable: bool | None
+    """Whether upstream's expert solved it; None where the file does not say."""
+
+
+def read_game_file(path: str | os.PathLike[str]) -> GameText:
+    """Return what a ``game.tw-pddl`` says.
+
+    Raises:
+        DataError: it is missing, damaged, or no game of a release that we know.
+    """
+    raw, data = read_json(path)
+    for key in ("pddl_problem", "grammar"):
+        if not isinstance(data.get(key), str):
+            raise DataError(
+                f"{path}: no text under the key {key!r}, expected a game file with pddl_problem, "
+                f"grammar and solvable. {MEND}"
+            )
+    grammar = data["grammar"]
+    line = _TASK_LINE.search(grammar)
+    if line is None:
+        raise DataError(
+            f"{path}: the grammar has no line that begins with 'Your task is to: '. {MEND}"
+        )
+    flavour = next((name for words, name in _WORDINGS if words in grammar), None)
+    if flavour is None:
+        expected = " or ".join(repr(words) for words, _ in _WORDINGS)
+        raise DataError(
+            f"{path}: the grammar words no command that we know for putting a thing down, expected "
+            f"{expected}."
+        )
+    solvable = data.get("solvable")
+    return GameText(
+        digest=blake2b(raw, digest_size=16).hexdigest(),
+        problem=data["pddl_problem"],
+        goal=_unescaped(line[1]).removesuffix("."),
+        flavour=flavour,
+        solvable=bool(solvable) if "solvable" in data else None,
+    )
+
+
+def read_json(path: str | os.PathLike[str]) -> tuple[bytes, dict[str, Any]]:
+    """Return a file's bytes and the JSON object in it.
+
+    Raises:
+        DataError: it cannot be read, or is no JSON object.
+    """
+    try:
+        raw = Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}). {MEND}") from error
+    try:
+        data = json.loads(raw)
+    except ValueError as error:  # includes bytes that are no text
+        raise DataError(f"{path}: damaged JSON ({error}). {MEND}") from error
+    if not isinstance(data, dict):
+        raise DataError(f"{path}: holds {type(data).__name__}, expected a JSON object. {MEND}")
+    return raw, data
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return str(json.loads(f'"{text}"', strict=False))
+    except ValueError:
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class GameFile(GameSource):
+    """A game of the release, as the ``data`` of a task.
+
+    Its content is fixed by the hash, so a file that was changed after it was listed is refused.
+    """
+
+    path: str
+    digest: str
+    """Hash of the file's bytes, see :class:`GameText`."""
+    goal: str
+    """The sentence after "Your task is to: ", the file's own or another, without its full stop."""
+    flavour: Flavour
+    damage: str = ""
+    """What is wrong with the file, for :meth:`load` to say; empty where nothing is known."""
+
+    @classmethod
+    def of(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        goal: str | None = None,
+        flavour: Flavour | None = None,
+    ) -> GameFile:
+        """Return the source of any game file.
+
+        Args:
+            path: a ``game.tw-pddl``; nothing else of the release is needed.
+            goal: another sentence than the file's own.
+            flavour: another wording than the file's own.
+
+        Raises:
+            DataError: see :func:`read_game_file`.
+        """
+        found = read_game_file(path)
+        return cls(
+            path=os.fspath(path),
+            digest=found.digest,
+            goal=found.goal if goal is None else goal,
+            flavour=flavour or found.flavour,
+        )
+
+    @property
+    def key(self) -> str:
+        """Equal keys mean equal games, whatever folder they lie in."""
+        return f"{self.digest or self.path}/{self.flavour}/{self.goal}"
+
+    def load(self) -> Game:
+        """Return the game, from the cache of parsed problems where it is in there.
+
+        Raises:
+            DataError: the file is missing, damaged, changed since it was listed, or not a
+                household that can be played; names the file and the cause.
+        """
+        if self.damage:
+            raise DataError(self.damage)
+        problem = cached_problem(self.digest, self._read)
+        try:
+            return compile_game(problem, self.goal, self.flavour)
+        except DataError as error:
+            raise DataError(f"{self.path}: {error}") from error
+
+    def textworld_data(self) -> Mapping[str, Any]:
+        """Return the game as TextWorld loads it: the file's content, with this task's sentence.
+
+        Raises:
+            DataError: the file is missing or damaged.
+            ConfigError: it was made with another wording than this game is to be played in.
+        """
+        if self.damage:
+            raise DataError(self.damage)
+        _, data = read_json(self.path)
+        found = self._read_text()
+        if found.flavour != self.flavour:
+            raise ConfigError(
+                f"{self.path}: made with the wording {found.flavour}, and textworld plays no "
+                f"other; expected {self.flavour}. Leave flavour out."
+            )
+        if found.goal != self.goal:
+            line = json.dumps(f"Your task is to: {self.goal}.", ensure_ascii=False)
+            data["grammar"] = _TASK_LINE.sub(lambda match: line, data["grammar"], count=1)
+        return data
+
+    def _read(self) -> Problem:
+        return read_problem(self._read_text().problem, self.path)
+
+    def _read_text(self) -> GameText:
+        found = read_game_file(self.path)
+        if found.digest != self.digest:
+            raise DataError(
+                f"{self.path}: changed since the games were listed. Make the environment anew."
+            )
+        return found

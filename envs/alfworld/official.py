@@ -1,0 +1,224 @@
+"""Task sets over ALFWorld's own games, read from a folder of the official layout.
+
+The folder is what ``alfworld-download`` or ``creditrl data get alfworld`` leaves: below it
+``json_2.1.1/{train,valid_seen,valid_unseen,valid_train}/<task>/<trial>/`` with ``game.tw-pddl`` and
+``traj_data.json``.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+
+from creditrl.envs.alfworld.gamefile import GameFile
+from creditrl.envs.alfworld.listing import GAME_FILE, indexed_games, list_games
+from creditrl.envs.alfworld.problem import FLAVOURS, Flavour
+from creditrl.envs.tasks import SPLITS, TaskSet, data_home
+from creditrl.errors import ConfigError, DataError, UnknownNameError, did_you_mean
+from creditrl.types import Task
+
+__all__ = [
+    "OFFICIAL_SPLITS",
+    "RELEASE_SIZES",
+    "OfficialGames",
+    "games_folder",
+    "known_sizes",
+    "official_home",
+]
+
+OFFICIAL_SPLITS = (*SPLITS, "valid_train")
+"""Splits of the release; ``valid_train`` are 200 further games of rooms that are trained on."""
+
+RELEASE_SIZES: Mapping[str, int] = MappingProxyType(
+    {"train": 3553, "valid_seen": 140, "valid_unseen": 134}
+)
+"""Games of the full release that count."""
+
+_ROOT = "json_2.1.1"
+_UPSTREAM_HOME = "~/.cache/alfworld"
+
+
+def official_home(data_dir: str | os.PathLike[str] | None = None) -> Path:
+    """Return the folder of ALFWorld's own data.
+
+    The first of: the argument, ``$CREDITRL_ALFWORLD_DATA``, ``$ALFWORLD_DATA`` (upstream's own),
+    ``~/.cache/creditrl/alfworld`` if it holds games, and ``~/.cache/alfworld``, upstream's default.
+    """
+    if data_dir is None and not os.environ.get("CREDITRL_ALFWORLD_DATA"):
+        theirs = os.environ.get("ALFWORLD_DATA")
+        if theirs:
+            return Path(theirs).expanduser()
+        if not (data_home("alfworld") / _ROOT).is_dir():
+            return Path(_UPSTREAM_HOME).expanduser()
+    return data_home("alfworld", data_dir)
+
+
+def games_folder(home: Path) -> Path:
+    """Return the folder that holds the splits: ``json_2.1.1``, or ``home`` if it is that folder.
+
+    Raises:
+        DataError: neither holds a split.
+    """
+    for folder in (home / _ROOT, home):
+        if any((folder / split).is_dir() for split in OFFICIAL_SPLITS):
+            return folder
+    found = "no such folder" if not home.exists() else "no games"
+    raise DataError(
+        f"{home}: {found}, expected {_ROOT}/train/<task>/<trial>/{GAME_FILE} below it. "
+        f"Run `{_get(home)}`, or set data_dir or ALFWORLD_DATA to the folder that holds {_ROOT}."
+    )
+
+
+def known_sizes(home: Path) -> dict[str, int]:
+    """Return the number of games by split as far as it was counted before, unchecked."""
+    sizes = {}
+    for split in OFFICIAL_SPLITS:
+        for folder in (home / _ROOT / split, home / split):
+            size = indexed_games(folder) if folder.is_dir() else None
+            if size is not None:
+                sizes[split] = size
+    return sizes
+
+
+class OfficialGames(TaskSet):
+    """The games of one split, sorted by id: ``data`` is a :class:`GameFile`.
+
+    Ids are ``<split>/<task>/<trial>``, types upstream's six. Which games count is upstream's
+    decision (no sliced objects, no movable receptacles, solved by its expert, both files there):
+    3,553, 140 and 134 of the full release. The order is our own and equal on every machine;
+    upstream's is the order in which ``os.walk`` meets the folders.
+
+    A game with a damaged file keeps its place, with the type that its folder names, so that the
+    numbers of the others stay; a warning says so, and whoever begins it gets the error.
+
+    Args:
+        split: one of :data:`OFFICIAL_SPLITS`.
+        data_dir: the folder; None: see :func:`official_home`.
+        flavour: wording of commands and observations; None: what each game file was made with.
+        annotation: name the task as the ``annotation``-th person did (modulo the number of people,
+            3 to 6 for a game), in place of the template sentence.
+
+    Raises:
+        ConfigError: an unknown split or flavour, or a negative annotation.
+        DataError: the folder is missing or has no game.
+    """
+
+    def __init__(
+        self,
+        split: str,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        flavour: Flavour | None = None,
+        annotation: int | None = None,
+    ) -> None:
+        if split not in OFFICIAL_SPLITS:
+            raise ConfigError(
+                f"split={split!r} is unknown.{did_you_mean(split, OFFICIAL_SPLITS)} "
+                f"Known: {', '.join(OFFICIAL_SPLITS)}."
+            )
+        if flavour is not None and flavour not in FLAVOURS:
+            raise ConfigError(f"flavour={flavour!r} is unknown. Known: {', '.join(FLAVOURS)}.")
+        if annotation is not None and (
+            not isinstance(annotation, int) or isinstance(annotation, bool) or annotation < 0
+        ):
+            raise ConfigError(
+                f"annotation={annotation!r}: expected an integer of at least 0, or None."
+            )
+        self._split = split
+        self._flavour = flavour
+        self._annotation = annotation
+        home = official_home(data_dir)
+        self._folder = games_folder(home) / split
+        if not self._folder.is_dir():
+            there = ", ".join(s for s in OFFICIAL_SPLITS if (self._folder.parent / s).is_dir())
+            raise DataError(
+                f"{self._folder}: no such folder, so there is no split {split!r}; there are: "
+                f"{there}. `{_get(home)}` brings what is missing."
+            )
+        self._listing = list_games(self._folder)
+        if not len(self):
+            left_out = f"; left out: {self._listing.reasons()}" if self._listing.left_out else ""
+            raise DataError(
+                f"{self._folder}: 0 games{left_out}. Expected <task>/<trial>/{GAME_FILE} with a "
+                f"traj_data.json beside it. Run `{_get(home)}`."
+            )
+        if self.damaged:
+            warnings.warn(
+                f"{len(self.damaged):,} of {len(self):,} games of {self._folder} are damaged and "
+                f"cannot be begun, the first: {self.damaged[0].data.damage}",
+                stacklevel=2,
+            )
+
+    def __len__(self) -> int:
+        return len(self._listing.games)
+
+    @property
+    def damaged(self) -> list[Task]:
+        """Games that cannot be begun, as far as listing them has shown."""
+        return [self.task(i) for i, game in enumerate(self._listing.games) if game.damage]
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Trials that do not count, by id, and why."""
+        return {f"{self._split}/{name}": why for name, why in self._listing.left_out.items()}
+
+    def task(self, index: int) -> Task:
+        """Return task ``index``."""
+        game = self._listing.games[index]
+        goal = game.goal
+        if self._annotation is not None and game.annotations:
+            goal = game.annotations[self._annotation % len(game.annotations)]
+        return Task(
+            id=f"{self._split}/{game.name}",
+            type=game.type,
+            split=self._split,
+            index=index,
+            goal=goal,
+            data=GameFile(
+                path=str(self._folder / game.name / GAME_FILE),
+                digest=game.digest,
+                goal=goal,
+                flavour=self._flavour or game.flavour,
+                damage=game.damage,
+            ),
+        )
+
+    @cached_property
+    def _index_by_name(self) -> dict[str, int]:
+        return {game.name: i for i, game in enumerate(self._listing.games)}
+
+    def find(self, task_id: str) -> Task:
+        """Return the task of that id.
+
+        Raises:
+            UnknownNameError: there is no such trial.
+            DataError: there is, but it does not count as a game; says why.
+        """
+        split, _, name = task_id.partition("/")
+        if split == self._split:
+            index = self._index_by_name.get(name)
+            if index is not None:
+                return self.task(index)
+            why = self._listing.left_out.get(name)
+            if why is not None:
+                raise DataError(f"{self._folder / name}: left out, as upstream does it: {why}.")
+        parts = set(task_id.split("/"))
+        near = [
+            f"{self._split}/{game.name}"
+            for game in self._listing.games
+            if not parts.isdisjoint(game.name.split("/"))
+        ]
+        raise UnknownNameError(
+            f"No task {task_id!r}: expected {self._split}/<task>/<trial>, e.g. "
+            f"{self.task(0).id!r}.{did_you_mean(task_id, near)}"
+        )
+
+
+def _get(home: Path) -> str:
+    """Return the command that brings the games to ``home``."""
+    option = "" if home == official_home() else f" --folder {home}"
+    return f"creditrl data get alfworld{option}"
