@@ -11,7 +11,14 @@ from __future__ import annotations
 from creditrl._checkout import CHECKOUT  # first: the other imports need it
 from creditrl._version import __version__
 from creditrl.envs.register import register_environments
-from creditrl.envs.state import expert_action, restore, segment_key, snapshot, state_key
+from creditrl.envs.state import (
+    expert_action,
+    expert_plan,
+    restore,
+    segment_key,
+    snapshot,
+    state_key,
+)
 
 register_environments()
 
@@ -19,6 +26,7 @@ __all__ = [
     "CHECKOUT",
     "__version__",
     "expert_action",
+    "expert_plan",
     "restore",
     "segment_key",
     "snapshot",

@@ -97,6 +97,8 @@ class View:
 
 
 _ALL_ROWS = slice(None)
+_LONGEST_PLAN = 10_000
+"""Actions after which an expert counts as one that never finishes."""
 
 
 class Engine(ABC):
@@ -309,6 +311,30 @@ class Copies:
     def expert_actions(self, index_K: IntArray) -> list[str | None]:
         """Return an expert's next action per copy, None where there is none."""
         return [self.engine.expert_action(i) for i in index_K.tolist()]
+
+    def expert_plans(self, index_K: IntArray) -> list[list[str] | None]:
+        """Return the actions by which the expert finishes each copy's episode; None: it cannot.
+
+        They are played ahead in the copy itself, turn limits aside, and taken back.
+        """
+        plans: list[list[str] | None] = []
+        for i in index_K.tolist():
+            one = np.array([i], dtype=np.int64)
+            saved = self.engine.snapshot(one)
+            plan: list[str] | None = []
+            while len(plan) < _LONGEST_PLAN:
+                action = self.engine.expert_action(i)
+                if action is None:
+                    plan = None if not self.engine.view(one).success_K[0] else plan
+                    break
+                plan.append(action)
+                if self.engine.act(one, [action]).terminated_K[0]:
+                    break
+            else:
+                plan = None
+            self.engine.restore(one, saved, [self.tasks[i]])
+            plans.append(plan)
+        return plans
 
     def segment_keys(self, index_K: IntArray) -> list[str]:
         """Name the sub-goal that each copy's last action served."""
@@ -529,6 +555,11 @@ class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
         """Return an expert's next action, or None where there is none."""
         self._require_begun("expert_action()")
         return self.copies.engine.expert_action(0)
+
+    def expert_plan(self) -> list[str] | None:
+        """Return the actions by which the expert finishes the episode; None where it cannot."""
+        self._require_begun("expert_plan()")
+        return self.copies.expert_plans(self._index)[0]
 
     def segment_key(self) -> str:
         """Name the sub-goal that the last action served."""

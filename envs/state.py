@@ -29,7 +29,15 @@ from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import SnapshotError
 from creditrl.types import IntArray, Snapshot, StateSource
 
-__all__ = ["expert_action", "hash_state", "restore", "segment_key", "snapshot", "state_key"]
+__all__ = [
+    "expert_action",
+    "expert_plan",
+    "hash_state",
+    "restore",
+    "segment_key",
+    "snapshot",
+    "state_key",
+]
 
 Indices: TypeAlias = Sequence[int] | IntArray | None
 
@@ -210,6 +218,22 @@ def expert_action(env: Any, indices: Indices = None) -> Any:
     if isinstance(env, VectorEnv):
         return _inner_vector(env).expert_actions(indices)
     return _inner(env).expert_action()
+
+
+@overload
+def expert_plan(env: gym.Env[Any, Any]) -> list[str] | None: ...
+@overload
+def expert_plan(
+    env: VectorEnv[Any, Any, Any], indices: Indices = None
+) -> list[list[str] | None]: ...
+def expert_plan(env: Any, indices: Indices = None) -> Any:
+    """Return the actions by which the expert finishes from here, or None where it cannot.
+
+    Turn limits are left aside. One plan per copy of a vector.
+    """
+    if isinstance(env, VectorEnv):
+        return _inner_vector(env).expert_plans(indices)
+    return _inner(env).expert_plan()
 
 
 @overload

@@ -328,6 +328,13 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         self._require_begun("expert_actions()")
         return self.copies.expert_actions(self.copy_indices(indices))
 
+    def expert_plans(
+        self, indices: Sequence[int] | IntArray | None = None
+    ) -> list[list[str] | None]:
+        """Return the actions by which the expert finishes each copy's episode; None: it cannot."""
+        self._require_begun("expert_plans()")
+        return self.copies.expert_plans(self.copy_indices(indices))
+
     def segment_keys(self, indices: Sequence[int] | IntArray | None = None) -> list[str]:
         """Name the sub-goal that each copy's last action served."""
         self._require_begun("segment_keys()")

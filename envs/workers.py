@@ -142,6 +142,10 @@ class WorkerPool:
         """Return an expert's next action per copy; None also where the copy's worker died."""
         return self._collect("expert_actions", index_K, lost=None)
 
+    def expert_plans(self, index_K: IntArray) -> list[list[str] | None]:
+        """Return the actions by which the expert finishes each copy's episode."""
+        return self._collect("expert_plans", index_K, lost=None)
+
     def segment_keys(self, index_K: IntArray) -> list[str]:
         """Name the sub-goal of each copy's last action; "" also where the copy's worker died."""
         return self._collect("segment_keys", index_K, lost="")

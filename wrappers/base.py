@@ -276,6 +276,12 @@ class VectorTextWrapper(VectorWrapper[Any, Any, Any, Any, Any], RecordConstructo
         """Return an expert's next action per copy, None where there is none."""
         return state.expert_action(self, indices)
 
+    def expert_plans(
+        self, indices: Sequence[int] | IntArray | None = None
+    ) -> list[list[str] | None]:
+        """Return the actions by which the expert finishes each copy's episode; None: it cannot."""
+        return state.expert_plan(self, indices)
+
     def segment_keys(self, indices: Sequence[int] | IntArray | None = None) -> list[str]:
         """Name the sub-goal that each copy's last action served."""
         return state.segment_key(self, indices)

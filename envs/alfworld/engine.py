@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from creditrl.envs.alfworld.game import MEMO_SIZE, Game, State, state_key
+from creditrl.envs.alfworld.planner import plan
 from creditrl.envs.alfworld.problem import GameSource
 from creditrl.envs.alfworld.reasons import why_not
 from creditrl.envs.alfworld.rules import Move, apply, choices, command, goal_status
@@ -21,7 +22,7 @@ from creditrl.envs.alfworld.words import NOTHING_HAPPENS, feedback, intro
 from creditrl.envs.base import Effect, Engine, View, object_column
 from creditrl.types import IntArray, StateSource, Task
 
-__all__ = ["ALFWorldEngine", "load_game"]
+__all__ = ["ALFWorldEngine", "expert_command", "load_game"]
 
 _CACHED_GAMES = 256
 
@@ -38,6 +39,21 @@ def load_game(source: GameSource) -> Game:
     else:
         _games.move_to_end(source.key)
     return game
+
+
+def expert_command(game: Game, state: State) -> str | None:
+    """Return the first command of a shortest plan; None where the goal is out of reach."""
+    if state not in game.plans:
+        if len(game.plans) >= MEMO_SIZE:
+            game.plans.clear()
+        # The whole plan is remembered: an agent that follows it plans once.
+        there = state
+        for move in plan(game, state) or [None]:
+            game.plans[there] = move
+            if move is not None:
+                there = apply(game, there, move)
+    move = game.plans[state]
+    return None if move is None else command(game, move)
 
 
 class _Copy(NamedTuple):
@@ -146,21 +162,8 @@ class ALFWorldEngine(Engine):
 
     def expert_action(self, index: int) -> str | None:
         """Return the first command of a shortest plan; None where the goal is out of reach."""
-        from creditrl.envs.alfworld.planner import plan
-
         game, copy = self._here(index)
-        state = copy.state
-        if state not in game.plans:
-            if len(game.plans) >= MEMO_SIZE:
-                game.plans.clear()
-            moves = plan(game, state) or [None]
-            # The whole plan is remembered: an agent that follows it plans once.
-            for move in moves:
-                game.plans[state] = move
-                if move is not None:
-                    state = apply(game, state, move)
-        move = game.plans[copy.state]
-        return None if move is None else command(game, move)
+        return expert_command(game, copy.state)
 
     def segment_key(self, index: int) -> str:
         """Name the sub-goal that the last action served: phase and target."""

@@ -28,7 +28,7 @@ from creditrl.envs.check.subject import (
     moment,
     play_script,
 )
-from creditrl.envs.state import expert_action, restore, snapshot
+from creditrl.envs.state import expert_action, expert_plan, restore, snapshot, state_key
 from creditrl.envs.tasks import SPLITS
 from creditrl.errors import (
     ConfigError,
@@ -341,7 +341,7 @@ def state_keys(subject: Subject) -> str:
 
 
 def expert_finishes(subject: Subject) -> str:
-    """Where there is an expert, following it ends every episode in success."""
+    """Where there is an expert, following it, or its plan, ends every episode in success."""
     env = subject.env()
     solved = 0
     for seed in range(3 * EPISODES):
@@ -349,6 +349,10 @@ def expert_finishes(subject: Subject) -> str:
         action = expert_action(env)
         if action is None:
             continue
+        before = state_key(env)
+        plan = expert_plan(env)
+        expect(state_key(env) == before, f"seed {seed}: expert_plan() leaves another state behind")
+        followed = [action]
         terminated = truncated = False
         turns = 0
         while not (terminated or truncated):
@@ -359,10 +363,15 @@ def expert_finishes(subject: Subject) -> str:
             expect(info["grounded"], f"seed {seed}: the expert's {action!r} cannot be executed")
             if not (terminated or truncated):
                 action = expert_action(env)
+                followed += [] if action is None else [action]
         expect(
             terminated and info["success"] is True and info["score"] == 1.0,
             f"seed {seed}: the expert ends after {turns} turns with success={info['success']}, "
             f"score={info['score']}, truncated={truncated}",
+        )
+        expect(
+            plan == followed,
+            f"seed {seed}: expert_plan() says {plan}, expert_action() did {followed}",
         )
         solved += 1
     env.close()

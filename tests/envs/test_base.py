@@ -289,6 +289,8 @@ def test_the_public_functions_reach_through_wrappers():
     env = gym.make(TOY, max_episode_steps=5)
     env.reset(seed=0)
     assert creditrl.expert_action(env) == "right"
+    key, plan = creditrl.state_key(env), creditrl.expert_plan(env)
+    assert plan and set(plan) == {"right"} and creditrl.state_key(env) == key
     assert creditrl.segment_key(env) == "near"
     assert creditrl.state_key(env, "world") == env.unwrapped.state_key("world")
 

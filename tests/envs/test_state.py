@@ -315,6 +315,7 @@ def test_vector_wrappers_are_saved_per_copy_or_named():
     assert venv.env.episode_lengths.tolist() == [2, 2, 1]
     assert creditrl.state_key(venv, "world", [2]) == creditrl.state_key(venv, "world", [2])
     assert creditrl.expert_action(venv) == ["right"] * 3
+    assert [set(plan) for plan in creditrl.expert_plan(venv)] == [{"right"}] * 3
     assert creditrl.segment_key(venv, [0]) == ["near"]
     with pytest.raises(SnapshotError, match="NormalizeReward keeps statistics over all copies"):
         creditrl.snapshot(begun(gv.NormalizeReward(ToyVectorEnv(2))))
