@@ -6,16 +6,19 @@ import inspect
 from typing import Any
 
 from creditrl.agents.prompts.base import Ask, Message, Parsed, PromptForm
+from creditrl.agents.prompts.env_words import EnvWords, Example, ExampleTurn
 from creditrl.agents.prompts.plain import PlainForm
 from creditrl.agents.prompts.react import ReActForm
 from creditrl.agents.prompts.tags import TagsForm
-from creditrl.agents.prompts.words import EnvWords, register_words, words_for
+from creditrl.agents.prompts.words import register_words, words_for
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
 
 __all__ = [
     "FORMS",
     "Ask",
     "EnvWords",
+    "Example",
+    "ExampleTurn",
     "Message",
     "Parsed",
     "PlainForm",

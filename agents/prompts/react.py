@@ -10,7 +10,8 @@ import re
 from typing import ClassVar, Literal
 
 from creditrl.agents.prompts.base import Ask, Message, Parsed, PromptForm
-from creditrl.agents.prompts.words import EnvWords, words_for
+from creditrl.agents.prompts.env_words import EnvWords, Example
+from creditrl.agents.prompts.words import words_for
 
 __all__ = ["ReActForm", "parse_react"]
 
@@ -36,16 +37,17 @@ class ReActForm(PromptForm):
 
     def messages(self, ask: Ask) -> tuple[Message, ...]:
         """Return the whole beginning at turn 0, later the new observation alone."""
+        words = words_for(ask)
+        seen = words.trim(ask.observation)
+        listed = self._listed(ask, words)
         if ask.turn > 0:
-            return (Message("user", f"Observation: {ask.observation}{self._listed(ask)}"),)
-        words = words_for(ask.env_id)
+            return (Message("user", f"Observation: {seen}{listed}"),)
         said = [Message("user", _instructions(words, ask.action_hint)), Message("assistant", "OK")]
-        if self.one_shot and words.example:
-            said += _example(words)
-            said.append(Message("user", f"That was an example. {_task(ask)}{self._listed(ask)}"))
-        else:
-            said.append(Message("user", f"{_task(ask)}{self._listed(ask)}"))
-        return tuple(said)
+        task = f"{_task(ask.goal, seen)}{listed}"
+        if self.one_shot and words.example is not None:
+            said += _example(words.example, words)
+            task = f"That was an example. Now it is your turn.\n{task}"
+        return (*said, Message("user", task))
 
     def parse(self, reply: str) -> Parsed:
         """Read ``Action:``; see :func:`parse_react`."""
@@ -55,11 +57,10 @@ class ReActForm(PromptForm):
         """Return the two lines that say this."""
         return _two_lines(thought or f"The next step is: {action}.", action)
 
-    def _listed(self, ask: Ask) -> str:
+    def _listed(self, ask: Ask, words: EnvWords) -> str:
         if not self.list_actions:
             return ""
-        hidden = words_for(ask.env_id).hidden_actions
-        shown = [action for action in ask.admissible_actions if action not in hidden]
+        shown = [action for action in ask.admissible_actions if action not in words.hidden_actions]
         return f"\nAdmissible actions: {', '.join(shown)}" if shown else ""
 
 
@@ -98,6 +99,8 @@ def _instructions(words: EnvWords, action_hint: str) -> str:
     if templates:
         listed = "\n".join(f"- {action}" for action in templates)
         parts.append(f"These are the actions:\n{listed}")
+        if words.actions and words.slots:
+            parts.append(words.slots)
     parts.append(words.invalid_answer)
     parts.append(
         "Answer in exactly this form, with nothing before or after it:\n"
@@ -114,17 +117,18 @@ def _instructions(words: EnvWords, action_hint: str) -> str:
     return "\n\n".join(parts)
 
 
-def _example(words: EnvWords) -> list[Message]:
-    said = [Message("user", f"Here is an example. Your task: {words.example_task}")]
-    for i, turn in enumerate(words.example):
+def _example(example: Example, words: EnvWords) -> list[Message]:
+    task = _task(example.goal, words.trim(example.observation))
+    said = [Message("user", f"Here is an example.\n{task}")]
+    for i, turn in enumerate(example.turns):
         said.append(Message("assistant", _two_lines(turn.thought, turn.action)))
-        if i + 1 < len(words.example):  # the last answer ends the episode: nobody reads it
-            said.append(Message("user", f"Observation: {turn.observation}"))
+        if i + 1 < len(example.turns):  # the last answer ends the episode: nobody reads it
+            said.append(Message("user", f"Observation: {words.trim(turn.observation)}"))
     return said
 
 
-def _task(ask: Ask) -> str:
+def _task(goal: str, seen: str) -> str:
     # Some environments (ALFWorld) state the task in their first observation.
-    if not ask.goal or ask.goal in ask.observation:
-        return f"Your task: {ask.observation}"
-    return f"Your task: {ask.goal}\n{ask.observation}"
+    if not goal or goal in seen:
+        return seen
+    return f"Your task: {goal}\n{seen}"

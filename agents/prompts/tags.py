@@ -12,7 +12,8 @@ import re
 from typing import ClassVar, Literal, get_args
 
 from creditrl.agents.prompts.base import Ask, Message, Parsed, PromptForm
-from creditrl.agents.prompts.words import IMAGE_PLACEHOLDER, EnvWords, words_for
+from creditrl.agents.prompts.env_words import IMAGE_PLACEHOLDER, EnvWords
+from creditrl.agents.prompts.words import words_for
 from creditrl.errors import ConfigError
 
 __all__ = ["TagsForm", "parse_tags"]
@@ -46,7 +47,7 @@ class TagsForm(PromptForm):
 
     def messages(self, ask: Ask) -> tuple[Message, ...]:
         """Return the prompt; without its history where it would pass the environment's limit."""
-        words = words_for(ask.env_id)
+        words = words_for(ask)
         text = self._prompt(ask, words, self.history_length)
         limit = words.max_prompt_chars
         if limit is not None and len(text) > limit:
@@ -65,7 +66,8 @@ class TagsForm(PromptForm):
     def _prompt(self, ask: Ask, words: EnvWords, history_length: int) -> str:
         with_text = self.observation != "image"
         parts = [f"You are an expert agent in {words.place}."]
-        if ask.goal:
+        # ALFWorld's first observation states the task; later ones do not.
+        if ask.goal and not (with_text and ask.goal in ask.observation):
             parts[0] += f" Your task is: {ask.goal}"
         if words.rules:
             parts.append(words.rules)
@@ -132,7 +134,7 @@ def _choices(ask: Ask, words: EnvWords) -> str:
         offered.append(ask.action_hint)
     if not offered:
         return words.invalid_answer
-    listed = ", ".join(f"'{action}'" for action in offered)
+    listed = words.separator.join(f"'{action}'" for action in offered)
     return f"The admissible actions are: [{listed}]. {words.invalid_answer}"
 
 

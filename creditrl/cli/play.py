@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from creditrl.agents.human import HumanAgent, PlayerLeft
-from creditrl.agents.prompts.words import words_for
+from creditrl.agents.prompts import Ask, words_for
 from creditrl.cli.console import console, next_step
 from creditrl.cli.options import EnvRequest, parse_env_command, short_name
 from creditrl.envs.base import TextEnv
@@ -58,7 +58,7 @@ def run(argv: list[str]) -> int:
     assert isinstance(inner, TextEnv)
     if task is not None:
         inner.tasks.resolve(task)  # a wrong one is refused before anything is shown
-    words = words_for(request.env_id)
+    words = words_for(Ask(observation="", env_id=request.env_id))
     for part in (words.rules, words.text_legend):
         if part:
             out.print(part, markup=False)

@@ -15,9 +15,11 @@ from creditrl.agents.prompts import (
     register_words,
     words_for,
 )
+from creditrl.agents.prompts.env_words import IMAGE_PLACEHOLDER
 from creditrl.agents.prompts.react import parse_react
+from creditrl.agents.prompts.sokoban import SOKOBAN
 from creditrl.agents.prompts.tags import parse_tags
-from creditrl.agents.prompts.words import GENERIC, IMAGE_PLACEHOLDER, SOKOBAN
+from creditrl.agents.prompts.words import GENERIC
 from creditrl.envs.sokoban.level import Level
 from creditrl.errors import ConfigError, UnknownNameError
 from creditrl.types import Task
@@ -104,7 +106,7 @@ def test_react_begins_with_instructions_ok_example_and_task():
 def test_react_example_is_in_the_form_that_it_asks_for():
     form = get_form("react")
     replies = [m.content for m in form.messages(sokoban()) if m.role == "assistant"][1:]
-    assert [form.parse(r).action for r in replies] == [t.action for t in SOKOBAN.example]
+    assert [form.parse(r).action for r in replies] == [t.action for t in SOKOBAN.example.turns]
     assert all(form.parse(r).valid_format for r in replies)
 
 
@@ -123,7 +125,7 @@ def test_react_later_says_only_what_is_new():
 
 def test_react_does_not_repeat_a_goal_that_the_observation_states():
     ask = Ask(observation="A room. Your task is to: heat an egg.", goal="heat an egg")
-    assert get_form("react").messages(ask)[-1].content == f"Your task: {ask.observation}"
+    assert get_form("react").messages(ask)[-1].content == ask.observation
 
 
 @pytest.mark.parametrize(
@@ -157,6 +159,14 @@ def test_tags_first_turn_has_no_history():
     assert "6 rows and 6 columns" in message.content
     for tag in ("<think>", "</think>", "<action>", "</action>"):
         assert tag in message.content
+
+
+def test_tags_state_the_task_once_where_the_observation_does():
+    ask = Ask(observation="A room. Your task is to: heat an egg.", goal="heat an egg")
+    (first,) = get_form("tags").messages(ask)
+    assert first.content.count("heat an egg") == 1
+    (later,) = get_form("tags").messages(Ask(observation="A desk.", goal="heat an egg", turn=1))
+    assert "Your task is: heat an egg" in later.content
 
 
 def test_tags_show_the_last_turns_with_their_numbers():
@@ -224,8 +234,18 @@ def test_tag_replies(reply, action, valid):
 
 
 def test_words_are_found_for_every_version_and_fall_back():
-    assert words_for(SOKOBAN_ID) is words_for("CreditRL/VisualSokoban-v7") is SOKOBAN
-    assert words_for("Nobody/Knows-v0") is GENERIC and words_for("") is GENERIC
+    def of(env_id):
+        return words_for(Ask("", env_id=env_id))
+
+    assert of(SOKOBAN_ID) is of("CreditRL/VisualSokoban-v7") is SOKOBAN
+    assert of("Nobody/Knows-v0") is GENERIC and of("") is GENERIC
+
+
+def test_an_environment_may_choose_its_words_by_what_is_asked():
+    loud, quiet = EnvWords(role="LOUD"), EnvWords(role="quiet")
+    register_words("Test/Moody", lambda ask: loud if ask.observation.isupper() else quiet)
+    assert words_for(Ask("HO", env_id="Test/Moody-v3")) is loud
+    assert words_for(Ask("ho", env_id="Test/Moody-v3")) is quiet
 
 
 def level_of(room):
@@ -239,12 +259,13 @@ def level_of(room):
 
 
 def test_the_worked_example_is_a_real_episode():
-    goal, _, room = SOKOBAN.example_task.partition("\n")
-    task = Task("example", "easy", "train", 0, goal, data=level_of(room))
+    example = SOKOBAN.example
+    data = level_of(example.observation)
+    task = Task("example", "easy", "train", 0, example.goal, data=data)
     env = gym.make(SOKOBAN_ID)
     text, info = env.reset(options={"task": task})
-    assert text == room
-    for turn in SOKOBAN.example:
+    assert text == example.observation
+    for turn in example.turns:
         text, _, terminated, _, info = env.step(turn.action)
         assert info["grounded"] and text == turn.observation
     assert terminated and info["success"]

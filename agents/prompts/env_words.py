@@ -1,0 +1,74 @@
+"""What prompts say about one environment: role, actions, rules, legend, an example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["IMAGE_PLACEHOLDER", "EnvWords", "Example", "ExampleTurn"]
+
+IMAGE_PLACEHOLDER = "<image>"
+"""Stands in a prompt where the processor puts the picture."""
+
+
+def _no_scene(observation: str) -> str:
+    return ""
+
+
+def _unchanged(observation: str) -> str:
+    return observation
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleTurn:
+    """One turn of a worked example."""
+
+    thought: str
+    action: str
+    observation: str
+    """What the environment answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A worked episode for one-shot prompts, in the environment's own words."""
+
+    observation: str
+    """What the environment showed first."""
+    turns: tuple[ExampleTurn, ...]
+    goal: str = ""
+    """What was asked; may be empty where the first observation says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvWords:
+    """The words of one environment."""
+
+    role: str = "an agent that solves a task in a text environment"
+    """Who the model is, after "You are"."""
+    place: str = "a text environment"
+    """Where it acts, after "in"."""
+    actions: tuple[str, ...] = ()
+    """Templates of all actions, ``{slots}`` in braces; empty: every turn lists its own."""
+    slots: str = ""
+    """What the templates' slots stand for; a sentence."""
+    invalid_answer: str = "An action that cannot be done changes nothing and costs a turn."
+    """How the environment answers an action that it cannot do; a sentence."""
+    rules: str = ""
+    """What the agent must know of the rules; sentences."""
+    text_legend: str = ""
+    """What the symbols of a text observation mean."""
+    image_legend: str = ""
+    """What the picture shows."""
+    scene: Callable[[str], str] = _no_scene
+    """A sentence about an observation (size, coordinates), made from its text (maybe empty)."""
+    trim: Callable[[str], str] = _unchanged
+    """What of an observation a growing conversation tells. Prompts with a window tell all of it."""
+    example: Example | None = None
+    """For one-shot prompts; None: there is none."""
+    hidden_actions: tuple[str, ...] = ("help",)
+    """Admissible actions that prompts do not list."""
+    separator: str = ", "
+    """Stands between the admissible actions that a window prompt lists."""
+    max_prompt_chars: int | None = None
+    """Longer window prompts are built again without their history (WebShop: 13,000, verl-agent)."""
