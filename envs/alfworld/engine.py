@@ -48,10 +48,10 @@ def expert_command(game: Game, state: State) -> str | None:
             game.plans.clear()
         # The whole plan is remembered: an agent that follows it plans once.
         there = state
-        for move in plan(game, state) or [None]:
+        for move in plan(game, state) or ():
             game.plans[there] = move
-            if move is not None:
-                there = apply(game, there, move)
+            there = apply(game, there, move)
+        game.plans.setdefault(there, None)
     move = game.plans[state]
     return None if move is None else command(game, move)
 

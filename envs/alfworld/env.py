@@ -153,7 +153,7 @@ class ALFWorldEnv(TextEnv[ALFWorldConfig]):
         if config.engine == "reference":
             from creditrl.envs.alfworld.reference import ReferenceEngine
 
-            engine = ReferenceEngine(num_envs)
+            engine = ReferenceEngine(num_envs, keep_checked=config.exact_state)
         else:
             engine = ALFWorldEngine(num_envs, keep_checked=config.exact_state)
         return EnvParts(

@@ -10,7 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from creditrl.errors import ConfigError
 
 if TYPE_CHECKING:
     from creditrl.envs.alfworld.game import Game
@@ -110,3 +112,14 @@ class GameSource(ABC):
     @abstractmethod
     def load(self) -> Game:
         """Read or make the game; called when it is not in memory."""
+
+    def textworld_data(self) -> Mapping[str, Any]:
+        """Return what a ``game.tw-pddl`` of the game holds, for TextWorld to play it.
+
+        Raises:
+            ConfigError: games from here have no such form.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} does not say what its game is in PDDL, so textworld cannot "
+            'play it. Leave engine="reference" out, or give the class a textworld_data().'
+        )

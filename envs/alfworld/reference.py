@@ -1,0 +1,374 @@
+"""ALFWorld over upstream's own packages: ``engine="reference"``.
+
+What is said, what can be done and what is won come from ``textworld`` as ``alfworld`` drives it.
+Its facts, read back into a :class:`State`, give the rest (score, conditions that fail, state keys),
+so ``info`` is that of the native engine as long as the two agree.
+
+TextWorld's Python has no way back to an earlier state; its planner's library has, per process and
+per load. So a snapshot holds the commands that led there, and beside them what takes the short way
+where it is still open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+import weakref
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from creditrl.envs.alfworld.engine import expert_command, load_game
+from creditrl.envs.alfworld.game import NOTHING, Game, State, state_key
+from creditrl.envs.alfworld.problem import GameSource
+from creditrl.envs.alfworld.reasons import why_not
+from creditrl.envs.alfworld.rules import choices, goal_status
+from creditrl.envs.base import Effect, Engine, View, object_column
+from creditrl.errors import DataError, require_extra
+from creditrl.types import IntArray, StateSource, Task
+
+__all__ = ["EXTRA", "ReferenceEngine", "read_state"]
+
+EXTRA = "reference-alfworld"
+"""The extra that brings upstream's packages."""
+
+
+class _Way(NamedTuple):
+    """The short way back to a state of one load of one world."""
+
+    load: object
+    """Stands for the load; another one numbers its states anew."""
+    state_id: int
+    """Number in the registry of the planner's library."""
+    facts: Mapping[Any, frozenset[Any]]
+    """TextWorld's facts by signature; the library's states do not hold all of them."""
+
+
+class _Place:
+    """Keeps a way back where it is of use: it does not travel to another process."""
+
+    def __init__(self, way: _Way | None = None) -> None:
+        self.way = way
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_Place, ())
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """One copy as it stands; immutable, so it is its own snapshot."""
+
+    text: str
+    admissible: tuple[str, ...]
+    won: bool
+    state: State
+    commands: tuple[str, ...] = ()
+    """What was done since the beginning, in order."""
+    unmet: tuple[str, ...] = ()
+    before: State | None = None
+    """The state that the last action met."""
+    action: str = ""
+    """The last action."""
+    place: _Place = _Place()
+
+
+class ReferenceEngine(Engine):
+    """Games of ``num_envs`` copies, each in a TextWorld of its own.
+
+    A TextWorld needs about a second to load a game, tens of milliseconds for a step, and works in
+    one thread only.
+
+    Args:
+        num_envs: copies.
+        keep_checked: as in :class:`creditrl.envs.alfworld.engine.ALFWorldEngine`.
+
+    Raises:
+        MissingExtraError: upstream's packages are not installed.
+    """
+
+    # Far from the native engine's numbers: neither takes the other's snapshots.
+    format = 1001
+
+    def __init__(self, num_envs: int, *, keep_checked: bool = False) -> None:
+        super().__init__(num_envs)
+        for module in ("textworld", "alfworld"):
+            require_extra(module, EXTRA)
+        self._keep_checked = keep_checked
+        self._worlds: list[_World | None] = [None] * num_envs
+        self._copies: list[_Copy | None] = [None] * num_envs
+
+    def begin(self, index_K: IntArray, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
+        """Start an episode in each copy; upstream's games know no chance, so seeds change nothing.
+
+        Raises:
+            DataError: TextWorld cannot load the game.
+        """
+        for i, task in zip(index_K.tolist(), tasks, strict=True):
+            self._copies[i] = self._world(i).begin(task.data)
+
+    def act(self, index_K: IntArray, actions: Sequence[str]) -> Effect:
+        """Do one command in each copy."""
+        k = len(index_K)
+        won_K = np.zeros(k, dtype=np.bool_)
+        grounded_K = np.ones(k, dtype=np.bool_)
+        reasons = [""] * k
+        done = [action.strip() for action in actions]
+        for n, (i, action) in enumerate(zip(index_K.tolist(), done, strict=True)):
+            world, copy = self._here(i)
+            after = world.step(copy, action)
+            if action in copy.admissible:
+                won_K[n] = after.won
+            else:
+                grounded_K[n] = False
+                reasons[n], unmet = why_not(world.game, copy.state, action)
+                after = replace(after, unmet=unmet)
+            self._copies[i] = after
+        return Effect(won_K.astype(np.float64), won_K, done, grounded_K, reasons)
+
+    def view(self, index_K: IntArray) -> View:
+        """Describe each copy as it stands."""
+        score_K = np.zeros(len(index_K))
+        copies = []
+        for n, i in enumerate(index_K.tolist()):
+            world, copy = self._here(i)
+            met, of = goal_status(world.game, copy.state)
+            score_K[n] = met / of
+            copies.append(copy)
+        return View(
+            text_K=[copy.text for copy in copies],
+            admissible_K=[copy.admissible for copy in copies],
+            success_K=np.array([copy.won for copy in copies], dtype=np.bool_),
+            score_K=score_K,
+            extra={"unmet": object_column([copy.unmet for copy in copies])},
+        )
+
+    def snapshot(self, index_K: IntArray) -> list[Any]:
+        """Return each copy as it is: it is immutable."""
+        return [self._here(i)[1] for i in index_K.tolist()]
+
+    def restore(self, index_K: IntArray, states: Sequence[Any], tasks: Sequence[Task]) -> None:
+        """Put states into copies; where they were not taken, the game is played up to there."""
+        for i, copy, task in zip(index_K.tolist(), states, tasks, strict=True):
+            self._copies[i] = self._world(i).restore(copy, task.data)
+
+    def state_keys(self, index_K: IntArray, source: StateSource) -> list[bytes]:
+        """Return the native engine's keys of the states that the facts amount to."""
+        full = source == "state"
+        checked = full and self._keep_checked
+        return [
+            state_key(world.game, copy.state, goal=full, checked=checked)
+            for world, copy in map(self._here, index_K.tolist())
+        ]
+
+    def expert_action(self, index: int) -> str | None:
+        """Return the first command of our own planner's plan; None where there is none."""
+        world, copy = self._here(index)
+        return expert_command(world.game, copy.state)
+
+    def segment_key(self, index: int) -> str:
+        """Name the sub-goal that the last action served: phase and target."""
+        from creditrl.envs.alfworld.planner import segment
+
+        world, copy = self._here(index)
+        if copy.before is None:
+            return ""
+        move = choices(world.game, copy.before).moves.get(copy.action)
+        return segment(world.game, copy.before, move)
+
+    def render(self, index: int, mode: str) -> str:
+        """Return the text; ``"human"`` prints it."""
+        text = self._here(index)[1].text
+        if mode == "human":
+            print(text)
+        return text
+
+    def close(self) -> None:
+        """Give back the planner's libraries."""
+        for world in self._worlds:
+            if world is not None:
+                world.close()
+        self._worlds = [None] * self.num_envs
+
+    def _world(self, i: int) -> _World:
+        world = self._worlds[i]
+        if world is None:
+            world = self._worlds[i] = _World()
+        return world
+
+    def _here(self, i: int) -> tuple[_World, _Copy]:
+        world, copy = self._worlds[i], self._copies[i]
+        assert world is not None and copy is not None
+        return world, copy
+
+
+class _World:
+    """One TextWorld with one game, as ``alfworld`` puts them together."""
+
+    game: Game
+    """The native engine's view of the loaded game."""
+
+    def __init__(self) -> None:
+        import fast_downward
+        import textworld
+        from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
+        from textworld.envs.pddl import PddlEnv
+
+        self._pddl = PddlEnv(textworld.EnvInfos(won=True, admissible_commands=True))
+        # Upstream's own wrapper for the names, one for each world: a shared one mixes their states.
+        self._env = AlfredDemangler(self._pddl, shuffle=False)
+        self._library = self._pddl.downward_lib
+        # Exported by the library, though TextWorld's Python does not know them.
+        self._library.get_state_id.restype = ctypes.c_int
+        self._library.set_state_id.argtypes = [ctypes.c_int]
+        self._library.set_state_id.restype = None
+        self._source: GameSource | None = None
+        self._load = object()
+        # Each world has a copy of the library, 34 MB, which TextWorld never gives back.
+        self.close = weakref.finalize(self, fast_downward.close_lib, self._library)
+        self.close.atexit = False
+
+    def begin(self, source: GameSource) -> _Copy:
+        """Load the game unless it is loaded, and start it."""
+        self._load = object()
+        loaded = self._source is not None and self._source.key == source.key
+        data = {} if loaded else dict(source.textworld_data())
+        self._source = None
+        try:
+            with _own_arguments():
+                if not loaded:
+                    self._env.load(data)
+                state = self._env.reset()
+        except (Exception, SystemExit) as error:  # the planner's reader may ask to leave Python
+            raise DataError(f"textworld cannot load the game {source.key}: {error}") from error
+        self._source = source
+        self.game = load_game(source)
+        self._reader = _Reader(
+            self.game, {key: info.name.strip() for key, info in self._pddl._entity_infos.items()}
+        )
+        return self._copy(state)
+
+    def step(self, copy: _Copy, action: str) -> _Copy:
+        """Do a command in ``copy``, which is how this world stands."""
+        state, _, _ = self._env.step(action)
+        after = self._copy(state)
+        commands = copy.commands
+        if action in copy.admissible:
+            commands = (*commands, action)
+        return replace(after, commands=commands, before=copy.state, action=action)
+
+    def restore(self, copy: _Copy, source: GameSource) -> _Copy:
+        """Make this world stand as ``copy`` does."""
+        way = copy.place.way
+        if way is None or way.load is not self._load:
+            here = self.begin(source)
+            for command in copy.commands:
+                here = self.step(here, command)
+            # The last action may have been one that cannot be done.
+            return replace(copy, place=here.place)
+        from textworld.core import GameState
+
+        self._library.set_state_id(way.state_id)
+        facts: defaultdict[Any, set[Any]] = defaultdict(set)
+        facts.update({signature: set(some) for signature, some in way.facts.items()})
+        self._pddl._pddl_state._facts = facts
+        self._pddl.state = GameState()
+        self._pddl.state.feedback = copy.text
+        self._pddl._gather_infos()
+        return copy
+
+    def _copy(self, state: Any) -> _Copy:
+        facts = self._pddl._pddl_state._facts
+        return _Copy(
+            text=state.feedback,
+            admissible=tuple(state["admissible_commands"]),
+            won=bool(state["won"]),
+            state=self._reader.state(state["_facts"]),
+            place=_Place(
+                _Way(
+                    self._load,
+                    self._library.get_state_id(),
+                    {signature: frozenset(some) for signature, some in facts.items() if some},
+                )
+            ),
+        )
+
+
+class _Reader:
+    """Reads TextWorld's facts."""
+
+    def __init__(self, game: Game, names: Mapping[str, str]) -> None:
+        self._game = game
+        self._names = names
+        self._locations = {name: i for i, name in enumerate(game.location_names)}
+
+    def state(self, facts: Iterable[Any]) -> State:
+        """Return the state that the facts amount to."""
+        by_name: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
+        for fact in facts:
+            by_name[fact.name].append(tuple(self._names[v.name] for v in fact.arguments))
+        return read_state(self._game, by_name, self._locations)
+
+
+def read_state(
+    game: Game, facts: Mapping[str, Sequence[tuple[str, ...]]], locations: Mapping[str, int]
+) -> State:
+    """Return the state of a household in which just these facts hold.
+
+    Args:
+        game: the household.
+        facts: predicate in lower case to its arguments' display names; ``not_inreceptacle`` says
+            what was taken out.
+        locations: display name to number.
+    """
+    objects, receptacles = game.objects_by_name, game.receptacles_by_name
+
+    def members(predicate: str, known: Mapping[str, int]) -> int:
+        return sum(1 << known[fact[0]] for fact in facts.get(predicate, ()))
+
+    def sets(predicate: str, places: Mapping[str, int]) -> tuple[int, ...]:
+        found = [0] * len(places)
+        for thing, place in facts.get(predicate, ()):
+            found[places[place]] |= 1 << objects[thing]
+        return tuple(found)
+
+    held = [objects[fact[1]] for fact in facts.get("holds", ())]
+    checked = 0
+    for (name,) in facts.get("checked", ()):
+        if name in receptacles:
+            bit = receptacles[name]
+        elif name in objects:
+            bit = len(receptacles) + objects[name]
+        elif name in locations:
+            bit = len(receptacles) + len(objects) + locations[name]
+        else:
+            bit = len(receptacles) + len(objects) + len(locations)  # the agent
+        checked |= 1 << bit
+    return State(
+        location=locations[facts["atlocation"][0][1]],
+        held=held[0] if held else NOTHING,
+        opened=members("opened", receptacles),
+        contents=sets("inreceptacle", receptacles),
+        objects_at=sets("objectatlocation", locations),
+        clean=members("isclean", objects),
+        hot=members("ishot", objects),
+        cool=members("iscool", objects),
+        sliced=members("issliced", objects),
+        toggled=members("istoggled", objects),
+        on=members("ison", objects),
+        removed=sets("not_inreceptacle", receptacles),
+        checked=checked,
+    )
+
+
+@contextlib.contextmanager
+def _own_arguments() -> Iterator[None]:
+    """Keep ``sys.argv``: the planner's translator writes its own there."""
+    before = sys.argv
+    try:
+        yield
+    finally:
+        sys.argv = before
