@@ -1,0 +1,282 @@
+"""Shortest plans to the goal of a household, from any state that play can reach.
+
+Every walk is one command, however far, so a plan is a short chain of deeds: clear the hands, take,
+treat, put, or switch a lamp. It costs its deeds, a walk wherever two deeds in a row are at
+different places, and a command for each closed door that one of them needs. All chains that can be
+shortest are priced, so the cheapest is exact. What never pays is left out: closing doors, staging
+things on the way, carrying a lamp, dropping an object that could be placed. Receptacles that are
+alike in all that a price depends on are tried once.
+
+Differences: upstream's planner minimises its domain's action costs, not the number of commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from creditrl.envs.alfworld.game import NOTHING, Game, State, bits
+from creditrl.envs.alfworld.rules import Kind, Move, command, goal_status, is_in_reach
+
+__all__ = ["plan", "plan_commands"]
+
+
+class _Deed(NamedTuple):
+    """Something to do at a receptacle."""
+
+    receptacle: int
+    place: int
+    """Location of the receptacle."""
+    door: int
+    """The receptacle as a set of one where it is closed and has to be open, else 0."""
+    move: Move | None
+    """None where it is enough to be there."""
+
+
+def plan(game: Game, state: State) -> list[Move] | None:
+    """Return a plan with the fewest commands; of several, the one of the lowest numbers.
+
+    Returns:
+        The moves, each possible after those before it; none where the goal is reached already;
+        None where it is out of reach.
+    """
+    met, of = goal_status(game, state)
+    if met == of:
+        return []
+    found = _Search(game, state).cheapest()
+    return None if found is None else _spelled_out(state, found)
+
+
+def plan_commands(game: Game, state: State) -> list[str] | None:
+    """Return the commands of :func:`plan`."""
+    moves = plan(game, state)
+    return None if moves is None else [command(game, move) for move in moves]
+
+
+def _spelled_out(state: State, deeds: Iterable[_Deed]) -> list[Move]:
+    """Return the moves of a chain, with its walks and doors."""
+    moves = []
+    here, opened = state.location, 0
+    for deed in deeds:
+        if deed.place != here:
+            moves.append(Move(Kind.GO, NOTHING, deed.receptacle))
+            here = deed.place
+        if deed.door & ~opened:
+            moves.append(Move(Kind.OPEN, NOTHING, deed.receptacle))
+            opened |= deed.door
+        if deed.move is not None:
+            moves.append(deed.move)
+    return moves
+
+
+class _Search:
+    """What the chains of one plan have in common."""
+
+    def __init__(self, game: Game, state: State) -> None:
+        self.game, self.state = game, state
+        self.closed = game.openable & ~state.opened
+        self.held = 0 if state.held == NOTHING else 1 << state.held
+        self.targets = game.targets
+        self.taken_from = [
+            (o, self.deed(Kind.TAKE, o, r))
+            for r, (inside, place) in enumerate(zip(state.contents, game.location_of, strict=True))
+            if place != NOTHING
+            for o in bits(inside & self.targets & game.pickupable & ~self.held)
+        ]
+        self.room_for_held = self._receptacles_for(self.held) if self.held else 0
+        """Receptacles that what is in the hand could be put into."""
+
+    def _receptacles_for(self, thing: int) -> int:
+        places = self.game.location_of
+        return sum(
+            1 << r
+            for r, holders in enumerate(self.game.holders)
+            if holders & thing and places[r] != NOTHING
+        )
+
+    def deed(self, kind: Kind | None, o: int, r: int) -> _Deed:
+        """Return a deed at a receptacle; None is for being there."""
+        game = self.game
+        door = (kind is Kind.TAKE or kind is Kind.PUT) and not is_in_reach(game, self.state, r)
+        move = None
+        if kind is not None:
+            move = Move(kind, o, NOTHING if kind is Kind.USE else r)
+        return _Deed(r, game.location_of[r], door << r, move)
+
+    def cheapest(self) -> list[_Deed] | None:
+        """Return the cheapest chain, None where there is none."""
+        kind = self.game.goal.type
+        if kind == "look_at_obj_in_light":
+            chains = self._look()
+        elif kind == "pick_two_obj_and_place":
+            chains = self._two()
+        else:
+            chains = self._place(kind)
+        start, held = self.state.location, self.held
+        found, least, cleared = None, 1 << 30, None
+        for chain in chains:
+            here, doors = start, 0
+            cost = len(chain)
+            for deed in chain:
+                if deed.place != here:
+                    here = deed.place
+                    cost += 1
+                doors |= deed.door
+                if deed.move is None:
+                    cost -= 1
+            cost += doors.bit_count()
+            if cost >= least:
+                continue
+            first = chain[0].move
+            if held and first is not None and first.kind is Kind.TAKE:
+                extra, into = self._clear_hands(chain[0].place, doors)
+                if into is None or cost + extra >= least:
+                    continue
+                found, least, cleared = chain, cost + extra, into
+            else:
+                found, least, cleared = chain, cost, None
+        if found is None:
+            return None
+        return [*found] if cleared is None else [cleared, *found]
+
+    def _clear_hands(self, place: int, doors: int) -> tuple[int, _Deed | None]:
+        """Return the cheapest way to have free hands at a place, and what it adds to a chain.
+
+        Args:
+            place: where the chain begins.
+            doors: what it opens anyway.
+        """
+        at = self.game.mask_at
+        here = self.state.location
+        fits = self.room_for_held
+        near = fits & (at[here] | at[place])
+        ready = ~self.closed | doors
+        detour = 2 if place == here else 1
+        for some, extra in (
+            (near & ready, 1),
+            (near, 2),
+            (fits & ready, 1 + detour),
+            (fits, 2 + detour),
+        ):
+            if some:
+                r = (some & -some).bit_length() - 1
+                return extra, self.deed(Kind.PUT, self.state.held, r)
+        return 0, None
+
+    def _destinations(self, special: set[int]) -> list[_Deed]:
+        """Return where targets can be put, alike ones once; the moves still lack their objects.
+
+        Args:
+            special: locations that a chain may be at for another reason.
+        """
+        game, state = self.game, self.state
+        special = special | {state.location} | {deed.place for _, deed in self.taken_from}
+        known = set()
+        found = []
+        for r in game.destinations:
+            place = game.location_of[r]
+            if place == NOTHING or not game.holders[r] & self.targets:
+                continue
+            if place not in special and not state.contents[r] & self.targets:
+                # Whether what is held fits matters: it may be left there where the door is open.
+                alike = self.closed >> r & 1, self.room_for_held >> r & 1
+                if alike in known:
+                    continue
+                known.add(alike)
+            found.append(self.deed(Kind.PUT, NOTHING, r))
+        return found
+
+    def _place(self, kind: str) -> Iterator[tuple[_Deed, ...]]:
+        """Yield the chains that treat one object, where the goal asks for that, and place it."""
+        game, state = self.game, self.state
+        treat, tools, treated = {
+            "pick_and_place_simple": (None, 0, self.targets),
+            "pick_clean_then_place_in_recep": (Kind.CLEAN, game.sinks, state.clean),
+            "pick_heat_then_place_in_recep": (Kind.HEAT, game.microwaves, state.hot),
+            "pick_cool_then_place_in_recep": (Kind.COOL, game.fridges, state.cool),
+        }[kind]
+        tools_at = [r for r in bits(tools) if game.location_of[r] != NOTHING]
+        destinations = self._destinations({game.location_of[r] for r in tools_at})
+
+        def ways(o: int, placed: bool) -> Iterator[tuple[_Deed, ...]]:
+            puts: list[tuple[_Deed, ...]] = [()]
+            if not placed:
+                puts = [(_of(deed, o),) for deed in destinations]
+            if treated >> o & 1 or treat is None:
+                yield from puts
+                return
+            for r in tools_at:
+                for put in puts:
+                    yield (self.deed(treat, o, r), *put)
+
+        if self.held & self.targets:
+            o = state.held
+            yield from ways(o, any(state.contents[r] >> o & 1 for r in game.destinations))
+            if treat is None:
+                return  # placing what is held cannot be worse than clearing the hands
+        known = set()
+        for o, take in self.taken_from:
+            # Real games have objects in two receptacles: taking one out of here leaves it there.
+            placed = any(
+                state.contents[r] >> o & 1 for r in game.destinations if r != take.receptacle
+            )
+            alike = take.receptacle, treated >> o & 1, placed
+            if alike not in known:
+                known.add(alike)
+                for rest in ways(o, placed):
+                    yield (take, *rest)
+
+    def _look(self) -> Iterator[tuple[_Deed, ...]]:
+        """Yield the chains that bring an object to a lamp that was switched, or switch it there."""
+        game, state = self.game, self.state
+        lit: list[tuple[_Deed, ...]] = []
+        known = set()
+        for lamp in sorted(bits(game.lamps), key=lambda o: not state.toggled >> o & 1):
+            kind = None if state.toggled >> lamp & 1 else Kind.USE
+            for r, inside in enumerate(state.contents):
+                place = game.location_of[r]
+                if inside >> lamp & 1 and place != NOTHING and place not in known:
+                    known.add(place)
+                    lit.append((self.deed(kind, lamp, r),))
+        if self.held & self.targets:
+            yield from lit
+            return
+        takes = {take.receptacle: take for _, take in reversed(self.taken_from)}
+        for take in takes.values():
+            for light in lit:
+                yield (take, *light)
+        if self.held & game.lamps:
+            lamp = state.held
+            kind = None if state.toggled >> lamp & 1 else Kind.USE
+            for r in bits(self.room_for_held):
+                for take in takes.values():
+                    yield self.deed(Kind.PUT, lamp, r), take, self.deed(kind, lamp, r)
+
+    def _two(self) -> Iterator[tuple[_Deed, ...]]:
+        """Yield the chains after which two objects are in one receptacle."""
+        state = self.state
+        for put in self._destinations(set()):
+            there = state.contents[put.receptacle] & self.targets
+            takes = [(o, take) for o, take in self.taken_from if not there >> o & 1]
+            start: tuple[_Deed, ...] = ()
+            need = 2 - there.bit_count()
+            if self.held & self.targets & ~there:
+                start = (_of(put, state.held),)
+                need -= 1
+            if need == 0:
+                yield start
+                continue
+            for o, take in takes:
+                once = (*start, take, _of(put, o))
+                if need == 1:
+                    yield once
+                    continue
+                for other, then in takes:
+                    if other != o:
+                        yield (*once, then, _of(put, other))
+
+
+def _of(deed: _Deed, o: int) -> _Deed:
+    """Return a deed with an object put in."""
+    assert deed.move is not None
+    return deed._replace(move=deed.move._replace(object=o))
