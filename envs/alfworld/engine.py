@@ -18,6 +18,7 @@ from creditrl.envs.alfworld.planner import plan
 from creditrl.envs.alfworld.problem import GameSource
 from creditrl.envs.alfworld.reasons import why_not
 from creditrl.envs.alfworld.rules import Move, apply, choices, command, goal_status
+from creditrl.envs.alfworld.segments import segment
 from creditrl.envs.alfworld.words import NOTHING_HAPPENS, feedback, intro
 from creditrl.envs.base import Effect, Engine, View, object_column
 from creditrl.types import IntArray, StateSource, Task
@@ -167,8 +168,6 @@ class ALFWorldEngine(Engine):
 
     def segment_key(self, index: int) -> str:
         """Name the sub-goal that the last action served: phase and target."""
-        from creditrl.envs.alfworld.planner import segment
-
         game, copy = self._here(index)
         return "" if copy.before is None else segment(game, copy.before, copy.move)
 

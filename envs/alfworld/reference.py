@@ -27,6 +27,7 @@ from creditrl.envs.alfworld.game import NOTHING, Game, State, state_key
 from creditrl.envs.alfworld.problem import GameSource
 from creditrl.envs.alfworld.reasons import why_not
 from creditrl.envs.alfworld.rules import choices, goal_status
+from creditrl.envs.alfworld.segments import segment
 from creditrl.envs.base import Effect, Engine, View, object_column
 from creditrl.errors import DataError, require_extra
 from creditrl.types import IntArray, StateSource, Task
@@ -171,8 +172,6 @@ class ReferenceEngine(Engine):
 
     def segment_key(self, index: int) -> str:
         """Name the sub-goal that the last action served: phase and target."""
-        from creditrl.envs.alfworld.planner import segment
-
         world, copy = self._here(index)
         if copy.before is None:
             return ""
