@@ -57,6 +57,7 @@ def download(
     size: int | None = None,
     sha256: str | None = None,
     mend: str = "",
+    otherwise: str = "",
     attempts: int = 5,
     pause: float = 1.0,
     timeout: float = 30.0,
@@ -71,6 +72,7 @@ def download(
         size: bytes it must have; None: not known.
         sha256: its checksum in hexadecimal; None: not known.
         mend: command that the user runs to try again; ends every error message.
+        otherwise: what errors of size and checksum say at their very end.
         attempts: failures in a row, without a byte received, after which it gives up.
         pause: seconds before the second attempt; they double with each further one.
         timeout: seconds without an answer that count as a failure.
@@ -90,8 +92,8 @@ def download(
     notes = target.with_name(f"{target.name}.part.json")
     again = f" Run `{mend}` again." if mend else ""
     with _opened(part) as out:
-        job = _Job(url, out, notes, target.name, size, timeout, progress, again)
-        before = job.trusted(has_checksum=sha256 is not None)
+        job = _Job(url, out, notes, target.name, size, timeout, progress, again, otherwise)
+        job.drop_untrusted(has_checksum=sha256 is not None)
         failures = 0
         while True:
             start = job.have()
@@ -109,7 +111,7 @@ def download(
                 if progress is not None:
                     progress.line(f"{target.name}: {problem}; trying again")
                 time.sleep(pause * 2 ** (failures - 1))
-        done = Downloaded(target, job.have(), file_sha256(part), max(0, job.have() - before))
+        done = Downloaded(target, job.have(), file_sha256(part), job.received)
         wrong = _wrong(done, size, sha256)
         notes.unlink(missing_ok=True)
         if wrong:
@@ -117,7 +119,7 @@ def download(
             out.truncate(0)
             raise DataError(
                 f"{url}: {wrong}. What was received is dropped: it was damaged on the way, or is "
-                f"not the file that was released.{again}"
+                f"not the file that was released.{again}{otherwise}"
             )
         os.replace(part, target)
     return done
@@ -158,7 +160,7 @@ def _opened(part: Path) -> Iterator[IO[bytes]]:
                 part.unlink()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Job:
     """One file on its way."""
 
@@ -172,20 +174,22 @@ class _Job:
     progress: Progress | None
     again: str
     """End of error messages."""
+    otherwise: str
+    received: int = 0
+    """Bytes that came over the network, also those that were dropped again."""
 
     def have(self) -> int:
         """Return how many bytes of the file are there."""
         self.out.flush()
         return self.out.seek(0, os.SEEK_END)
 
-    def trusted(self, has_checksum: bool) -> int:
-        """Return how many bytes there are to go on from; drop a part that cannot be trusted."""
+    def drop_untrusted(self, has_checksum: bool) -> None:
+        """Drop what is there if it may be of another version of the file."""
         note = self._note()
         # Without a mark of its version, a part may be glued to another version's rest; only a known
         # checksum would find that out.
         if note.get("url") != self.url or not (note.get("validator") or has_checksum):
             self.out.truncate(0)
-        return self.have()
 
     def fetch(self) -> None:
         """Append what is missing; one request.
@@ -213,7 +217,7 @@ class _Job:
             if self.size is not None and total is not None and total != self.size:
                 raise DataError(
                     f"{self.url}: the server offers {total:,} bytes, expected {self.size:,}: not "
-                    f"the file that was released.{self.again}"
+                    f"the file that was released.{self.again}{self.otherwise}"
                 )
             if begin != have:
                 self.out.truncate(0)
@@ -283,6 +287,7 @@ class _Job:
                 break
             self.out.write(chunk)
             got += len(chunk)
+            self.received += len(chunk)
             if show is not None:
                 show(got)
         if total is not None and have + got < total:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from creditrl.cli.console import console, next_step, table
+from creditrl.cli.fetch import Archive, Order, get_archive, has_record
+from creditrl.envs.alfworld.official import RELEASE_SIZES, known_sizes, official_home, survey
 from creditrl.envs.tasks import data_home
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
 from creditrl.flags import override
+from creditrl.view.progress import Progress, bytes_text
 
 __all__ = ["OFFICIAL_DATA", "OfficialData", "run"]
 
@@ -28,11 +34,37 @@ class OfficialData:
     """Globs below the folder that count as data."""
     layout: tuple[str, ...]
     """What the folder holds, a line each."""
-    fetch: tuple[str, ...]
-    """What the user does to get it, a line each."""
     example: str
     """A command that uses it."""
+    variables: tuple[str, ...]
+    """Environment variables that name the folder."""
+    fetch: tuple[str, ...] = ()
+    """What the user does to get it, a line each; empty where ``get`` does it."""
+    base_url: str = ""
+    """Address that the archives lie below."""
+    releases: Mapping[str, tuple[Archive, ...]] = field(default_factory=dict)
+    """Archives that ``get`` fetches, by release, the usual one first; empty: nothing is fetched."""
+    locate: Callable[[str | None], Path] | None = None
+    """Folder for the user's argument; None: :func:`creditrl.envs.tasks.data_home` decides."""
+    survey: Callable[[Path], tuple[dict[str, int], list[Path]]] | None = None
+    """Counts the tasks by split and finds the folders of damaged ones; it may take a while."""
+    counted: Callable[[Path], dict[str, int]] | None = None
+    """The counts of an earlier survey, at once."""
+    full: Mapping[str, int] = field(default_factory=dict)
+    """The counts of a complete release."""
 
+    def folder(self, argument: str | None) -> Path:
+        """Return the folder of this data."""
+        if self.locate is not None:
+            return self.locate(argument)
+        return data_home(self.home, argument)
+
+
+_ALFWORLD_JSON = Archive(
+    "0.2.2/json_2.1.1_json.zip",
+    72_018_818,
+    "25171f16e20ad7b048c47275c45b0babf3aa1cbab29cec97387922350a9844bc",
+)
 
 OFFICIAL_DATA: tuple[OfficialData, ...] = (
     OfficialData(
@@ -53,39 +85,106 @@ OFFICIAL_DATA: tuple[OfficialData, ...] = (
             "or put level files of your own there.",
         ),
         example="creditrl play VisualSokoban --tier boxoban --data official",
+        variables=("CREDITRL_SOKOBAN_DATA",),
+    ),
+    OfficialData(
+        env="ALFWorld",
+        home="alfworld",
+        what="ALFWorld's games: 3,553 train, 140 valid_seen, 134 valid_unseen",
+        source="github.com/alfworld/alfworld",
+        licence="MIT",
+        patterns=("json_2.1.1/*/*/*/game.tw-pddl", "json_2.1.1/*/*/*/traj_data.json"),
+        layout=(
+            "json_2.1.1/<split>/<task>/<trial>/game.tw-pddl",
+            "json_2.1.1/<split>/<task>/<trial>/traj_data.json",
+            "of the splits train, valid_seen, valid_unseen and valid_train",
+        ),
+        example="creditrl play ALFWorld --data official",
+        variables=("CREDITRL_ALFWORLD_DATA", "ALFWORLD_DATA"),
+        base_url="https://github.com/alfworld/alfworld/releases/download",
+        # Sizes and checksums as people who downloaded the files have published them. The release
+        # itself names none. Upstream's PDDL archive is left out: the game files hold all of it.
+        releases={
+            # What alfworld-download 0.4.2 fetches.
+            "0.4.0": (
+                _ALFWORLD_JSON,
+                Archive(
+                    "0.4.0/json_2.1.2_tw-pddl.zip",
+                    36_493_542,
+                    "eea90499df27b9cb3147d1d1927264146d38194b575e25f70a82875545742dcb",
+                ),
+            ),
+            # What alfworld-download fetches since.
+            "0.4.2": (
+                _ALFWORLD_JSON,
+                Archive(
+                    "0.4.2/json_2.1.3_tw-pddl.zip",
+                    36_507_267,
+                    "5df77ea759f2211a4106082839ddbbb790f1ba4e7d097ed732cf453f72aa36cf",
+                ),
+            ),
+            # The wording `put X in/on Y`.
+            "0.2.2": (_ALFWORLD_JSON, Archive("0.2.2/json_2.1.1_tw-pddl.zip", 45_059_629)),
+        },
+        locate=official_home,
+        survey=survey,
+        counted=known_sizes,
+        full=RELEASE_SIZES,
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class DataOptions:
-    """Say which official data is there (`ls`) or how to get it (`get NAME`)."""
+class ListOptions:
+    """Say which official data is there."""
 
     folder: str | None = None
     """Look here instead of the environment's own folder."""
 
 
+@dataclass(frozen=True, slots=True)
+class GetOptions:
+    """Get official data, or say how to. Run it again after a failure: it goes on where it was."""
+
+    folder: str | None = None
+    """Put it here instead of the environment's own folder."""
+    release: str | None = None
+    """Which release, e.g. 0.4.0 of ALFWorld; the usual one if left out."""
+    base_url: str | None = None
+    """Fetch from below this address (a mirror) instead of the makers' own."""
+    zips: str | None = None
+    """Take the archives from this folder instead of the network."""
+    unverified: bool = False
+    """Take archives whose size or checksum is not the release's."""
+    force: bool = False
+    """Fetch and unpack again, and replace files that you have changed."""
+
+
 def run(argv: list[str]) -> int:
     """Run ``data ls`` or ``data get NAME``."""
     if not argv or argv[0] in ("-h", "--help"):
-        override(DataOptions(), ["--help"], "creditrl data ls | get NAME")
+        override(ListOptions(), ["--help"], "creditrl data ls | get NAME")
     action, *rest = argv
     if action == "ls":
-        return _ls(override(DataOptions(), rest, "creditrl data ls"))
+        return _ls(override(ListOptions(), rest, "creditrl data ls"))
     if action == "get":
+        if rest and rest[0] in ("-h", "--help"):
+            override(GetOptions(), ["--help"], "creditrl data get NAME")
         if not rest or rest[0].startswith("-"):
             known = ", ".join(data.env.lower() for data in OFFICIAL_DATA)
             raise ConfigError(f"Which data? Expected `creditrl data get NAME`; known: {known}.")
-        return _get(rest[0], override(DataOptions(), rest[1:], "creditrl data get NAME"))
+        options = override(GetOptions(), rest[1:], "creditrl data get NAME")
+        return _get(rest[0], options, shlex.join(["creditrl", "data", "get", *rest]))
     raise UnknownNameError(
         f"No data command {action!r}.{did_you_mean(action, ('ls', 'get'))} Known: ls, get."
     )
 
 
-def _ls(options: DataOptions) -> int:
+def _ls(options: ListOptions) -> int:
     rows = table("environment", "official data", "folder", ">files", ">size")
+    counts = []
     for data in OFFICIAL_DATA:
-        folder = data_home(data.home, options.folder)
+        folder = data.folder(options.folder)
         files = _files(data, folder)
         size = sum(path.stat().st_size for path in files)
         rows.add_row(
@@ -93,15 +192,20 @@ def _ls(options: DataOptions) -> int:
             data.what,
             str(folder) + ("" if folder.is_dir() else " (not there)"),
             f"{len(files):,}",
-            _bytes(size),
+            bytes_text(size),
         )
+        known = data.counted(folder) if data.counted is not None else {}
+        if known:
+            counts.append(f"{data.env} when last read: {_sizes(known)}.")
     console().print(rows)
+    for line in counts:
+        print(line)
     print("No environment needs a download: data=builtin, the default, makes its own tasks.")
-    next_step(f"creditrl data get {OFFICIAL_DATA[0].env.lower()}")
+    next_step(f"creditrl data get {OFFICIAL_DATA[-1].env.lower()}")
     return 0
 
 
-def _get(name: str, options: DataOptions) -> int:
+def _get(name: str, options: GetOptions, command: str) -> int:
     by_name = {key: data for data in OFFICIAL_DATA for key in (data.env.lower(), data.home)}
     data = by_name.get(name.lower())
     if data is None:
@@ -109,16 +213,19 @@ def _get(name: str, options: DataOptions) -> int:
             f"No official data named {name!r}.{did_you_mean(name.lower(), by_name)} "
             f"Known: {', '.join(by_name)}."
         )
-    folder = data_home(data.home, options.folder)
+    if data.releases:
+        return _fetch(data, options, command)
+    if options != GetOptions(folder=options.folder):
+        raise ConfigError(
+            f"{data.env}'s data is not fetched by this command, so only --folder means something "
+            f"here. Run `creditrl data get {name}` to see how to get it."
+        )
+    folder = data.folder(options.folder)
     files = _files(data, folder)
     print(f"{data.env} plays levels of its own making; there is nothing that it must download.")
-    print(f"It also reads: {data.what}.")
-    print(f"Source: {data.source} ({data.licence}).")
-    print(f"Folder: {folder} (or $CREDITRL_{data.home.upper()}_DATA, or data_dir=...), holding")
-    for line in data.layout:
-        print(f"  {line}")
+    _describe(data, folder)
     if files:
-        size = _bytes(sum(path.stat().st_size for path in files))
+        size = bytes_text(sum(path.stat().st_size for path in files))
         print(f"There now: {len(files):,} files, {size}.")
         next_step(data.example)
         return 0
@@ -129,14 +236,76 @@ def _get(name: str, options: DataOptions) -> int:
     return 0
 
 
+def _fetch(data: OfficialData, options: GetOptions, command: str) -> int:
+    """Fetch the archives of a release and unpack them."""
+    release = options.release or next(iter(data.releases))
+    archives = data.releases.get(release)
+    if archives is None:
+        raise UnknownNameError(
+            f"No release {release!r} of {data.env}'s data.{did_you_mean(release, data.releases)} "
+            f"Known: {', '.join(data.releases)}."
+        )
+    if options.zips is not None and options.base_url is not None:
+        raise ConfigError("--zips and --base-url: the archives come from one of them.")
+    home = data.folder(options.folder)
+    order = Order(
+        home=home,
+        base_url=options.base_url or data.base_url,
+        zips=None if options.zips is None else Path(options.zips).expanduser(),
+        verified=not options.unverified,
+        force=options.force,
+        is_damaged=_is_damaged_json,
+        command=command,
+    )
+    _describe(data, home)
+    sizes, damaged = data.survey(home) if data.survey is not None else ({}, [])
+    ours = any(has_record(home, archive) for archive in archives)
+    complete = bool(data.full) and all(sizes.get(s) == size for s, size in data.full.items())
+    asked = ours or options.force or options.release is not None
+    if complete and not damaged and not asked:
+        # Upstream's own tool has been here.
+        print("All of it is there already.")
+    else:
+        with Progress() as progress:
+            for archive in archives:
+                suspects = {
+                    path.relative_to(home).as_posix()
+                    for folder in damaged
+                    for path in folder.glob("*")
+                }
+                get_archive(archive, order, progress, suspects)
+        sizes, damaged = data.survey(home) if data.survey is not None else ({}, [])
+    print(f"There now: {_sizes(sizes) or 'nothing that the environment can use'}.")
+    if any(sizes.get(split) != size for split, size in data.full.items()):
+        print(f"A full release has {_sizes(data.full)}.")
+    if damaged:
+        print(f"{len(damaged):,} are damaged, e.g. {damaged[0]}; --force replaces them.")
+    where = "" if home == data.folder(None) else f" --data-dir {home}"
+    next_step(data.example + where)
+    return 0
+
+
+def _describe(data: OfficialData, folder: Path) -> None:
+    variables = " or ".join(f"${name}" for name in data.variables)
+    print(f"It {'also ' if data.fetch else ''}reads: {data.what}.")
+    print(f"Source: {data.source} ({data.licence}).")
+    print(f"Folder: {folder} (or {variables}, or data_dir=...), holding")
+    for line in data.layout:
+        print(f"  {line}")
+
+
+def _is_damaged_json(path: Path) -> bool:
+    """Return whether a file is no JSON: cut or garbled, not one that somebody has changed."""
+    try:
+        json.loads(path.read_bytes())
+    except ValueError:
+        return True
+    return False
+
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{size:,} {split}" for split, size in sizes.items())
+
+
 def _files(data: OfficialData, folder: Path) -> list[Path]:
     return sorted({path for pattern in data.patterns for path in folder.glob(pattern)})
-
-
-def _bytes(size: int) -> str:
-    value = float(size)
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}"
-        value /= 1000
-    return f"{value:.1f} GB"

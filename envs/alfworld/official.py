@@ -7,6 +7,7 @@ The folder is what ``alfworld-download`` or ``creditrl data get alfworld`` leave
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ __all__ = [
     "games_folder",
     "known_sizes",
     "official_home",
+    "survey",
 ]
 
 OFFICIAL_SPLITS = (*SPLITS, "valid_train")
@@ -47,7 +49,13 @@ def official_home(data_dir: str | os.PathLike[str] | None = None) -> Path:
 
     The first of: the argument, ``$CREDITRL_ALFWORLD_DATA``, ``$ALFWORLD_DATA`` (upstream's own),
     ``~/.cache/creditrl/alfworld`` if it holds games, and ``~/.cache/alfworld``, upstream's default.
+    Where ``json_2.1.1`` itself is named, the folder that holds it.
     """
+    home = _named_home(data_dir)
+    return home.parent if home.name == _ROOT else home
+
+
+def _named_home(data_dir: str | os.PathLike[str] | None) -> Path:
     if data_dir is None and not os.environ.get("CREDITRL_ALFWORLD_DATA"):
         theirs = os.environ.get("ALFWORLD_DATA")
         if theirs:
@@ -58,7 +66,7 @@ def official_home(data_dir: str | os.PathLike[str] | None = None) -> Path:
 
 
 def games_folder(home: Path) -> Path:
-    """Return the folder that holds the splits: ``json_2.1.1``, or ``home`` if it is that folder.
+    """Return the folder that holds the splits: ``json_2.1.1``, or ``home`` if they lie in there.
 
     Raises:
         DataError: neither holds a split.
@@ -82,6 +90,23 @@ def known_sizes(home: Path) -> dict[str, int]:
             if size is not None:
                 sizes[split] = size
     return sizes
+
+
+def survey(home: Path) -> tuple[dict[str, int], list[Path]]:
+    """Return the number of games by split, and the trial folders with a damaged file.
+
+    An empty answer where there is no game.
+    """
+    sizes: dict[str, int] = {}
+    damaged: list[Path] = []
+    with contextlib.suppress(DataError):
+        root = games_folder(home)
+        for split in OFFICIAL_SPLITS:
+            if (root / split).is_dir():
+                games = list_games(root / split).games
+                sizes[split] = len(games)
+                damaged += [root / split / game.name for game in games if game.damage]
+    return sizes, damaged
 
 
 class OfficialGames(TaskSet):
@@ -206,15 +231,14 @@ class OfficialGames(TaskSet):
             why = self._listing.left_out.get(name)
             if why is not None:
                 raise DataError(f"{self._folder / name}: left out, as upstream does it: {why}.")
+        # A trial alone, or another split's id: whoever shares most of its parts was meant.
         parts = set(task_id.split("/"))
-        near = [
-            f"{self._split}/{game.name}"
-            for game in self._listing.games
-            if not parts.isdisjoint(game.name.split("/"))
-        ]
+        near = max(self._listing.games, key=lambda game: len(parts & set(game.name.split("/"))))
+        meant = not parts.isdisjoint(near.name.split("/"))
+        hint = f" Did you mean '{self._split}/{near.name}'?" if meant else ""
         raise UnknownNameError(
             f"No task {task_id!r}: expected {self._split}/<task>/<trial>, e.g. "
-            f"{self.task(0).id!r}.{did_you_mean(task_id, near)}"
+            f"{self.task(0).id!r}.{hint}"
         )
 
 

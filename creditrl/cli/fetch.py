@@ -1,0 +1,188 @@
+"""``creditrl data get NAME`` for data that comes in zip archives: fetch, check, unpack, continue.
+
+``<folder>/.creditrl/`` holds the archive on its way and, once it is unpacked, a record of it: its
+checksum, and size and CRC of every file. So a later run sees what is missing without a download.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from creditrl.download import download, file_sha256
+from creditrl.errors import DataError
+from creditrl.files import write_atomic
+from creditrl.unpack import Contents, Unpacked, absent_files, unpack
+from creditrl.view.progress import Progress, bytes_text
+
+__all__ = ["Archive", "Order", "get_archive", "has_record"]
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """One zip of a release."""
+
+    path: str
+    """Where it lies below the base address, e.g. ``"0.2.2/games.zip"``."""
+    size: int | None = None
+    """Bytes; None: not known."""
+    sha256: str | None = None
+    """Checksum; None: not known, and then that of the first download is kept and demanded."""
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How a user wants an archive."""
+
+    home: Path
+    """Where it is unpacked."""
+    base_url: str
+    zips: Path | None
+    """Folder that has the archive already; None: it is downloaded."""
+    verified: bool
+    """Whether size and checksum must be the release's."""
+    force: bool
+    """Fetch and unpack again, and replace files that differ."""
+    is_damaged: Callable[[Path], bool]
+    """Says of a file that is there and differs from the archive's whether it is of no use."""
+    command: str
+    """What the user typed; error messages repeat it."""
+
+
+def has_record(home: Path, archive: Archive) -> bool:
+    """Return whether an archive was unpacked there by an earlier run."""
+    return _read_record(home, archive) is not None
+
+
+def get_archive(
+    archive: Archive, order: Order, progress: Progress, suspects: Collection[str] = ()
+) -> None:
+    """Bring the files of an archive to their place, as far as they are not there.
+
+    Args:
+        archive: the zip.
+        order: how the user wants it.
+        progress: what it says goes there.
+        suspects: files, by their path in the folder, that are damaged where they differ.
+
+    Raises:
+        DataError: it cannot be had, or is damaged.
+    """
+    record = _read_record(order.home, archive)
+    if record is not None and not order.force:
+        contents = _contents(record)
+        absent = absent_files(order.home, contents, check=suspects)
+        if not absent:
+            progress.line(f"{archive.name}: all {len(contents):,} files are there.")
+            return
+        progress.line(
+            f"{archive.name}: {len(absent):,} of {len(contents):,} files are missing or damaged, "
+            f"e.g. {absent[0]}."
+        )
+    # Nobody publishes a checksum of this one: the first download's is the one to expect.
+    first = record["sha256"] if record is not None and not order.force else None
+    sha256 = (archive.sha256 or first) if order.verified else None
+    path = _zip(archive, order, sha256, progress)
+    try:
+        done = unpack(
+            path,
+            order.home,
+            replace=lambda file: (
+                order.force
+                or file.relative_to(order.home).as_posix() in suspects
+                or order.is_damaged(file)
+            ),
+            mend=order.command,
+            progress=progress,
+        )
+    except DataError:
+        if order.zips is None:
+            path.unlink(missing_ok=True)
+        raise
+    progress.close()
+    _write_record(order, archive, path, done)
+    if order.zips is None:
+        path.unlink()
+    progress.line(f"{archive.name}: {done.written:,} files written, {done.kept:,} were there.")
+    if done.different:
+        progress.line(
+            f"{archive.name}: {len(done.different):,} files differ from the archive's and were "
+            f"left alone, e.g. {done.different[0]}; --force replaces them."
+        )
+
+
+def _zip(archive: Archive, order: Order, sha256: str | None, progress: Progress) -> Path:
+    """Return the path of the archive, whole and checked."""
+    size = archive.size if order.verified else None
+    otherwise = " --unverified takes it all the same."
+    if order.zips is None:
+        done = download(
+            f"{order.base_url.rstrip('/')}/{archive.path}",
+            _store(order.home) / archive.name,
+            size=size,
+            sha256=sha256,
+            mend=order.command,
+            otherwise=otherwise,
+            progress=progress,
+        )
+        progress.line(f"{archive.name}: {bytes_text(done.size)}, SHA-256 {done.sha256}")
+        return done.path
+    path = order.zips / archive.name
+    if not path.is_file():
+        raise DataError(
+            f"{path}: no such file. Fetch {order.base_url.rstrip('/')}/{archive.path} where there "
+            f"is a network, put it there, and run `{order.command}` again."
+        )
+    found = path.stat().st_size
+    if size is not None and found != size:
+        raise DataError(f"{path}: {found:,} bytes, expected {size:,}: is it cut?{otherwise}")
+    if sha256 is not None and file_sha256(path) != sha256:
+        raise DataError(
+            f"{path}: its SHA-256 is {file_sha256(path)}, expected {sha256}.{otherwise}"
+        )
+    return path
+
+
+# Records.
+
+
+def _store(home: Path) -> Path:
+    return home / ".creditrl"
+
+
+def _record_path(home: Path, archive: Archive) -> Path:
+    return _store(home) / f"{archive.name}.json"
+
+
+def _read_record(home: Path, archive: Archive) -> dict[str, Any] | None:
+    try:
+        record = json.loads(_record_path(home, archive).read_bytes())
+        _contents(record)
+        return dict(record) if isinstance(record["sha256"], str) else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def _contents(record: Mapping[str, Any]) -> Contents:
+    return {name: (int(size), int(crc)) for name, (size, crc) in record["files"].items()}
+
+
+def _write_record(order: Order, archive: Archive, path: Path, done: Unpacked) -> None:
+    # Files that the user keeps in another form are not missing.
+    left = set(done.different)
+    record = {
+        "archive": archive.path,
+        "size": path.stat().st_size,
+        "sha256": file_sha256(path),
+        "files": {name: list(mark) for name, mark in done.contents.items() if name not in left},
+    }
+    _store(order.home).mkdir(parents=True, exist_ok=True)
+    write_atomic(_record_path(order.home, archive), json.dumps(record, indent=0))

@@ -1,0 +1,99 @@
+"""Small games in ALFWorld's official layout, for tests without the real data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+HOUSEHOLD = """
+(define (problem toy)
+(:domain alfred)
+(:objects
+  agent1 - agent
+  Mug_bar_1 - object
+  Mug_bar_2 - object
+  Cabinet_bar_1 - receptacle
+  CounterTop_bar_1 - receptacle
+  loc_0 - location
+  loc_1 - location
+  loc_2 - location
+  MugType - otype
+  CabinetType - rtype
+  CounterTopType - rtype
+)
+(:init
+  (atLocation agent1 loc_0)
+  (receptacleType Cabinet_bar_1 CabinetType)
+  (receptacleType CounterTop_bar_1 CounterTopType)
+  (receptacleAtLocation Cabinet_bar_1 loc_1)
+  (receptacleAtLocation CounterTop_bar_1 loc_2)
+  (openable Cabinet_bar_1)
+  (canContain CabinetType MugType)
+  (canContain CounterTopType MugType)
+  (objectType Mug_bar_1 MugType)
+  (objectType Mug_bar_2 MugType)
+  (pickupable Mug_bar_1)
+  (pickupable Mug_bar_2)
+  (objectAtLocation Mug_bar_1 loc_2)
+  (objectAtLocation Mug_bar_2 loc_2)
+  (inReceptacle Mug_bar_1 CounterTop_bar_1)
+  (inReceptacle Mug_bar_2 CounterTop_bar_1)
+)
+(:goal (and (exists (?r - receptacle) (exists (?o - object)
+  (and (inReceptacle ?o ?r) (objectType ?o MugType) (receptacleType ?r CabinetType)))))))
+"""
+
+WORDINGS = {"0.4": "move {o} to {r}", "0.3": "put {o} in/on {r}"}
+
+
+def game(
+    goal: str = "put a mug in cabinet", flavour: str = "0.4", problem: str = HOUSEHOLD, **more: Any
+) -> dict[str, Any]:
+    """Return what a game file holds; ``more`` sets further keys, None leaves one out."""
+    grammar = (
+        f'grammar :: """ {{"task": [{{"rhs": "Your task is to: {goal}."}}]}} """;\n'
+        f'action PutObject {{ template :: "{WORDINGS.get(flavour, flavour)}"; }}\n'
+    )
+    data = {"pddl_domain": "", "grammar": grammar, "pddl_problem": problem, "solvable": True}
+    return {key: value for key, value in {**data, **more}.items() if value is not None}
+
+
+def trajectory(type: str = "pick_and_place_simple", people: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return what ``traj_data.json`` holds, as far as it is read."""
+    return {"task_type": type, "turk_annotations": {"anns": [{"task_desc": p} for p in people]}}
+
+
+def write_trial(
+    home: Path,
+    name: str,
+    game_data: dict[str, Any] | str | None = None,
+    trajectory_data: dict[str, Any] | str | None = None,
+) -> Path:
+    """Write ``<home>/json_2.1.1/<name>/`` and return it.
+
+    Args:
+        home: the folder of the data.
+        name: ``<split>/<task>/<trial>``.
+        game_data: the game's content or, as text, its bytes; None: no such file.
+        trajectory_data: the same of ``traj_data.json``.
+    """
+    folder = home / "json_2.1.1" / name
+    folder.mkdir(parents=True)
+    for file, data in (("game.tw-pddl", game_data), ("traj_data.json", trajectory_data)):
+        if data is not None:
+            (folder / file).write_text(data if isinstance(data, str) else json.dumps(data))
+    return folder
+
+
+def release_files(sizes: dict[str, int]) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """Return (trajectory files, game files) of a release with so many games by split."""
+    trajectories, games = {}, {}
+    for split, size in sizes.items():
+        for i in range(size):
+            folder = f"json_2.1.1/{split}/pick_and_place_simple-Mug-None-Cabinet-1/trial_{i:03d}"
+            trajectories[f"{folder}/traj_data.json"] = json.dumps(
+                trajectory(people=(f"Put mug {i} away.",))
+            ).encode()
+            games[f"{folder}/game.tw-pddl"] = json.dumps(game()).encode()
+    return trajectories, games

@@ -1,0 +1,330 @@
+"""``creditrl data ls | get``: archives from a server or a folder, continued, checked, recorded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from alfworld_files import release_files
+
+from creditrl.cli import data as command
+from creditrl.cli import fetch, run
+from creditrl.cli.fetch import Archive
+from creditrl.envs.alfworld.official import OfficialGames
+from creditrl.unpack import unpack
+
+SIZES = {"train": 5, "valid_seen": 2, "valid_unseen": 1}
+JSON, GAMES = "/0.2.2/json_2.1.1_json.zip", "/0.4.0/json_2.1.2_tw-pddl.zip"
+
+
+def zipped(path: Path, files: dict[str, bytes]) -> bytes:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path.read_bytes()
+
+
+@pytest.fixture(autouse=True)
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No folder of the user's own is looked at."""
+    for name in ("CREDITRL_ALFWORLD_DATA", "ALFWORLD_DATA", "CREDITRL_SOKOBAN_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CREDITRL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def release(tmp_path: Path, web, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """A small release on the server, with its true sizes and one true checksum in the table."""
+    trajectories, games = release_files(SIZES)
+    web.files[JSON] = zipped(tmp_path / "made.zip", trajectories)
+    web.files[GAMES] = zipped(tmp_path / "made.zip", games)
+    offer(web, monkeypatch)
+    return {**trajectories, **games}
+
+
+def offer(web, monkeypatch: pytest.MonkeyPatch, **changed: object) -> None:
+    """Put what the server has into the table of official data."""
+    archives = (
+        Archive(JSON[1:], len(web.files[JSON]), hashlib.sha256(web.files[JSON]).hexdigest()),
+        Archive(GAMES[1:], len(web.files[GAMES])),
+    )
+    made = tuple(
+        data
+        if data.env != "ALFWorld"
+        else replace(
+            data,
+            **{"base_url": web.url, "releases": {"0.4.0": archives}, "full": SIZES, **changed},
+        )
+        for data in command.OFFICIAL_DATA
+    )
+    monkeypatch.setattr(command, "OFFICIAL_DATA", made)
+
+
+def get(home: Path, *arguments: str, code: int = 0) -> None:
+    assert run(["data", "get", "alfworld", "--folder", str(home), *arguments]) == code
+
+
+def refusal(capsys: pytest.CaptureFixture[str], home: Path, *arguments: str) -> str:
+    """Return the one line that a request fails with."""
+    capsys.readouterr()
+    get(home, *arguments, code=2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("creditrl: ")
+    return line
+
+
+def content(home: Path) -> dict[str, bytes]:
+    folder = home / "json_2.1.1"
+    return {
+        path.relative_to(home).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_get_brings_games_that_can_be_played(release, home, web, capsys) -> None:
+    get(home)
+    out = capsys.readouterr().out
+    assert content(home) == release
+    assert sorted(os.listdir(home / ".creditrl")) == [
+        "json_2.1.1_json.zip.json",
+        "json_2.1.2_tw-pddl.zip.json",
+    ]
+    assert "There now: 5 train, 2 valid_seen, 1 valid_unseen." in out
+    assert "github.com/alfworld/alfworld" in out and "MIT" in out and str(home) in out
+    assert f"Next: creditrl play ALFWorld --data official --data-dir {home}" in out
+    tasks = OfficialGames("valid_seen", data_dir=home, annotation=0)
+    assert len(tasks) == 2 and tasks[1].data.load().goal_text == "Put mug 1 away"
+
+
+def test_the_second_time_nothing_is_fetched(release, home, web, capsys) -> None:
+    get(home)
+    web.requests.clear()
+    capsys.readouterr()
+    get(home)
+    out = capsys.readouterr().out
+    assert web.requests == [] and "json_2.1.1_json.zip: all 8 files are there." in out
+
+
+def test_missing_and_damaged_files_are_mended_and_no_others_are_touched(
+    release, home, web, capsys
+) -> None:
+    get(home)
+    names = sorted(release)
+    (home / names[0]).unlink()
+    (home / names[1]).write_bytes(release[names[1]][:-3])
+    same_size = next(name for name in names[4:] if name.endswith(".tw-pddl"))
+    (home / same_size).write_bytes(b"x" * len(release[same_size]))
+    no_key = next(name for name in names[6:] if name.endswith("traj_data.json"))
+    (home / no_key).write_bytes(b"{}".ljust(len(release[no_key])))
+    before = {name: (home / name).stat().st_mtime_ns for name in names[1:]}
+    get(home)
+    assert content(home) == release
+    mended = {n for n in names[1:] if (home / n).stat().st_mtime_ns != before[n]}
+    assert mended == {names[1], same_size, no_key}
+    assert "missing or damaged, e.g. " in capsys.readouterr().out
+
+
+def test_files_that_the_user_changed_stay_unless_forced(release, home, web, capsys) -> None:
+    name = next(name for name in release if name.endswith(".tw-pddl"))
+    mine = json.dumps({**json.loads(release[name]), "mine": True}).encode()
+    (home / name).parent.mkdir(parents=True)
+    (home / name).write_bytes(mine)
+    get(home)
+    assert (home / name).read_bytes() == mine
+    assert f"1 files differ from the archive's and were left alone, e.g. {name}" in (
+        capsys.readouterr().out
+    )
+    # They are not missing the next time.
+    web.requests.clear()
+    get(home)
+    assert web.requests == [] and (home / name).read_bytes() == mine
+    get(home, "--force")
+    assert content(home) == release
+
+
+def test_data_that_upstreams_tool_left_is_not_fetched_again(release, home, web, capsys) -> None:
+    for name, raw in release.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_bytes(raw)
+    get(home)
+    assert web.requests == [] and "All of it is there already." in capsys.readouterr().out
+    assert not (home / ".creditrl").exists()
+    # One game fewer is not all of it.
+    name = next(name for name in release if name.endswith(".tw-pddl"))
+    (home / name).unlink()
+    get(home)
+    assert len(web.requests) == 2 and content(home) == release
+
+
+def test_a_broken_connection_is_continued_by_the_next_run(
+    release, home, web, capsys, monkeypatch
+) -> None:
+    half = len(web.files[GAMES]) // 2
+    # The first archive comes, the second breaks off, and then the server is gone for a while.
+    web.cuts = [len(web.files[JSON]), half]
+    answer = web.answer
+
+    def busy(handler) -> None:
+        if len(web.requests) >= 2:
+            web.statuses[:] = [503]
+        answer(handler)
+
+    with monkeypatch.context() as now:
+        now.setattr(web, "answer", busy)
+        now.setattr("time.sleep", lambda seconds: None)
+        line = refusal(capsys, home)
+    assert f"{web.url}{GAMES}: the server answers 503" in line
+    assert f"{half:,} bytes are kept" in line
+    assert f"Run `creditrl data get alfworld --folder {home}` again." in line
+    web.requests.clear()
+    get(home)
+    assert web.requests == [(GAMES, f"bytes={half}-{len(web.files[GAMES]) - 1}")]
+    assert content(home) == release
+
+
+def test_an_interrupted_unpacking_is_continued_without_a_download(
+    release, home, web, capsys, monkeypatch
+) -> None:
+    def interrupted(archive: Path, folder: Path, **options: object):
+        with zipfile.ZipFile(archive) as source:
+            name = source.namelist()[0]
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(source.read(name))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fetch, "unpack", interrupted)
+    get(home, code=130)
+    monkeypatch.setattr(fetch, "unpack", unpack)
+    web.requests.clear()
+    get(home)
+    assert web.requests == [(GAMES, "")] and content(home) == release
+    assert "json_2.1.1_json.zip: 7 files written, 1 were there." in capsys.readouterr().out
+
+
+def test_another_file_than_the_releases_is_refused(release, home, web, capsys, tmp_path) -> None:
+    sound = web.files[JSON]
+    for wrong, says in (
+        (sound + b"x", f"offers {len(sound) + 1:,} bytes, expected {len(sound):,}"),
+        (sound[:-1] + b"x", f"expected {hashlib.sha256(sound).hexdigest()}"),
+    ):
+        web.files[JSON] = wrong
+        line = refusal(capsys, home)
+        assert says in line and line.endswith("--unverified takes it all the same.")
+        assert content(home) == {}
+    # A mirror may have packed the same files anew.
+    web.files[JSON] = zipped(
+        tmp_path / "anew.zip",
+        {name: release[name] for name in sorted(release)[::-1] if "traj_data" in name},
+    )
+    assert web.files[JSON] != sound
+    get(home, "--unverified")
+    assert content(home) == release
+
+
+def test_an_unknown_checksum_is_that_of_the_first_download(
+    release, home, web, capsys, monkeypatch
+) -> None:
+    get(home)
+    (home / next(name for name in release if name.endswith(".tw-pddl"))).unlink()
+    first = hashlib.sha256(web.files[GAMES]).hexdigest()
+    web.files[GAMES] = web.files[GAMES][:-1] + b"x"
+    assert f"expected {first}" in refusal(capsys, home)
+
+
+def test_a_truncated_archive_is_named_and_fetched_anew(
+    release, home, web, capsys, monkeypatch
+) -> None:
+    sound = web.files[GAMES]
+    web.files[GAMES] = sound[: len(sound) // 2]
+    offer(web, monkeypatch)
+    line = refusal(capsys, home)
+    assert f"{home}/.creditrl/json_2.1.2_tw-pddl.zip: the archive is cut or damaged" in line
+    assert f"Run `creditrl data get alfworld --folder {home}` to fetch it anew." in line
+    web.files[GAMES] = sound
+    offer(web, monkeypatch)
+    get(home)
+    assert content(home) == release
+
+
+def test_a_file_that_is_not_on_the_server_is_one_line(release, home, web, capsys) -> None:
+    del web.files[GAMES]
+    assert f"{web.url}{GAMES}: the server answers 404" in refusal(capsys, home)
+
+
+def test_a_mirror_is_asked_below_its_own_address(release, home, web, capsys) -> None:
+    web.files.update({f"/mirror{path}": raw for path, raw in list(web.files.items())})
+    get(home, "--base-url", f"{web.url}/mirror/")
+    assert [path for path, _ in web.requests] == [f"/mirror{JSON}", f"/mirror{GAMES}"]
+
+
+def test_archives_from_a_folder_need_no_network(release, home, web, capsys, tmp_path) -> None:
+    zips = tmp_path / "zips"
+    zips.mkdir()
+    (zips / "json_2.1.1_json.zip").write_bytes(web.files[JSON])
+    line = refusal(capsys, home, "--zips", str(zips))
+    assert f"{zips}/json_2.1.2_tw-pddl.zip: no such file. Fetch {web.url}{GAMES}" in line
+    (zips / "json_2.1.2_tw-pddl.zip").write_bytes(web.files[GAMES][:-9])
+    assert "is it cut?" in refusal(capsys, home, "--zips", str(zips))
+    (zips / "json_2.1.2_tw-pddl.zip").write_bytes(web.files[GAMES])
+    get(home, "--zips", str(zips))
+    assert web.requests == [] and content(home) == release
+    assert len(os.listdir(zips)) == 2
+
+
+def test_an_incomplete_release_says_so(release, home, web, capsys, monkeypatch) -> None:
+    offer(web, monkeypatch, full={**SIZES, "train": 3553})
+    get(home)
+    out = capsys.readouterr().out
+    assert "A full release has 3,553 train, 2 valid_seen, 1 valid_unseen." in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("alfworld", "--release", "0.4.9"), "Did you mean '0.4."),
+        (("alfworld", "--zips", "a", "--base-url", "b"), "--zips and --base-url"),
+        (("sokoban", "--force"), "only --folder means something here"),
+        (("alfword",), "Did you mean 'alfworld'?"),
+    ],
+)
+def test_bad_requests_are_one_line(capsys, arguments: tuple[str, ...], says: str) -> None:
+    assert run(["data", "get", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+
+
+def test_ls_counts_games_that_were_listed_before(release, home, web, capsys) -> None:
+    assert run(["data", "ls", "--folder", str(home)]) == 0
+    out = capsys.readouterr().out
+    assert "ALFWorld" in out and "(not there)" in out and "when last read" not in out
+    get(home)
+    capsys.readouterr()
+    # By its short name, so that no column of the table is broken.
+    assert run(["data", "ls", "--folder", home.name]) == 0
+    out = capsys.readouterr().out
+    assert "ALFWorld when last read: 5 train, 2 valid_seen, 1 valid_unseen." in out
+    (row,) = (line for line in out.splitlines() if line.strip().startswith("ALFWorld  "))
+    assert " 16 " in row  # two files of each game
+
+
+def test_the_table_names_the_releases_of_upstreams_tool() -> None:
+    (alfworld,) = (data for data in command.OFFICIAL_DATA if data.env == "ALFWorld")
+    assert list(alfworld.releases) == ["0.4.0", "0.4.2", "0.2.2"]
+    for archives in alfworld.releases.values():
+        assert [a.name.rpartition("_")[2] for a in archives] == ["json.zip", "tw-pddl.zip"]
+        for archive in archives:
+            assert archive.size is not None and 30e6 < archive.size < 80e6
+            assert archive.sha256 is None or len(bytes.fromhex(archive.sha256)) == 32

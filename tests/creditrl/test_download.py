@@ -1,0 +1,383 @@
+"""Downloads resume and are checked; zips are unpacked safely and as far as they are missing."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import random
+import socket
+import stat
+import subprocess
+import sys
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from creditrl import unpack as unpack_module
+from creditrl.download import download, file_sha256
+from creditrl.errors import DataError
+from creditrl.unpack import absent_files, unpack
+from creditrl.view.progress import Progress
+
+BODY = random.Random(0).randbytes(1_000_000)
+SHA256 = hashlib.sha256(BODY).hexdigest()
+FAST = {"pause": 0.001, "timeout": 5.0}
+MEND = "creditrl data get toy"
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    """Return a zip archive of these files."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return out.getvalue()
+
+
+def refusal(*arguments: Any, **options: Any) -> str:
+    """Return the one line that a download ends with."""
+    with pytest.raises(DataError) as caught:
+        download(*arguments, mend=MEND, **{**FAST, **options})
+    (line,) = str(caught.value).splitlines()
+    assert MEND in line
+    return line
+
+
+# Downloads.
+
+
+def test_a_file_arrives_whole_and_leaves_nothing_beside_it(web, tmp_path):
+    web.files["/a.bin"] = BODY
+    target = tmp_path / "new" / "a.bin"
+    done = download(f"{web.url}/a.bin", target, size=len(BODY), sha256=SHA256.upper(), **FAST)
+    assert (done.path, done.size, done.sha256, done.fetched) == (target, 10**6, SHA256, 10**6)
+    assert target.read_bytes() == BODY
+    assert os.listdir(target.parent) == ["a.bin"]
+    assert web.requests == [("/a.bin", "")]
+
+
+def test_a_cut_connection_is_continued_from_the_byte_it_reached(web, tmp_path):
+    web.files["/a.bin"] = BODY
+    web.cuts = [400_000, 123_456]
+    done = download(f"{web.url}/a.bin", tmp_path / "a.bin", sha256=SHA256, **FAST)
+    assert (tmp_path / "a.bin").read_bytes() == BODY and done.fetched == 10**6
+    assert [wanted for _, wanted in web.requests] == [
+        "",
+        "bytes=400000-999999",
+        "bytes=523456-999999",
+    ]
+
+
+def test_a_later_run_continues_what_an_earlier_one_kept(web, tmp_path):
+    web.files["/a.bin"] = BODY
+    web.cuts = [600_000]
+    line = refusal(f"{web.url}/a.bin", tmp_path / "a.bin", attempts=1)
+    assert "ended after 600,000 of 1,000,000 bytes" in line and "600,000 bytes are kept" in line
+    assert not (tmp_path / "a.bin").exists()
+    done = download(f"{web.url}/a.bin", tmp_path / "a.bin", **FAST)
+    assert done.fetched == 400_000 and done.sha256 == SHA256
+    assert web.requests[1] == ("/a.bin", "bytes=600000-999999")
+
+
+def test_a_killed_process_leaves_a_part_that_is_continued(web, tmp_path):
+    # The process ends itself when the first bytes are in the part.
+    web.files["/a.bin"] = BODY
+    script = (
+        "import os, sys, creditrl.download as d\n"
+        "from pathlib import Path\n"
+        "class Dying(d.Progress):\n"
+        "    def phase(self, name, **rest):\n"
+        "        return lambda got: os._exit(9) if got >= 300_000 else None\n"
+        "d.download(sys.argv[1], Path(sys.argv[2]), progress=Dying(mode='off'))\n"
+    )
+    arguments = [sys.executable, "-P", "-c", script, f"{web.url}/a.bin", str(tmp_path / "a.bin")]
+    assert subprocess.run(arguments, timeout=60, check=False).returncode == 9
+    have = (tmp_path / "a.bin.part").stat().st_size
+    assert 0 < have < 10**6
+    done = download(f"{web.url}/a.bin", tmp_path / "a.bin", **FAST)
+    assert done.fetched == 10**6 - have and done.sha256 == SHA256
+    assert web.requests[-1] == ("/a.bin", f"bytes={have}-999999")
+
+
+def test_a_file_that_changed_on_the_server_is_not_glued_together(web, tmp_path):
+    web.files["/a.bin"] = BODY
+    web.cuts = [600_000]
+    refusal(f"{web.url}/a.bin", tmp_path / "a.bin", attempts=1)
+    web.files["/a.bin"], web.etag = BODY[::-1], '"two"'
+    done = download(f"{web.url}/a.bin", tmp_path / "a.bin", **FAST)
+    assert done.path.read_bytes() == BODY[::-1] and done.fetched == 10**6
+
+
+@pytest.mark.parametrize("etag", [None, 'W/"weak"'])
+def test_without_a_mark_of_its_version_a_part_is_only_continued_under_a_checksum(
+    web, tmp_path, etag
+):
+    web.files["/a.bin"], web.etag = BODY, etag
+    for sha256, wanted in ((None, ""), (SHA256, "bytes=600000-999999")):
+        web.cuts = [600_000]
+        refusal(f"{web.url}/a.bin", tmp_path / "a.bin", attempts=1)
+        done = download(f"{web.url}/a.bin", tmp_path / "a.bin", sha256=sha256, **FAST)
+        assert web.requests[-1] == ("/a.bin", wanted)
+        assert done.path.read_bytes() == BODY
+        done.path.unlink()
+
+
+def test_a_part_of_another_address_is_dropped(web, tmp_path):
+    web.files.update({"/a.bin": BODY, "/b.bin": BODY[::-1]})
+    web.cuts = [600_000]
+    refusal(f"{web.url}/a.bin", tmp_path / "a.bin", attempts=1)
+    done = download(f"{web.url}/b.bin", tmp_path / "a.bin", **FAST)
+    assert done.path.read_bytes() == BODY[::-1] and web.requests[-1] == ("/b.bin", "")
+
+
+def test_a_server_without_ranges_begins_anew(web, tmp_path):
+    web.files["/a.bin"], web.ranges = BODY, False
+    web.cuts = [600_000]
+    told = io.StringIO()
+    from rich.console import Console
+
+    with Progress(Console(file=told, width=200)) as progress:
+        done = download(
+            f"{web.url}/a.bin", tmp_path / "a.bin", sha256=SHA256, progress=progress, **FAST
+        )
+    assert done.path.read_bytes() == BODY
+    assert "a.bin: the connection ended after 600,000 of 1,000,000 bytes; trying" in told.getvalue()
+    assert "a.bin: the server cannot continue; it begins anew" in told.getvalue()
+    assert "a.bin: 1.0 MB of 1.0 MB" in told.getvalue()
+
+
+def test_a_part_that_is_complete_only_needs_its_name(web, tmp_path):
+    web.files["/a.bin"] = BODY
+    web.cuts = [999_999]
+    refusal(f"{web.url}/a.bin", tmp_path / "a.bin", attempts=1)
+    with open(tmp_path / "a.bin.part", "ab") as part:
+        part.write(BODY[-1:])
+    web.requests.clear()
+    done = download(f"{web.url}/a.bin", tmp_path / "a.bin", sha256=SHA256, **FAST)
+    assert done.fetched == 0 and web.requests == []
+
+
+def test_a_part_that_is_longer_than_the_file_is_dropped(web, tmp_path):
+    web.files["/a.bin"] = BODY
+    web.cuts = [999_999]
+    refusal(f"{web.url}/a.bin", tmp_path / "a.bin", attempts=1)
+    with open(tmp_path / "a.bin.part", "ab") as part:
+        part.write(b"too much")
+    done = download(f"{web.url}/a.bin", tmp_path / "a.bin", **FAST)
+    assert done.path.read_bytes() == BODY
+
+
+def test_a_busy_server_is_asked_again(web, tmp_path):
+    web.files["/a.bin"] = BODY
+    web.statuses = [503, 429, 500]
+    assert download(f"{web.url}/a.bin", tmp_path / "a.bin", **FAST).sha256 == SHA256
+    assert len(web.requests) == 4
+    web.statuses = [503] * 3
+    line = refusal(f"{web.url}/a.bin", tmp_path / "b.bin", attempts=3)
+    assert "answers 503" in line and "gave up after 3 attempts" in line
+
+
+@pytest.mark.parametrize(("path", "says"), [("/none.bin", "404"), ("/a.bin", "403")])
+def test_a_refusal_is_not_asked_again_and_leaves_nothing(web, tmp_path, path, says):
+    web.statuses = [403] if says == "403" else []
+    line = refusal(f"{web.url}{path}", tmp_path / "a.bin")
+    assert f"{web.url}{path}: the server answers {says}" in line
+    assert len(web.requests) == 1 and list(tmp_path.iterdir()) == []
+
+
+def test_another_size_is_refused_before_it_is_fetched(web, tmp_path):
+    web.files["/a.bin"] = b"<html>Sign in</html>"
+    line = refusal(f"{web.url}/a.bin", tmp_path / "a.bin", size=10**6, otherwise=" Or --force.")
+    assert "offers 20 bytes, expected 1,000,000" in line and line.endswith(" Or --force.")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_checksum_is_refused_and_nothing_of_it_stays(web, tmp_path):
+    web.files["/a.bin"] = BODY[:-1] + b"x"
+    line = refusal(f"{web.url}/a.bin", tmp_path / "a.bin", size=10**6, sha256=SHA256)
+    found = hashlib.sha256(web.files["/a.bin"]).hexdigest()
+    assert f"its SHA-256 is {found}, expected {SHA256}" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_there_is_checked_and_not_fetched(web, tmp_path):
+    target = tmp_path / "a.bin"
+    target.write_bytes(BODY)
+    assert download("http://nowhere.invalid/a", target, size=10**6, sha256=SHA256).fetched == 0
+    web.files["/a.bin"] = BODY
+    target.write_bytes(BODY[:-5])  # cut by somebody else
+    assert download(f"{web.url}/a.bin", target, size=10**6).fetched == 10**6
+    assert file_sha256(target) == SHA256
+
+
+def test_no_network_is_one_line(tmp_path, monkeypatch):
+    def nowhere(*arguments: object, **options: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", nowhere)
+    for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    line = refusal("https://example.invalid/a.bin", tmp_path / "a.bin")
+    assert "host cannot be found (Name or service not known)" in line
+
+
+def test_a_closed_port_is_tried_again_and_then_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/a.bin"
+        line = refusal(url, tmp_path / "a.bin", attempts=2)
+    assert "cannot be reached (Connection refused); gave up after 2 attempts" in line
+
+
+@pytest.mark.parametrize("url", ["no address", "gopher://x/a.bin", "file:///no/such/file"])
+def test_an_address_that_cannot_be_opened_is_one_line(tmp_path, url):
+    assert url in refusal(url, tmp_path / "a.bin")
+
+
+def test_files_of_this_machine_are_fetched_too(tmp_path):
+    source = tmp_path / "source.bin"
+    source.write_bytes(BODY)
+    assert download(source.as_uri(), tmp_path / "a.bin", size=10**6).sha256 == SHA256
+
+
+def test_two_processes_do_not_write_one_part(web, tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    with open(tmp_path / "a.bin.part", "ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(DataError, match="another process is downloading"):
+            download(f"{web.url}/a.bin", tmp_path / "a.bin", **FAST)
+    assert web.requests == []
+
+
+# Archives.
+
+FILES = {"top/a.txt": b"first", "top/sub/b.bin": BODY[:10_000], "top/empty": b""}
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / "toy.zip"
+    path.write_bytes(zipped(FILES))
+    return path
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_an_archive_is_unpacked_and_described(archive, tmp_path):
+    done = unpack(archive, tmp_path / "out")
+    assert content(tmp_path / "out") == FILES
+    assert (done.written, done.kept, done.different) == (3, 0, ())
+    assert done.contents["top/a.txt"] == (5, zlib.crc32(b"first"))
+    assert absent_files(tmp_path / "out", done.contents) == []
+
+
+def test_what_is_there_already_is_not_written_again(archive, tmp_path):
+    unpack(archive, tmp_path)
+    before = {name: (tmp_path / name).stat().st_mtime_ns for name in FILES}
+    (tmp_path / "top/empty").unlink()
+    done = unpack(archive, tmp_path)
+    assert (done.written, done.kept) == (1, 2)
+    for name in ("top/a.txt", "top/sub/b.bin"):
+        assert (tmp_path / name).stat().st_mtime_ns == before[name]
+
+
+def test_files_that_differ_are_left_alone_unless_they_may_be_replaced(archive, tmp_path):
+    unpack(archive, tmp_path)
+    (tmp_path / "top/a.txt").write_bytes(b"mine!")  # of equal size
+    (tmp_path / "top/empty").write_bytes(b"cut")
+    done = unpack(archive, tmp_path, replace=lambda path: path.name == "empty")
+    assert done.different == ("top/a.txt",) and (done.written, done.kept) == (1, 1)
+    assert (tmp_path / "top/a.txt").read_bytes() == b"mine!"
+    assert (tmp_path / "top/empty").read_bytes() == b""
+
+
+def test_an_interrupted_unpacking_leaves_no_half_file_and_is_continued(
+    archive, tmp_path, monkeypatch
+):
+    copy = unpack_module.shutil.copyfileobj
+
+    def broken(source: Any, out: Any, length: int) -> None:
+        if "b.bin" in out.name:
+            out.write(source.read(100))
+            raise KeyboardInterrupt
+        copy(source, out, length)
+
+    monkeypatch.setattr(unpack_module.shutil, "copyfileobj", broken)
+    with pytest.raises(KeyboardInterrupt):
+        unpack(archive, tmp_path / "out")
+    assert content(tmp_path / "out") == {"top/a.txt": b"first"}
+    monkeypatch.undo()
+    # A killed process cannot clean up.
+    (tmp_path / "out/top/sub/.b.bin.part").write_bytes(b"half")
+    done = unpack(archive, tmp_path / "out")
+    assert (done.written, done.kept) == (2, 1) and content(tmp_path / "out") == FILES
+
+
+def test_absent_files_are_found_by_size_and_where_asked_by_content(archive, tmp_path):
+    contents = unpack(archive, tmp_path).contents
+    (tmp_path / "top/a.txt").write_bytes(b"other")
+    (tmp_path / "top/sub/b.bin").write_bytes(b"short")
+    (tmp_path / "top/empty").unlink()
+    assert absent_files(tmp_path, contents) == ["top/sub/b.bin", "top/empty"]
+    assert absent_files(tmp_path, contents, check=["top/a.txt", "elsewhere"])[0] == "top/a.txt"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_a_truncated_archive_is_one_line_and_unpacks_nothing(archive, tmp_path, share):
+    raw = archive.read_bytes()
+    archive.write_bytes(raw[: int(share * len(raw))])
+    with pytest.raises(DataError) as caught:
+        unpack(archive, tmp_path / "out", mend=MEND)
+    line = str(caught.value)
+    assert f"{archive}: the archive is cut or damaged" in line and MEND in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_damaged_byte_is_found_by_the_files_checksum(tmp_path):
+    archive = tmp_path / "toy.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as out:
+        out.writestr("a.txt", b"sound")
+        out.writestr("b.txt", b"to be damaged")
+    archive.write_bytes(archive.read_bytes().replace(b"to be damaged", b"to be dAmaged", 1))
+    with pytest.raises(DataError, match=r"cut or damaged \(Bad CRC-32 for file 'b.txt'"):
+        unpack(archive, tmp_path / "out")
+    assert content(tmp_path / "out") == {"a.txt": b"sound"}
+
+
+@pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil", "..\\evil", "C:/evil"])
+def test_no_file_is_written_outside_of_the_folder(tmp_path, name):
+    archive = tmp_path / "toy.zip"
+    archive.write_bytes(zipped({"good": b"1", name: b"2"}))
+    with pytest.raises(DataError, match="outside of the folder"):
+        unpack(archive, tmp_path / "in" / "out")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["toy.zip"]
+
+
+def test_a_link_in_an_archive_is_no_link_on_the_disk(tmp_path):
+    archive = tmp_path / "toy.zip"
+    with zipfile.ZipFile(archive, "w") as out:
+        link = zipfile.ZipInfo("link")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        out.writestr(link, "/etc/passwd")
+    unpack(archive, tmp_path / "out")
+    assert not (tmp_path / "out/link").is_symlink()
+
+
+def test_a_full_disk_is_said_before_anything_is_written(archive, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        unpack_module.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10_000})
+    )
+    with pytest.raises(DataError, match="10,000 bytes are free, unpacking toy.zip needs 10,005"):
+        unpack(archive, tmp_path / "out")
+    assert content(tmp_path / "out") == {}

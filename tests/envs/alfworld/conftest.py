@@ -1,0 +1,12 @@
+"""ALFWorld's tests share no cache with the user who runs them."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CREDITRL_CACHE", str(tmp_path_factory.mktemp("cache")))
+    for name in ("CREDITRL_ALFWORLD_DATA", "ALFWORLD_DATA"):
+        monkeypatch.delenv(name, raising=False)

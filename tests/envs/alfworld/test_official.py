@@ -1,0 +1,522 @@
+"""ALFWorld's own games: which count, in which order, what they say, and what is said of damage."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import pickle
+import shutil
+import tarfile
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from alfworld_files import HOUSEHOLD, game, trajectory, write_trial
+
+from creditrl.envs.alfworld import listing
+from creditrl.envs.alfworld.builtin import GeneratedGames
+from creditrl.envs.alfworld.gamefile import GameFile
+from creditrl.envs.alfworld.official import OfficialGames, known_sizes, official_home, survey
+from creditrl.envs.alfworld.problem import TASK_TYPES
+from creditrl.errors import ConfigError, DataError, UnknownNameError
+from creditrl.files import cache_home
+
+MUG = "pick_and_place_simple-Mug-None-Cabinet"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Three sound games, in train; their names do not sort as they are written."""
+    for number in (2, 10, 1):
+        people = tuple(f"  Person {i}:\n put mug {number} away.. " for i in range(number))
+        write_trial(
+            tmp_path, f"train/{MUG}-{number}/trial_T{number}", game(), trajectory(people=people)
+        )
+    return tmp_path
+
+
+def folder_of(home: Path, number: int) -> Path:
+    return home / "json_2.1.1" / f"train/{MUG}-{number}/trial_T{number}"
+
+
+# The real sample.
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = os.environ.get("CREDITRL_TEST_DATA")
+    if not folder:
+        pytest.skip("needs real data: set CREDITRL_TEST_DATA to its folder")
+    home = tmp_path_factory.mktemp("official")
+    with tarfile.open(Path(folder) / "alfworld" / "json_2.1.1_sample.tar.xz") as sample:
+        sample.extractall(home, filter="data")
+    return home
+
+
+def as_upstream_collects(folder: Path) -> set[str]:
+    """Return the ids that upstream's rules leave, by reading every file."""
+    found = set()
+    for root, _, files in os.walk(folder):
+        if "traj_data.json" not in files or "game.tw-pddl" not in files:
+            continue
+        if "movable" in root or "Sliced" in root:
+            continue
+        kind = json.loads(Path(root, "traj_data.json").read_text())["task_type"]
+        if kind in TASK_TYPES and json.loads(Path(root, "game.tw-pddl").read_text())["solvable"]:
+            found.add(Path(root).relative_to(folder.parent).as_posix())
+    return found
+
+
+def test_the_sample_is_listed_as_upstream_would(unpacked: Path) -> None:
+    sizes = {}
+    for split in ("train", "valid_seen"):
+        tasks = OfficialGames(split, data_dir=unpacked)
+        ids = [task.id for task in tasks]
+        assert ids == sorted(as_upstream_collects(unpacked / "json_2.1.1" / split))
+        assert [task.index for task in tasks] == list(range(len(tasks)))
+        assert {task.split for task in tasks} == {split}
+        # In the release a task's folder begins with its type.
+        assert all(task.type == task.id.split("/")[1].split("-")[0] for task in tasks)
+        sizes[split] = len(tasks)
+    assert sum(sizes.values()) == 60 and known_sizes(unpacked) == sizes
+    assert survey(unpacked) == (sizes, [])
+
+
+def test_goals_and_annotations_are_those_of_the_records(unpacked: Path, test_data: Path) -> None:
+    with lzma.open(test_data / "alfworld" / "games.jsonl.xz", "rt") as lines:
+        records = {record["id"]: record for record in map(json.loads, lines)}
+    compared = 0
+    for split in ("train", "valid_seen"):
+        plain = OfficialGames(split, data_dir=unpacked)
+        human = OfficialGames(split, data_dir=unpacked, annotation=1)
+        for task, told in zip(plain, human, strict=True):
+            record = records.get(task.id)
+            if record is None:
+                continue
+            compared += 1
+            assert task.goal + "." == record["task"]
+            assert told.goal == " ".join(record["ann"][1].split()).rstrip(". ")
+            assert (told.id, told.type, told.index) == (task.id, task.type, task.index)
+            # One household, two goals: they must not be taken for one game.
+            assert told.data.digest == task.data.digest and told.data.key != task.data.key
+    assert compared >= 40
+
+
+def test_every_game_of_the_sample_loads_from_the_file_and_from_the_cache(unpacked: Path) -> None:
+    for task in OfficialGames("valid_seen", data_dir=unpacked):
+        first, second = task.data.load(), task.data.load()
+        assert (first.goal.type, first.goal_text, first.flavour) == (task.type, task.goal, "0.4")
+        assert second.start == first.start and second.object_names == first.object_names
+        assert second.receptacle_names == first.receptacle_names
+
+
+# Which games count, and in which order.
+
+
+def test_games_are_sorted_by_id_and_found_by_index_and_id(home: Path) -> None:
+    tasks = OfficialGames("train", data_dir=home)
+    ids = [f"train/{MUG}-{n}/trial_T{n}" for n in (1, 10, 2)]
+    assert [task.id for task in tasks] == ids
+    assert tasks.find(ids[2]) == tasks.resolve(2) == tasks[2]
+    assert tasks[0].goal == "put a mug in cabinet" and tasks[0].type == "pick_and_place_simple"
+    assert len(tasks.filter(types=["pick_and_place_simple"])) == 3
+    with pytest.raises(UnknownNameError, match=rf"expected train/.*Did you mean '{ids[1]}'"):
+        tasks.find("trial_T10")
+    with pytest.raises(UnknownNameError, match="No task 'valid_seen/x/y'"):
+        tasks.find("valid_seen/x/y")
+    with pytest.raises(UnknownNameError, match="this set has 3 tasks"):
+        tasks.resolve(3)
+
+
+def test_upstreams_filters_leave_out_what_it_would(home: Path) -> None:
+    def add(name: str, game_data: object, trajectory_data: object = None) -> None:
+        write_trial(home, f"train/{name}", game_data, trajectory_data or trajectory())
+
+    add("movable_recep-Mug-Plate-Table-1/trial_A", game())
+    add("pick_cool-AppleSliced-None-Fridge-1/trial_B", game())
+    add("other-Mug-None-Table-1/trial_C", game(), trajectory("pick_and_juggle"))
+    add("nogame-Mug-None-Table-1/trial_D", None)
+    add("nokey-Mug-None-Table-1/trial_E", game(solvable=None))
+    add("unsolved-Mug-None-Table-1/trial_F", game(solvable=False))
+    write_trial(home, "train/notraj-Mug-None-Table-1/trial_G", game())
+    tasks = OfficialGames("train", data_dir=home)
+    assert len(tasks) == 3
+    assert {name.split("_")[-1]: why for name, why in tasks.left_out.items()} == {
+        "A": listing.NOT_PLAYABLE,
+        "B": listing.NOT_PLAYABLE,
+        "C": listing.OTHER_TYPE,
+        "D": listing.NO_GAME,
+        "E": listing.UNDECIDED,
+        "F": listing.UNSOLVABLE,
+        "G": listing.NO_TRAJECTORY,
+    }
+    with pytest.raises(DataError, match=r"trial_F: left out, as upstream does it: not solved"):
+        tasks.find("train/unsolved-Mug-None-Table-1/trial_F")
+
+
+def test_names_above_the_split_do_not_count(tmp_path: Path) -> None:
+    # Upstream looks for these words in the whole path and would find no game here.
+    write_trial(tmp_path / "movable disk", f"train/{MUG}-1/trial_T1", game(), trajectory())
+    assert len(OfficialGames("train", data_dir=tmp_path / "movable disk")) == 1
+
+
+# Wording and goals.
+
+
+def test_both_wordings_are_recognised_and_can_be_overruled(tmp_path: Path) -> None:
+    for number, flavour in enumerate(("0.4", "0.3")):
+        write_trial(
+            tmp_path,
+            f"valid_train/{MUG}-{number}/trial_T{number}",
+            game(flavour=flavour),
+            trajectory(),
+        )
+    own = OfficialGames("valid_train", data_dir=tmp_path)
+    assert [task.data.flavour for task in own] == ["0.4", "0.3"]
+    assert [task.data.load().flavour for task in own] == ["0.4", "0.3"]
+    old = OfficialGames("valid_train", data_dir=tmp_path, flavour="0.3")
+    assert [task.data.load().flavour for task in old] == ["0.3", "0.3"]
+    assert own[0].data.key != old[0].data.key and own[1].data.key == old[1].data.key
+
+
+def test_a_real_game_of_the_old_wording_is_recognised(unpacked: Path, tmp_path: Path) -> None:
+    source = next((unpacked / "json_2.1.1" / "valid_seen").glob("*/*/game.tw-pddl"))
+    old = source.read_text().replace("move {o} to {r}", "put {o} in/on {r}")
+    (tmp_path / "game.tw-pddl").write_text(old)
+    assert GameFile.of(source).load().flavour == "0.4"
+    assert GameFile.of(tmp_path / "game.tw-pddl").load().flavour == "0.3"
+    assert GameFile.of(source, flavour="0.3").load().flavour == "0.3"
+
+
+def test_annotations_are_chosen_modulo_their_number(home: Path) -> None:
+    def goals(annotation: int | None) -> list[str]:
+        tasks = OfficialGames("train", data_dir=home, annotation=annotation)
+        assert [task.data.load().goal_text for task in tasks] == [task.goal for task in tasks]
+        return [task.goal for task in tasks]
+
+    # The games have 1, 10 and 2 people; line breaks and full stops at the end are dropped.
+    assert goals(3) == [
+        "Person 0: put mug 1 away",
+        "Person 3: put mug 10 away",
+        "Person 1: put mug 2 away",
+    ]
+    assert goals(None) == ["put a mug in cabinet"] * 3
+
+
+def test_without_annotations_the_template_speaks(tmp_path: Path) -> None:
+    write_trial(tmp_path, f"train/{MUG}-1/trial_T1", game(), {"task_type": TASK_TYPES[0]})
+    tasks = OfficialGames("train", data_dir=tmp_path, annotation=0)
+    assert tasks[0].goal == "put a mug in cabinet"
+
+
+def test_only_one_full_stop_belongs_to_the_template(tmp_path: Path) -> None:
+    # As alfworld-generate writes a human annotation into a game.
+    path = tmp_path / "game.tw-pddl"
+    path.write_text(json.dumps(game(goal="Put a mug away. ")))
+    assert GameFile.of(path).goal == "Put a mug away. "
+    assert GameFile.of(path, goal="Store a mug").load().goal_text == "Store a mug"
+
+
+# Where the data is.
+
+
+def test_the_folder_is_argument_then_variables_then_ours_then_upstreams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert official_home() == tmp_path / ".cache/alfworld"
+    (cache_home() / "alfworld" / "json_2.1.1").mkdir(parents=True)
+    assert official_home() == cache_home() / "alfworld"
+    monkeypatch.setenv("ALFWORLD_DATA", "~/theirs")
+    assert official_home() == tmp_path / "theirs"
+    monkeypatch.setenv("CREDITRL_ALFWORLD_DATA", str(tmp_path / "ours"))
+    assert official_home() == tmp_path / "ours"
+    assert official_home("~/mine") == tmp_path / "mine"
+
+
+def test_the_folder_of_the_splits_will_do(home: Path) -> None:
+    assert len(OfficialGames("train", data_dir=home / "json_2.1.1")) == 3
+    (home / "json_2.1.1").rename(home / "renamed")
+    assert len(OfficialGames("train", data_dir=home / "renamed")) == 3
+
+
+def test_missing_data_names_the_folder_and_the_command(tmp_path: Path) -> None:
+    def refusal(folder: Path, split: str = "train") -> str:
+        with pytest.raises(DataError) as caught:
+            OfficialGames(split, data_dir=folder)
+        (line,) = str(caught.value).splitlines()
+        assert f"`creditrl data get alfworld --folder {folder}`" in line
+        return line
+
+    none = tmp_path / "none"
+    assert f"{none}: no such folder, expected json_2.1.1/train/<task>/<trial>" in refusal(none)
+    assert f"{tmp_path}: no games, expected" in refusal(tmp_path)
+    (tmp_path / "json_2.1.1" / "train").mkdir(parents=True)
+    assert "train: 0 games. Expected" in refusal(tmp_path)
+    for number in range(3):
+        write_trial(tmp_path, f"train/{MUG}-{number}/trial_T{number}", game())
+    write_trial(tmp_path, f"train/{MUG}-3/trial_T3", None, trajectory())
+    assert "0 games; left out: 3 no traj_data.json, 1 no game file." in refusal(tmp_path)
+    assert "there is no split 'valid_seen'; there are: train" in refusal(tmp_path, "valid_seen")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"split": "valid_sen"}, "Did you mean 'valid_seen'"),
+        ({"flavour": "0.5"}, r"flavour='0.5' is unknown. Known: 0.4, 0.3"),
+        ({"annotation": -1}, "annotation=-1: expected an integer of at least 0"),
+        ({"annotation": 1.5}, "annotation=1.5"),
+    ],
+)
+def test_bad_options_are_refused(home: Path, options: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        OfficialGames(**{"split": "train", "data_dir": home, **options})
+
+
+# Damage.
+
+DAMAGES = {
+    "cut game": ("game.tw-pddl", json.dumps(game())[:-9], r"damaged JSON \("),
+    "game of bytes": ("game.tw-pddl", b"\xff\xfe\x00", r"damaged JSON \("),
+    "game of nothing": ("game.tw-pddl", b"", r"damaged JSON \("),
+    "list": ("game.tw-pddl", b"[]", "holds list, expected a JSON object"),
+    "no problem": (
+        "game.tw-pddl",
+        json.dumps(game(pddl_problem=None)),
+        "no text under the key 'pddl_problem'",
+    ),
+    "no grammar": ("game.tw-pddl", json.dumps(game(grammar=7)), "under the key 'grammar'"),
+    "no task": ("game.tw-pddl", json.dumps(game(grammar="{}")), "no line that begins with 'Your"),
+    "no wording": (
+        "game.tw-pddl",
+        json.dumps(game(flavour="drop {o}")),
+        r"expected 'move \{o\} to \{r\}' or 'put \{o\} in/on \{r\}'",
+    ),
+    "cut trajectory": ("traj_data.json", '{"task_type": "pick', r"damaged JSON \("),
+    "no type": ("traj_data.json", b"{}", "no text under the key 'task_type'"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_keeps_its_place_and_is_named_when_it_is_used(
+    home: Path, damage: str
+) -> None:
+    file, content, says = DAMAGES[damage]
+    sound = OfficialGames("train", data_dir=home)
+    path = folder_of(home, 10) / file
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.warns(UserWarning, match=rf"1 of 3 games of .* are damaged .*{file}: .*{says}"):
+        tasks = OfficialGames("train", data_dir=home)
+    assert [task.id for task in tasks] == [task.id for task in sound]
+    assert tasks[0] == sound[0] and tasks[2] == sound[2]
+    assert tasks[1].type == "pick_and_place_simple"
+    assert [task.index for task in tasks.damaged] == [1]
+    assert survey(home) == ({"train": 3}, [folder_of(home, 10)])
+    for task in (tasks[1], tasks.find(sound[1].id)):
+        with pytest.raises(DataError, match=says) as caught:
+            task.data.load()
+        (line,) = str(caught.value).splitlines()
+        assert line.startswith(f"{path}: ")
+    if damage != "no wording":
+        assert "`creditrl data get alfworld`" in line
+
+
+def test_an_unknown_predicate_is_named_when_the_game_is_begun(home: Path) -> None:
+    path = folder_of(home, 10) / "game.tw-pddl"
+    path.write_text(json.dumps(game(problem=HOUSEHOLD.replace("(openable", "(opnable"))))
+    tasks = OfficialGames("train", data_dir=home)
+    with pytest.raises(
+        DataError, match="unknown predicate 'opnable'.*Did you mean 'openable'"
+    ) as e:
+        tasks[1].data.load()
+    assert str(e.value).startswith(f"{path}: ")
+
+
+def test_a_household_that_cannot_be_played_names_its_file(home: Path) -> None:
+    path = folder_of(home, 10) / "game.tw-pddl"
+    path.write_text(json.dumps(game(problem=HOUSEHOLD.replace("(atLocation agent1 loc_0)", ""))))
+    with pytest.raises(DataError, match="agent is at 0 locations") as caught:
+        OfficialGames("train", data_dir=home)[1].data.load()
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_a_game_that_changed_after_it_was_listed_is_refused(home: Path) -> None:
+    task = OfficialGames("train", data_dir=home)[0]
+    path = folder_of(home, 1) / "game.tw-pddl"
+    path.write_text(json.dumps(game(problem=HOUSEHOLD.replace("toy", "new"))))
+    with pytest.raises(DataError, match="changed since the games were listed"):
+        task.data.load()
+    assert OfficialGames("train", data_dir=home)[0].data.load().goal == task_goal(task)
+    path.unlink()
+    with pytest.raises(DataError, match="cannot be read"):
+        task.data.load()
+
+
+def task_goal(task: object) -> object:
+    from creditrl.envs.alfworld.problem import Goal
+
+    return Goal("pick_and_place_simple", "mug", "cabinet")
+
+
+# The index.
+
+
+class Reader:
+    """Counts the files that are read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read: list[str] = []
+        for name in ("read_game_file", "read_json"):
+            monkeypatch.setattr(listing, name, self._counting(getattr(listing, name)))
+
+    def _counting(self, function):
+        def counted(path):
+            self.read.append(f"{Path(path).parent.name}/{Path(path).name}")
+            return function(path)
+
+        return counted
+
+    def since(self) -> list[str]:
+        read, self.read = sorted(self.read), []
+        return read
+
+
+def both(number: int) -> list[str]:
+    return [f"trial_T{number}/game.tw-pddl", f"trial_T{number}/traj_data.json"]
+
+
+def test_only_what_changed_is_read_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader(monkeypatch)
+    first = list(OfficialGames("train", data_dir=home))
+    assert reader.since() == [*both(1), *both(10), *both(2)]
+    assert list(OfficialGames("train", data_dir=home)) == first
+    assert reader.since() == []
+    # Another content of the same size: the time tells.
+    path = folder_of(home, 2) / "game.tw-pddl"
+    path.write_text(path.read_text().replace("a mug", "1 mug"))
+    os.utime(path, ns=(1, 1))
+    assert [task.goal for task in OfficialGames("train", data_dir=home)][1:] == [
+        "put a mug in cabinet",
+        "put 1 mug in cabinet",
+    ]
+    assert reader.since() == both(2)
+    shutil.rmtree(folder_of(home, 1))
+    write_trial(home, f"train/{MUG}-3/trial_T3", game(), trajectory())
+    assert [task.id[-3:] for task in OfficialGames("train", data_dir=home)] == ["T10", "_T2", "_T3"]
+    assert reader.since() == both(3)
+    (folder_of(home, 10) / "traj_data.json").unlink()
+    assert len(OfficialGames("train", data_dir=home)) == 2
+    assert reader.since() == []
+
+
+def test_a_game_that_was_mended_is_sound_again(home: Path) -> None:
+    path = folder_of(home, 10) / "game.tw-pddl"
+    sound = path.read_bytes()
+    path.write_bytes(sound[:-5])
+    with pytest.warns(UserWarning, match="1 of 3 games"):
+        OfficialGames("train", data_dir=home)
+    path.write_bytes(sound)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert OfficialGames("train", data_dir=home).damaged == []
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", "cut", "other version"])
+def test_an_index_that_cannot_be_used_is_made_anew(
+    home: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes | str
+) -> None:
+    first = list(OfficialGames("train", data_dir=home))
+    (index,) = (cache_home() / "alfworld" / "listings").iterdir()
+    sound = index.read_bytes()
+    if damage == "other version":
+        monkeypatch.setattr("creditrl.envs.alfworld.cache.FORMAT", "another")
+    else:
+        index.write_bytes(sound[:99] if isinstance(damage, str) else damage)
+    assert known_sizes(home) == {}
+    reader = Reader(monkeypatch)
+    assert list(OfficialGames("train", data_dir=home)) == first
+    assert len(reader.since()) == 6
+    assert known_sizes(home) == {"train": 3}
+
+
+def test_the_index_of_another_folder_is_not_used(
+    home: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    assert len(OfficialGames("train", data_dir=home)) == 3
+    other = tmp_path_factory.mktemp("other")
+    write_trial(other, f"train/{MUG}-1/trial_T1", game(goal="put it away"), trajectory())
+    assert [task.goal for task in OfficialGames("train", data_dir=other)] == ["put it away"]
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "file").write_text("no folder")
+    monkeypatch.setenv("CREDITRL_CACHE", str(home / "file" / "below"))
+    for _ in range(2):
+        tasks = OfficialGames("train", data_dir=home)
+        assert len(tasks) == 3 and tasks[0].data.load().goal_text == "put a mug in cabinet"
+
+
+def test_a_long_first_reading_is_announced_and_a_second_is_silent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(200):
+        write_trial(tmp_path, f"train/{MUG}-1/trial_{number:03d}", game(), trajectory())
+    OfficialGames("train", data_dir=tmp_path)
+    told = capsys.readouterr()
+    assert told.out == "" and "reading the games of" in told.err and "200/200 games" in told.err
+    OfficialGames("train", data_dir=tmp_path)
+    assert capsys.readouterr() == ("", "")
+
+
+# Tasks travel.
+
+
+def test_tasks_and_task_sets_travel_to_other_processes(home: Path) -> None:
+    tasks = OfficialGames("train", data_dir=home, annotation=0)
+    copy = pickle.loads(pickle.dumps(tasks))
+    assert list(copy) == list(tasks) and copy[1].data.load().goal_text == tasks[1].goal
+    assert hash(copy[1].data) == hash(tasks[1].data)
+
+
+def test_a_parsed_game_no_longer_needs_its_file(home: Path) -> None:
+    task = OfficialGames("train", data_dir=home)[0]
+    first = task.data.load()
+    shutil.rmtree(home / "json_2.1.1")
+    assert task.data.load().start == first.start
+
+
+# Game files and TextWorld.
+
+
+def test_textworld_is_told_the_sentence_of_the_task(home: Path) -> None:
+    task = OfficialGames("train", data_dir=home, annotation=0)[1]
+    data = task.data.textworld_data()
+    assert '"rhs": "Your task is to: Person 0: put mug 10 away."' in data["grammar"]
+    assert data["pddl_problem"] == HOUSEHOLD
+    # The file itself is as it was.
+    raw = json.loads((folder_of(home, 10) / "game.tw-pddl").read_text())
+    assert raw == game() and OfficialGames("train", data_dir=home)[1].data.textworld_data() == raw
+
+
+def test_textworld_speaks_only_the_wording_of_the_file(home: Path) -> None:
+    task = OfficialGames("train", data_dir=home, flavour="0.3")[0]
+    with pytest.raises(ConfigError, match=r"made with the wording 0\.4"):
+        task.data.textworld_data()
+
+
+def test_an_exported_game_is_read_as_the_household_it_was(tmp_path: Path) -> None:
+    task = GeneratedGames("valid_seen", flavour="0.4")[0]
+    path = tmp_path / "game.tw-pddl"
+    path.write_text(json.dumps(dict(task.data.textworld_data())))
+    first, second = task.data.load(), GameFile.of(path).load()
+    fresh = {"memo": {}, "listings": {}, "facing": {}}
+    one, two = (
+        {name: getattr(replace(game, **fresh), name) for name in ("goal", "goal_text", "start")}
+        for game in (first, second)
+    )
+    assert one == two and first.object_names == second.object_names
