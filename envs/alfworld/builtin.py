@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from creditrl.envs.alfworld.generate import (
     Household,
@@ -58,16 +58,23 @@ class GeneratedGame(GameSource):
         """Make the household; takes about 0.2 ms."""
         return household(self.config, self.split, self.index)
 
-    def problem(self) -> Problem:
-        """Make the household as facts."""
-        return to_problem(self.household(), self.id.replace("/", "_"))
+    def problem(self, made: Household | None = None) -> Problem:
+        """Return the household, or one made before, as facts."""
+        return to_problem(made or self.household(), self.id.replace("/", "_"))
 
     def load(self) -> Game:
         """Make the game."""
         from creditrl.envs.alfworld.game import compile_game
 
         made = self.household()
-        return compile_game(to_problem(made, self.id.replace("/", "_")), made.text, self.flavour)
+        return compile_game(self.problem(made), made.text, self.flavour)
+
+    def textworld_data(self) -> Mapping[str, Any]:
+        """Return the game as a ``game.tw-pddl`` holds it."""
+        from creditrl.envs.alfworld.tw_pddl import game_data
+
+        made = self.household()
+        return game_data(self.problem(made), made.text, self.flavour)
 
 
 @lru_cache(maxsize=_CACHED_TASKS)

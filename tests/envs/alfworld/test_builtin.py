@@ -1,0 +1,187 @@
+"""Builtin task sets: the same tasks everywhere, cheap to list, in splits that share nothing."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from creditrl.envs.alfworld import builtin
+from creditrl.envs.alfworld.builtin import NUM_TASKS, GeneratedGame, GeneratedGames
+from creditrl.envs.alfworld.generate import HouseholdConfig
+from creditrl.envs.alfworld.problem import TASK_TYPES
+from creditrl.envs.tasks import SPLITS
+from creditrl.errors import ConfigError, UnknownNameError
+
+SMALL = HouseholdConfig(size="small")
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_sets_are_as_large_as_promised_and_their_types_take_turns(split: str):
+    tasks = GeneratedGames(split)
+    assert len(tasks) == NUM_TASKS[split]
+    assert len(tasks) >= {"train": 2000, "valid_seen": 140, "valid_unseen": 134}[split]
+    for i in (0, 5, 17, len(tasks) - 1):
+        task = tasks.task(i)
+        assert task.id == f"builtin/{split}/{i}"
+        assert (task.type, task.split, task.index) == (TASK_TYPES[i % 6], split, i)
+        assert task.goal == task.data.load().goal_text
+        assert 3 <= task.difficulty <= 12 and task.difficulty.is_integer()
+    counts = Counter(tasks.task(i).type for i in range(134))
+    assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_ids_name_the_settings_that_differ():
+    tasks = GeneratedGames("train", HouseholdConfig("small", spares=0, closed=0.5, seed=3))
+    assert tasks.task(4).id == "builtin-small-spares0-closed0.5-seed3/train/4"
+    assert tasks.find(tasks.task(4).id) is tasks.task(4)
+    with pytest.raises(UnknownNameError, match="expected builtin-small-.*0 to .*19999"):
+        tasks.find("builtin/train/4")
+
+
+def test_goals_are_alfworlds_sentences():
+    goals = {task.type: set() for task in GeneratedGames("train", num_tasks=6)}
+    for task in GeneratedGames("train", SMALL, num_tasks=400):
+        home = task.data.household()
+        thing, place = home.object.lower(), home.place.lower()
+        # The place is the last word; a towelholder has a towel in its name, toilet paper a toilet.
+        assert task.goal.endswith(f" {place}")
+        goals[task.type].add(f"{task.goal.removesuffix(place).replace(thing, 'X')}Y")
+    assert goals == {
+        "pick_and_place_simple": {"put a X in Y", "put some X on Y"},
+        "look_at_obj_in_light": {"look at X under the Y", "examine the X with the Y"},
+        "pick_clean_then_place_in_recep": {"put a clean X in Y", "clean some X and put it in Y"},
+        "pick_heat_then_place_in_recep": {"put a hot X in Y", "heat some X and put it in Y"},
+        "pick_cool_then_place_in_recep": {"put a cool X in Y", "cool some X and put it in Y"},
+        "pick_two_obj_and_place": {"put two X in Y", "find two X and put them in Y"},
+    }
+
+
+def test_tasks_are_equal_in_any_process_and_order():
+    code = (
+        "from hashlib import blake2b\n"
+        "from creditrl.envs.alfworld.builtin import GeneratedGames\n"
+        "from creditrl.envs.alfworld.generate import HouseholdConfig\n"
+        "d = blake2b()\n"
+        "for size in ('small', 'medium', 'large'):\n"
+        "    for split in ('train', 'valid_seen', 'valid_unseen'):\n"
+        "        tasks = GeneratedGames(split, HouseholdConfig(size, closed=0.5))\n"
+        "        made = {i: tasks.task(i) for i in ORDER(range(40))}\n"
+        "        for i in range(40):\n"
+        "            d.update(repr((made[i], made[i].data.problem())).encode())\n"
+        "print(d.hexdigest())"
+    )
+    digests = set()
+    for hash_seed, order in (("0", "list"), ("4242", "reversed")):
+        shown = subprocess.run(
+            [sys.executable, "-c", f"ORDER = {order}\n{code}"],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        digests.add(shown.stdout.strip())
+    assert len(digests) == 1
+
+
+def test_the_first_tasks_are_pinned():
+    # Ids name households for ever: published results refer to them.
+    found = {}
+    for task_id in PINNED:
+        split = task_id.split("/")[1]
+        config = SMALL if task_id.startswith("builtin-small") else None
+        game = GeneratedGames(split, config).find(task_id).data.load()
+        held = sum(contents.bit_count() for contents in game.start.contents)
+        found[task_id] = (game.goal_text, len(game.receptacle_names), held)
+    assert found == PINNED
+
+
+PINNED = {
+    "builtin/train/0": ("put a winebottle in shelf", 28, 39),
+    "builtin/train/5": ("put two pan in countertop", 29, 37),
+    "builtin/valid_seen/7": ("examine the keychain with the desklamp", 18, 31),
+    "builtin/valid_unseen/133": ("examine the teddybear with the desklamp", 11, 32),
+    "builtin-small/train/3": ("put a hot bowl in shelf", 7, 10),
+}
+"""Goal, receptacles and things."""
+
+
+def test_a_larger_set_begins_with_the_smaller_one():
+    small, large = GeneratedGames("train", num_tasks=7), GeneratedGames("train", num_tasks=70)
+    assert list(small) == [large.task(i) for i in range(7)]
+    assert len(large) == 70
+
+
+def test_types_are_chosen_without_making_a_task(monkeypatch: pytest.MonkeyPatch):
+    tasks = GeneratedGames("train", HouseholdConfig(seed=77))
+
+    def fail(*_: object) -> None:
+        raise AssertionError("a household was made")
+
+    monkeypatch.setattr(builtin, "household", fail)
+    chosen = tasks.filter(types=["look_at_obj_in_light", "pick_two_obj_and_place"])
+    assert len(chosen) == 3333 + 3334
+    monkeypatch.undo()
+    assert [chosen.task(i).index for i in range(4)] == [1, 5, 7, 11]
+    assert chosen.find("builtin-seed77/train/5").type == "pick_two_obj_and_place"
+    with pytest.raises(UnknownNameError, match="filtered out"):
+        chosen.find("builtin-seed77/train/4")
+
+
+def test_tasks_are_filtered_by_difficulty_and_wish():
+    tasks = GeneratedGames("valid_seen", SMALL)
+    chosen = tasks.filter(types=["pick_and_place_simple"], difficulty=(4, 4))
+    assert 0 < len(chosen) < 24
+    assert {(t.type, t.difficulty) for t in chosen} == {("pick_and_place_simple", 4.0)}
+    kitchens = tasks.filter(where=lambda task: task.data.household().room.kind == "kitchen")
+    assert 50 < len(kitchens) < 110
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(ConfigError, match="'pick' is unknown"):
+        GeneratedGames("train").filter(types=["pick"])
+    with pytest.raises(ConfigError, match="split='test' is unknown"):
+        GeneratedGames("test")
+    with pytest.raises(ConfigError, match="flavour='0.5' is unknown"):
+        GeneratedGames("train", flavour="0.5")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="num_tasks=0"):
+        GeneratedGames("train", num_tasks=0)
+    with pytest.raises(ConfigError, match="No task is left of 3"):
+        GeneratedGames("train", num_tasks=3).filter(types=["pick_two_obj_and_place"])
+    with pytest.raises(IndexError):
+        GeneratedGames("train").task(20_000)
+    with pytest.raises(UnknownNameError, match="expected builtin/valid_seen/0 to"):
+        GeneratedGames("valid_seen").find("builtin/valid_seen/140")
+
+
+def test_a_task_travels_as_its_key():
+    tasks = GeneratedGames("train", SMALL)
+    task = tasks.task(11)
+    packed = pickle.dumps(task)
+    assert len(packed) < 500
+    again = pickle.loads(packed)
+    assert again == task and hash(again.data) == hash(task.data)
+    assert again.data.problem() == task.data.problem()
+    assert len(pickle.dumps(tasks)) < 500
+
+
+def test_keys_tell_games_apart():
+    config = HouseholdConfig()
+    games = [
+        GeneratedGame(config, "train", 1),
+        GeneratedGame(config, "train", 2),
+        GeneratedGame(config, "valid_seen", 1),
+        GeneratedGame(SMALL, "train", 1),
+        GeneratedGame(config, "train", 1, "0.3"),
+    ]
+    assert len({game.key for game in games}) == len(games)
+
+
+def test_flavours_tell_of_the_same_household():
+    new, old = (GeneratedGames("train", SMALL, flavour=f).task(3) for f in ("0.4", "0.3"))
+    assert new.data.household() == old.data.household() and new.id == old.id
+    assert (new.data.load().flavour, old.data.load().flavour) == ("0.4", "0.3")

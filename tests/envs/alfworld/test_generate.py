@@ -1,0 +1,364 @@
+"""The generator: households keep what is asked, can be won, and are not won at the start."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from creditrl.envs.alfworld.catalogue import FURNITURE, ROOMS, SIZES, THINGS, Size
+from creditrl.envs.alfworld.game import compile_game, display_names
+from creditrl.envs.alfworld.generate import (
+    ROOMS_PER_KIND,
+    FloorPlan,
+    Household,
+    HouseholdConfig,
+    floor_plan,
+    household,
+    household_key,
+    plan_length,
+    split_of,
+    task_type,
+    to_problem,
+)
+from creditrl.envs.alfworld.planner import plan
+from creditrl.envs.alfworld.problem import TASK_TYPES
+from creditrl.envs.alfworld.rules import apply, goal_status
+from creditrl.envs.tasks import SPLITS
+from creditrl.errors import ConfigError
+
+TREATED_AT = {
+    "pick_clean_then_place_in_recep": ("cleanable", "SinkBasin"),
+    "pick_heat_then_place_in_recep": ("heatable", "Microwave"),
+    "pick_cool_then_place_in_recep": ("coolable", "Fridge"),
+}
+
+
+def made(config: HouseholdConfig, count: int, split: str = "train") -> list[Household]:
+    return [household(config, split, i) for i in range(count)]
+
+
+# The tables.
+
+
+def test_the_tables_name_only_what_they_know():
+    for thing in THINGS.values():
+        assert set(thing.places) <= set(FURNITURE), thing.name
+        assert len(set(thing.places)) == len(thing.places), f"{thing.name}: a home fits anyway"
+        assert set(thing.rooms) <= set(ROOMS) and thing.homes
+        assert all(weight > 0 for weight in (*thing.rooms.values(), *thing.homes.values()))
+    for piece in FURNITURE.values():
+        assert set(piece.stands_at) <= set(FURNITURE) - {piece.name}
+    for room in ROOMS.values():
+        for size in SIZES:
+            assert set(room.furniture[size]) <= set(FURNITURE)
+
+
+def test_every_thing_can_lie_about_and_every_furniture_is_used():
+    for kind, room in ROOMS.items():
+        for size in SIZES:
+            for thing in THINGS.values():
+                if kind in thing.rooms:
+                    assert thing.homes.keys() & room.furniture[size].keys(), (thing.name, kind)
+    used = {name for room in ROOMS.values() for some in room.furniture.values() for name in some}
+    assert used == set(FURNITURE)
+
+
+# What is asked is kept.
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("split", SPLITS)
+def test_households_are_as_large_as_their_size_says(size: Size, split: str):
+    for i, home in enumerate(made(HouseholdConfig(size=size), 60, split)):
+        room = ROOMS[home.room.kind]
+        fewest, most = room.receptacles[size]
+        assert fewest <= len(home.room.classes) <= most
+        fewest, most = room.things[size]
+        assert fewest <= len(home.things) <= most
+        counts = Counter(home.room.classes)
+        for name, allowed in room.furniture[size].items():
+            assert counts.pop(name, 0) in allowed
+        assert not counts
+        assert home.goal_type == task_type(i) == TASK_TYPES[i % 6]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_no_goal_is_reached_or_half_reached_at_the_start(size: Size):
+    for home in made(HouseholdConfig(size=size), 300):
+        where = [home.room.classes[r] for name, r in home.things if name == home.object]
+        assert len(where) >= (2 if home.goal_type == "pick_two_obj_and_place" else 1)
+        assert home.place not in where
+        thing = THINGS[home.object]
+        assert thing.pickupable
+        if home.goal_type == "look_at_obj_in_light":
+            lamps = [home.room.classes[r] for name, r in home.things if name == home.place]
+            assert lamps and THINGS[home.place].lamp
+        else:
+            assert home.place in home.room.classes and home.place in thing.places
+        if home.goal_type in TREATED_AT:
+            attribute, treats = TREATED_AT[home.goal_type]
+            assert getattr(thing, attribute)
+            assert treats in home.room.classes and home.place != treats
+        game = compile_game(to_problem(home, "x"), home.text, "0.4")
+        assert goal_status(game, game.start)[0] == 0
+
+
+def test_things_lie_where_they_may():
+    for home in made(HouseholdConfig(), 200):
+        counts = Counter(name for name, _ in home.things)
+        for name, r in home.things:
+            thing = THINGS[name]
+            assert home.room.classes[r] in thing.homes
+            if name not in (home.object, home.place):
+                assert home.room.kind in thing.rooms
+                assert counts[name] <= thing.most
+        singles = Counter(r for _, r in home.things if FURNITURE[home.room.classes[r]].holds_one)
+        # Only what the task needs may lie on top of another thing.
+        assert all(
+            count == 1 or any((home.object, r) == pair for pair in home.things)
+            for r, count in singles.items()
+        )
+
+
+def test_nobody_puts_two_things_on_what_holds_one():
+    homes = [household(HouseholdConfig(), "train", i) for i in range(5, 1200, 6)]
+    assert {home.goal_type for home in homes} == {"pick_two_obj_and_place"}
+    assert not any(FURNITURE[home.place].holds_one for home in homes)
+
+
+def test_spares_are_the_most_objects_beyond_those_needed():
+    for spares in (0, 3):
+        seen = Counter()
+        for home in made(HouseholdConfig(spares=spares), 240):
+            needed = 2 if home.goal_type == "pick_two_obj_and_place" else 1
+            seen[sum(name == home.object for name, _ in home.things) - needed] += 1
+        assert sorted(seen) == list(range(spares + 1))
+        assert min(seen.values()) > 240 / (spares + 1) / 2  # drawn evenly
+
+
+def test_closed_is_the_share_of_closed_doors():
+    for share, low, high in ((1.0, 1.0, 1.0), (0.0, 0.0, 0.0), (0.3, 0.25, 0.35)):
+        doors = opened = 0
+        for home in made(HouseholdConfig(closed=share), 150):
+            names = home.room.classes
+            doors += sum(FURNITURE[name].openable for name in names)
+            opened += len(home.opened)
+            assert all(FURNITURE[names[r]].openable for r in home.opened)
+        assert low <= 1 - opened / doors <= high
+
+
+def test_another_seed_gives_other_rooms_and_households():
+    one, other = made(HouseholdConfig(), 30), made(HouseholdConfig(seed=1), 30)
+    rooms = [{home.room.signature for home in homes} for homes in (one, other)]
+    assert not rooms[0] & rooms[1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"size": "huge"}, "size='huge' is unknown. Known: small, medium, large."),
+        ({"spares": -1}, "spares=-1: expected an integer of at least 0."),
+        ({"spares": 9}, "spares=9: expected at most 8."),
+        ({"closed": 1.5}, "closed=1.5: expected a share between 0 and 1."),
+        ({"seed": True}, "seed=True: expected an integer of at least 0."),
+    ],
+)
+def test_nonsense_is_refused(fields: dict[str, object], message: str):
+    with pytest.raises(ConfigError) as error:
+        HouseholdConfig(**fields)  # type: ignore[arg-type]
+    assert str(error.value) == message
+
+
+def test_an_unknown_split_is_refused():
+    with pytest.raises(ConfigError, match="split='valid' is unknown"):
+        household(HouseholdConfig(), "valid", 0)
+
+
+# Rooms and splits.
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_rooms_of_valid_unseen_are_not_trained_on(size: Size):
+    seen, unseen = set(), set()
+    for kind in ROOMS:
+        for kept, rooms in ((False, seen), (True, unseen)):
+            split = "valid_unseen" if kept else "train"
+            numbers = range(ROOMS_PER_KIND[split])
+            plans = [floor_plan(size, 0, kind, kept, number) for number in numbers]
+            signatures = {plan.signature for plan in plans}
+            # Few of the small rooms are alike.
+            assert len(signatures) >= 0.75 * len(plans)
+            rooms |= signatures
+    assert not seen & unseen
+
+
+def test_every_setting_keeps_the_same_rooms_unseen():
+    for size in SIZES:
+        for seed in (0, 3):
+            config = HouseholdConfig(size=size, seed=seed, spares=1, closed=0.5)
+            for split in SPLITS:
+                assert {split_of(home) for home in made(config, 30, split)} == {split}
+
+
+def test_splits_share_no_household():
+    config = HouseholdConfig(size="small")
+    keys = {split: {household_key(home) for home in made(config, 300, split)} for split in SPLITS}
+    assert all(len(some) == 300 for some in keys.values())
+    assert len(set().union(*keys.values())) == 900
+
+
+def test_rooms_that_look_alike_have_one_signature():
+    room = floor_plan("medium", 0, "kitchen", False, 0)
+    order = list(range(len(room.classes)))[::-1]
+    turned = replace(
+        room,
+        number=99,
+        classes=tuple(room.classes[r] for r in order),
+        spots=tuple(max(room.spots) - room.spots[r] for r in order),
+        ids=tuple(room.ids[r] for r in order),
+    )
+    assert turned.signature == room.signature
+    # One more piece beside another is another room.
+    apart = replace(room, spots=tuple(range(len(room.spots))))
+    assert apart.signature != room.signature
+
+
+def test_households_that_look_alike_have_one_key():
+    home = household(HouseholdConfig(), "train", 3)
+    assert household_key(replace(home, things=home.things[::-1])) == household_key(home)
+    assert household_key(replace(home, text="other words")) == household_key(home)
+    (name, r), *rest = home.things
+    moved = ((name, (r + 1) % len(home.room.classes)), *rest)
+    assert household_key(replace(home, things=moved)) != household_key(home)
+    opened = frozenset({home.room.classes.index("Fridge")})
+    assert household_key(replace(home, opened=opened)) != household_key(home)
+
+
+def test_some_things_share_a_place():
+    rooms = [home.room for home in made(HouseholdConfig(), 300)]
+    shared = [len(room.spots) - len(set(room.spots)) for room in rooms]
+    assert 0.05 < sum(shared) / sum(len(room.spots) for room in rooms) < 0.3
+
+
+# Ids and facts.
+
+
+def test_ids_are_written_as_alfred_writes_them():
+    number = r"_(?:plus|minus)_\d\d_dot_\d\d"
+    plain = re.compile(rf"[a-z]+(?:_bar_{number}){{3}}(?:_bar_(?:sink|bathtub)basin)?")
+    place = re.compile(r"loc(?:_bar_(?:_minus_)?\d+){4}")
+    for home in made(HouseholdConfig(), 60):
+        problem = to_problem(home, "x")
+        names = (*problem.objects, *problem.receptacles)
+        assert all(plain.fullmatch(name) for name in names)
+        assert all(place.fullmatch(name) for name in problem.locations)
+        assert len({*names, *problem.locations}) == len(names) + len(problem.locations)
+
+
+def test_names_count_each_class_from_one():
+    home = next(h for h in made(HouseholdConfig(), 60) if "SinkBasin" in h.room.classes)
+    problem = to_problem(home, "x")
+    shown = display_names((*problem.receptacles, *problem.objects))
+    expected = Counter(name.lower() for name in home.room.classes)
+    expected += Counter(name.lower() for name, _ in home.things)
+    assert sorted(shown.values()) == sorted(
+        f"{kind} {number}" for kind, count in expected.items() for number in range(1, count + 1)
+    )
+    sink = problem.receptacles[home.room.classes.index("SinkBasin")]
+    assert sink.startswith("sink_bar_") and sink.endswith("_bar_sinkbasin")
+    assert shown[sink].startswith("sinkbasin ")
+
+
+def test_facts_say_what_the_household_is():
+    home = household(HouseholdConfig(closed=0.5), "train", 2)
+    problem = to_problem(home, "some_name")
+    facts = problem.facts
+    assert problem.name == "some_name"
+    assert problem.goal.type == "pick_clean_then_place_in_recep"
+    assert (problem.goal.object, problem.goal.receptacle) == (
+        home.object.lower(),
+        home.place.lower(),
+    )
+    (_, start) = facts["atlocation"][0]
+    assert start not in {location for _, location in facts["receptacleatlocation"]}
+    assert len(facts["inreceptacle"]) == len(facts["objectatlocation"]) == len(home.things)
+    at = dict(facts["receptacleatlocation"])
+    assert {(o, at[r]) for o, r in facts["inreceptacle"]} == set(facts["objectatlocation"])
+    assert set(facts["opened"]) < set(facts["openable"])
+    kinds = {kind for _, kind in facts["receptacletype"]}
+    assert {rtype for rtype, _ in facts["cancontain"]} <= kinds
+    assert not facts.keys() & {"isclean", "ishot", "iscool", "istoggled", "holds"}
+
+
+# How hard a household is.
+
+
+def room(classes: list[str], spots: list[int]) -> FloorPlan:
+    return FloorPlan("kitchen", 1, tuple(classes), tuple(spots), (), (), ("a", "b"))
+
+
+def home(kind: str, thing: str, place: str, floor: FloorPlan, *things: tuple[str, int]):
+    return Household(floor, kind, thing, place, "", tuple(things), frozenset())
+
+
+def test_plan_length_counts_walks_doors_and_deeds():
+    floor = room(["CounterTop", "Fridge", "SinkBasin", "Cabinet", "Cabinet"], [0, 1, 2, 3, 3])
+    simple = "pick_and_place_simple"
+    # Go, take, go, open, put.
+    assert plan_length(home(simple, "Mug", "Cabinet", floor, ("Mug", 0))) == 5
+    # Go, open, take, go, put: the nearer of two does not matter, the open one does.
+    apples = [("Apple", 1), ("Apple", 2)]
+    assert plan_length(home(simple, "Apple", "CounterTop", floor, apples[0])) == 5
+    assert plan_length(home(simple, "Apple", "CounterTop", floor, *apples)) == 4
+    # Go, take, clean on the spot, go, put.
+    clean = "pick_clean_then_place_in_recep"
+    assert plan_length(home(clean, "Apple", "CounterTop", floor, apples[1])) == 5
+    # Go, take, go, cool through the closed door, go, put.
+    cool = "pick_cool_then_place_in_recep"
+    assert plan_length(home(cool, "Apple", "CounterTop", floor, apples[1])) == 6
+
+
+def test_plan_length_of_two_objects_uses_what_is_at_hand():
+    floor = room(["CounterTop", "Cabinet", "Cabinet", "Shelf"], [0, 1, 1, 2])
+    two = "pick_two_obj_and_place"
+    # Go, take, go, put, twice.
+    apart = home(two, "Cup", "Shelf", floor, ("Cup", 0), ("Cup", 0))
+    assert plan_length(apart) == 8
+    # One lies beside the goal's drawer. The far one first: go, take, go, open, put; then open the
+    # cabinet beside, take, put without a step.
+    floor = room(["CounterTop", "Cabinet", "Drawer"], [0, 1, 1])
+    beside = home(two, "Spoon", "Drawer", floor, ("Spoon", 0), ("Spoon", 1))
+    assert plan_length(beside) == 8
+
+
+def test_plan_length_of_looking_ends_at_the_lamp():
+    floor = room(["Desk", "Bed", "Drawer"], [0, 1, 0])
+    look = "look_at_obj_in_light"
+    lamp = ("DeskLamp", 0)
+    # Go, take, go, use; go, open, take, use in the drawer of the desk.
+    assert plan_length(home(look, "Pen", "DeskLamp", floor, lamp, ("Pen", 1))) == 4
+    assert plan_length(home(look, "Pen", "DeskLamp", floor, lamp, ("Pen", 2))) == 4
+    assert plan_length(home(look, "Pen", "DeskLamp", floor, lamp, ("Pen", 0))) == 3
+
+
+def test_the_planner_wins_and_needs_as_many_actions_as_the_tasks_say():
+    checked = 0
+    for size in SIZES:
+        for split in SPLITS:
+            config = HouseholdConfig(size=size, closed=0.7)
+            for home in made(config, 36, split):
+                game = compile_game(to_problem(home, "x"), home.text, "0.4")
+                moves = plan(game, game.start)
+                assert moves is not None and len(moves) == plan_length(home) >= 3
+                state = game.start
+                for move in moves:
+                    met, of = goal_status(game, state)
+                    assert met < of
+                    state = apply(game, state, move)
+                met, of = goal_status(game, state)
+                assert met == of
+                checked += 1
+    assert checked == 324
