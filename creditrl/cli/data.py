@@ -1,4 +1,4 @@
-"""``creditrl data ls | get NAME``: official data, where it lies and where it comes from."""
+"""``creditrl data ls | get NAME | export NAME``: official data, and builtin tasks in its form."""
 
 from __future__ import annotations
 
@@ -161,9 +161,9 @@ class GetOptions:
 
 
 def run(argv: list[str]) -> int:
-    """Run ``data ls`` or ``data get NAME``."""
+    """Run ``data ls``, ``data get NAME`` or ``data export NAME``."""
     if not argv or argv[0] in ("-h", "--help"):
-        override(ListOptions(), ["--help"], "creditrl data ls | get NAME")
+        override(ListOptions(), ["--help"], "creditrl data ls | get NAME | export NAME")
     action, *rest = argv
     if action == "ls":
         return _ls(override(ListOptions(), rest, "creditrl data ls"))
@@ -175,8 +175,13 @@ def run(argv: list[str]) -> int:
             raise ConfigError(f"Which data? Expected `creditrl data get NAME`; known: {known}.")
         options = override(GetOptions(), rest[1:], "creditrl data get NAME")
         return _get(rest[0], options, shlex.join(["creditrl", "data", "get", *rest]))
+    if action == "export":
+        from creditrl.cli.export import run as export
+
+        return export(rest)
+    actions = ("ls", "get", "export")
     raise UnknownNameError(
-        f"No data command {action!r}.{did_you_mean(action, ('ls', 'get'))} Known: ls, get."
+        f"No data command {action!r}.{did_you_mean(action, actions)} Known: {', '.join(actions)}."
     )
 
 

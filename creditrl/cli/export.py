@@ -18,8 +18,11 @@ def run(argv: list[str]) -> int:
     """Run ``data export NAME``; ALFWorld is the one whose tasks have files of their own kind."""
     from creditrl.envs.alfworld.export import ExportOptions, run_export
 
+    if argv and argv[0] in ("-h", "--help"):
+        override(ExportOptions(), ["--help"], _COMMAND)
     if not argv or argv[0].lower() != "alfworld":
-        found = f"The tasks of {argv[0]!r} have no such files." if argv else "Which tasks?"
+        named = argv and not argv[0].startswith("-")
+        found = f"The tasks of {argv[0]!r} have no such files." if named else "Which tasks?"
         raise ConfigError(f"{found} Expected `{_COMMAND} --folder F`; known: alfworld.")
     options = override(ExportOptions(), argv[1:], _COMMAND)
 

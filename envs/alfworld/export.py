@@ -35,7 +35,7 @@ class ExportOptions:
     tasks: int = 100
     """How many of the split, from its beginning; 0: all of them."""
     size: Size = "medium"
-    """How much a household holds, as in the environment's options; so are the next four."""
+    """How much a household holds; this and what follows is as in the environment's options."""
     spares: int = 2
     """Most objects of the goal's class beyond those it needs."""
     closed: float = 1.0
