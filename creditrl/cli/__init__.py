@@ -48,7 +48,7 @@ COMMANDS: tuple[Command, ...] = (
         "creditrl.cli.train",
         "train",
     ),
-    Command("data", "data ls", "say which official data is there", "creditrl.cli.data"),
+    Command("data", "data ls", "say which official data is there; get it", "creditrl.cli.data"),
     Command("bench", "bench envs", "measure speed, ours beside upstream's", "creditrl.cli.bench"),
 )
 

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 from rich.console import Console
 
-from creditrl.view.progress import Progress, time_text
+from creditrl.view.progress import Progress, bytes_text, counted_bytes, time_text
 
 
 class Clock:
@@ -41,6 +41,30 @@ def test_plain_lines_come_every_few_seconds():
             for u in (5, 10, 15, 20, 25, 30)
         ),
         "train: update 30/100  30 s  success 50 %  loss 0.123  turns 30,000 (1,000/s)",
+    ]
+
+
+def test_what_is_counted_may_be_bytes():
+    progress, out, clock = make(every=1.0)
+    with progress, progress.phase("a.zip", updates=72_000_000, counted=counted_bytes) as show:
+        clock.now = 2
+        show(18_000_000)
+        clock.now = 8
+        show(72_000_000)
+    assert out.getvalue().splitlines() == [
+        "a.zip: begins, 72.0 MB",
+        "a.zip  18.0 MB of 72.0 MB  2 s, 6 s left",
+        "a.zip  72.0 MB of 72.0 MB  8 s, 0 s left",
+        "a.zip: 72.0 MB of 72.0 MB  8 s",
+    ]
+    sizes = [0, 999, 1000, 123_456, 999_999_999, 1.5e9]
+    assert [bytes_text(size) for size in sizes] == [
+        "0 B",
+        "999 B",
+        "1.0 kB",
+        "123 kB",
+        "1000 MB",
+        "1.5 GB",
     ]
 
 
