@@ -123,7 +123,7 @@ def find_games(count: int, seed: int, flavour: Flavour | None = None) -> Games:
     rows = _rows_file()
     if rows is not None:
         order = _take_turns(read_rows(rows), count, rng)
-        return Games(f"real games of {rows}", tuple(_row_tasks(rows, order, flavour or "0.4")))
+        return Games(f"the real games of {rows.name}", tuple(_row_tasks(rows, order, flavour or "0.4")))
     builtin = {split: GeneratedGames(split, flavour=flavour or "0.4") for split in SPLITS}
     made = {
         (split, index): TASK_TYPES[index % len(TASK_TYPES)]
@@ -131,7 +131,7 @@ def find_games(count: int, seed: int, flavour: Flavour | None = None) -> Games:
         for index in range(len(tasks))
     }
     chosen = [builtin[split].task(index) for split, index in _take_turns(made, count, rng)]
-    return Games("the builtin households, exported for TextWorld", tuple(chosen))
+    return Games("the builtin households, as exported", tuple(chosen))
 
 
 def _take_turns(kinds: Mapping[tuple[str, Any], str], count: int, rng: Any) -> list[Any]:

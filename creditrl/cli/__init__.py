@@ -49,7 +49,12 @@ COMMANDS: tuple[Command, ...] = (
         "train",
     ),
     Command("data", "data ls", "say which official data is there; get it", "creditrl.cli.data"),
-    Command("bench", "bench envs", "measure speed, ours beside upstream's", "creditrl.cli.bench"),
+    Command(
+        "bench",
+        "bench envs | conformance ENV",
+        "measure speed, compare answers, ours beside upstream's",
+        "creditrl.cli.bench",
+    ),
 )
 
 

@@ -1,14 +1,22 @@
-"""``creditrl bench envs``: speeds, ours beside upstream's."""
+"""``creditrl bench envs | conformance``: speeds and answers, ours beside upstream's."""
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from creditrl.cli.console import console, next_step, wrote
-from creditrl.errors import ConfigError, RunFolderError, UnknownNameError, did_you_mean
+from creditrl.errors import (
+    ConfigError,
+    RunFolderError,
+    UnknownNameError,
+    did_you_mean,
+    require_extra,
+)
 from creditrl.flags import override
 
 __all__ = ["run"]
@@ -26,16 +34,36 @@ class BenchEnvsOptions:
     """Measure next to nothing: shows that everything runs."""
 
 
+@dataclass(frozen=True, slots=True)
+class BenchConformanceOptions:
+    """Play games on our engine and on upstream's package, and compare all that they show.
+
+    Finished games are in a log, and the same command continues it. Exit code 1: something differed;
+    the log says what, and the actions that lead there.
+    """
+
+    games: int = 300
+    """Games; types and splits take turns. A longer run begins with the games of a shorter one."""
+    seed: int = 0
+    """Decides which games, and what is done in them."""
+    flavour: str | None = None
+    """Wording of the games, as the environment's option; None: the games' own."""
+    out: str | None = None
+    """The log, JSON lines; None: conformance-ENV.jsonl in the working directory."""
+
+
 def run(argv: list[str]) -> int:
-    """Run ``bench envs``."""
-    prog = "creditrl bench envs"
+    """Run ``bench envs`` or ``bench conformance ENV``."""
+    known = ("envs", "conformance")
     if not argv or argv[0] in ("-h", "--help"):
-        override(BenchEnvsOptions(), ["--help"], prog)
-    if argv[0] != "envs":
+        override(BenchEnvsOptions(), ["--help"], "creditrl bench envs | conformance ENV")
+    if argv[0] not in known:
         raise UnknownNameError(
-            f"No bench named {argv[0]!r}.{did_you_mean(argv[0], ('envs',))} Known: envs."
+            f"No bench named {argv[0]!r}.{did_you_mean(argv[0], known)} Known: {', '.join(known)}."
         )
-    options = override(BenchEnvsOptions(), argv[1:], prog)
+    if argv[0] == "conformance":
+        return _conformance(argv[1:])
+    options = override(BenchEnvsOptions(), argv[1:], "creditrl bench envs")
     if options.rounds < 1:
         raise ConfigError(f"--rounds is {options.rounds}: expected at least 1.")
     path = None if options.json is None else Path(options.json)
@@ -84,3 +112,86 @@ def _envs(options: BenchEnvsOptions, path: Path | None) -> int:
     else:
         next_step("creditrl bench envs --json bench.json")
     return 0
+
+
+def _conformance(argv: list[str]) -> int:
+    from creditrl.bench.conformance import CONFORMANCE, Sides, read_log, write_log
+    from creditrl.view.progress import Progress
+
+    prog = "creditrl bench conformance ENV"
+    by_name = {bench.env: bench for bench in CONFORMANCE}
+    if argv and argv[0] in ("-h", "--help"):
+        override(BenchConformanceOptions(), ["--help"], prog)
+    if not argv or argv[0].startswith("-"):
+        raise ConfigError(f"Which environment? Expected `{prog}`; known: {', '.join(by_name)}.")
+    bench = by_name.get(argv[0].lower())
+    if bench is None:
+        raise UnknownNameError(
+            f"Nothing to compare {argv[0]!r} with.{did_you_mean(argv[0].lower(), by_name)} "
+            f"Known: {', '.join(by_name)}."
+        )
+    options = override(BenchConformanceOptions(), argv[1:], f"creditrl bench conformance {argv[0]}")
+    if options.games < 1:
+        raise ConfigError(f"--games is {options.games}: expected at least 1.")
+    if options.flavour not in (None, *bench.flavours):
+        raise ConfigError(
+            f"--flavour {options.flavour} is unknown. Known: {', '.join(bench.flavours)}."
+        )
+    for module in bench.modules:
+        require_extra(module, bench.extra)
+    games = bench.games(options.games, options.seed, options.flavour)
+    path = Path(options.out or f"conformance-{bench.env}.jsonl")
+    header = {
+        "env": bench.env,
+        "seed": options.seed,
+        "flavour": options.flavour,
+        "games": games.source,
+        "upstream": {name: metadata.version(name) for name in bench.modules},
+    }
+    found = read_log(path, header)
+    todo = [task for task in games.tasks if task.id not in found]
+    print(f"{len(games.tasks):,} of {games.source}; {len(todo):,} to play.")
+    write_log(path, header)
+    sides = Sides(bench, options.seed)
+    with (
+        Progress() as progress,
+        progress.phase("compare", updates=len(todo), counted=_counted_games) as show,
+    ):
+        for number, task in enumerate(todo, 1):
+            finding = found[task.id] = sides.play(task)
+            write_log(path, header, finding)
+            if finding.mismatch is not None:
+                progress.line(f"{task.id}: {finding.mismatch.what} differs")
+            show(number, differing=sum(f.mismatch is not None for f in found.values()))
+    sides.close()
+    played = [found[task.id] for task in games.tasks]
+    differing = [finding for finding in played if finding.mismatch is not None]
+    print(
+        f"{len(played):,} games, {sum(f.steps for f in played):,} steps "
+        f"({sum(f.steps - f.grounded for f in played):,} of them with commands that cannot be "
+        f"done), {sum(f.won for f in played):,} episodes won: {len(differing):,} games differ."
+    )
+    for finding in differing[:5]:
+        assert finding.mismatch is not None
+        print(f"{finding.game}: {finding.mismatch.what}, after {list(finding.mismatch.actions)}")
+    wrote(path)
+    if differing:
+        next_step(f"python -m json.tool --json-lines {path}")
+        return 1
+    more = [f"creditrl bench conformance {bench.env} --games {2 * options.games}"]
+    more += [f"--{name} {value}" for name, value in _changed(options) if name != "games"]
+    next_step(" ".join(more))
+    return 0
+
+
+def _changed(options: BenchConformanceOptions) -> list[tuple[str, Any]]:
+    default = BenchConformanceOptions()
+    return [
+        (field.name, getattr(options, field.name))
+        for field in fields(options)
+        if getattr(options, field.name) != getattr(default, field.name)
+    ]
+
+
+def _counted_games(done: int, total: int | None) -> str:
+    return f"{done:,} games" if total is None else f"{done:,} of {total:,} games"

@@ -220,35 +220,41 @@ class _World:
         # Upstream's own wrapper for the names, one for each world: a shared one mixes their states.
         self._env = AlfredDemangler(self._pddl, shuffle=False)
         self._library = self._pddl.downward_lib
+        self._atom = fast_downward.Atom
         # Exported by the library, though TextWorld's Python does not know them.
         self._library.get_state_id.restype = ctypes.c_int
         self._library.set_state_id.argtypes = [ctypes.c_int]
         self._library.set_state_id.restype = None
         self._source: GameSource | None = None
+        self._start: _Copy
         self._load = object()
         # Each world has a copy of the library, 34 MB, which TextWorld never gives back.
         self.close = weakref.finalize(self, fast_downward.close_lib, self._library)
         self.close.atexit = False
 
     def begin(self, source: GameSource) -> _Copy:
-        """Load the game unless it is loaded, and start it."""
-        self._load = object()
-        loaded = self._source is not None and self._source.key == source.key
-        data = {} if loaded else dict(source.textworld_data())
+        """Start the game. One that is loaded goes back to where it started.
+
+        TextWorld's own reset comes to the same, after translating the problem twice more.
+        """
+        if self._source is not None and self._source.key == source.key:
+            return self._go_back(self._start)
+        data = dict(source.textworld_data())
         self._source = None
+        self._load = object()
         try:
             with _own_arguments():
-                if not loaded:
-                    self._env.load(data)
+                self._env.load(data)
                 state = self._env.reset()
         except (Exception, SystemExit) as error:  # the planner's reader may ask to leave Python
             raise DataError(f"textworld cannot load the game {source.key}: {error}") from error
-        self._source = source
         self.game = load_game(source)
         self._reader = _Reader(
             self.game, {key: info.name.strip() for key, info in self._pddl._entity_infos.items()}
         )
-        return self._copy(state)
+        self._source = source
+        self._start = self._copy(state)
+        return self._start
 
     def step(self, copy: _Copy, action: str) -> _Copy:
         """Do a command in ``copy``, which is how this world stands."""
@@ -268,11 +274,18 @@ class _World:
                 here = self.step(here, command)
             # The last action may have been one that cannot be done.
             return replace(copy, place=here.place)
+        return self._go_back(copy)
+
+    def _go_back(self, copy: _Copy) -> _Copy:
+        """Make this world stand as it did when ``copy`` was made, since the last load."""
         from textworld.core import GameState
 
+        way = copy.place.way
+        assert way is not None
         self._library.set_state_id(way.state_id)
         facts: defaultdict[Any, set[Any]] = defaultdict(set)
         facts.update({signature: set(some) for signature, some in way.facts.items()})
+        # Only the facts: how often each thing is named, which TextWorld counts, no action changes.
         self._pddl._pddl_state._facts = facts
         self._pddl.state = GameState()
         self._pddl.state.feedback = copy.text
@@ -285,7 +298,7 @@ class _World:
             text=state.feedback,
             admissible=tuple(state["admissible_commands"]),
             won=bool(state["won"]),
-            state=self._reader.state(state["_facts"]),
+            state=self._reader.state(state["_facts"], self._switched_on()),
             place=_Place(
                 _Way(
                     self._load,
@@ -294,6 +307,18 @@ class _World:
                 )
             ),
         )
+
+    def _switched_on(self) -> Iterator[str]:
+        """Yield what is on, as the planner's library has it.
+
+        TextWorld's facts say of everything that was ever switched that it is off: they take each
+        effect of an action for granted, and switching has two that exclude each other.
+        """
+        atoms = (self._atom * self._library.get_state_size())()
+        self._library.get_state(atoms)
+        for atom in atoms:
+            if atom.name.startswith("Atom ison("):
+                yield atom.name.removeprefix("Atom ison(").removesuffix(")")
 
 
 class _Reader:
@@ -304,11 +329,12 @@ class _Reader:
         self._names = names
         self._locations = {name: i for i, name in enumerate(game.location_names)}
 
-    def state(self, facts: Iterable[Any]) -> State:
-        """Return the state that the facts amount to."""
+    def state(self, facts: Iterable[Any], on: Iterable[str]) -> State:
+        """Return the state that the facts amount to; ``on`` stands for those of that predicate."""
         by_name: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
         for fact in facts:
             by_name[fact.name].append(tuple(self._names[v.name] for v in fact.arguments))
+        by_name["ison"] = [(self._names[name],) for name in on]
         return read_state(self._game, by_name, self._locations)
 
 

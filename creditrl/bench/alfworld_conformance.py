@@ -1,0 +1,171 @@
+"""What is played in one game of ALFWorld to compare it with TextWorld.
+
+First the expert's plan. Then, from some point of that plan on, actions of which a few follow the
+expert (so that things get cleaned, heated, sliced) and the others are drawn, with commands of every
+kind that cannot be done in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from creditrl.envs.alfworld.engine import load_game
+from creditrl.envs.alfworld.game import Game
+from creditrl.envs.base import TextEnv
+from creditrl.errors import ConformanceError
+
+__all__ = ["NONSENSE", "Situation", "alfworld_script"]
+
+_ADMISSIBLE = 40
+"""Admissible actions after the expert's plan."""
+
+
+def alfworld_script(
+    env: TextEnv[Any], rng: np.random.Generator
+) -> Generator[str | None, dict[str, Any], None]:
+    """Play one game; see :data:`creditrl.bench.conformance.Script`.
+
+    Raises:
+        ConformanceError: the expert does not win.
+    """
+    info = yield None
+    plan: list[str] = []
+    while not env.copies.over[0]:
+        action = env.expert_action()
+        if action is None:
+            raise ConformanceError(f"the expert sees no way to the goal after {plan}")
+        plan.append(action)
+        info = yield action
+    if not info["success"]:
+        raise ConformanceError(f"the expert does not win with {plan}")
+
+    info = yield None
+    for action in plan[: int(rng.integers(len(plan)))]:
+        info = yield action
+    game = load_game(env.task.data)
+    before: set[str] = set()
+    for kind in rng.permutation([*NONSENSE, *[""] * _ADMISSIBLE]).tolist():
+        if env.copies.over[0]:
+            info = yield None
+        at = Situation(rng, game, info["admissible_actions"], frozenset(before))
+        before.update(at.admissible)
+        info = yield (NONSENSE[kind](at) if kind else _admissible(env, at))
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a command is made from."""
+
+    rng: np.random.Generator
+    game: Game
+    admissible: tuple[str, ...]
+    before: frozenset[str]
+    """What could be done earlier in the episode."""
+
+    def any(self, some: Sequence[str]) -> str:
+        """Return one of some strings."""
+        return some[int(self.rng.integers(len(some)))]
+
+    def fill(self, form: str) -> str:
+        """Put things of the household into a form."""
+        game = self.game
+        return form.format(o=self.any(game.object_names), r=self.any(game.receptacle_names))
+
+
+def _admissible(env: TextEnv[Any], at: Situation) -> str:
+    share = at.rng.random()
+    # In the release one can pick up what can be put nowhere: then the expert sees no way.
+    wise = env.expert_action() if share < 0.25 else None
+    if wise is not None:
+        return wise
+    # Most commands are walks, and a walk shows little.
+    deeds = [action for action in at.admissible if not action.startswith("go to ")]
+    action = at.any(deeds if 0.25 <= share < 0.75 else at.admissible)
+    return f" {action}\n" if share > 0.97 else action  # spaces around it are no matter
+
+
+_FORMS = (
+    "go to {r}",
+    "open {r}",
+    "close {r}",
+    "take {o} from {r}",
+    "move {o} to {r}",
+    "put {o} in/on {r}",
+    "examine {r}",
+    "examine {o}",
+    "use {o}",
+    "clean {o} with {r}",
+    "heat {o} with {r}",
+    "cool {o} with {r}",
+    "slice {o} with {r}",
+)
+
+
+def _of_the_house(at: Situation) -> str:
+    return at.fill(at.any(_FORMS))
+
+
+def _unknown_object(at: Situation) -> str:
+    name = at.any(("{o}", "{r}"))
+    forms = [form for form in _FORMS if name in form]
+    return at.fill(at.any(forms).replace(name, at.any(("unicorn 1", "loc 1", "cabinet"))))
+
+
+def _no_such_number(at: Situation) -> str:
+    numbered = [action for action in at.admissible if action[-1].isdigit()]
+    return f"{at.any(numbered)[:-1]}99"
+
+
+def _other_case(at: Situation) -> str:
+    action = at.any(at.admissible)
+    return at.any((action.upper(), action.title(), action.capitalize()))
+
+
+def _other_flavour(at: Situation) -> str:
+    return at.fill("put {o} in/on {r}" if at.game.flavour == "0.4" else "move {o} to {r}")
+
+
+def _spaces_within(at: Situation) -> str:
+    action = at.any([action for action in at.admissible if " " in action])
+    return action.replace(" ", at.any(("  ", "\t", "\u00a0")), 1)
+
+
+def _cut(at: Situation) -> str:
+    action = at.any(at.admissible)
+    return action[: int(at.rng.integers(len(action)))]
+
+
+def _no_longer(at: Situation) -> str:
+    return at.any(sorted(at.before - set(at.admissible)) or ["go to nowhere 1"])
+
+
+def _no_command(at: Situation) -> str:
+    forms = ("", "wait", "help me", "pick up {o}", "turn on {o}", "go {r}", "no\x00ne", "\ud800")
+    return at.fill(at.any(forms))
+
+
+def _more_than_one(at: Situation) -> str:
+    form = at.any(("{0}, {1}", "{0}\n{1}", "{0}.", "> {0}", "{0} {1}"))
+    return form.format(at.any(at.admissible), at.any(at.admissible))
+
+
+NONSENSE: Mapping[str, Callable[[Situation], str]] = MappingProxyType(
+    {
+        "of the house": _of_the_house,
+        "unknown object": _unknown_object,
+        "no such number": _no_such_number,
+        "other case": _other_case,
+        "other flavour": _other_flavour,
+        "spaces within": _spaces_within,
+        "cut": _cut,
+        "no longer": _no_longer,
+        "no command": _no_command,
+        "more than one": _more_than_one,
+    }
+)
+"""Kinds of commands of which nearly all cannot be done."""

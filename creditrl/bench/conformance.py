@@ -1,0 +1,234 @@
+"""Game by game beside upstream's own package: both play one script, and all they show must agree.
+
+An environment takes part with a :class:`Conformance`: where its games come from, and a script that
+plays one. The two sides are the same environment, once with ``engine="native"`` and once with
+``engine="reference"``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+
+from creditrl._version import __version__
+from creditrl.bench.alfworld_conformance import alfworld_script
+from creditrl.bench.alfworld_games import Games, find_games
+from creditrl.envs.base import TextEnv
+from creditrl.envs.check.subject import Moment, moment
+from creditrl.errors import ConfigError, ConformanceError, DataError
+from creditrl.types import Task
+
+__all__ = ["CONFORMANCE", "Conformance", "Finding", "Mismatch", "Sides", "read_log", "write_log"]
+
+Script: TypeAlias = Callable[
+    [TextEnv[Any], np.random.Generator], Generator[str | None, dict[str, Any], None]
+]
+"""Plays one game: yields actions, None for a reset (at first too), and is sent ``info``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Where the two sides part."""
+
+    what: str
+    """The field that differs, e.g. ``"observation"``."""
+    ours: str
+    theirs: str
+    actions: tuple[str, ...]
+    """What was done since the last reset; the last action is the one that shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What came of one game."""
+
+    game: str
+    type: str
+    steps: int
+    """Actions that were compared."""
+    grounded: int
+    """How many of them could be executed."""
+    won: int
+    """Episodes that ended in success."""
+    mismatch: Mismatch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conformance:
+    """The comparison of one environment with upstream's package."""
+
+    env: str
+    """Short name, as the command line takes it."""
+    env_id: str
+    modules: tuple[str, ...]
+    """Import names of upstream's packages."""
+    extra: str
+    """Extra that installs them."""
+    games: Callable[[int, int, Any], Games]
+    """Returns (count, seed, flavour) games."""
+    flavours: tuple[str, ...]
+    """Wordings to choose from."""
+    script: Script
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of both sides."""
+
+
+class Sides:
+    """The environment twice, over our engine and over upstream's.
+
+    Args:
+        bench: what is compared.
+        seed: decides, with the game's id, what the script does.
+    """
+
+    def __init__(self, bench: Conformance, seed: int = 0) -> None:
+        self._script = bench.script
+        self._seed = seed
+        self._ours, self._theirs = (
+            gym.make(bench.env_id, engine=engine, disable_env_checker=True, **bench.options)
+            for engine in ("native", "reference")
+        )
+
+    def play(self, task: Task) -> Finding:
+        """Play one game on both sides, to its end or to the first difference."""
+        digest = blake2b(f"{self._seed} {task.id}".encode(), digest_size=8).digest()
+        rng = np.random.default_rng(int.from_bytes(digest))
+        inner = self._ours.unwrapped
+        assert isinstance(inner, TextEnv)
+        script = self._script(inner, rng)
+        actions: list[str] = []
+        steps = grounded = won = 0
+
+        def found(what: str, ours: str, theirs: str) -> Finding:
+            mismatch = Mismatch(what, ours, theirs, tuple(actions))
+            return Finding(task.id, task.type, steps, grounded, won, mismatch)
+
+        action = next(script, None)
+        while True:
+            if action is None:
+                actions.clear()
+            else:
+                actions.append(action)
+                steps += 1
+            shown, infos = [], []
+            for env in (self._ours, self._theirs):
+                try:
+                    now, info = _do(env, action, task)
+                except Exception as error:  # whichever side it is, that is the finding
+                    now, info = {"raised": f"{type(error).__name__}: {error}"}, {}
+                shown.append(now)
+                infos.append(info)
+            what = _difference(*shown)
+            if what is not None:
+                return found(what, *(now.get(what, "missing") for now in shown))
+            info = infos[0]
+            grounded += action is not None and info["grounded"]
+            won += action is not None and info["success"]
+            try:
+                action = script.send(info)
+            except StopIteration:
+                return Finding(task.id, task.type, steps, grounded, won)
+            except ConformanceError as error:
+                return found("script", str(error), "")
+
+    def close(self) -> None:
+        """Close both environments."""
+        self._ours.close()
+        self._theirs.close()
+
+
+def _do(env: gym.Env[Any, Any], action: str | None, task: Task) -> tuple[Moment, dict[str, Any]]:
+    """Reset or step, and return everything that is shown, the state's keys included."""
+    if action is None:
+        observation, info = env.reset(seed=0, options={"task": task})
+        now = moment(observation, info)
+    else:
+        observation, reward, terminated, truncated, info = env.step(action)
+        now = moment(observation, info, float(reward), terminated, truncated)
+    inner = env.unwrapped
+    assert isinstance(inner, TextEnv)
+    now["state_key('state')"] = inner.state_key("state").hex()
+    now["state_key('world')"] = inner.state_key("world").hex()
+    return now, info
+
+
+def _difference(ours: Moment, theirs: Moment) -> str | None:
+    """Return the first field that differs; what was raised comes before what was not shown."""
+    keys = [*dict.fromkeys(["raised", *ours, *theirs])]
+    return next((key for key in keys if ours.get(key) != theirs.get(key)), None)
+
+
+CONFORMANCE: tuple[Conformance, ...] = (
+    Conformance(
+        env="alfworld",
+        env_id="CreditRL/ALFWorld-v0",
+        modules=("textworld", "alfworld"),
+        extra="reference-alfworld",
+        games=find_games,
+        flavours=("0.4", "0.3"),
+        script=alfworld_script,
+        options={"exact_state": True, "max_turns": 1_000},
+    ),
+)
+
+
+# -- the log of a long run -----------------------------------------------------------------------
+
+_FORMAT = 1
+
+
+def write_log(path: Path, header: Mapping[str, Any], finding: Finding | None = None) -> None:
+    """Append a finding; the first one to come begins the file with the header."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", encoding="utf-8") as log:
+        if log.tell() == 0:
+            log.write(json.dumps({"format": _FORMAT, "creditrl": __version__, **header}) + "\n")
+        if finding is not None:
+            log.write(json.dumps(asdict(finding)) + "\n")
+
+
+def read_log(path: Path, header: Mapping[str, Any]) -> dict[str, Finding]:
+    """Return what a run found so far, by game.
+
+    A line that was cut when the run was killed is taken away, and its game is played again.
+
+    Raises:
+        DataError: the file is no such log.
+        ConfigError: it is of a run with other settings.
+    """
+    if not path.exists():
+        return {}
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    whole = [line for line in lines if line.endswith("\n")]
+    try:
+        begun, *found = (json.loads(line) for line in whole)
+        if begun["format"] != _FORMAT:
+            raise ValueError(f"format {begun['format']}")
+        findings = {one["game"]: _finding(one) for one in found}
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path}: no log of `creditrl bench conformance` ({error}). Choose another --out."
+        ) from error
+    for name, wanted in header.items():
+        if begun.get(name) != wanted:
+            raise ConfigError(
+                f"{path} is of a run with {name}={begun.get(name)!r}, and this one has {wanted!r}. "
+                "Choose another --out, or give the same settings to continue it."
+            )
+    if len(whole) < len(lines):
+        path.write_text("".join(whole), "utf-8")
+    return findings
+
+
+def _finding(data: Mapping[str, Any]) -> Finding:
+    parted = data["mismatch"]
+    if parted is not None:
+        parted = Mismatch(**{**parted, "actions": tuple(parted["actions"])})
+    return Finding(**{**data, "mismatch": parted})
