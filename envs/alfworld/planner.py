@@ -214,43 +214,37 @@ class _Search:
             yield from ways(o, any(state.contents[r] >> o & 1 for r in game.destinations))
             if treat is None:
                 return  # placing what is held cannot be worse than clearing the hands
-        known = set()
         for o, take in self.taken_from:
             # Real games have objects in two receptacles: taking one out of here leaves it there.
             placed = any(
                 state.contents[r] >> o & 1 for r in game.destinations if r != take.receptacle
             )
-            alike = take.receptacle, treated >> o & 1, placed
-            if alike not in known:
-                known.add(alike)
-                for rest in ways(o, placed):
-                    yield (take, *rest)
+            for rest in ways(o, placed):
+                yield (take, *rest)
 
     def _look(self) -> Iterator[tuple[_Deed, ...]]:
         """Yield the chains that bring an object to a lamp that was switched, or switch it there."""
         game, state = self.game, self.state
-        lit: list[tuple[_Deed, ...]] = []
-        known = set()
-        for lamp in sorted(bits(game.lamps), key=lambda o: not state.toggled >> o & 1):
-            kind = None if state.toggled >> lamp & 1 else Kind.USE
-            for r, inside in enumerate(state.contents):
-                place = game.location_of[r]
-                if inside >> lamp & 1 and place != NOTHING and place not in known:
-                    known.add(place)
-                    lit.append((self.deed(kind, lamp, r),))
+        switch = (Kind.USE, None)  # by whether the lamp was switched before
+        lit = [
+            (self.deed(switch[state.toggled >> lamp & 1], lamp, r),)
+            for lamp in bits(game.lamps)
+            for r, inside in enumerate(state.contents)
+            if inside >> lamp & 1 and game.location_of[r] != NOTHING
+        ]
         if self.held & self.targets:
             yield from lit
             return
-        takes = {take.receptacle: take for _, take in reversed(self.taken_from)}
-        for take in takes.values():
+        for _, take in self.taken_from:
             for light in lit:
                 yield (take, *light)
         if self.held & game.lamps:
             lamp = state.held
-            kind = None if state.toggled >> lamp & 1 else Kind.USE
             for r in bits(self.room_for_held):
-                for take in takes.values():
-                    yield self.deed(Kind.PUT, lamp, r), take, self.deed(kind, lamp, r)
+                put = self.deed(Kind.PUT, lamp, r)
+                there = self.deed(switch[state.toggled >> lamp & 1], lamp, r)
+                for _, take in self.taken_from:
+                    yield put, take, there
 
     def _two(self) -> Iterator[tuple[_Deed, ...]]:
         """Yield the chains after which two objects are in one receptacle."""

@@ -1,0 +1,382 @@
+"""Plans against hand-worked cases, against all plans there are, and on real games."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import random
+from collections import Counter, deque
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from households import kitchen_game
+
+from creditrl.envs.alfworld.builtin import GeneratedGame
+from creditrl.envs.alfworld.game import Game, State, compile_game
+from creditrl.envs.alfworld.generate import HouseholdConfig
+from creditrl.envs.alfworld.pddl import read_problem
+from creditrl.envs.alfworld.planner import plan, plan_commands
+from creditrl.envs.alfworld.problem import TASK_TYPES, Goal, Problem
+from creditrl.envs.alfworld.rules import apply, choices, goal_status
+
+SMALL = HouseholdConfig(size="small")
+PLACE, LOOK, CLEAN, HEAT, COOL, TWO = TASK_TYPES
+
+
+def apple(kind: str) -> Game:
+    """The kitchen, whose goal is about apples and drawers."""
+    return kitchen_game(Goal(kind, "apple", "drawer"))
+
+
+def after(game: Game, *commands: str) -> State:
+    """Return the state after commands, all of which must be admissible."""
+    state = game.start
+    for asked in commands:
+        state = apply(game, state, choices(game, state).moves[asked])
+    return state
+
+
+def follow(game: Game, state: State) -> int:
+    """Play a plan, which must win with its last command; return its length."""
+    moves = plan(game, state)
+    assert moves is not None
+    for move in moves:
+        met, of = goal_status(game, state)
+        assert met < of, "won before the plan's end"
+        assert move in choices(game, state).moves.values()
+        state = apply(game, state, move)
+    met, of = goal_status(game, state)
+    assert met == of
+    return len(moves)
+
+
+def wander(game: Game, moves: int, dice: random.Random) -> State:
+    """Return the state after random admissible moves."""
+    state = game.start
+    for _ in range(moves):
+        possible = choices(game, state).moves
+        state = apply(game, state, possible[dice.choice(sorted(possible))])
+    return state
+
+
+# ------------------------------------------------------------------------- worked by hand
+
+
+def test_an_object_that_lies_open_is_fetched_and_put() -> None:
+    # The other apple is in a closed fridge, one command further.
+    assert plan_commands(apple(PLACE), apple(PLACE).start) == [
+        "go to countertop 1",
+        "take apple 1 from countertop 1",
+        "go to drawer 2",
+        "open drawer 2",
+        "move apple 1 to drawer 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "treat"),
+    [
+        (CLEAN, ["go to sinkbasin 1", "clean apple 1 with sinkbasin 1"]),
+        (HEAT, ["go to microwave 1", "heat apple 1 with microwave 1"]),
+    ],
+)
+def test_treating_takes_a_walk_and_opens_no_door(kind: str, treat: list[str]) -> None:
+    game = apple(kind)
+    assert plan_commands(game, game.start) == [
+        "go to countertop 1",
+        "take apple 1 from countertop 1",
+        *treat,
+        "go to drawer 2",
+        "open drawer 2",
+        "move apple 1 to drawer 2",
+    ]
+
+
+def test_an_object_in_the_fridge_is_cooled_where_it_is() -> None:
+    # Go, open, take, cool, go, open, put for apple 2; for apple 1 a walk more and a door less.
+    # With the fridge open before the agent, apple 2 saves two commands.
+    game = apple(COOL)
+    assert len(plan_commands(game, game.start) or ()) == 7
+    state = after(game, "go to fridge 1", "open fridge 1")
+    assert plan_commands(game, state) == [
+        "take apple 2 from fridge 1",
+        "cool apple 2 with fridge 1",
+        "go to drawer 2",
+        "open drawer 2",
+        "move apple 2 to drawer 2",
+    ]
+
+
+def test_two_objects_share_one_open_drawer() -> None:
+    game = apple(TWO)
+    assert plan_commands(game, after(game, "go to drawer 1", "open drawer 1")) == [
+        "go to countertop 1",
+        "take apple 1 from countertop 1",
+        "go to drawer 1",
+        "move apple 1 to drawer 1",
+        "go to fridge 1",
+        "open fridge 1",
+        "take apple 2 from fridge 1",
+        "go to drawer 1",
+        "move apple 2 to drawer 1",
+    ]
+
+
+def test_a_half_placed_pair_is_completed_where_it_was_begun() -> None:
+    game = apple(TWO)
+    state = after(
+        game,
+        "go to fridge 1",
+        "open fridge 1",
+        "take apple 2 from fridge 1",
+        "go to drawer 1",
+        "open drawer 1",
+        "move apple 2 to drawer 1",
+        "close drawer 1",
+        "open drawer 2",
+    )
+    assert plan_commands(game, state) == [
+        "go to countertop 1",
+        "take apple 1 from countertop 1",
+        "go to drawer 1",
+        "open drawer 1",
+        "move apple 1 to drawer 1",
+    ]
+
+
+def test_hands_are_cleared_on_the_way() -> None:
+    # Knives fit everywhere but into the microwave, where the agent stands: so it is left where
+    # the apple is taken, without a detour.
+    game = apple(PLACE)
+    state = after(game, "go to countertop 1", "take knife 1 from countertop 1", "go to microwave 1")
+    assert plan_commands(game, state) == [
+        "go to countertop 1",
+        "move knife 1 to countertop 1",
+        "take apple 1 from countertop 1",
+        "go to drawer 2",
+        "open drawer 2",
+        "move apple 1 to drawer 2",
+    ]
+
+
+def test_an_object_is_looked_at_under_a_lamp_that_is_switched_once() -> None:
+    game = kitchen_game(Goal(LOOK, "mug", lamp="desklamp"))
+    fetch = ["go to countertop 1", "take mug 1 from countertop 1", "go to sidetable 1"]
+    assert plan_commands(game, game.start) == [*fetch, "use desklamp 1"]
+    # What was switched counts as on, however often it was switched.
+    twice = after(game, "go to sidetable 1", "use desklamp 1", "use desklamp 1")
+    assert plan_commands(game, twice) == fetch
+
+
+def test_a_goal_that_is_reached_needs_nothing_and_one_out_of_reach_has_no_plan() -> None:
+    game = apple(PLACE)
+    assert plan(game, after(game, *(plan_commands(game, game.start) or ()))) == []
+    for goal in (Goal(PLACE, "sofa", "drawer"), Goal(LOOK, "mug", lamp="floorlamp")):
+        game = kitchen_game(goal)
+        assert plan(game, game.start) is None
+        assert plan_commands(game, game.start) is None
+
+
+# ------------------------------------------------------------ against all that can be done
+
+
+def household(kind: str, dice: random.Random) -> Game:
+    """Return a tiny household of random facts: everything that rules allow, sense or not.
+
+    Doors, shared places, receptacles that hold some classes only or are nowhere, objects in two
+    receptacles, treated at the start or not to be treated, lamps that can be carried.
+    """
+    tool = {CLEAN: "sinkbasin", HEAT: "microwave", COOL: "fridge"}.get(kind, "shelf")
+    holders = ["cabinet", "cabinet", tool, dice.choice(["shelf", "cabinet", tool])]
+    receptacles = {f"{holder}_bar_{i}": holder for i, holder in enumerate(holders)}
+    classes = ["apple", "apple", dice.choice(["apple", "pan"])]
+    if kind == LOOK:
+        classes += ["lamp"]
+    objects = {f"{name}_bar_{i}": name for i, name in enumerate(classes)}
+
+    def some(names: list[str], share: float) -> tuple[tuple[str], ...]:
+        return tuple((name,) for name in names if dice.random() < share)
+
+    where = {r: f"loc{dice.randrange(3)}" for r in receptacles if dice.random() < 0.95}
+    inside = {
+        (o, r)
+        for o in objects
+        for r in dice.sample(sorted(receptacles), 2 if dice.random() < 0.2 else 1)
+    }
+    fruit = [o for o in objects if objects[o] == "apple"]
+    treatments = {CLEAN: "clean", HEAT: "hot", COOL: "cool"}
+    facts: dict[str, tuple[tuple[str, ...], ...]] = {
+        "atlocation": (("agent", f"loc{dice.randrange(4)}"),),
+        "receptacleatlocation": tuple(where.items()),
+        "receptacletype": tuple((r, f"{name}type") for r, name in receptacles.items()),
+        "objecttype": tuple((o, f"{name}type") for o, name in objects.items()),
+        "inreceptacle": tuple(sorted(inside)),
+        "objectatlocation": tuple(sorted({(o, where[r]) for o, r in inside if r in where})),
+        "openable": some([*receptacles], 0.5),
+        "pickupable": some([o for o in objects if objects[o] != "lamp"], 0.95)
+        + some([o for o in objects if objects[o] == "lamp"], 0.3),
+        "toggleable": tuple((o,) for o in objects if objects[o] == "lamp"),
+        "cancontain": tuple(
+            (f"{holder}type", f"{name}type")
+            for holder in sorted(set(holders))
+            for name in sorted(set(classes))
+            if dice.random() < 0.8
+        ),
+    }
+    if kind in treatments:
+        able = {CLEAN: "cleanable", HEAT: "heatable", COOL: "coolable"}[kind]
+        facts[able] = some(fruit, 0.8)
+        facts[f"is{treatments[kind]}"] = some(fruit, 0.15)
+    goal = Goal(kind, "apple", "" if kind == LOOK else "cabinet", "lamp" if kind == LOOK else "")
+    locations = tuple(f"loc{i}" for i in range(4))
+    return compile_game(
+        Problem("tiny", "agent", tuple(objects), tuple(receptacles), locations, facts, goal),
+        "",
+        "0.4",
+    )
+
+
+def relevant(state: State) -> State:
+    """Drop what decides neither the goal nor, without knives, what can be done."""
+    nowhere = (0,) * len(state.objects_at), (0,) * len(state.removed)
+    return state._replace(objects_at=nowhere[0], removed=nowhere[1], on=0, checked=0)
+
+
+def all_distances(game: Game, most: int = 1500) -> list[tuple[State, int | None]]:
+    """Return every state that play can reach and the fewest commands from it to the goal.
+
+    By the rules alone: all moves from the start, then backward from all states that win. Nothing
+    where there are more than ``most`` states.
+    """
+    start = relevant(game.start)
+    example = {start: game.start}
+    before: dict[State, list[State]] = {start: []}
+    queue = deque([start])
+    while queue:
+        key = queue.popleft()
+        for move in choices(game, example[key]).moves.values():
+            state = apply(game, example[key], move)
+            then = relevant(state)
+            if then not in example:
+                if len(example) == most:
+                    return []
+                example[then] = state
+                before[then] = []
+                queue.append(then)
+            before[then].append(key)
+    distance: dict[State, int] = {}
+    for key in example:
+        met, of = goal_status(game, example[key])
+        if met == of:
+            distance[key] = 0
+            queue.append(key)
+    while queue:
+        key = queue.popleft()
+        for earlier in before[key]:
+            if earlier not in distance:
+                distance[earlier] = distance[key] + 1
+                queue.append(earlier)
+    return [(state, distance.get(key)) for key, state in example.items()]
+
+
+@pytest.mark.parametrize("kind", TASK_TYPES)
+def test_no_plan_is_shorter_and_none_is_missed(kind: str) -> None:
+    checked: Counter[int | None] = Counter()
+    seed = 0
+    while not checked[None] or sum(n for d, n in checked.items() if d) < 600:
+        dice = random.Random(f"{kind}/{seed}")
+        game = household(kind, dice)
+        states = all_distances(game)
+        dice.shuffle(states)
+        for state, distance in states[:200]:
+            moves = plan(game, state)
+            assert (None if moves is None else len(moves)) == distance
+            if moves is not None:
+                follow(game, state)
+            checked[distance] += 1
+        seed += 1
+    assert max(d for d in checked if d is not None) >= 6
+
+
+def wins_within(game: Game, state: State, commands: int) -> bool:
+    """Return whether any commands at all, so many at most, reach the goal."""
+    known, level = {state}, [state]
+    for _ in range(commands):
+        reached = [
+            apply(game, some, move) for some in level for move in choices(game, some).moves.values()
+        ]
+        level = []
+        for then in reached:
+            met, of = goal_status(game, then)
+            if met == of:
+                return True
+            then = relevant(then)
+            if then not in known:
+                known.add(then)
+                level.append(then)
+    return False
+
+
+@pytest.mark.parametrize("kind", range(len(TASK_TYPES)))
+def test_no_plan_is_shorter_in_a_builtin_household(kind: int) -> None:
+    dice = random.Random(kind)
+    lengths = []
+    while len(lengths) < 8:
+        game = GeneratedGame(SMALL, "train", kind + 6 * dice.randrange(100)).load()
+        state = wander(game, dice.randrange(40), dice)
+        length = follow(game, state)
+        if 2 <= length <= 5:
+            assert not wins_within(game, state, length - 1)
+            lengths.append(length)
+    assert max(lengths) == 5
+
+
+# ------------------------------------------------------------------------------ real games
+
+
+@lru_cache(maxsize=1)
+def official_games(folder: Path) -> list[Game]:
+    """Return every twentieth game of the data, 99 of all types."""
+    with lzma.open(folder / "alfworld" / "games.jsonl.xz", "rt") as lines:
+        rows = [json.loads(line) for line in islice(lines, 0, None, 20)]
+    return [
+        compile_game(read_problem(row["pddl"], row["id"]), row["task"].rstrip("."), "0.4")
+        for row in rows
+    ]
+
+
+def test_official_games_are_won_from_the_start_and_from_anywhere(test_data: Path) -> None:
+    games = official_games(test_data)
+    assert {game.goal.type for game in games} == {*TASK_TYPES}
+    dice = random.Random(0)
+    stuck = 0
+    for game in games:
+        assert 3 <= follow(game, game.start) <= 10
+        for moves in (5, 15, 40):
+            state = wander(game, moves, dice)
+            if plan(game, state) is None:
+                # Some kitchens take a paper towel roll back nowhere, some bedrooms no teddy bear.
+                assert not any(holders >> state.held & 1 for holders in game.holders)
+                stuck += 1
+            else:
+                follow(game, state)
+    assert stuck <= 5
+
+
+def test_no_plan_is_shorter_in_official_games(test_data: Path) -> None:
+    # Ruling out all shorter plans grows twentyfold with each command, so most of the way is
+    # gone by plan.
+    dice = random.Random(0)
+    lengths: Counter[int] = Counter()
+    for game in official_games(test_data)[::2]:
+        state = wander(game, dice.randrange(40), dice)
+        moves = plan(game, state) or []
+        for move in moves[: -dice.choice((3, 4, 4))]:
+            state = apply(game, state, move)
+        length = follow(game, state) if moves else 0
+        assert length <= 4
+        assert not length or not wins_within(game, state, length - 1)
+        lengths[length] += 1
+    assert lengths[3] >= 10 and lengths[4] >= 25
