@@ -55,7 +55,7 @@ class GeneratedGame(GameSource):
         return f"{self.id} {self.flavour} {_FORMAT}"
 
     def household(self) -> Household:
-        """Make the household; takes about 0.2 ms."""
+        """Make the household: 0.1 to 0.4 ms, and ten draws instead of one in valid_seen."""
         return household(self.config, self.split, self.index)
 
     def problem(self, made: Household | None = None) -> Problem:
