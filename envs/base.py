@@ -321,20 +321,21 @@ class Copies:
         for i in index_K.tolist():
             one = np.array([i], dtype=np.int64)
             saved = self.engine.snapshot(one)
-            plan: list[str] | None = []
-            while len(plan) < _LONGEST_PLAN:
-                action = self.engine.expert_action(i)
-                if action is None:
-                    plan = None if not self.engine.view(one).success_K[0] else plan
-                    break
-                plan.append(action)
-                if self.engine.act(one, [action]).terminated_K[0]:
-                    break
-            else:
-                plan = None
+            plans.append(self._follow_expert(one))
             self.engine.restore(one, saved, [self.tasks[i]])
-            plans.append(plan)
         return plans
+
+    def _follow_expert(self, one: IntArray) -> list[str] | None:
+        """Play one copy to its end as the expert does; return how, None where it gives up."""
+        plan: list[str] = []
+        while len(plan) < _LONGEST_PLAN:
+            action = self.engine.expert_action(int(one[0]))
+            if action is None:
+                return plan if self.engine.view(one).success_K[0] else None
+            plan.append(action)
+            if self.engine.act(one, [action]).terminated_K[0]:
+                return plan
+        return None
 
     def segment_keys(self, index_K: IntArray) -> list[str]:
         """Name the sub-goal that each copy's last action served."""

@@ -109,8 +109,8 @@ def test_debug_shows_the_traceback() -> None:
 def test_envs_lists_what_gymnasium_knows(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["envs"]) == 0
     out = capsys.readouterr().out
-    assert "CreditRL/VisualSokoban-v0" in out
-    assert "Next: creditrl play VisualSokoban" in out
+    assert "CreditRL/ALFWorld-v0" in out and "CreditRL/VisualSokoban-v0" in out
+    assert "Next: creditrl play ALFWorld" in out
 
 
 def test_methods_lists_the_registry(capsys: pytest.CaptureFixture[str]) -> None:
