@@ -1,4 +1,4 @@
-"""``creditrl bench envs | conformance``: speeds and answers, ours beside upstream's."""
+"""``creditrl bench envs | conformance | tasks``: speeds, answers beside upstream's, proofs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from creditrl.cli.console import console, next_step, wrote
+from creditrl.cli.console import console, next_step, table, wrote
+from creditrl.cli.options import parse_env_command, short_name
+from creditrl.envs.tasks import SPLITS
 from creditrl.errors import (
     ConfigError,
     RunFolderError,
@@ -52,17 +54,32 @@ class BenchConformanceOptions:
     """The log, JSON lines; None: conformance-ENV.jsonl in the working directory."""
 
 
+@dataclass(frozen=True, slots=True)
+class BenchTasksOptions:
+    """Prove that an environment's tasks can be done, by playing each as the expert plays it.
+
+    Exit code 1: the expert does not finish one, or one is done before it begins.
+    """
+
+    splits: tuple[str, ...] = SPLITS
+    """Which splits."""
+    limit: int | None = None
+    """Only the first so many tasks of a split."""
+
+
 def run(argv: list[str]) -> int:
-    """Run ``bench envs`` or ``bench conformance ENV``."""
-    known = ("envs", "conformance")
+    """Run ``bench envs``, ``bench conformance ENV`` or ``bench tasks ID``."""
+    known = ("envs", "conformance", "tasks")
     if not argv or argv[0] in ("-h", "--help"):
-        override(BenchEnvsOptions(), ["--help"], "creditrl bench envs | conformance ENV")
+        override(BenchEnvsOptions(), ["--help"], "creditrl bench envs | conformance ENV | tasks ID")
     if argv[0] not in known:
         raise UnknownNameError(
             f"No bench named {argv[0]!r}.{did_you_mean(argv[0], known)} Known: {', '.join(known)}."
         )
     if argv[0] == "conformance":
         return _conformance(argv[1:])
+    if argv[0] == "tasks":
+        return _tasks(argv[1:])
     options = override(BenchEnvsOptions(), argv[1:], "creditrl bench envs")
     if options.rounds < 1:
         raise ConfigError(f"--rounds is {options.rounds}: expected at least 1.")
@@ -182,6 +199,47 @@ def _conformance(argv: list[str]) -> int:
     more += [f"--{name} {value}" for name, value in _changed(options) if name != "games"]
     next_step(" ".join(more))
     return 0
+
+
+def _tasks(argv: list[str]) -> int:
+    from creditrl.bench.tasks import length_line, prove_tasks
+    from creditrl.view.progress import Progress
+
+    request = parse_env_command(BenchTasksOptions(), argv, "creditrl bench tasks")
+    name = short_name(request.env_id)
+    proofs = []
+    with Progress() as progress:
+        for split in request.command.splits:
+            with progress.phase(split, counted=_counted_tasks) as show:
+                proofs.append(
+                    prove_tasks(
+                        request.env_class,
+                        {k: v for k, v in request.env_options.items() if k != "split"},
+                        split,
+                        request.command.limit,
+                        lambda done, of, show=show: show(done),  # type: ignore[misc]
+                    )
+                )
+    rows = table("split", "type", ">tasks", ">plan, min / median / max")
+    for proof in proofs:
+        for kind, lengths in sorted(proof.lengths.items()):
+            rows.add_row(proof.split, kind, f"{len(lengths):,}", length_line(lengths))
+    console().print(rows)
+    for proof in proofs:
+        print(
+            f"{proof.split}: {proof.tasks:,} tasks, {len(proof.unsolved):,} unsolved, "
+            f"{len(proof.trivial):,} done before they begin, {len(proof.repeated):,} that begin "
+            "like an earlier one."
+        )
+        for task_id in (*proof.unsolved, *proof.trivial)[:5]:
+            print(f"  {task_id}")
+    broken = not all(proof.holds for proof in proofs)
+    next_step(f"creditrl play {name}" if broken else f"creditrl eval {name} --agent expert")
+    return int(broken)
+
+
+def _counted_tasks(done: int, total: int | None) -> str:
+    return f"{done:,} tasks"
 
 
 def _changed(options: BenchConformanceOptions) -> list[tuple[str, Any]]:

@@ -1,0 +1,96 @@
+"""Whether tasks can be done: every one played to its end as the environment's expert plays it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from creditrl.envs.base import Copies, TextEnv
+from creditrl.errors import ConfigError
+
+__all__ = ["Proof", "length_line", "prove_tasks"]
+
+
+@dataclass(slots=True)
+class Proof:
+    """What came of a split's tasks."""
+
+    split: str
+    tasks: int = 0
+    lengths: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """Length of the expert's plan, per type of task."""
+    unsolved: list[str] = field(default_factory=list)
+    """Ids of tasks that the expert does not finish."""
+    trivial: list[str] = field(default_factory=list)
+    """Ids of tasks that are done before anything was done."""
+    repeated: list[str] = field(default_factory=list)
+    """Ids of tasks that begin in the same state, the goal included, as an earlier one."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether every task can be done and has to be."""
+        return not self.unsolved and not self.trivial
+
+    def types(self) -> Counter[str]:
+        """Return the number of solved tasks per type."""
+        return Counter({kind: len(lengths) for kind, lengths in self.lengths.items()})
+
+
+def prove_tasks(
+    env_class: type[TextEnv[Any]],
+    options: dict[str, Any],
+    split: str,
+    limit: int | None = None,
+    on_task: Callable[[int, int], None] | None = None,
+) -> Proof:
+    """Play the tasks of a split as the expert does, turn limits aside.
+
+    Args:
+        env_class: the environment.
+        options: its options, without the split.
+        split: which tasks.
+        limit: only the first so many; None: all.
+        on_task: told how many of how many are done.
+
+    Raises:
+        ConfigError: there is no expert.
+    """
+    parts = env_class.build(env_class.configure({**options, "split": split}), 1)
+    copies = Copies(parts.engine, env_class.env_id, parts.max_turns)
+    one = parts.engine.every
+    proof = Proof(split)
+    seen: set[bytes] = set()
+    count = len(parts.tasks) if limit is None else min(limit, len(parts.tasks))
+    for index in range(count):
+        task = parts.tasks.task(index)
+        frame = copies.begin(one, [task], [index])
+        if frame.info["success"][0]:
+            proof.trivial.append(task.id)
+        key = copies.state_keys(one, "state")[0]
+        if key in seen:
+            proof.repeated.append(task.id)
+        seen.add(key)
+        plan = copies.expert_plans(one)[0]
+        if plan is None:
+            proof.unsolved.append(task.id)
+        else:
+            proof.lengths[task.type].append(len(plan))
+        proof.tasks += 1
+        if on_task is not None:
+            on_task(index + 1, count)
+    copies.close()
+    if proof.tasks and len(proof.unsolved) == proof.tasks:
+        raise ConfigError(
+            f"The expert of {env_class.env_id} finishes none of {proof.tasks} tasks of {split}: "
+            "nothing can be said of them. Is there an expert?"
+        )
+    return proof
+
+
+def length_line(lengths: list[int]) -> str:
+    """Return min / median / max of plan lengths."""
+    return f"{min(lengths)} / {np.median(lengths):g} / {max(lengths)}"

@@ -1,0 +1,62 @@
+"""The proof that tasks can be done, and that it can fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from households import Kitchen
+
+from creditrl.bench.tasks import length_line, prove_tasks
+from creditrl.cli import run
+from creditrl.envs.alfworld.engine import ALFWorldEngine
+from creditrl.envs.alfworld.env import ALFWorldConfig, ALFWorldEnv
+from creditrl.envs.alfworld.problem import Goal
+from creditrl.envs.base import EnvParts
+from creditrl.envs.tasks import TaskList
+from creditrl.errors import ConfigError
+from creditrl.types import Task
+
+GOALS = {
+    "fine": Goal("pick_and_place_simple", "apple", "drawer"),
+    "again": Goal("pick_and_place_simple", "apple", "drawer"),
+    "done": Goal("pick_and_place_simple", "apple", "fridge"),
+    "impossible": Goal("pick_and_place_simple", "sofa", "drawer"),
+}
+
+
+class Kitchens(ALFWorldEnv):
+    """The kitchen with goals of all kinds in train, and impossible ones alone elsewhere."""
+
+    @classmethod
+    def build(cls, config: ALFWorldConfig, num_envs: int) -> EnvParts:
+        names = list(GOALS) if config.split == "train" else ["impossible"]
+        tasks = [
+            Task(name, "place", config.split, i, data=Kitchen(GOALS[name]))
+            for i, name in enumerate(names)
+        ]
+        return EnvParts(ALFWorldEngine(num_envs), TaskList(tasks), 50)
+
+
+def test_a_proof_tells_apart_what_can_be_done() -> None:
+    told: list[tuple[int, int]] = []
+    proof = prove_tasks(Kitchens, {}, "train", on_task=lambda *at: told.append(at))
+    assert not proof.holds and proof.tasks == 4
+    assert (proof.unsolved, proof.trivial, proof.repeated) == (["impossible"], ["done"], ["again"])
+    # go to countertop, take, go to drawer, open, move; nothing at all where it is done.
+    assert dict(proof.lengths) == {"place": [5, 5, 0]}
+    assert length_line(proof.lengths["place"]) == "0 / 5 / 5"
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert prove_tasks(Kitchens, {}, "train", limit=1).holds
+
+
+def test_without_an_expert_nothing_is_proved() -> None:
+    with pytest.raises(ConfigError, match="finishes none of 1 tasks of valid_seen"):
+        prove_tasks(Kitchens, {}, "valid_seen")
+
+
+@pytest.mark.parametrize("name", ["ALFWorld", "VisualSokoban"])
+def test_the_command_proves_builtin_tasks(name: str, capsys: Any) -> None:
+    assert run(["bench", "tasks", name, "--splits", "valid_unseen", "--limit", "12"]) == 0
+    out = capsys.readouterr().out
+    assert "valid_unseen: 12 tasks, 0 unsolved, 0 done before they begin" in out
