@@ -431,6 +431,8 @@ class _Run:
                 policy.tokenizer,
                 self.agent(policy).chat_format,
                 self.config.rollout.max_new_tokens,
+                noise=cfg.noise,
+                seed=self.seed,
             )
             self._demonstrations = demonstrate(
                 venv, demonstrator, self.form, cfg.episodes, self.seed

@@ -215,6 +215,22 @@ def test_demonstrations_are_the_experts_and_solve_their_levels():
             assert policy.tokenizer.decode(turn.prompt_ids) == turn.observation
 
 
+def test_noise_is_played_and_not_cloned():
+    policy = make_policy()
+    agent = TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=1)
+    venv = make_venv(4)
+    expert = Demonstrator(venv, FORM, policy.tokenizer, agent.chat_format, 1, noise=0.4, seed=1)
+    found = demonstrate(venv, expert, FORM, 40, seed=3)
+    assert all(t.success for t in found)
+    turns = [turn for t in found for turn in t.turns]
+    cloned = [turn for turn in turns if turn.reply_ids]
+    assert 0.25 < 1 - len(cloned) / len(turns) < 0.55
+    assert len(turns) > sum(t.task.difficulty for t in found)  # it led them astray
+    collector = DemonstrationCollector(found, len(cloned), seed=0, by_turn=True)
+    dealt = [turn for t in collector.collect(0).trajectories for turn in t.turns]
+    assert sorted(t.observation for t in dealt) == sorted(t.observation for t in cloned)
+
+
 def test_a_reply_that_is_cut_is_no_demonstration():
     policy = make_policy()
     agent = TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=3)

@@ -28,6 +28,9 @@ class Demonstrator:
         tokenizer: the policy's.
         chat_format: the policy's conversation format.
         max_new_tokens: replies are cut there, as the policy's are.
+        noise: chance of a turn at which a random admissible action is played instead. Such a turn
+            has no reply ids and is not cloned; what the expert does after it is.
+        seed: of the noise.
     """
 
     name = "expert"
@@ -39,12 +42,16 @@ class Demonstrator:
         tokenizer: Any,
         chat_format: Any,
         max_new_tokens: int,
+        noise: float = 0.0,
+        seed: int = 0,
     ) -> None:
         self.venv = venv
         self.form = form
         self.tokenizer = tokenizer
         self.chat_format = chat_format
         self.max_new_tokens = max_new_tokens
+        self.noise = noise
+        self._rng = stream("noise", seed)
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Return the expert's action of each copy as a reply with token ids.
@@ -60,6 +67,11 @@ class Demonstrator:
         end = self.tokenizer.eos_token_id if end is None else end
         replies = []
         for prompt, action in zip(prompts, actions, strict=True):
+            if self.noise and self._rng.random() < self.noise and prompt.admissible_actions:
+                replies.append(
+                    Reply(self.form.reply(str(self._rng.choice(prompt.admissible_actions))))
+                )
+                continue
             text = "" if action is None else self.form.reply(action)
             ids = [*self.tokenizer(text, add_special_tokens=False)["input_ids"], end]
             if len(ids) - 1 > self.max_new_tokens:
@@ -128,7 +140,12 @@ class DemonstrationCollector:
         self, demonstrations: Sequence[Trajectory], batch_turns: int, seed: int, by_turn: bool
     ) -> None:
         if by_turn:
-            self._items = [replace(t, turns=(turn,)) for t in demonstrations for turn in t.turns]
+            self._items = [
+                replace(t, turns=(turn,))
+                for t in demonstrations
+                for turn in t.turns
+                if turn.reply_ids
+            ]
             self._batch = batch_turns
         else:
             self._items = list(demonstrations)

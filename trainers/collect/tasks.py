@@ -8,7 +8,16 @@ from creditrl.errors import ConfigError
 
 __all__ = ["stream", "update_tasks"]
 
-_STREAMS = ("tasks", "episodes", "sampling", "minibatches", "demonstrations", "weights", "eval")
+_STREAMS = (
+    "tasks",
+    "episodes",
+    "sampling",
+    "minibatches",
+    "demonstrations",
+    "weights",
+    "eval",
+    "noise",
+)
 
 
 def stream(name: str, seed: int, update: int = 0) -> np.random.Generator:
