@@ -178,11 +178,10 @@ class _Search:
             if place == NOTHING or not game.holders[r] & self.targets:
                 continue
             if place not in special and not state.contents[r] & self.targets:
-                # Whether what is held fits matters: it may be left there where the door is open.
-                alike = self.closed >> r & 1, self.room_for_held >> r & 1
-                if alike in known:
+                closed = self.closed >> r & 1
+                if closed in known:
                     continue
-                known.add(alike)
+                known.add(closed)
             found.append(self.deed(Kind.PUT, NOTHING, r))
         return found
 

@@ -189,7 +189,12 @@ def household(kind: str, dice: random.Random) -> Game:
     receptacles, treated at the start or not to be treated, lamps that can be carried.
     """
     tool = {CLEAN: "sinkbasin", HEAT: "microwave", COOL: "fridge"}.get(kind, "shelf")
-    holders = ["cabinet", "cabinet", tool, dice.choice(["shelf", "cabinet", tool])]
+    holders = [
+        "cabinet",
+        "cabinet",
+        tool,
+        *dice.choices(["cabinet", "shelf", tool], k=dice.choice((1, 1, 2))),
+    ]
     receptacles = {f"{holder}_bar_{i}": holder for i, holder in enumerate(holders)}
     classes = ["apple", "apple", dice.choice(["apple", "pan"])]
     if kind == LOOK:
@@ -203,7 +208,7 @@ def household(kind: str, dice: random.Random) -> Game:
     inside = {
         (o, r)
         for o in objects
-        for r in dice.sample(sorted(receptacles), 2 if dice.random() < 0.2 else 1)
+        for r in dice.sample(sorted(receptacles), 2 if dice.random() < 0.3 else 1)
     }
     fruit = [o for o in objects if objects[o] == "apple"]
     treatments = {CLEAN: "clean", HEAT: "hot", COOL: "cool"}
@@ -214,7 +219,7 @@ def household(kind: str, dice: random.Random) -> Game:
         "objecttype": tuple((o, f"{name}type") for o, name in objects.items()),
         "inreceptacle": tuple(sorted(inside)),
         "objectatlocation": tuple(sorted({(o, where[r]) for o, r in inside if r in where})),
-        "openable": some([*receptacles], 0.5),
+        "openable": some([*receptacles], 0.4),
         "pickupable": some([o for o in objects if objects[o] != "lamp"], 0.95)
         + some([o for o in objects if objects[o] == "lamp"], 0.3),
         "toggleable": tuple((o,) for o in objects if objects[o] == "lamp"),
@@ -284,20 +289,20 @@ def all_distances(game: Game, most: int = 1500) -> list[tuple[State, int | None]
 @pytest.mark.parametrize("kind", TASK_TYPES)
 def test_no_plan_is_shorter_and_none_is_missed(kind: str) -> None:
     checked: Counter[int | None] = Counter()
-    seed = 0
-    while not checked[None] or sum(n for d, n in checked.items() if d) < 600:
+    for seed in range(30):
         dice = random.Random(f"{kind}/{seed}")
         game = household(kind, dice)
-        states = all_distances(game)
-        dice.shuffle(states)
-        for state, distance in states[:200]:
+        unsolved = [(state, least) for state, least in all_distances(game) if least != 0]
+        dice.shuffle(unsolved)
+        for state, least in unsolved[:200]:
             moves = plan(game, state)
-            assert (None if moves is None else len(moves)) == distance
+            assert (None if moves is None else len(moves)) == least
             if moves is not None:
                 follow(game, state)
-            checked[distance] += 1
-        seed += 1
-    assert max(d for d in checked if d is not None) >= 6
+            checked[least] += 1
+    assert checked[None] > 50
+    assert sum(n for least, n in checked.items() if least) > 150
+    assert max(least for least in checked if least is not None) >= 5
 
 
 def wins_within(game: Game, state: State, commands: int) -> bool:
