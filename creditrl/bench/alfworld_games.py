@@ -6,6 +6,7 @@ and the builtin households, which TextWorld plays from our exports.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import lzma
 import os
@@ -24,14 +25,15 @@ from creditrl.envs.alfworld.builtin import GeneratedGames
 from creditrl.envs.alfworld.cache import cached_problem
 from creditrl.envs.alfworld.game import Game, compile_game
 from creditrl.envs.alfworld.gamefile import read_game_file
+from creditrl.envs.alfworld.generate import task_type
 from creditrl.envs.alfworld.official import OfficialGames
 from creditrl.envs.alfworld.pddl import read_problem
-from creditrl.envs.alfworld.problem import TASK_TYPES, Flavour, GameSource
-from creditrl.envs.tasks import SPLITS
+from creditrl.envs.alfworld.problem import Flavour, GameSource
+from creditrl.envs.tasks import SPLITS, TaskSet
 from creditrl.errors import DataError
 from creditrl.types import Task
 
-__all__ = ["GameRow", "Games", "find_games", "read_rows", "upstream_rules"]
+__all__ = ["GameRow", "Games", "find_games", "row_games", "upstream_rules"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +110,11 @@ def find_games(count: int, seed: int, flavour: Flavour | None = None) -> Games:
         flavour: wording; None: the game files' own, ``0.4`` where there are none.
     """
     rng = np.random.default_rng(seed)
-    try:
-        official = {split: OfficialGames(split) for split in SPLITS}
-    except DataError:
-        pass
-    else:
+    official: dict[str, TaskSet] = {}
+    for split in SPLITS:
+        with contextlib.suppress(DataError):  # not there, or not all of it
+            official[split] = OfficialGames(split)
+    if official:
         kinds = {
             (split, index): task.type
             for split, tasks in official.items()
@@ -122,11 +124,10 @@ def find_games(count: int, seed: int, flavour: Flavour | None = None) -> Games:
         return Games("the official games", tuple(_worded(task, flavour) for task in chosen))
     rows = _rows_file()
     if rows is not None:
-        order = _take_turns(read_rows(rows), count, rng)
-        return Games(f"the real games of {rows.name}", tuple(_row_tasks(rows, order, flavour or "0.4")))
+        return row_games(rows, count, seed, flavour or "0.4")
     builtin = {split: GeneratedGames(split, flavour=flavour or "0.4") for split in SPLITS}
     made = {
-        (split, index): TASK_TYPES[index % len(TASK_TYPES)]
+        (split, index): task_type(index)
         for split, tasks in builtin.items()
         for index in range(len(tasks))
     }
@@ -160,9 +161,11 @@ def _rows_file() -> Path | None:
     return path if home and path.is_file() else None
 
 
-def read_rows(path: Path) -> dict[tuple[str, str], str]:
-    """Return the types of the games in a file of real games, by (split, id)."""
-    return {(row["id"].partition("/")[0], row["id"]): row["type"] for row in _rows(path)}
+def row_games(path: Path, count: int, seed: int, flavour: Flavour) -> Games:
+    """Return games from a file of real games: xz, a JSON object per line; see :class:`GameRow`."""
+    kinds = {(row["id"].partition("/")[0], row["id"]): row["type"] for row in _rows(path)}
+    chosen = _take_turns(kinds, count, np.random.default_rng(seed))
+    return Games(f"the real games of {path.name}", tuple(_row_tasks(path, chosen, flavour)))
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
+import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -101,6 +102,7 @@ class ReferenceEngine(Engine):
         self._keep_checked = keep_checked
         self._worlds: list[_World | None] = [None] * num_envs
         self._copies: list[_Copy | None] = [None] * num_envs
+        weakref.finalize(self, _give_back, self._worlds).atexit = False
 
     def begin(self, index_K: IntArray, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
         """Start an episode in each copy; upstream's games know no chance, so seeds change nothing.
@@ -109,7 +111,7 @@ class ReferenceEngine(Engine):
             DataError: TextWorld cannot load the game.
         """
         for i, task in zip(index_K.tolist(), tasks, strict=True):
-            self._copies[i] = self._world(i).begin(task.data)
+            self._copies[i] = self._world(i, task.data).begin(task.data)
 
     def act(self, index_K: IntArray, actions: Sequence[str]) -> Effect:
         """Do one command in each copy."""
@@ -154,7 +156,7 @@ class ReferenceEngine(Engine):
     def restore(self, index_K: IntArray, states: Sequence[Any], tasks: Sequence[Task]) -> None:
         """Put states into copies; where they were not taken, the game is played up to there."""
         for i, copy, task in zip(index_K.tolist(), states, tasks, strict=True):
-            self._copies[i] = self._world(i).restore(copy, task.data)
+            self._copies[i] = self._world(i, task.data).restore(copy, task.data)
 
     def state_keys(self, index_K: IntArray, source: StateSource) -> list[bytes]:
         """Return the native engine's keys of the states that the facts amount to."""
@@ -186,16 +188,17 @@ class ReferenceEngine(Engine):
         return text
 
     def close(self) -> None:
-        """Give back the planner's libraries."""
-        for world in self._worlds:
-            if world is not None:
-                world.close()
-        self._worlds = [None] * self.num_envs
+        """Leave the worlds to whoever needs some next."""
+        _give_back(self._worlds)
 
-    def _world(self, i: int) -> _World:
+    def _world(self, i: int, source: GameSource) -> _World:
         world = self._worlds[i]
         if world is None:
-            world = self._worlds[i] = _World()
+            # Best one in which the game is loaded.
+            idle = next((w for w in _idle if w.plays(source)), _idle[-1] if _idle else None)
+            if idle is not None:
+                _idle.remove(idle)
+            world = self._worlds[i] = idle or _World()
         return world
 
     def _here(self, i: int) -> tuple[_World, _Copy]:
@@ -211,10 +214,12 @@ class _World:
     """The native engine's view of the loaded game."""
 
     def __init__(self) -> None:
-        import fast_downward
-        import textworld
-        from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
-        from textworld.envs.pddl import PddlEnv
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # old packages announce what will break them
+            import fast_downward
+            import textworld
+            from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
+            from textworld.envs.pddl import PddlEnv
 
         self._pddl = PddlEnv(textworld.EnvInfos(won=True, admissible_commands=True))
         # Upstream's own wrapper for the names, one for each world: a shared one mixes their states.
@@ -228,16 +233,17 @@ class _World:
         self._source: GameSource | None = None
         self._start: _Copy
         self._load = object()
-        # Each world has a copy of the library, 34 MB, which TextWorld never gives back.
-        self.close = weakref.finalize(self, fast_downward.close_lib, self._library)
-        self.close.atexit = False
+
+    def plays(self, source: GameSource) -> bool:
+        """Return whether this game is loaded."""
+        return self._source is not None and self._source.key == source.key
 
     def begin(self, source: GameSource) -> _Copy:
         """Start the game. One that is loaded goes back to where it started.
 
         TextWorld's own reset comes to the same, after translating the problem twice more.
         """
-        if self._source is not None and self._source.key == source.key:
+        if self.plays(source):
             return self._go_back(self._start)
         data = dict(source.textworld_data())
         self._source = None
@@ -319,6 +325,17 @@ class _World:
         for atom in atoms:
             if atom.name.startswith("Atom ison("):
                 yield atom.name.removeprefix("Atom ison(").removesuffix(")")
+
+
+_idle: list[_World] = []
+"""Worlds that no engine uses. Each holds a copy of the planner's library, some MB, that cannot be
+given back: unloading one of several crashes Python. So there are never more worlds than were in use
+at once."""
+
+
+def _give_back(worlds: list[_World | None]) -> None:
+    _idle.extend(world for world in worlds if world is not None)
+    worlds[:] = [None] * len(worlds)
 
 
 class _Reader:

@@ -1,0 +1,196 @@
+"""ALFWorld against textworld, step by step.
+
+Both engines play the same games by the same script (the expert's plan, then 40 admissible actions
+with 10 of every kind that cannot be done between them), and everything that is shown must agree:
+observation, admissible list in its order, reward, end, every key of ``info``, and the state, read
+back from TextWorld's facts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import creditrl
+from creditrl.bench.alfworld_games import row_games
+from creditrl.bench.conformance import CONFORMANCE, Finding, Sides
+from creditrl.envs.alfworld import TASK_TYPES
+from creditrl.envs.alfworld.builtin import GeneratedGames
+from creditrl.envs.alfworld.game import bits
+from creditrl.envs.alfworld.generate import HouseholdConfig
+from creditrl.envs.alfworld.official import OfficialGames
+from creditrl.envs.alfworld.rules import is_in_reach
+from creditrl.envs.check import check
+from creditrl.errors import DataError
+from creditrl.types import Task
+
+pytestmark = [pytest.mark.reference("textworld"), pytest.mark.reference("alfworld")]
+
+ENV_ID = "CreditRL/ALFWorld-v0"
+BENCH = next(bench for bench in CONFORMANCE if bench.env == "alfworld")
+SMALL = HouseholdConfig(size="small")
+
+
+@pytest.fixture(scope="module")
+def sides() -> Iterator[Sides]:
+    made = Sides(BENCH, seed=20)
+    yield made
+    made.close()
+
+
+def compare(sides: Sides, tasks: Sequence[Task]) -> list[Finding]:
+    """Play games on both engines; they must agree, and every expert must win."""
+    findings = []
+    for task in tasks:
+        finding = sides.play(task)
+        assert finding.mismatch is None, (task.id, finding.mismatch)
+        assert finding.won >= 1
+        assert finding.steps - finding.grounded >= 5  # some nonsense makes sense by chance
+        assert finding.grounded >= 40
+        findings.append(finding)
+    return findings
+
+
+@pytest.mark.slow
+def test_forty_real_games_of_all_types_play_as_in_textworld(sides: Sides, test_data: Path) -> None:
+    games = row_games(test_data / "alfworld" / "games.jsonl.xz", 40, 20, "0.4").tasks
+    assert len({(task.split, task.type) for task in games}) == 12
+    found = compare(sides, games)
+    assert sum(finding.steps for finding in found) > 50 * 40
+
+
+@pytest.mark.slow
+def test_real_games_in_the_older_wording_play_as_in_textworld(
+    sides: Sides, test_data: Path
+) -> None:
+    games = row_games(test_data / "alfworld" / "games.jsonl.xz", 50, 21, "0.3").tasks[44:]
+    assert {task.type for task in games} == set(TASK_TYPES)
+    compare(sides, games)
+
+
+@pytest.mark.slow
+def test_game_files_play_as_they_are(sides: Sides, test_data: Path, tmp_path: Path) -> None:
+    with tarfile.open(test_data / "alfworld" / "json_2.1.1_sample.tar.xz") as sample:
+        sample.extractall(tmp_path, filter="data")
+    tasks = [
+        next(task for task in OfficialGames(split, data_dir=tmp_path) if task.type == kind)
+        for kind, split in zip(TASK_TYPES, ("train", "valid_seen") * 3, strict=True)
+    ]
+    compare(sides, tasks)
+
+
+@pytest.mark.slow
+def test_peoples_sentences_are_said_by_both(sides: Sides, test_data: Path, tmp_path: Path) -> None:
+    with tarfile.open(test_data / "alfworld" / "json_2.1.1_sample.tar.xz") as sample:
+        sample.extractall(tmp_path, filter="data")
+    templated = OfficialGames("train", data_dir=tmp_path)[0]
+    task = OfficialGames("train", data_dir=tmp_path, annotation=1)[0]
+    assert task.goal != templated.goal
+    compare(sides, [task])
+
+
+def test_the_reference_engine_shows_what_textworld_shows() -> None:
+    """Upstream driven by hand, beside the engine that the other tests compare with."""
+    import textworld
+    from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
+    from textworld.envs.pddl import PddlEnv
+
+    env = gym.make(ENV_ID, engine="reference", max_turns=1000)
+    for task in GeneratedGames("valid_seen", SMALL).filter(where=lambda task: task.index < 2):
+        theirs = AlfredDemangler(PddlEnv(textworld.EnvInfos(admissible_commands=True)))
+        theirs.load(dict(task.data.textworld_data()))
+        rng = random.Random(task.index)
+        # The second episode of a game is where our engine does without TextWorld's own reset.
+        for _ in range(2):
+            text, info = env.reset(options={"task": task})
+            state = theirs.reset()
+            for _ in range(12):
+                assert (text, info["admissible_actions"], info["success"]) == (
+                    state.feedback,
+                    tuple(state["admissible_commands"]),
+                    state["won"],
+                )
+                action = rng.choice([*info["admissible_actions"], " look ", "LOOK", "go to moon 1"])
+                text, reward, terminated, _, info = env.step(action)
+                state, score, done = theirs.step(action)
+                assert (reward, terminated) == (score, done)
+                if done:
+                    break
+    env.close()
+
+
+def test_the_contract_holds_over_textworld() -> None:
+    rules = ["info_keys_and_types", "snapshot_refuses_strangers", "renders", "expert_finishes"]
+    check(ENV_ID, rules=rules, engine="reference", size="small").raise_for_failures()
+
+
+def test_a_snapshot_continues_alike_here_and_in_another_copy() -> None:
+    rules = ["snapshot_continues_alike"]
+    check(ENV_ID, rules=rules, engine="reference", size="small").raise_for_failures()
+
+
+def test_going_back_brings_back_what_was_taken_out() -> None:
+    """``look`` shows things that were once taken out; the planner's own states do not know that."""
+    task, first, second = next(_swaps(GeneratedGames("train")))
+    env = gym.make(ENV_ID, engine="reference")
+    env.reset(options={"task": task})
+    for action in first:
+        assert env.step(action)[4]["grounded"], action
+    before = creditrl.snapshot(env)
+    for action in second:
+        assert env.step(action)[4]["grounded"], action
+    after = creditrl.snapshot(env)
+    assert creditrl.restore(env, before)[1]["action"] == first[-1]
+    assert env.step("look")[0].endswith("you see nothing.")
+    creditrl.restore(env, after)
+    name = first[-1].removeprefix("take ").partition(" from ")[0]
+    assert env.step("look")[0].endswith(f"you see a {name}.")
+    env.close()
+
+
+def _swaps(tasks: GeneratedGames) -> Iterator[tuple[Task, list[str], list[str]]]:
+    """Yield a way to take a thing, and one to put it down beside where it was, at one place."""
+    for task in tasks:
+        game = task.data.load()
+        state = game.start
+        for here in game.receptacles_at:
+            for start, end in itertools.permutations(here, 2):
+                movable = state.contents[start] & game.pickupable & game.holders[end]
+                for thing in bits(movable):
+                    if game.goal.object == game.object_types[thing]:
+                        continue  # the goal might be reached
+                    name, a, b = (
+                        game.object_names[thing],
+                        game.receptacle_names[start],
+                        game.receptacle_names[end],
+                    )
+                    opening = [
+                        [f"open {place}"] if not is_in_reach(game, state, r) else []
+                        for r, place in ((start, a), (end, b))
+                    ]
+                    first = [f"go to {a}", *opening[0], f"take {name} from {a}"]
+                    yield task, first, [*opening[1], f"move {name} to {b}"]
+
+
+def test_a_game_that_textworld_cannot_load_is_named() -> None:
+    task = GeneratedGames("train", SMALL)[0]
+    data = {**task.data.textworld_data(), "pddl_problem": "(define (problem cut) (:domain alf"}
+
+    class Cut(type(task.data)):  # type: ignore[misc]
+        def textworld_data(self) -> Any:
+            return data
+
+    source = Cut(task.data.config, task.data.split, task.data.index)
+    env = gym.make(ENV_ID, engine="reference")
+    with pytest.raises(DataError, match="textworld cannot load the game builtin"):
+        env.reset(options={"task": Task("cut", "", "train", 0, data=source)})
+    # It is none the worse for it.
+    assert env.reset(options={"task": task})[1]["task_id"] == task.id
+    env.close()
