@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from dataclasses import dataclass, fields, replace
@@ -169,8 +170,8 @@ def _conformance(argv: list[str]) -> int:
     todo = [task for task in games.tasks if task.id not in found]
     print(f"{len(games.tasks):,} of {games.source}; {len(todo):,} to play.")
     write_log(path, header)
-    sides = Sides(bench, options.seed)
     with (
+        contextlib.closing(Sides(bench, options.seed)) as sides,
         Progress() as progress,
         progress.phase("compare", updates=len(todo), counted=_counted_games) as show,
     ):
@@ -180,13 +181,12 @@ def _conformance(argv: list[str]) -> int:
             if finding.mismatch is not None:
                 progress.line(f"{task.id}: {finding.mismatch.what} differs")
             show(number, differing=sum(f.mismatch is not None for f in found.values()))
-    sides.close()
     played = [found[task.id] for task in games.tasks]
     differing = [finding for finding in played if finding.mismatch is not None]
     print(
         f"{len(played):,} games, {sum(f.steps for f in played):,} steps "
         f"({sum(f.steps - f.grounded for f in played):,} of them with commands that cannot be "
-        f"done), {sum(f.won for f in played):,} episodes won: {len(differing):,} games differ."
+        f"done), {sum(f.won for f in played):,} episodes won; games that differ: {len(differing):,}."
     )
     for finding in differing[:5]:
         assert finding.mismatch is not None

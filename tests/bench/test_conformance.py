@@ -1,0 +1,225 @@
+"""Two sides that play one script: what is compared, what a long run keeps, how it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from toy_env import ToyConfig, ToyEngine
+
+import creditrl.bench.conformance as conformance
+from creditrl.bench.alfworld_games import Games
+from creditrl.bench.conformance import Conformance, Sides, read_log, write_log
+from creditrl.cli import run
+from creditrl.envs.base import EnvParts, TextEnv, View
+from creditrl.envs.tasks import TaskList
+from creditrl.errors import ConfigError, DataError
+from creditrl.types import Task
+
+ENV_ID = "Toy/TwoSided-v0"
+
+
+@dataclass(frozen=True, slots=True)
+class TwoSidedConfig(ToyConfig):
+    engine: str = "native"
+
+
+class Upstream(ToyEngine):
+    """Says something else in the second cell of corridors of length 5, and falls in those of 6."""
+
+    def view(self, index_K: Any) -> View:
+        view = super().view(index_K)
+        if self.length[0] == 5 and self.cell[0] == 2:
+            view.text_K = ["Cell two."]
+        if self.length[0] == 6 and self.cell[0] == 2:
+            raise RuntimeError("fell")
+        return view
+
+
+class TwoSidedEnv(TextEnv[TwoSidedConfig]):
+    env_id = ENV_ID
+    config_class = TwoSidedConfig
+
+    @classmethod
+    def build(cls, config: TwoSidedConfig, num_envs: int) -> EnvParts:
+        engine = Upstream if config.engine == "reference" else ToyEngine
+        return EnvParts(engine(num_envs, config), TaskList([corridor(4)]), 99, action_length=64)
+
+
+def corridor(length: int, number: int = 0) -> Task:
+    return Task(f"{length}/{number}", "walk", "train", number, data=length)
+
+
+def to_the_right(
+    env: TextEnv[Any], rng: np.random.Generator
+) -> Generator[str | None, dict[str, Any], None]:
+    """Walk twice; one command in each walk is none."""
+    for _ in range(2):
+        yield None
+        yield "fly"
+        while not env.copies.over[0]:
+            yield "right"
+
+
+Bench = Callable[..., list[Task]]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Bench]:
+    """Put a comparison over the toy in place; returns what sets its games."""
+    gym.register(ENV_ID, TwoSidedEnv)
+    monkeypatch.chdir(tmp_path)
+    made = Conformance(
+        env="toy",
+        env_id=ENV_ID,
+        modules=("numpy",),
+        extra="toys",
+        games=lambda count, seed, flavour: Games("the corridors", ()),
+        flavours=("plain",),
+        script=to_the_right,
+    )
+
+    def with_lengths(*lengths: int) -> list[Task]:
+        tasks = [corridor(length, number) for number, length in enumerate(lengths)]
+
+        def games(count: int, seed: int, flavour: str | None) -> Games:
+            return Games("the corridors", tuple(tasks[:count]))
+
+        monkeypatch.setattr(conformance, "CONFORMANCE", (replace(made, games=games),))
+        return tasks
+
+    yield with_lengths
+    del gym.registry[ENV_ID]
+
+
+def test_where_all_agrees_steps_and_wins_are_counted(bench: Bench) -> None:
+    (task,) = bench(4)
+    found = Sides(conformance.CONFORMANCE[0]).play(task)
+    assert found.mismatch is None
+    assert (found.game, found.type, found.won) == ("4/0", "walk", 2)
+    assert found.steps - found.grounded == 2  # "fly", twice
+    assert found.steps >= 2 + 2 * 3  # the walks begin in cell 0 or 1
+
+
+def test_the_first_difference_comes_with_the_way_to_it(bench: Bench) -> None:
+    (task,) = bench(5)
+    found = Sides(conformance.CONFORMANCE[0]).play(task)
+    assert found.mismatch is not None and found.won == 0
+    assert found.mismatch.what == "observation"
+    assert "Zelle 2 von 5" in found.mismatch.ours and "Cell two." in found.mismatch.theirs
+    assert found.mismatch.actions[0] == "fly" and set(found.mismatch.actions[1:]) == {"right"}
+    assert len(found.mismatch.actions) == found.steps
+
+
+def test_what_one_side_raises_is_a_difference(bench: Bench) -> None:
+    (task,) = bench(6)
+    mismatch = Sides(conformance.CONFORMANCE[0]).play(task).mismatch
+    assert mismatch is not None
+    assert (mismatch.what, mismatch.ours) == ("raised", "missing")
+    assert mismatch.theirs == "RuntimeError: fell"
+
+
+def test_a_run_that_finds_nothing_says_how_much_it_compared(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench(4, 4, 4)
+    assert run(["bench", "conformance", "toy", "--games", "2", "--out", "log.jsonl"]) == 0
+    out = capsys.readouterr().out
+    assert "2 of the corridors; 2 to play." in out
+    assert (
+        "(4 of them with commands that cannot be done), 4 episodes won; games that differ: 0."
+        in out
+    )
+    assert "Wrote log.jsonl" in out
+    assert "Next: creditrl bench conformance toy --games 4 --out log.jsonl" in out
+
+
+def test_a_difference_makes_the_exit_code_1_and_is_in_the_log(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench(4, 5, 4)
+    assert run(["bench", "conformance", "TOY", "--games", "3"]) == 1
+    out = capsys.readouterr().out
+    assert "games that differ: 1." in out
+    assert "5/1: observation, after ['fly', 'right'" in out
+    _, *found = map(json.loads, Path("conformance-toy.jsonl").read_text("utf-8").splitlines())
+    assert [one["mismatch"] is None for one in found] == [True, False, True]
+
+
+def test_a_killed_run_is_continued(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench(4, 4, 4)
+    assert run(["bench", "conformance", "toy", "--games", "3"]) == 0
+    log = Path("conformance-toy.jsonl")
+    whole = log.read_text("utf-8")
+    log.write_text(whole[:-20], "utf-8")  # killed while it wrote the last game
+    capsys.readouterr()
+    assert run(["bench", "conformance", "toy", "--games", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "3 of the corridors; 1 to play." in out
+    assert "6 episodes won" in out
+    assert log.read_text("utf-8") == whole
+
+
+@pytest.mark.parametrize("change", [["--seed", "1"], ["--flavour", "plain"]])
+def test_a_log_of_other_settings_is_not_continued(
+    bench: Bench, change: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench(4)
+    assert run(["bench", "conformance", "toy"]) == 0
+    before = Path("conformance-toy.jsonl").read_bytes()
+    assert run(["bench", "conformance", "toy", *change]) == 2
+    assert "Choose another --out" in capsys.readouterr().err
+    assert Path("conformance-toy.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("content", ["mine\n", "{}\n", '{"format": 2}\n', "[]\n", "\n"])
+def test_a_file_of_another_kind_is_left_alone(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(content, "utf-8")
+    with pytest.raises(DataError, match="no log of"):
+        read_log(path, {})
+    assert path.read_text("utf-8") == content
+
+
+def test_a_log_that_was_only_begun_is_empty(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "log.jsonl"
+    assert read_log(path, {"seed": 3}) == {}
+    write_log(path, {"seed": 3})
+    assert read_log(path, {"seed": 3}) == {}
+    with pytest.raises(ConfigError, match="seed=3, and this one has 4"):
+        read_log(path, {"seed": 4})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "Which environment? Expected `creditrl bench conformance ENV`; known: alfworld."),
+        (("alfword",), "Did you mean 'alfworld'?"),
+        (("alfworld", "--games", "0"), "--games is 0"),
+        (("alfworld", "--flavour", "0.5"), "--flavour 0.5 is unknown. Known: 0.4, 0.3."),
+        (("alfworld", "--game", "3"), "Did you mean '--games'?"),
+    ],
+)
+def test_a_bad_request_is_one_line(
+    arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["bench", "conformance", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+
+
+def test_without_upstream_it_names_the_extra(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    alfworld = replace(conformance.CONFORMANCE[0], modules=("no_such_upstream",))
+    monkeypatch.setattr(conformance, "CONFORMANCE", (alfworld,))
+    assert run(["bench", "conformance", "alfworld"]) == 2
+    assert 'pip install "creditrl[reference-alfworld]"' in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

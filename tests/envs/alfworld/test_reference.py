@@ -1,0 +1,132 @@
+"""What stands between textworld and our contract; textworld itself is in tests/conformance."""
+
+from __future__ import annotations
+
+import importlib.util
+import pickle
+from collections import defaultdict
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from households import Kitchen, kitchen, kitchen_game
+
+from creditrl.envs.alfworld.builtin import GeneratedGames
+from creditrl.envs.alfworld.game import Game, State, display_names
+from creditrl.envs.alfworld.problem import Problem
+from creditrl.envs.alfworld.reference import read_state
+from creditrl.envs.alfworld.rules import apply, choices
+from creditrl.errors import ConfigError, MissingExtraError
+
+
+@pytest.mark.parametrize("missing", ["textworld", "alfworld"])
+def test_without_upstreams_packages_the_command_that_brings_them_is_named(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_spec = importlib.util.find_spec
+
+    def find(name: str, package: str | None = None) -> Any:
+        if name in ("textworld", "alfworld"):
+            return None if name == missing else object()
+        return find_spec(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
+    with pytest.raises(
+        MissingExtraError, match=rf'{missing}.*pip install "creditrl\[reference-alfworld\]"'
+    ):
+        gym.make("CreditRL/ALFWorld-v0", engine="reference")
+
+
+def facts_of(problem: Problem) -> tuple[dict[str, list[tuple[str, ...]]], dict[str, int]]:
+    """Return a problem's facts under display names, and the numbers of its locations."""
+    named = {argument for some in problem.facts.values() for fact in some for argument in fact}
+    names = display_names(named)
+    facts = {
+        predicate: [tuple(names[argument] for argument in fact) for fact in some]
+        for predicate, some in problem.facts.items()
+    }
+    locations = {names[name]: i for i, name in enumerate(sorted(problem.locations))}
+    return facts, locations
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_the_first_facts_are_the_first_state(index: int) -> None:
+    source = GeneratedGames("train")[index].data
+    facts, locations = facts_of(source.problem())
+    assert read_state(source.load(), facts, locations) == source.load().start
+
+
+def after(game: Game, *commands: str) -> State:
+    state = game.start
+    for command in commands:
+        state = apply(game, state, choices(game, state).moves[command])
+    return state
+
+
+def test_facts_of_every_kind_are_read() -> None:
+    game = kitchen_game()
+    start, locations = facts_of(kitchen())
+    facts = defaultdict(list, start)
+    # Worked by hand: apple 1 goes from the countertop, heated and cooled, to the sidetable.
+    facts["atlocation"] = [("agent1", "loc 3")]  # the fifth of seven, and names count down
+    facts["inreceptacle"] = [
+        ("apple 1", "sidetable 1") if fact[0] == "apple 1" else fact
+        for fact in start["inreceptacle"]
+    ]
+    facts["objectatlocation"] = [
+        ("apple 1", "loc 3") if fact[0] == "apple 1" else fact for fact in start["objectatlocation"]
+    ]
+    facts["iscool"] = [("apple 1",)]
+    facts["istoggled"] = [("desklamp 1",)]
+    facts["ison"] = [("desklamp 1",)]
+    facts["opened"] = [("fridge 1",)]
+    facts["not_inreceptacle"] = [("apple 1", "countertop 1")]
+    facts["checked"] = [("fridge 1",), ("agent1",), ("apple 1",), ("loc 3",)]
+    wanted = after(
+        game,
+        "go to countertop 1",
+        "take apple 1 from countertop 1",
+        "examine apple 1",
+        "inventory",
+        "go to microwave 1",
+        "heat apple 1 with microwave 1",
+        "go to fridge 1",
+        "open fridge 1",
+        "cool apple 1 with fridge 1",
+        "go to sidetable 1",
+        "move apple 1 to sidetable 1",
+        "use desklamp 1",
+        "look",
+    )
+    assert read_state(game, facts, locations) == wanted
+
+
+def test_what_is_in_the_hands_is_read() -> None:
+    game = kitchen_game()
+    start, locations = facts_of(kitchen())
+    facts = defaultdict(list, start)
+    facts["atlocation"] = [("agent1", "loc 7")]
+    facts["holds"] = [("agent1", "knife 1")]
+    for predicate in ("inreceptacle", "objectatlocation"):
+        facts[predicate] = [fact for fact in start[predicate] if fact[0] != "knife 1"]
+    facts["not_inreceptacle"] = [("knife 1", "countertop 1")]
+    facts["issliced"] = [("apple 1",)]
+    wanted = after(
+        game,
+        "go to countertop 1",
+        "take knife 1 from countertop 1",
+        "slice apple 1 with knife 1",
+    )
+    assert read_state(game, facts, locations) == wanted
+
+
+def test_the_short_way_back_stays_in_its_process() -> None:
+    from creditrl.envs.alfworld.reference import _Place, _Way
+
+    place = _Place(_Way(object(), 3, {"facts of textworld's": frozenset({lambda: None})}))
+    assert pickle.loads(pickle.dumps(place)).way is None
+
+
+def test_games_without_pddl_say_so() -> None:
+    with pytest.raises(ConfigError, match="Kitchen does not say what its game is in PDDL"):
+        Kitchen().textworld_data()
