@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from creditrl._version import __version__
+from creditrl.bench.alfworld import ALFWorldSizes, alfworld_contests, alfworld_games
 from creditrl.bench.measure import Contest, Figures, Round, Side, importable, machine
-from creditrl.bench.sokoban import REFERENCE, SokobanSizes, sokoban_contests
+from creditrl.bench.sokoban import SokobanSizes, sokoban_contests
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,9 +36,24 @@ class EnvBench:
     """Import name of the upstream package."""
     extra: str
     """Extra that installs it."""
+    note: Callable[[bool], str] | None = None
+    """Says what the figures also depend on, e.g. which games were played; the same argument."""
 
 
-_TINY = SokobanSizes(
+_TINY_ALFWORLD = ALFWorldSizes(
+    games=2,
+    steps=2,
+    copies=4,
+    group=2,
+    vector_steps=2,
+    resets=1,
+    snapshots=1,
+    memory_copies=2,
+    their_games=1,
+    their_steps=2,
+    their_memory_copies=1,
+)
+_TINY_SOKOBAN = SokobanSizes(
     copies=4,
     engine_steps=3,
     vector_steps=3,
@@ -51,11 +67,23 @@ _TINY = SokobanSizes(
     their_rgb_steps=2,
 )
 
+
+def _alfworld_sizes(tiny: bool) -> ALFWorldSizes:
+    return _TINY_ALFWORLD if tiny else ALFWorldSizes()
+
+
 BENCHES: tuple[EnvBench, ...] = (
     EnvBench(
+        env="ALFWorld",
+        contests=lambda tiny: alfworld_contests(_alfworld_sizes(tiny)),
+        reference="textworld",
+        extra="reference-alfworld",
+        note=lambda tiny: f"played: {alfworld_games(_alfworld_sizes(tiny).games).source}",
+    ),
+    EnvBench(
         env="VisualSokoban",
-        contests=lambda tiny: sokoban_contests(_TINY if tiny else SokobanSizes()),
-        reference=REFERENCE,
+        contests=lambda tiny: sokoban_contests(_TINY_SOKOBAN if tiny else SokobanSizes()),
+        reference="gym_sokoban",
         extra="reference-sokoban",
     ),
 )
@@ -105,14 +133,17 @@ def report_table(
 
 
 def report_json(
-    contests: dict[str, list[Contest]], figures: dict[str, dict[Side, Figures]], rounds: int
+    contests: dict[str, list[Contest]],
+    figures: dict[str, dict[str, dict[Side, Figures]]],
+    rounds: int,
+    notes: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return everything that was measured."""
+    """Return everything that was measured; contests, figures and notes are by environment."""
     measured: dict[str, Any] = {}
     for env, some in contests.items():
         measured[env] = {}
         for contest in some:
-            sides = figures[contest.name]
+            sides = figures[env][contest.name]
             entry: dict[str, Any] = {
                 "what": contest.label,
                 "unit": contest.unit,
@@ -131,6 +162,7 @@ def report_json(
         "rounds": rounds,
         "time": "CPU seconds of one process on one core",
         "reference_installed": references,
+        "notes": dict(notes),
         "measured": measured,
     }
 

@@ -106,15 +106,17 @@ def _envs(options: BenchEnvsOptions, path: Path | None) -> int:
             print(f"\r{line:<60}", end="", file=sys.stderr, flush=True)
 
     with one_core():
-        figures = run_rounds([c for some in contests.values() for c in some], options.rounds, told)
+        figures = {env: run_rounds(some, options.rounds, told) for env, some in contests.items()}
     if sys.stderr.isatty():
         print(file=sys.stderr)
     out = console()
     where = machine()
     print(f"{where['cpu']}, one core, Python {where['python']}, NumPy {where['numpy']}.")
     print(f"min / median / max over {options.rounds} rounds, CPU time.")
+    notes = {bench.env: bench.note(options.tiny) for bench in BENCHES if bench.note is not None}
     for env, some in contests.items():
-        out.print(report_table(env, some, figures))
+        title = f"{env} ({notes[env]})" if env in notes else env
+        out.print(report_table(title, some, figures[env]))
     for bench in BENCHES:
         if not importable(bench.reference):
             print(
@@ -123,7 +125,7 @@ def _envs(options: BenchEnvsOptions, path: Path | None) -> int:
             )
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = report_json(contests, figures, options.rounds)
+        content = report_json(contests, figures, options.rounds, notes)
         path.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
         wrote(path)
         next_step(f"python -m json.tool {path}")
@@ -186,7 +188,8 @@ def _conformance(argv: list[str]) -> int:
     print(
         f"{len(played):,} games, {sum(f.steps for f in played):,} steps "
         f"({sum(f.steps - f.grounded for f in played):,} of them with commands that cannot be "
-        f"done), {sum(f.won for f in played):,} episodes won; games that differ: {len(differing):,}."
+        f"done), {sum(f.won for f in played):,} episodes won; "
+        f"games that differ: {len(differing):,}."
     )
     for finding in differing[:5]:
         assert finding.mismatch is not None

@@ -27,7 +27,10 @@ def test_bench_envs_prints_a_table_and_writes_json(
     assert set(measured) == {"package", *(bench.env for bench in BENCHES)}
     sokoban = measured["VisualSokoban"]
     assert {"step_single", "generate_hard", "generate_10x10_4", "moves_6x6_1"} <= set(sokoban)
-    for entry in (*sokoban.values(), *measured["package"].values()):
+    alfworld = measured["ALFWorld"]
+    assert {"step_single", "reset_new", "reset_from_disk", "memory"} <= set(alfworld)
+    assert report["notes"]["ALFWorld"].startswith("played: the ")
+    for entry in (*alfworld.values(), *sokoban.values(), *measured["package"].values()):
         ours = entry["ours"]
         assert 0 < ours["min"] <= ours["median"] <= ours["max"] < math.inf
         assert len(ours["rounds"]) == 2
@@ -45,13 +48,16 @@ def test_bench_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_without_upstream_it_names_the_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import creditrl.bench.alfworld as alfworld
     import creditrl.bench.measure as measure
     import creditrl.bench.sokoban as sokoban
 
-    for module in (measure, sokoban):
+    for module in (measure, alfworld, sokoban):
         monkeypatch.setattr(module, "importable", lambda name: False)
     assert run(["bench", "envs", "--tiny", "--rounds", "1"]) == 0
-    assert 'pip install "creditrl[reference-sokoban]"' in capsys.readouterr().out
+    out = capsys.readouterr().out
+    for extra in ("reference-alfworld", "reference-sokoban"):
+        assert f'pip install "creditrl[{extra}]"' in out
 
 
 @pytest.mark.reference("gym_sokoban")
@@ -61,6 +67,15 @@ def test_upstream_is_measured_in_the_same_run(tmp_path: Path) -> None:
     sokoban = json.loads(path.read_text("utf-8"))["measured"]["VisualSokoban"]
     for name in ("step_single", "generate_6x6_1", "generate_10x10_4", "moves_6x6_1"):
         assert sokoban[name]["theirs"]["median"] > 0
+
+
+@pytest.mark.reference("textworld")
+def test_textworld_is_measured_in_the_same_run(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    assert run(["bench", "envs", "--tiny", "--rounds", "1", "--json", str(path)]) == 0
+    alfworld = json.loads(path.read_text("utf-8"))["measured"]["ALFWorld"]
+    for name, entry in alfworld.items():
+        assert ("theirs" in entry) != name.startswith("snapshot"), name
 
 
 def test_the_sides_take_turns() -> None:
