@@ -1,12 +1,13 @@
 """What is played in one game of ALFWorld to compare it with TextWorld.
 
-First the expert's plan. Then, from some point of that plan on, actions of which a few follow the
-expert (so that things get cleaned, heated, sliced) and the others are drawn, with commands of every
-kind that cannot be done in between.
+First the expert's plan. Then, from some point of that plan on, actions that are drawn, rare ones
+more often than they occur, so that things get cleaned, heated, sliced, put elsewhere and looked at
+again, with commands of every kind that cannot be done in between.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -49,12 +50,18 @@ def alfworld_script(
         info = yield action
     game = load_game(env.task.data)
     before: set[str] = set()
+    changed: set[str] = set()
     for kind in rng.permutation([*NONSENSE, *[""] * _ADMISSIBLE]).tolist():
         if env.copies.over[0]:
             info = yield None
-        at = Situation(rng, game, info["admissible_actions"], frozenset(before))
-        before.update(at.admissible)
-        info = yield (NONSENSE[kind](at) if kind else _admissible(env, at))
+            changed.clear()
+        verb, _, about = info["action"].partition(" ")
+        if info["grounded"] and verb in _CHANGING:
+            changed.add(" ".join(about.split(" ")[:2]))
+        now = info["admissible_actions"]
+        at = Situation(rng, game, now, frozenset(before), frozenset(changed), verb)
+        before.update(now)
+        info = yield (NONSENSE[kind](at) if kind else _admissible(at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,10 @@ class Situation:
     admissible: tuple[str, ...]
     before: frozenset[str]
     """What could be done earlier in the episode."""
+    changed: frozenset[str]
+    """Things that were cleaned, heated, ..., or put down."""
+    last: str
+    """Verb of the last action."""
 
     def any(self, some: Sequence[str]) -> str:
         """Return one of some strings."""
@@ -77,16 +88,44 @@ class Situation:
         return form.format(o=self.any(game.object_names), r=self.any(game.receptacle_names))
 
 
-def _admissible(env: TextEnv[Any], at: Situation) -> str:
-    share = at.rng.random()
-    # In the release one can pick up what can be put nowhere: then the expert sees no way.
-    wise = env.expert_action() if share < 0.25 else None
-    if wise is not None:
-        return wise
-    # Most commands are walks, and a walk shows little.
-    deeds = [action for action in at.admissible if not action.startswith("go to ")]
-    action = at.any(deeds if 0.25 <= share < 0.75 else at.admissible)
-    return f" {action}\n" if share > 0.97 else action  # spaces around it are no matter
+_WEIGHTS = {
+    "go": 4.0,
+    "take": 4.0,
+    "move": 4.0,
+    "put": 4.0,
+    "open": 3.0,
+    "close": 0.5,
+    "examine": 2.0,
+    "use": 1.0,
+    "clean": 4.0,
+    "heat": 4.0,
+    "cool": 4.0,
+    "slice": 12.0,
+    "look": 1.0,
+    "inventory": 0.3,
+    "help": 0.1,
+}
+"""How often a verb is drawn where it can be; its commands share that."""
+_CHANGING = ("clean", "heat", "cool", "slice", "move", "put")
+_TOOLS = ("knife", "sinkbasin", "microwave", "fridge")
+_INTEREST = 6.0
+"""How much more often than others a command is drawn that is about a tool or a changed thing."""
+
+
+def _admissible(at: Situation) -> str:
+    verbs = [action.split(" ", 1)[0] for action in at.admissible]
+    often = Counter(verbs)
+    weight_N = np.array([_WEIGHTS[verb] / often[verb] for verb in verbs])
+    for n, (verb, action) in enumerate(zip(verbs, at.admissible, strict=True)):
+        about = action.partition(" ")[2]
+        if any(f"{thing} " in f"{about} " for thing in at.changed):
+            weight_N[n] *= _INTEREST
+        elif verb in ("go", "take") and any(tool in about for tool in _TOOLS):
+            weight_N[n] *= _INTEREST
+    if at.last in ("move", "put"):
+        weight_N[verbs.index("look")] *= _INTEREST  # it may lie beside where it was
+    action = at.admissible[at.rng.choice(len(verbs), p=weight_N / weight_N.sum())]
+    return f" {action}\n" if at.rng.random() < 0.03 else action  # spaces around are no matter
 
 
 _FORMS = (
