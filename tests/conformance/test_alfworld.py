@@ -11,15 +11,17 @@ from __future__ import annotations
 import itertools
 import random
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 import creditrl
-from creditrl.bench.alfworld_games import row_games
+from creditrl.bench.alfworld_games import Games, row_games
 from creditrl.bench.conformance import CONFORMANCE, Finding, Sides
 from creditrl.envs.alfworld import TASK_TYPES
 from creditrl.envs.alfworld.builtin import GeneratedGames
@@ -27,6 +29,7 @@ from creditrl.envs.alfworld.game import bits
 from creditrl.envs.alfworld.generate import HouseholdConfig
 from creditrl.envs.alfworld.official import OfficialGames
 from creditrl.envs.alfworld.rules import is_in_reach
+from creditrl.envs.base import TextEnv
 from creditrl.envs.check import check
 from creditrl.errors import DataError
 from creditrl.types import Task
@@ -35,6 +38,7 @@ pytestmark = [pytest.mark.reference("textworld"), pytest.mark.reference("alfworl
 
 ENV_ID = "CreditRL/ALFWorld-v0"
 BENCH = next(bench for bench in CONFORMANCE if bench.env == "alfworld")
+ROWS = "games.jsonl.xz"
 SMALL = HouseholdConfig(size="small")
 
 
@@ -60,7 +64,7 @@ def compare(sides: Sides, tasks: Sequence[Task]) -> list[Finding]:
 
 @pytest.mark.slow
 def test_forty_real_games_of_all_types_play_as_in_textworld(sides: Sides, test_data: Path) -> None:
-    games = row_games(test_data / "alfworld" / "games.jsonl.xz", 40, 20, "0.4").tasks
+    games = row_games(test_data / "alfworld" / ROWS, 40, 20, "0.4").tasks
     assert len({(task.split, task.type) for task in games}) == 12
     found = compare(sides, games)
     assert sum(finding.steps for finding in found) > 50 * 40
@@ -70,7 +74,7 @@ def test_forty_real_games_of_all_types_play_as_in_textworld(sides: Sides, test_d
 def test_real_games_in_the_older_wording_play_as_in_textworld(
     sides: Sides, test_data: Path
 ) -> None:
-    games = row_games(test_data / "alfworld" / "games.jsonl.xz", 50, 21, "0.3").tasks[44:]
+    games = row_games(test_data / "alfworld" / ROWS, 50, 21, "0.3").tasks[44:]
     assert {task.type for task in games} == set(TASK_TYPES)
     compare(sides, games)
 
@@ -94,6 +98,72 @@ def test_peoples_sentences_are_said_by_both(sides: Sides, test_data: Path, tmp_p
     task = OfficialGames("train", data_dir=tmp_path, annotation=1)[0]
     assert task.goal != templated.goal
     compare(sides, [task])
+
+
+def test_all_that_is_said_of_a_thing_is_said_alike(test_data: Path) -> None:
+    """Whatever was done to a thing, in every order that shows: sliced or not, clean, hot, cold."""
+    task, thing = next(_whole_kitchens(row_games(test_data / "alfworld" / ROWS, 400, 3, "0.4")))
+    said: set[str] = set()
+
+    def script(
+        env: TextEnv[Any], rng: np.random.Generator
+    ) -> Generator[str | None, dict[str, Any], None]:
+        game = task.data.load()
+        tools = {"clean": game.sinks, "heat": game.microwaves, "cool": game.fridges}
+        places = {verb: game.receptacle_names[next(bits(some))] for verb, some in tools.items()}
+        holder = {
+            game.object_names[o]: r
+            for r, some in enumerate(game.start.contents)
+            for o in bits(some)
+        }
+        knife = next(game.object_names[o] for o in bits(game.knives))
+        its, table = (game.receptacle_names[holder[name]] for name in (knife, thing))
+        for sliced, deeds in itertools.product(
+            (False, True), (("clean",), ("heat", "cool", "clean", "heat"))
+        ):
+            yield None
+            if sliced:
+                yield f"go to {its}"
+                yield f"open {its}"  # where it cannot be opened, both say so
+                yield f"take {knife} from {its}"
+            yield f"go to {table}"
+            yield f"open {table}"
+            if sliced:
+                yield f"slice {thing} with {knife}"
+                yield f"move {knife} to {table}"
+            yield f"take {thing} from {table}"
+            yield f"examine {thing}"
+            for deed in deeds:
+                said.add(env.state_key("text").decode())
+                yield f"go to {places[deed]}"
+                yield f"{deed} {thing} with {places[deed]}"
+                yield f"examine {thing}"
+            said.add(env.state_key("text").decode())
+
+    sides = Sides(replace(BENCH, script=script))
+    assert sides.play(task).mismatch is None
+    sides.close()
+    states = ("hot", "cold", "clean", "cool and clean", "hot and clean")
+    cut = ("hot", "cool", "clean", "cool and clean", "hot and clean")
+    assert said == {
+        f"There's nothing special about {thing}.",
+        f"This is a sliced {thing}.",
+        *(f"This is a {state} {thing}." for state in states),
+        *(f"This is a {state} sliced {thing}." for state in cut),
+    }
+
+
+def _whole_kitchens(games: Games) -> Iterator[tuple[Task, str]]:
+    """Yield games where a thing can be cut, washed, heated and cooled, and what it is."""
+    for task in games.tasks:
+        game = task.data.load()
+        all_of_it = game.sliceable & game.cleanable & game.heatable & game.coolable
+        for r, things in enumerate(game.start.contents):
+            for thing in bits(things & all_of_it & ~game.targets):
+                if game.knives & game.holders[r] and (
+                    game.sinks and game.microwaves and game.fridges
+                ):
+                    yield task, game.object_names[thing]
 
 
 def test_the_reference_engine_shows_what_textworld_shows() -> None:
