@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -37,7 +37,7 @@ class ALFWorldConfig:
     data_dir: str | Path | None = None
     """Folder of the official games, the one that holds ``json_2.1.1``; None: where upstream's tools
     put it, ``$ALFWORLD_DATA`` or ``~/.cache/alfworld``."""
-    task_types: str | Sequence[str] | None = None
+    task_types: str | Collection[str] | None = None
     """Types of tasks to play, of :data:`creditrl.envs.alfworld.problem.TASK_TYPES`; None: all."""
     annotation: int | None = None
     """Official games: state the task in the words of human annotator 0, 1, ... instead of the
@@ -68,20 +68,31 @@ class ALFWorldConfig:
         if self.flavour is not None:
             _one_of("flavour", self.flavour, FLAVOURS)
         if self.task_types is not None:
-            types = (
-                (self.task_types,) if isinstance(self.task_types, str) else tuple(self.task_types)
-            )
+            types = (self.task_types,) if isinstance(self.task_types, str) else self.task_types
+            if not isinstance(types, Collection) or not types:
+                raise ConfigError(
+                    f"task_types={self.task_types!r}: expected one or several of "
+                    f"{', '.join(TASK_TYPES)}, or None for all."
+                )
             for name in types:
                 _one_of("task_types", name, TASK_TYPES)
-            object.__setattr__(self, "task_types", types)
+            # In one order, so that equal choices are equal configs.
+            object.__setattr__(self, "task_types", tuple(t for t in TASK_TYPES if t in types))
         HouseholdConfig(self.size, self.spares, self.closed, self.house_seed)  # refuses nonsense
-        if not isinstance(self.max_turns, int) or self.max_turns < 1:
+        if (
+            not isinstance(self.max_turns, int)
+            or isinstance(self.max_turns, bool)
+            or self.max_turns < 1
+        ):
             raise ConfigError(f"max_turns={self.max_turns!r}: expected an integer of at least 1.")
-        if self.annotation is not None and self.data != "official":
-            raise ConfigError(
-                f"annotation={self.annotation} with data={self.data!r}: only the official games "
-                'have human annotations. Give data="official", or leave it out.'
-            )
+        if self.data_dir is not None and not isinstance(self.data_dir, (str, Path)):
+            raise ConfigError(f"data_dir={self.data_dir!r}: expected a folder's path, or None.")
+        for name, why in _OFFICIAL_ONLY.items():
+            if getattr(self, name) is not None and self.data != "official":
+                raise ConfigError(
+                    f"{name}={getattr(self, name)!r} with data={self.data!r}: only the official "
+                    f'games {why}. Give data="official", or leave it out.'
+                )
         if self.data == "official":
             for field in fields(HouseholdConfig):
                 name = "house_seed" if field.name == "seed" else field.name
@@ -107,7 +118,11 @@ class ALFWorldConfig:
                 HouseholdConfig(self.size, self.spares, self.closed, self.house_seed),
                 flavour=self.flavour or "0.4",
             )
-        return tasks if self.task_types is None else tasks.filter(types=self.task_types)
+        return tasks if self.task_types is None else tasks.filter(types=tuple(self.task_types))
+
+
+_OFFICIAL_ONLY = {"data_dir": "lie in a folder", "annotation": "have human annotations"}
+"""Options that builtin games do not take, and why."""
 
 
 class ALFWorldEnv(TextEnv[ALFWorldConfig]):

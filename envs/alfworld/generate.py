@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise, permutations
+from numbers import Real
 
 import numpy as np
 
@@ -120,8 +121,10 @@ class HouseholdConfig:
                 raise ConfigError(f"{name}={value!r}: expected an integer of at least 0.")
         if self.spares > 8:
             raise ConfigError(f"spares={self.spares}: expected at most 8.")
-        if not 0.0 <= self.closed <= 1.0:
+        if not isinstance(self.closed, Real) or not 0.0 <= self.closed <= 1.0:
             raise ConfigError(f"closed={self.closed!r}: expected a share between 0 and 1.")
+        # 0, 0.0 and -0.0 are equal, and ids, which households are drawn by, are made of their text.
+        object.__setattr__(self, "closed", abs(float(self.closed)))
 
     @property
     def name(self) -> str:

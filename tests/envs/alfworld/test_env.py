@@ -119,7 +119,13 @@ def test_an_annotator_names_the_task_in_his_own_words(official: Path) -> None:
         ({"split": "valid_train"}, r"split='valid_train' is unknown"),
         ({"task_types": "pick_and_place"}, r"Did you mean 'pick_and_place_simple'"),
         ({"flavour": "0.5"}, r"flavour='0.5' is unknown"),
+        ({"task_types": 5}, r"task_types=5: expected one or several of pick_and_place_simple, "),
+        ({"task_types": []}, r"task_types=\[\]: expected"),
         ({"max_turns": 0}, r"max_turns=0: expected"),
+        ({"max_turns": True}, r"max_turns=True: expected"),
+        ({"closed": "half"}, r"closed='half': expected a share"),
+        ({"data_dir": "games"}, r"data_dir='games' with data='builtin': only the official games"),
+        ({"data": "official", "data_dir": 3}, r"data_dir=3: expected a folder's path"),
         ({"size": "tiny"}, r"size='tiny' is unknown"),
         ({"annotation": 1}, r"only the official games have human annotations"),
         ({"data": "official", "size": "small"}, r"size='small' with data='official'"),
@@ -130,6 +136,16 @@ def test_nonsense_is_refused_in_one_line(options: dict[str, Any], said: str) -> 
     with pytest.raises(ConfigError, match=said) as error:
         ALFWorldConfig(**options)
     assert "\n" not in str(error.value)
+
+
+def test_options_that_mean_the_same_are_equal() -> None:
+    both = "pick_and_place_simple", "pick_two_obj_and_place"
+    made = ALFWorldConfig(task_types=both)
+    for types in ([*both], both[::-1], {*both}, both * 2):
+        assert ALFWorldConfig(task_types=types) == made
+    # Equal settings give equal households in every process, whichever was made first.
+    ids = {ALFWorldConfig(closed=share).tasks().task(0).id for share in (0, 0.0, -0.0)}
+    assert ids == {"builtin-closed0.0/train/0"}
 
 
 def test_every_builtin_first_observation_fits_the_space() -> None:
