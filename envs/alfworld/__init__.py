@@ -5,6 +5,7 @@ from __future__ import annotations
 from creditrl.envs.alfworld.engine import ALFWorldEngine
 from creditrl.envs.alfworld.env import ALFWorldConfig, ALFWorldEnv, ALFWorldVectorEnv
 from creditrl.envs.alfworld.game import Game, State, compile_game
+from creditrl.envs.alfworld.gamefile import GameFile
 from creditrl.envs.alfworld.pddl import read_problem
 from creditrl.envs.alfworld.problem import TASK_TYPES, GameSource, Goal, Problem
 
@@ -15,6 +16,7 @@ __all__ = [
     "ALFWorldEnv",
     "ALFWorldVectorEnv",
     "Game",
+    "GameFile",
     "GameSource",
     "Goal",
     "Problem",

@@ -21,21 +21,38 @@ from creditrl.envs.alfworld.rules import Move, apply, choices, command, goal_sta
 from creditrl.envs.alfworld.segments import segment
 from creditrl.envs.alfworld.words import NOTHING_HAPPENS, feedback, intro
 from creditrl.envs.base import Effect, Engine, View, object_column
+from creditrl.errors import ConfigError
 from creditrl.types import IntArray, StateSource, Task
 
-__all__ = ["ALFWorldEngine", "expert_command", "load_game"]
+__all__ = ["CACHED_GAMES", "ALFWorldEngine", "expert_command", "game_source", "load_game"]
 
-_CACHED_GAMES = 256
+CACHED_GAMES = 256
+"""Games that stay in memory, for all engines of this process."""
 
 _games: OrderedDict[str, Game] = OrderedDict()
 
 
+def game_source(task: Task) -> GameSource:
+    """Return where a task's game comes from.
+
+    Raises:
+        ConfigError: it holds none, being another environment's.
+    """
+    source = task.data
+    if not isinstance(source, GameSource):
+        raise ConfigError(
+            f"Task {task.id!r} holds {type(source).__name__} data: ALFWorld needs a GameSource. "
+            "Take tasks from env.tasks, or build Task(..., data=GameFile.of(path))."
+        )
+    return source
+
+
 def load_game(source: GameSource) -> Game:
-    """Return a game; the last 256 stay in memory, for all engines of this process."""
+    """Return a game, from memory if it was among the last :data:`CACHED_GAMES`."""
     game = _games.get(source.key)
     if game is None:
         game = _games[source.key] = source.load()
-        if len(_games) > _CACHED_GAMES:
+        if len(_games) > CACHED_GAMES:
             _games.popitem(last=False)
     else:
         _games.move_to_end(source.key)
@@ -86,12 +103,15 @@ class ALFWorldEngine(Engine):
         self._sources: list[GameSource | None] = [None] * num_envs
         self._games: list[Game | None] = [None] * num_envs
         self._copies: list[_Copy | None] = [None] * num_envs
-        self._plans: dict[int, tuple[State, list[str]]] = {}
 
     def begin(self, index_K: IntArray, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
-        """Start an episode in each copy; a household knows no chance, so seeds change nothing."""
-        for i, task in zip(index_K.tolist(), tasks, strict=True):
-            game = self._enter(i, task)
+        """Start an episode in each copy; a household knows no chance, so seeds change nothing.
+
+        Raises:
+            ConfigError: a task holds no game.
+            DataError: a game cannot be loaded. In both cases no copy has changed.
+        """
+        for i, game in zip(index_K.tolist(), self._enter(index_K, tasks), strict=True):
             self._copies[i] = _Copy(game.start, intro(game, game.start))
 
     def act(self, index_K: IntArray, actions: Sequence[str]) -> Effect:
@@ -144,8 +164,8 @@ class ALFWorldEngine(Engine):
 
     def restore(self, index_K: IntArray, states: Sequence[Any], tasks: Sequence[Task]) -> None:
         """Put states into copies; their tasks' games are loaded where they are not in memory."""
-        for i, state, task in zip(index_K.tolist(), states, tasks, strict=True):
-            self._enter(i, task)
+        self._enter(index_K, tasks)
+        for i, state in zip(index_K.tolist(), states, strict=True):
             self._copies[i] = _Copy(*state)
 
     def state_keys(self, index_K: IntArray, source: StateSource) -> list[bytes]:
@@ -179,13 +199,18 @@ class ALFWorldEngine(Engine):
             return None
         return text
 
-    def _enter(self, i: int, task: Task) -> Game:
-        source = task.data
-        game = self._games[i]
-        if game is None or self._sources[i] is not source:
-            game = self._games[i] = load_game(source)
-            self._sources[i] = source
-        return game
+    def _enter(self, index_K: IntArray, tasks: Sequence[Task]) -> list[Game]:
+        """Give each copy its task's game; all are loaded before the first copy changes."""
+        indices = index_K.tolist()
+        games = []
+        for i, task in zip(indices, tasks, strict=True):
+            game = self._games[i]
+            if game is None or self._sources[i] is not task.data:
+                game = load_game(game_source(task))
+            games.append(game)
+        for i, task, game in zip(indices, tasks, games, strict=True):
+            self._sources[i], self._games[i] = task.data, game
+        return games
 
     def _here(self, i: int) -> tuple[Game, _Copy]:
         game, copy = self._games[i], self._copies[i]

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from creditrl.envs.alfworld.engine import expert_command, load_game
+from creditrl.envs.alfworld.engine import expert_command, game_source, load_game
 from creditrl.envs.alfworld.game import NOTHING, Game, State, state_key
 from creditrl.envs.alfworld.problem import GameSource
 from creditrl.envs.alfworld.reasons import why_not
@@ -108,10 +108,12 @@ class ReferenceEngine(Engine):
         """Start an episode in each copy; upstream's games know no chance, so seeds change nothing.
 
         Raises:
+            ConfigError: a task holds no game.
             DataError: TextWorld cannot load the game.
         """
-        for i, task in zip(index_K.tolist(), tasks, strict=True):
-            self._copies[i] = self._world(i, task.data).begin(task.data)
+        sources = [game_source(task) for task in tasks]
+        for i, source in zip(index_K.tolist(), sources, strict=True):
+            self._copies[i] = self._world(i, source).begin(source)
 
     def act(self, index_K: IntArray, actions: Sequence[str]) -> Effect:
         """Do one command in each copy."""

@@ -6,17 +6,20 @@ import json
 import lzma
 import pickle
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from households import kitchen_task
+from households import Kitchen, kitchen_task
 
-from creditrl.envs.alfworld.engine import ALFWorldEngine, load_game
+from creditrl.envs.alfworld import engine, rules, words
+from creditrl.envs.alfworld.engine import CACHED_GAMES, ALFWorldEngine, load_game
 from creditrl.envs.alfworld.game import Game, compile_game
 from creditrl.envs.alfworld.pddl import read_problem
-from creditrl.envs.alfworld.problem import GameSource, Goal
+from creditrl.envs.alfworld.problem import FLAVOURS, Flavour, GameSource, Goal
 from creditrl.envs.base import Copies
+from creditrl.errors import ConfigError
 from creditrl.types import Task
 
 WIN = (
@@ -28,6 +31,23 @@ WIN = (
 )
 
 
+class Numbered(Kitchen):
+    """One of many games that are alike; counts how often it is loaded."""
+
+    def __init__(self, number: int, flavour: Flavour = "0.4") -> None:
+        super().__init__(flavour=flavour)
+        self.number = number
+        self.loads = 0
+
+    @property
+    def key(self) -> str:
+        return f"{super().key}/{self.number}"
+
+    def load(self) -> Game:
+        self.loads += 1
+        return super().load()
+
+
 class Kitchens:
     """Copies of the kitchen, stepped with one action for all or one each."""
 
@@ -35,9 +55,8 @@ class Kitchens:
         self.engine = ALFWorldEngine(num_envs, **options)
         self.copies = Copies(self.engine, "CreditRL/ALFWorld-v0", 50)
         self.all = self.engine.every
-        self.frame = self.copies.begin(
-            self.all, [task or kitchen_task()] * num_envs, [0] * num_envs
-        )
+        self.task = task or kitchen_task()
+        self.frame = self.copies.begin(self.all, [self.task] * num_envs, [0] * num_envs)
 
     def step(self, *actions: str) -> Any:
         said = list(actions) * (len(self.all) if len(actions) == 1 else 1)
@@ -112,14 +131,15 @@ def test_what_was_looked_at_counts_only_on_request() -> None:
 
 
 def test_copies_of_one_game_share_it_and_not_their_states() -> None:
-    kitchen = Kitchens(3)
+    source = Numbered(0)
+    kitchen = Kitchens(3, Task("shared", "", "train", 0, data=source))
     frame = kitchen.step("go to fridge 1", "go to drawer 1", "sing")
     assert [text[:22] for text in frame.text] == [
         "You arrive at fridge 1",
         "You arrive at drawer 1",
         "Nothing happens.",
     ]
-    assert len({id(game) for game in kitchen.engine._games}) == 1
+    assert source.loads == 1
 
 
 def test_the_expert_wins_from_anywhere() -> None:
@@ -140,9 +160,58 @@ def test_an_impossible_goal_has_no_expert() -> None:
     assert kitchen.engine.expert_action(0) is None
 
 
-def test_games_in_memory_are_loaded_once() -> None:
-    source = kitchen_task().data
-    assert load_game(source) is load_game(kitchen_task().data)
+def test_games_in_memory_are_loaded_once_and_those_that_left_it_again() -> None:
+    first = Numbered(1)
+    assert load_game(first) is load_game(Numbered(1))
+    kitchen = Kitchens(task=Task("first", "", "train", 0, data=first))
+    for action in WIN[:3]:
+        kitchen.step(action)
+    saved = kitchen.copies.snapshot(kitchen.all)
+    for number in range(CACHED_GAMES):
+        load_game(Numbered(2 + number))
+    assert first.loads == 1
+    for action in WIN[3:]:  # who plays a game keeps it
+        frame = kitchen.step(action)
+    assert frame.info["success"][0] and first.loads == 1
+    other = Kitchens()
+    other.copies.restore(other.all, saved)
+    assert first.loads == 2
+    for action in WIN[3:]:
+        frame = other.step(action)
+    assert frame.info["success"][0]
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_forgetting_what_was_said_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, flavour: Flavour
+) -> None:
+    def walk(source: GameSource) -> list[Any]:
+        kitchen, dice = Kitchens(task=Task("walk", "", "train", 0, data=source)), Random(3)
+        shown = []
+        for _ in range(200):
+            frame = kitchen.frame
+            if kitchen.copies.over[0]:
+                frame = kitchen.frame = kitchen.copies.begin(kitchen.all, [kitchen.task], [0])
+            offered = frame.info["admissible_actions"][0]
+            shown.append((frame.text, offered, kitchen.engine.expert_action(0)))
+            kitchen.step(dice.choice(offered))
+        return shown
+
+    remembered = walk(Numbered(-1, flavour))
+    for module in (rules, words, engine):
+        monkeypatch.setattr(module, "MEMO_SIZE", 1)
+    assert walk(Numbered(-2, flavour)) == remembered
+
+
+def test_a_task_that_holds_no_game_is_refused_and_no_copy_changes() -> None:
+    kitchen = Kitchens(2)
+    kitchen.step("go to fridge 1")
+    for data in (None, "game.tw-pddl"):
+        tasks = [kitchen_task(), Task("strange", "", "train", 0, data=data)]
+        with pytest.raises(ConfigError, match=r"Task 'strange' holds \w+ data: .* a GameSource"):
+            kitchen.copies.begin(kitchen.all, tasks, [0, 0])
+        assert kitchen.copies.frame(kitchen.all).text == kitchen.frame.text
+    assert kitchen.step("open fridge 1").info["grounded"].all()
 
 
 class _Real(GameSource):
