@@ -96,7 +96,7 @@ def read_json(path: str | os.PathLike[str]) -> tuple[bytes, dict[str, Any]]:
         raise DataError(f"{path}: cannot be read ({error.strerror}). {MEND}") from error
     try:
         data = json.loads(raw)
-    except ValueError as error:  # includes bytes that are no text
+    except (ValueError, RecursionError) as error:  # bytes that are no text; brackets without end
         raise DataError(f"{path}: damaged JSON ({error}). {MEND}") from error
     if not isinstance(data, dict):
         raise DataError(f"{path}: holds {type(data).__name__}, expected a JSON object. {MEND}")

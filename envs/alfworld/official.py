@@ -60,7 +60,7 @@ def _named_home(data_dir: str | os.PathLike[str] | None) -> Path:
         theirs = os.environ.get("ALFWORLD_DATA")
         if theirs:
             return Path(theirs).expanduser()
-        if not (data_home("alfworld") / _ROOT).is_dir():
+        if not os.path.isdir(data_home("alfworld") / _ROOT):
             return Path(_UPSTREAM_HOME).expanduser()
     return data_home("alfworld", data_dir)
 
@@ -72,9 +72,9 @@ def games_folder(home: Path) -> Path:
         DataError: neither holds a split.
     """
     for folder in (home / _ROOT, home):
-        if any((folder / split).is_dir() for split in OFFICIAL_SPLITS):
+        if any(os.path.isdir(folder / split) for split in OFFICIAL_SPLITS):
             return folder
-    found = "no such folder" if not home.exists() else "no games"
+    found = "no games" if os.path.exists(home) else "no such folder"
     raise DataError(
         f"{home}: {found}, expected {_ROOT}/train/<task>/<trial>/{GAME_FILE} below it. "
         f"Run `{_get(home)}`, or set data_dir or ALFWORLD_DATA to the folder that holds {_ROOT}."
@@ -86,7 +86,7 @@ def known_sizes(home: Path) -> dict[str, int]:
     sizes = {}
     for split in OFFICIAL_SPLITS:
         for folder in (home / _ROOT / split, home / split):
-            size = indexed_games(folder) if folder.is_dir() else None
+            size = indexed_games(folder) if os.path.isdir(folder) else None
             if size is not None:
                 sizes[split] = size
     return sizes
@@ -102,7 +102,7 @@ def survey(home: Path) -> tuple[dict[str, int], list[Path]]:
     with contextlib.suppress(DataError):
         root = games_folder(home)
         for split in OFFICIAL_SPLITS:
-            if (root / split).is_dir():
+            if os.path.isdir(root / split):
                 games = list_games(root / split).games
                 sizes[split] = len(games)
                 damaged += [root / split / game.name for game in games if game.damage]
@@ -158,8 +158,8 @@ class OfficialGames(TaskSet):
         self._annotation = annotation
         home = official_home(data_dir)
         self._folder = games_folder(home) / split
-        if not self._folder.is_dir():
-            there = ", ".join(s for s in OFFICIAL_SPLITS if (self._folder.parent / s).is_dir())
+        if not os.path.isdir(self._folder):
+            there = ", ".join(s for s in OFFICIAL_SPLITS if os.path.isdir(self._folder.parent / s))
             raise DataError(
                 f"{self._folder}: no such folder, so there is no split {split!r}; there are: "
                 f"{there}. `{_get(home)}` brings what is missing."

@@ -73,9 +73,8 @@ def _parse(text: str, where: str) -> list[_Tree]:
             raise DataError(f"{where}: no PDDL problem: it begins with {token[:40]!r}.")
         else:
             stack[-1].append(token)
-    raise DataError(
-        f"{where}: the PDDL problem ends with {len(stack)} brackets open: the file is cut."
-    )
+    left = f"ends with {len(stack)} brackets open" if stack else "is empty"
+    raise DataError(f"{where}: the PDDL problem {left}: the file is cut.")
 
 
 def _things(part: Sequence[_Tree], where: str) -> dict[str, tuple[str, ...]]:
@@ -138,7 +137,10 @@ def _facts(
 
 def _goal(part: Sequence[_Tree], where: str) -> Goal:
     """Recognise one of the six goals by its atoms."""
-    atoms = sorted(_atoms(part))
+    try:
+        atoms = sorted(_atoms(part))
+    except RecursionError:
+        raise DataError(f"{where}: the goal is nested without end: is the file damaged?") from None
     classes: dict[str, set[str]] = {"objecttype": set(), "receptacletype": set()}
     for predicate, *arguments in atoms:
         if predicate in classes and len(arguments) == 2:

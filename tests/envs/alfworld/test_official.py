@@ -253,6 +253,10 @@ def test_missing_data_names_the_folder_and_the_command(tmp_path: Path) -> None:
     none = tmp_path / "none"
     assert f"{none}: no such folder, expected json_2.1.1/train/<task>/<trial>" in refusal(none)
     assert f"{tmp_path}: no games, expected" in refusal(tmp_path)
+    file = tmp_path / "file"
+    file.touch()
+    assert f"{file}: no games, expected" in refusal(file)
+    refusal(tmp_path / ("too long a name" * 30))
     (tmp_path / "json_2.1.1" / "train").mkdir(parents=True)
     assert "train: 0 games. Expected" in refusal(tmp_path)
     for number in range(3):
@@ -283,6 +287,7 @@ DAMAGES = {
     "game of bytes": ("game.tw-pddl", b"\xff\xfe\x00", r"damaged JSON \("),
     "game of nothing": ("game.tw-pddl", b"", r"damaged JSON \("),
     "list": ("game.tw-pddl", b"[]", "holds list, expected a JSON object"),
+    "game of brackets": ("game.tw-pddl", b"[" * 100_000, r"damaged JSON \("),
     "no problem": (
         "game.tw-pddl",
         json.dumps(game(pddl_problem=None)),

@@ -51,6 +51,7 @@ def test_brackets_after_the_end_are_not_read() -> None:
     ("found", "said"),
     [
         (text()[:200], r"brackets open: the file is cut"),
+        (" ; a comment", r"is empty"),
         ("{}", r"no PDDL problem: it begins with '\{\}'"),
         ("(domain x)", r"expected it to begin with \(define"),
         ("(define (problem x))", r"has no \(:objects \.\.\.\)"),
@@ -61,6 +62,7 @@ def test_brackets_after_the_end_are_not_read() -> None:
         (text().replace("- otype", "- kind"), r"unknown type 'kind'"),
         (text().replace("- rtype", ""), r"'shelftype' in \(:objects \.\.\.\) has no type"),
         (text().replace("agent1 - agent", ""), r"expected one agent, found 0"),
+        (text(goal="(and " * 5000 + ")" * 5000), "nested without end"),
         (
             text(goal="(and (opened Shelf_bar_1))"),
             r"none of ALFWorld's six.*\(opened shelf_bar_1\)",
