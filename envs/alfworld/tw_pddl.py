@@ -10,10 +10,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from creditrl.envs.alfworld.game import compile_game
 from creditrl.envs.alfworld.problem import Flavour, Goal, Problem
-from creditrl.envs.alfworld.rules import PUT, Kind, Move
-from creditrl.envs.alfworld.words import feedback
+from creditrl.envs.alfworld.rules import PUT
+from creditrl.envs.alfworld.words import HELP
 
 __all__ = ["domain_text", "game_data", "grammar_text", "problem_text"]
 
@@ -183,7 +182,7 @@ def _when(condition: str, text: str) -> dict[str, str]:
     return {"condition": condition, "rhs": text}
 
 
-def _rules(problem: Problem, goal_text: str, flavour: Flavour) -> dict[str, list[dict[str, str]]]:
+def _rules(goal_text: str, flavour: Flavour) -> dict[str, list[dict[str, str]]]:
     verb, into = PUT[flavour]
     rules: dict[str, list[dict[str, str]] | str] = {
         "intro": "-= Welcome to TextWorld, ALFRED! =-\n\n#look#\n\n#task#",
@@ -247,8 +246,7 @@ def _rules(problem: Problem, goal_text: str, flavour: Flavour) -> dict[str, list
         "list_last_separator": ", and ",
     }
     if flavour == "0.4":
-        game = compile_game(problem, goal_text, flavour)
-        rules["help"] = feedback(game, game.start, Move(Kind.HELP))
+        rules["help"] = HELP
     return {
         name: [{"rhs": rule}] if isinstance(rule, str) else rule for name, rule in rules.items()
     }
@@ -269,9 +267,9 @@ _STATES = (
 """What is said of an object; the first whose conditions hold."""
 
 
-def grammar_text(problem: Problem, goal_text: str, flavour: Flavour) -> str:
+def grammar_text(goal_text: str, flavour: Flavour) -> str:
     """Return the commands and the texts of a game as TextWorld reads them."""
-    rules = json.dumps(_rules(problem, goal_text, flavour), indent=2)
+    rules = json.dumps(_rules(goal_text, flavour), indent=2)
     verb, into = PUT[flavour]
     parts = [f'grammar :: """\n{rules}\n""";\n']
     for name in _actions(flavour):
@@ -366,7 +364,7 @@ def game_data(
     """
     data: dict[str, Any] = {
         "pddl_domain": domain_text(flavour),
-        "grammar": grammar_text(problem, goal_text, flavour),
+        "grammar": grammar_text(goal_text, flavour),
         "pddl_problem": problem_text(problem),
         "solvable": True,
     }

@@ -9,11 +9,11 @@ from __future__ import annotations
 from creditrl.envs.alfworld.game import MEMO_SIZE, NOTHING, Game, State, bits
 from creditrl.envs.alfworld.rules import PUT, Kind, Move
 
-__all__ = ["NOTHING_HAPPENS", "feedback", "intro"]
+__all__ = ["HELP", "NOTHING_HAPPENS", "feedback", "intro"]
 
 NOTHING_HAPPENS = "Nothing happens."
 
-_HELP = """\
+HELP = """\
 Available commands:
   look:                             look around your current location
   inventory:                        check your current inventory
@@ -29,6 +29,7 @@ Available commands:
   cool (object) with (receptacle):  cool an object using a receptacle
   slice (object) with (object):     slice an object using a sharp object
 """
+"""What ``help`` says; flavour ``0.3`` has no such command."""
 
 
 def intro(game: Game, state: State) -> str:
@@ -81,7 +82,7 @@ def feedback(game: Game, state: State, move: Move) -> str:
     if kind is Kind.SLICE:
         return f"You sliced the {game.object_names[o]} with the {game.object_names[tool]}."
     if kind is Kind.HELP:
-        return _HELP
+        return HELP
     return (
         f"You {kind.name.lower()} the {game.object_names[o]} using the {game.receptacle_names[r]}."
     )
