@@ -142,7 +142,12 @@ class ChosenTasks(TaskSet):
     def find(self, task_id: str) -> Task:
         """Return the task of that id, if it was chosen."""
         found = self._source.find(task_id)
-        if any(self._source.task(i).id == task_id for i in self._indices):
+        place = found.index
+        if 0 <= place < len(self._source) and self._source.task(place).id == task_id:
+            chosen = place in self._indices  # and so no other task need be made
+        else:
+            chosen = any(self._source.task(i).id == task_id for i in self._indices)
+        if chosen:
             return found
         raise UnknownNameError(f"Task {task_id!r} exists but was filtered out of this set.")
 
