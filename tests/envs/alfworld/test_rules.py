@@ -256,6 +256,10 @@ def test_the_goal_counts_its_conditions(
     [
         ((), "dance", "unparsed", ()),
         ((), "Look", "unparsed", ()),
+        ((), "go to\nfridge 1", "unparsed", ()),
+        # A model that repeats itself must not keep the others waiting: this took half a minute.
+        pytest.param((), "clean " + "mug 1 with " * 30_000 + "\nmug 1", "unparsed", (), id="long"),
+        pytest.param((), "clean " + "mug 1 with " * 30_000 + "mug 1", "unknown", (), id="longer"),
         ((), "put mug 1 in/on drawer 1", "unparsed", ()),
         ((), "go to cellar 1", "unknown", ()),
         ((), "take mug 7 from drawer 1", "unknown", ()),
