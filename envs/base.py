@@ -321,8 +321,10 @@ class Copies:
         for i in index_K.tolist():
             one = np.array([i], dtype=np.int64)
             saved = self.engine.snapshot(one)
-            plans.append(self._follow_expert(one))
-            self.engine.restore(one, saved, [self.tasks[i]])
+            try:
+                plans.append(self._follow_expert(one))
+            finally:
+                self.engine.restore(one, saved, [self.tasks[i]])
         return plans
 
     def _follow_expert(self, one: IntArray) -> list[str] | None:

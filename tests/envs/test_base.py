@@ -272,7 +272,8 @@ def test_state_keys_leave_turn_and_rng_out():
 
 def test_what_needs_an_episode_says_so():
     env = ToyEnv(render_mode="ansi")
-    for call in (env.snapshot, env.state_key, env.expert_action, env.segment_key, env.render):
+    asked = (env.snapshot, env.state_key, env.expert_action, env.expert_plan, env.segment_key)
+    for call in (*asked, env.render):
         with pytest.raises(EpisodeOverError, match="call reset"):
             call()
 
@@ -293,6 +294,22 @@ def test_the_public_functions_reach_through_wrappers():
     assert plan and set(plan) == {"right"} and creditrl.state_key(env) == key
     assert creditrl.segment_key(env) == "near"
     assert creditrl.state_key(env, "world") == env.unwrapped.state_key("world")
+
+
+def test_a_plan_that_fails_half_way_is_taken_back(monkeypatch):
+    env = ToyEnv()
+    env.reset(seed=0)
+    key, engine = env.state_key(), env.copies.engine
+
+    def lost(index):
+        if env.state_key() != key:
+            raise RuntimeError("lost")
+        return "right"
+
+    monkeypatch.setattr(engine, "expert_action", lost)
+    with pytest.raises(RuntimeError, match="lost"):
+        env.expert_plan()
+    assert env.state_key() == key
 
 
 def test_object_column_keeps_tuples_of_equal_length_apart():
