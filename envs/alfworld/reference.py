@@ -33,13 +33,13 @@ from creditrl.envs.base import Effect, Engine, View, object_column
 from creditrl.errors import DataError, require_extra
 from creditrl.types import IntArray, StateSource, Task
 
-__all__ = ["EXTRA", "ReferenceEngine", "read_state"]
+__all__ = ["EXTRA", "Place", "ReferenceEngine", "Way", "read_state"]
 
 EXTRA = "reference-alfworld"
 """The extra that brings upstream's packages."""
 
 
-class _Way(NamedTuple):
+class Way(NamedTuple):
     """The short way back to a state of one load of one world."""
 
     load: object
@@ -50,14 +50,14 @@ class _Way(NamedTuple):
     """TextWorld's facts by signature; the library's states do not hold all of them."""
 
 
-class _Place:
+class Place:
     """Keeps a way back where it is of use: it does not travel to another process."""
 
-    def __init__(self, way: _Way | None = None) -> None:
+    def __init__(self, way: Way | None = None) -> None:
         self.way = way
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_Place, ())
+        return (Place, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class _Copy:
     """The state that the last action met."""
     action: str = ""
     """The last action."""
-    place: _Place = _Place()
+    place: Place = Place()
 
 
 class ReferenceEngine(Engine):
@@ -307,8 +307,8 @@ class _World:
             admissible=tuple(state["admissible_commands"]),
             won=bool(state["won"]),
             state=self._reader.state(state["_facts"], self._switched_on()),
-            place=_Place(
-                _Way(
+            place=Place(
+                Way(
                     self._load,
                     self._library.get_state_id(),
                     {signature: frozenset(some) for signature, some in facts.items() if some},

@@ -14,7 +14,7 @@ from households import Kitchen, kitchen, kitchen_game
 from creditrl.envs.alfworld.builtin import GeneratedGames
 from creditrl.envs.alfworld.game import Game, State, display_names
 from creditrl.envs.alfworld.problem import Problem
-from creditrl.envs.alfworld.reference import read_state
+from creditrl.envs.alfworld.reference import Place, Way, read_state
 from creditrl.envs.alfworld.rules import apply, choices
 from creditrl.errors import ConfigError, MissingExtraError
 
@@ -121,9 +121,7 @@ def test_what_is_in_the_hands_is_read() -> None:
 
 
 def test_the_short_way_back_stays_in_its_process() -> None:
-    from creditrl.envs.alfworld.reference import _Place, _Way
-
-    place = _Place(_Way(object(), 3, {"facts of textworld's": frozenset({lambda: None})}))
+    place = Place(Way(object(), 3, {"facts of textworld's": frozenset({lambda: None})}))
     assert pickle.loads(pickle.dumps(place)).way is None
 
 
