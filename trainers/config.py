@@ -74,7 +74,7 @@ class RolloutConfig:
     """Copies of each task, same seed, sampled independently. Methods without groups play
     ``groups * group_size`` different tasks instead."""
     form: str = "plain"
-    """Prompt form: "plain", "tags", "react"."""
+    """Prompt form: "plain", "dialogue", "tags", "react"."""
     temperature: float = 1.0
     """Of collection."""
     max_new_tokens: int = 16

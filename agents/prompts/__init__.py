@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 from creditrl.agents.prompts.base import Ask, Message, Parsed, PromptForm
+from creditrl.agents.prompts.dialogue import DialogueForm
 from creditrl.agents.prompts.env_words import EnvWords, Example, ExampleTurn
 from creditrl.agents.prompts.plain import PlainForm
 from creditrl.agents.prompts.react import ReActForm
@@ -16,6 +17,7 @@ from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
 __all__ = [
     "FORMS",
     "Ask",
+    "DialogueForm",
     "EnvWords",
     "Example",
     "ExampleTurn",
@@ -30,7 +32,9 @@ __all__ = [
     "words_for",
 ]
 
-FORMS: dict[str, type[PromptForm]] = {form.name: form for form in (PlainForm, ReActForm, TagsForm)}
+FORMS: dict[str, type[PromptForm]] = {
+    form.name: form for form in (PlainForm, DialogueForm, ReActForm, TagsForm)
+}
 """Prompt forms by name; a form of your own is added with ``FORMS["name"] = MyForm``."""
 
 
@@ -38,7 +42,7 @@ def get_form(name: str, **options: Any) -> PromptForm:
     """Return the prompt form of that name.
 
     Args:
-        name: ``"plain"``, ``"react"``, ``"tags"`` or a name added to :data:`FORMS`.
+        name: ``"plain"``, ``"dialogue"``, ``"react"``, ``"tags"`` or a name added to :data:`FORMS`.
         options: arguments of the form, e.g. ``history_length=2``.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["IMAGE_PLACEHOLDER", "EnvWords", "Example", "ExampleTurn"]
+__all__ = ["IMAGE_PLACEHOLDER", "EnvWords", "Example", "ExampleTurn", "task_message"]
 
 IMAGE_PLACEHOLDER = "<image>"
 """Stands in a prompt where the processor puts the picture."""
@@ -72,3 +72,10 @@ class EnvWords:
     """Stands between the admissible actions that a window prompt lists."""
     max_prompt_chars: int | None = None
     """Longer window prompts are built again without their history (WebShop: 13,000, verl-agent)."""
+
+
+def task_message(goal: str, observation: str) -> str:
+    """Return what begins a conversation: the goal, where the observation does not state it."""
+    if not goal or goal in observation:
+        return observation
+    return f"Your task: {goal}\n{observation}"

@@ -10,7 +10,7 @@ import re
 from typing import ClassVar, Literal
 
 from creditrl.agents.prompts.base import Ask, Message, Parsed, PromptForm
-from creditrl.agents.prompts.env_words import EnvWords, Example
+from creditrl.agents.prompts.env_words import EnvWords, Example, task_message
 from creditrl.agents.prompts.words import words_for
 
 __all__ = ["ReActForm", "parse_react"]
@@ -43,7 +43,7 @@ class ReActForm(PromptForm):
         if ask.turn > 0:
             return (Message("user", f"Observation: {seen}{listed}"),)
         said = [Message("user", _instructions(words, ask.action_hint)), Message("assistant", "OK")]
-        task = f"{_task(ask.goal, seen)}{listed}"
+        task = f"{task_message(ask.goal, seen)}{listed}"
         if self.one_shot and words.example is not None:
             said += _example(words.example, words)
             task = f"That was an example. Now it is your turn.\n{task}"
@@ -118,17 +118,10 @@ def _instructions(words: EnvWords, action_hint: str) -> str:
 
 
 def _example(example: Example, words: EnvWords) -> list[Message]:
-    task = _task(example.goal, words.trim(example.observation))
+    task = task_message(example.goal, words.trim(example.observation))
     said = [Message("user", f"Here is an example.\n{task}")]
     for i, turn in enumerate(example.turns):
         said.append(Message("assistant", _two_lines(turn.thought, turn.action)))
         if i + 1 < len(example.turns):  # the last answer ends the episode: nobody reads it
             said.append(Message("user", f"Observation: {words.trim(turn.observation)}"))
     return said
-
-
-def _task(goal: str, seen: str) -> str:
-    # Some environments (ALFWorld) state the task in their first observation.
-    if not goal or goal in seen:
-        return seen
-    return f"Your task: {goal}\n{seen}"

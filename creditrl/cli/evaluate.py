@@ -30,7 +30,7 @@ class EvalOptions:
     adapter: str | None = None
     """Folder or hub name of a LoRA adapter for it."""
     form: str = "plain"
-    """Prompt form: plain, react or tags."""
+    """Prompt form: plain, dialogue, react or tags."""
     episodes: int | None = None
     """Tasks 0 .. N - 1 of the split, each played once; None: 256, or all of a smaller split."""
     num_envs: int = 64

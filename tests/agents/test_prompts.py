@@ -68,7 +68,7 @@ def test_a_written_reply_is_read_back(name, thought):
     form = get_form(name)
     parsed = form.parse(form.reply("push up", thought))
     assert parsed.action == "push up" and parsed.valid_format
-    if thought and name != "plain":
+    if thought and name not in ("plain", "dialogue"):
         assert parsed.thought == thought
 
 
@@ -82,6 +82,20 @@ def test_plain_shows_the_observation_and_nothing_else():
 def test_plain_takes_the_reply_as_it_is():
     assert get_form("plain").parse(" up\n").action == "up"
     assert not get_form("plain").parse("  ").valid_format
+
+
+# -- dialogue ---------------------------------------------------------------------------------
+
+
+def test_a_dialogue_says_the_task_once_and_then_what_is_new():
+    form = get_form("dialogue")
+    assert form.context == "full" and not form.needs_history
+    assert form.messages(sokoban()) == (
+        Message("user", f"Your task: Push every box onto a target.\n{ROOM}"),
+    )
+    assert form.messages(sokoban(turn=1)) == (Message("user", ROOM),)
+    stated = Ask(observation="A room. Your task is to: heat an egg.", goal="heat an egg")
+    assert form.messages(stated) == (Message("user", stated.observation),)
 
 
 # -- react ------------------------------------------------------------------------------------

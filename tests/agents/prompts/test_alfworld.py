@@ -8,7 +8,7 @@ import gymnasium as gym
 import pytest
 
 import creditrl  # noqa: F401 - registers the environments
-from creditrl.agents.prompts import Ask, get_form, words_for
+from creditrl.agents.prompts import FORMS, Ask, get_form, words_for
 from creditrl.agents.prompts.alfworld import ALFWORLD
 from creditrl.envs.alfworld.game import compile_game
 from creditrl.envs.alfworld.problem import FLAVOURS, GameSource, Goal, Problem
@@ -295,6 +295,21 @@ def test_one_shot_puts_the_example_before_the_task(flavour, put):
     assert "Welcome" not in str(said) and "loc" not in str(said)
 
 
+@pytest.mark.parametrize(
+    ("flavour", "arrival"), [("0.4", "You arrive at cabinet 2. "), ("0.3", "")]
+)
+def test_the_dialogue_of_a_small_policy(flavour, arrival):
+    env = History(gym.make(ALFWORLD_ID), form="dialogue", output="messages")
+    *_, third = play(env, flavour, ACTIONS[:2])
+    assert [m["content"] for m in third] == [
+        f"{SCENE}\n{TASK}",
+        "go to cabinet 2",
+        f"{arrival}The cabinet 2 is closed.",
+        "open cabinet 2",
+        "You open the cabinet 2. The cabinet 2 is open. In it, you see a cup 1.",
+    ]
+
+
 CLOSING = """\
 The answer "Nothing happens." means that the action could not be done: it changed nothing and \
 cost a turn, so try another one.
@@ -361,7 +376,7 @@ def test_a_reply_without_an_action_is_answered_and_costs_a_turn(form):
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-@pytest.mark.parametrize("form", ["react", "tags", "plain"])
+@pytest.mark.parametrize("form", sorted(FORMS))
 def test_every_admissible_action_is_read_back_and_done(form, flavour):
     env = ReActAction(gym.make(ALFWORLD_ID, flavour=flavour), form=form)
     written = get_form(form)
@@ -376,7 +391,7 @@ def test_every_admissible_action_is_read_back_and_done(form, flavour):
 
 
 @pytest.mark.parametrize(
-    ("form", "output"), [("react", "messages"), ("tags", "text"), ("plain", "text")]
+    ("form", "output"), [("react", "messages"), ("tags", "text"), ("dialogue", "messages")]
 )
 def test_a_vector_of_copies_is_told_what_one_copy_is_told(form, output):
     written = get_form(form)

@@ -1,0 +1,29 @@
+"""The bare conversation: what is observed against what is done, and nothing else.
+
+For small policies in environments where the last observation is not enough: each turn adds the new
+observation and a reply of a few tokens, and one row trains a whole episode. The form is
+:class:`ReActForm` without instructions, example and thoughts.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from creditrl.agents.prompts.base import Ask, Message
+from creditrl.agents.prompts.env_words import task_message
+from creditrl.agents.prompts.plain import PlainForm
+from creditrl.agents.prompts.words import words_for
+
+__all__ = ["DialogueForm"]
+
+
+class DialogueForm(PlainForm):
+    """Shows the task and the first observation, then every new one; the reply is the action."""
+
+    name: ClassVar[str] = "dialogue"
+    context: ClassVar[Literal["window", "full"]] = "full"
+
+    def messages(self, ask: Ask) -> tuple[Message, ...]:
+        """Return the task with the first observation at turn 0, later the new one alone."""
+        seen = words_for(ask).trim(ask.observation)
+        return (Message("user", seen if ask.turn > 0 else task_message(ask.goal, seen)),)
