@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from creditrl.envs.alfworld.game import Game, compile_game
 from creditrl.envs.alfworld.generate import (
     Household,
     HouseholdConfig,
@@ -17,12 +18,10 @@ from creditrl.envs.alfworld.generate import (
     to_problem,
 )
 from creditrl.envs.alfworld.problem import FLAVOURS, TASK_TYPES, Flavour, GameSource, Problem
+from creditrl.envs.alfworld.tw_pddl import game_data
 from creditrl.envs.tasks import SPLITS, ChosenTasks, TaskSet
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
 from creditrl.types import Task
-
-if TYPE_CHECKING:
-    from creditrl.envs.alfworld.game import Game
 
 __all__ = ["NUM_TASKS", "GeneratedGame", "GeneratedGames"]
 
@@ -64,15 +63,11 @@ class GeneratedGame(GameSource):
 
     def load(self) -> Game:
         """Make the game."""
-        from creditrl.envs.alfworld.game import compile_game
-
         made = self.household()
         return compile_game(self.problem(made), made.text, self.flavour)
 
     def textworld_data(self) -> Mapping[str, Any]:
         """Return the game as a ``game.tw-pddl`` holds it."""
-        from creditrl.envs.alfworld.tw_pddl import game_data
-
         made = self.household()
         return game_data(self.problem(made), made.text, self.flavour)
 

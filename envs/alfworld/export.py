@@ -16,7 +16,9 @@ from typing import Any
 from creditrl.envs.alfworld.builtin import GeneratedGame, GeneratedGames
 from creditrl.envs.alfworld.catalogue import Size
 from creditrl.envs.alfworld.generate import Household, HouseholdConfig
+from creditrl.envs.alfworld.planner import plan_commands
 from creditrl.envs.alfworld.problem import Flavour
+from creditrl.envs.alfworld.tw_pddl import game_data
 from creditrl.errors import ConfigError
 
 __all__ = ["ExportOptions", "export_games", "run_export", "trajectory_data", "trial_path"]
@@ -90,9 +92,6 @@ def export_games(
     Raises:
         ConfigError: there are not that many, or one of the folders exists; nothing is written then.
     """
-    from creditrl.envs.alfworld.planner import plan_commands
-    from creditrl.envs.alfworld.tw_pddl import game_data
-
     count = len(games) if count is None else count
     if not 1 <= count <= len(games):
         raise ConfigError(f"{count} tasks were asked for: expected 1 to {len(games)}.")
