@@ -155,7 +155,8 @@ class GameFile(GameSource):
     @property
     def key(self) -> str:
         """Equal keys mean equal games, whatever folder they lie in."""
-        return f"{self.digest or self.path}/{self.flavour}/{self.goal}"
+        # A damaged game is refused even where the same one, undamaged, is in memory.
+        return f"{self.digest or self.path}/{self.flavour}/{self.goal}{self.damage}"
 
     def load(self) -> Game:
         """Return the game, from the cache of parsed problems where it is in there.

@@ -318,6 +318,7 @@ def test_a_damaged_file_keeps_its_place_and_is_named_when_it_is_used(
     assert [task.id for task in tasks] == [task.id for task in sound]
     assert tasks[0] == sound[0] and tasks[2] == sound[2]
     assert tasks[1].type == "pick_and_place_simple"
+    assert tasks[1].data.key != sound[1].data.key
     assert [task.index for task in tasks.damaged] == [1]
     assert survey(home) == ({"train": 3}, [folder_of(home, 10)])
     for task in (tasks[1], tasks.find(sound[1].id)):
