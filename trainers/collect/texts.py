@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from creditrl.agents.chat_format import paragraphs
-from creditrl.agents.prompts.base import Ask, PromptForm
+from creditrl.agents.prompts.base import PromptForm
 from creditrl.agents.rollout import run_episodes
 from creditrl.agents.scripted import RandomAgent
 from creditrl.envs.vector import TextVectorEnv
@@ -32,8 +31,6 @@ class _Reader:
         for prompt, drawn in zip(prompts, self._random.act(prompts), strict=True):
             reply = self._form.reply(expert.get(prompt.copy) or drawn.text)
             self.texts.add(prompt.text)
-            if self._form.context == "full" or len(prompt.messages) > 1:
-                self.texts.add(paragraphs(self._form.messages(Ask(prompt.observation))))
             self.texts.update(self._form.reply(action) for action in prompt.admissible_actions)
             self.texts.add(reply)
             replies.append(Reply(reply))

@@ -1,18 +1,22 @@
 """A tokenizer for a small policy, made from the environment's own text.
 
 A word is one token, and so is every symbol, every space and every line end: a 6x6 grid of symbols
-is 36 tokens and its row ends, whatever stands side by side. Encoding loses nothing:
-``decode(encode(text)) == text`` for text of characters that were seen.
+is 36 tokens and its row ends, whatever stands side by side. What is always said together can be
+one token too. Encoding loses nothing: ``decode(encode(text)) == text`` for text of characters that
+were seen.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from creditrl.errors import ConfigError, require_extra
 from creditrl.trainers.models.borders import find_borders
+from creditrl.trainers.models.phrases import find_phrases
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -26,6 +30,12 @@ SPECIAL_TOKENS = ("<|pad|>", "<|bos|>", "<|eos|>", "<|unk|>")
 # in grids they are symbols ("XPS" is three). The last alternative takes any character by itself.
 _PIECE = r" ?\p{Lu}?\p{Ll}+| ?\p{N}{1,3}|[\s\S]"
 
+# A conversation without words of its own: replies end with the token that the policy ends them by.
+_CHAT_TEMPLATE = (
+    "{% for m in messages %}{{ m['content'] }}"
+    "{% if m['role'] == 'assistant' %}<|eos|>{% endif %}{% endfor %}"
+)
+
 # Unigram scores: of all ways to spell a piece the one with the highest sum is taken, so a whole
 # word wins over its parts and known parts over letters; bytes only where nothing else is known.
 _WORD, _CHARACTER, _BYTE = -1.0, -10.0, -20.0
@@ -38,6 +48,7 @@ def build_tokenizer(
     min_count: int = 1,
     fallback: Literal["unk", "bytes"] = "unk",
     borders: bool = True,
+    phrases: bool = True,
 ) -> PreTrainedTokenizerFast:
     """Return a tokenizer whose vocabulary is what occurs in ``texts``.
 
@@ -54,6 +65,8 @@ def build_tokenizer(
             ``"bytes"``, 256 more tokens in which any text can be written.
         borders: make the runs of :func:`find_borders` one token each: a 6x6 grid of 41 symbols is
             then some 26 tokens, and a model reads it in two thirds of the time.
+        phrases: make the names and phrases of :func:`find_phrases` one token each: a household's
+            observations are then less than half as long.
 
     Raises:
         ConfigError: there is no text, or the special tokens and bytes alone pass ``max_vocab``.
@@ -69,9 +82,8 @@ def build_tokenizer(
         raise ConfigError(f"fallback is {fallback!r}: expected 'unk' or 'bytes'.")
     texts = list(texts)
     split = Split(Regex(_PIECE), "isolated")
-    pieces: Counter[str] = Counter()
-    for text in texts:
-        pieces.update(piece for piece, _ in split.pre_tokenize_str(text))
+    cut = [[piece for piece, _ in split.pre_tokenize_str(text)] for text in texts]
+    pieces = Counter(chain.from_iterable(cut))
     if not pieces:
         raise ConfigError("A tokenizer needs text: every given text is empty.")
     as_bytes = [f"<0x{byte:02X}>" for byte in range(256)] if fallback == "bytes" else []
@@ -87,6 +99,10 @@ def build_tokenizer(
             characters[character] += count
     chosen = [(character, _CHARACTER) for character in _most_frequent(characters, room)]
     words = Counter({piece: n for piece, n in pieces.items() if len(piece) > 1 and n >= min_count})
+    if phrases and (found := find_phrases(cut)):
+        split = Split(Regex(f"{_any_of(found)}|{_PIECE}"), "isolated")
+        for text in texts:
+            words.update(piece for piece, _ in split.pre_tokenize_str(text) if len(piece) > 1)
     chosen += [(word, _WORD) for word in _most_frequent(words, room - len(chosen))]
     vocabulary = [(token, 0.0) for token in SPECIAL_TOKENS]
     vocabulary += [(token, _BYTE) for token in as_bytes] + chosen
@@ -105,7 +121,7 @@ def build_tokenizer(
             [AddedToken(run, normalized=False, special=False) for run in find_borders(texts)]
         )
     pad, bos, eos, unk = SPECIAL_TOKENS
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    made = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         pad_token=pad,
         bos_token=bos,
@@ -113,6 +129,18 @@ def build_tokenizer(
         unk_token=unk,
         # Reading "it 's" as "it's" would change the text.
         clean_up_tokenization_spaces=False,
+    )
+    made.chat_template = _CHAT_TEMPLATE
+    return made
+
+
+def _any_of(phrases: list[str]) -> str:
+    """Return a pattern of phrases, the first that fits before the others, never within a word."""
+    edge = r"[\p{L}\p{N}]"
+    return "|".join(
+        f"{f'(?<!{edge})' if phrase[0].isalnum() else ''}{re.escape(phrase)}"
+        f"{f'(?!{edge})' if phrase[-1].isalnum() else ''}"
+        for phrase in phrases
     )
 
 

@@ -12,7 +12,7 @@ from creditrl.trainers.collect.texts import environment_texts
 from creditrl.trainers.models.tokenizer import build_tokenizer
 
 
-@pytest.mark.parametrize("name", ["plain", "tags", "react"])
+@pytest.mark.parametrize("name", ["plain", "tags", "react", "dialogue"])
 def test_nothing_that_an_expert_reads_or_says_is_unknown_to_the_tokenizer(name):
     form = get_form(name)
     venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=32)
