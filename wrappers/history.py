@@ -194,7 +194,7 @@ class _Builder:
 
 
 class History(TextWrapper):
-    """Show a prompt in place of the observation.
+    r"""Show a prompt in place of the observation.
 
     The prompt is what the training loop shows a policy for the same form: one builder, in
     ``creditrl.agents.prompts``, serves both. Beside an image the prompt takes the text's place.
@@ -215,6 +215,16 @@ class History(TextWrapper):
     Raises:
         ConfigError: a setting is unknown.
         WrapperError: there is a History inside already.
+
+    Example:
+        >>> import creditrl
+        >>> from creditrl.wrappers import ReActAction
+        >>> env = ReActAction(gym.make("CreditRL/ALFWorld-v0"), form="react")
+        >>> env = History(env, form="react", output="messages")
+        >>> messages, info = env.reset(seed=7)
+        >>> messages, *_ = env.step("Thought: I look around first.\nAction: look")
+        >>> print(messages[-1]["content"])
+        Observation: You are in the middle of a room. Looking quickly around you, you see nothing.
     """
 
     kind: ClassVar[str] = "History"
