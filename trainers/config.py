@@ -139,9 +139,9 @@ class CloneConfig:
     episodes: int = 0
     """Demonstrations."""
     noise: float = 0.0
-    """Share of their turns, in [0, 1), at which a random admissible action is played. These turns
-    are not cloned, but what the expert does after them is, so the policy also learns to go on from
-    where the expert never goes by itself (Laskey et al. 2017, "DART")."""
+    """Share of their turns, in [0, 1), at which a random action is played. These turns are not
+    cloned, but what the expert does after them is, so the policy also learns to go on from where
+    the expert never goes by itself (Laskey et al. 2017, "DART")."""
     batch_turns: int = 64
     """Turns per step."""
     updates: int = 400
@@ -357,12 +357,6 @@ def _check_together(config: TrainConfig, where: str) -> None:
     noise = config.clone.noise
     if not 0 <= noise < 1:
         raise ConfigError(f"clone.noise is {noise}: expected a share, 0 to below 1.")
-    if noise and get_form(config.rollout.form).context == "full":
-        raise ConfigError(
-            f"clone.noise is {noise}, and in rollout.form {config.rollout.form!r} one row trains "
-            "all turns of an episode, its noise included. Set clone.noise to 0, or choose a form "
-            "with a prompt for every turn."
-        )
     # A convention of the environments: the option says what an observation is made of.
     if getattr(config.env.options, "observation", "text") == "image":
         raise ConfigError(

@@ -37,7 +37,7 @@ class ALFWorldConfig:
     data_dir: str | Path | None = None
     """Folder of the official games, the one that holds ``json_2.1.1``; None: where upstream's tools
     put it, ``$ALFWORLD_DATA`` or ``~/.cache/alfworld``."""
-    task_types: str | Collection[str] | None = None
+    task_types: str | tuple[str, ...] | None = None
     """Types of tasks to play, of :data:`creditrl.envs.alfworld.problem.TASK_TYPES`; None: all."""
     annotation: int | None = None
     """Official games: state the task in the words of human annotator 0, 1, ... instead of the

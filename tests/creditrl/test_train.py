@@ -309,7 +309,6 @@ def test_a_killed_run_takes_its_comparison_along(tmp_path):
         (["@quickstart", "--method.name=sft", "--clone.episodes=0"], "clone.episodes is 0"),
         (["@quickstart", "--env.options.observation=image"], "reads text"),
         (["@quickstart", "--clone.noise=1"], "clone.noise is 1"),
-        (["@quickstart", "--clone.noise=0.1", "--rollout.form=react"], "one row trains all turns"),
         (
             ["@quickstart", "--method.name=sft", "--budget.seconds=None", "--budget.turns=9"],
             "the budget has no end",

@@ -15,6 +15,7 @@ from creditrl.agents.prompts import get_form
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import CheckpointError, ConfigError
+from creditrl.trainers.batch import build_rows
 from creditrl.trainers.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from creditrl.trainers.collect.demonstrations import (
     DemonstrationCollector,
@@ -229,6 +230,23 @@ def test_noise_is_played_and_not_cloned():
     collector = DemonstrationCollector(found, len(cloned), seed=0, by_turn=True)
     dealt = [turn for t in collector.collect(0).trajectories for turn in t.turns]
     assert sorted(t.observation for t in dealt) == sorted(t.observation for t in cloned)
+
+
+def test_noise_in_a_growing_conversation_is_read_and_not_cloned():
+    dialogue, texts = get_form("dialogue"), [*TEXTS, "Push every box (X) onto a target (O).\n\n"]
+    policy = Policy.small(
+        SmallPolicyConfig(layers=1, hidden=16, heads=2), build_tokenizer(texts), seed=0
+    )
+    agent = TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=2)
+    expert = Demonstrator(
+        make_venv(4), dialogue, policy.tokenizer, agent.chat_format, 2, noise=0.4, seed=1
+    )
+    found = demonstrate(expert.venv, expert, dialogue, 20, seed=3)
+    noisy = [t for t in found if any(not turn.reply_ids for turn in t.turns[:-1])]
+    assert noisy
+    rows = build_rows(noisy, "full")  # one row per episode, though turns without ids are within
+    cloned = [turn.reply_ids for t in noisy for turn in t.turns if turn.reply_ids]
+    assert rows.token_M.tolist() == [token for reply in cloned for token in reply]
 
 
 def test_a_reply_that_is_cut_is_no_demonstration():

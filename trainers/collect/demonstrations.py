@@ -28,8 +28,9 @@ class Demonstrator:
         tokenizer: the policy's.
         chat_format: the policy's conversation format.
         max_new_tokens: replies are cut there, as the policy's are.
-        noise: chance of a turn at which a random admissible action is played instead. Such a turn
-            has no reply ids and is not cloned; what the expert does after it is.
+        noise: chance of a turn at which a random action is played instead: one of this turn's
+            admissible actions or, as often, one of another copy's, which as a rule cannot be done
+            here. Such a turn is not cloned; what the expert does after it is.
         seed: of the noise.
     """
 
@@ -51,6 +52,8 @@ class Demonstrator:
         self.chat_format = chat_format
         self.max_new_tokens = max_new_tokens
         self.noise = noise
+        self.noisy: set[tuple[int, int]] = set()
+        """(copy, turn) of the random actions; :func:`demonstrate` takes them out."""
         self._rng = stream("noise", seed)
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
@@ -67,11 +70,12 @@ class Demonstrator:
         end = self.tokenizer.eos_token_id if end is None else end
         replies = []
         for prompt, action in zip(prompts, actions, strict=True):
-            if self.noise and self._rng.random() < self.noise and prompt.admissible_actions:
-                replies.append(
-                    Reply(self.form.reply(str(self._rng.choice(prompt.admissible_actions))))
-                )
-                continue
+            if self.noise and action is not None and self._rng.random() < self.noise:
+                asked = prompts[int(self._rng.integers(len(prompts)))]
+                offered = (prompt if self._rng.random() < 0.5 else asked).admissible_actions
+                if offered:
+                    action = offered[int(self._rng.integers(len(offered)))]
+                    self.noisy.add((prompt.copy, prompt.turn))
             text = "" if action is None else self.form.reply(action)
             ids = [*self.tokenizer(text, add_special_tokens=False)["input_ids"], end]
             if len(ids) - 1 > self.max_new_tokens:
@@ -111,7 +115,9 @@ def demonstrate(
     for start in range(0, len(order), block):
         tasks = order[start : start + block].tolist()
         tasks += order[: block - len(tasks)].tolist()  # the last block is filled up, not cut
+        agent.noisy.clear()
         played = run_episodes(venv, agent, form, seed=seed, tasks=tasks, label=f"demo{start}")
+        played = [_without_noise(t, copy, agent.noisy) for copy, t in enumerate(played)]
         # What fills up the last block was played before.
         found += [t for t in played[: len(order) - start] if t.success and not t.error]
         if len(found) >= episodes:
@@ -123,6 +129,19 @@ def demonstrate(
         f"{episodes} demonstrations wanted, and the expert of {venv.env_class.env_id} {solved}. "
         "Set clone.episodes to fewer, or to 0 where an environment has no expert."
     )
+
+
+def _without_noise(trajectory: Trajectory, copy: int, noisy: set[tuple[int, int]]) -> Trajectory:
+    """Return the trajectory with no reply ids where the reply was a random one.
+
+    Rows leave out the loss of turns without reply ids; in a growing conversation the next prompt
+    holds the reply all the same.
+    """
+    turns = tuple(
+        replace(turn, reply_ids=()) if (copy, at) in noisy else turn
+        for at, turn in enumerate(trajectory.turns)
+    )
+    return replace(trajectory, turns=turns)
 
 
 class DemonstrationCollector:

@@ -148,8 +148,8 @@ def test_nothing_is_overwritten(tmp_path: Path):
 
 
 def test_wishes_that_cannot_be_met_are_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match="500 tasks were asked for: expected 1 to 140"):
-        run_export(ExportOptions(folder=str(tmp_path), split="valid_seen", tasks=500))
+    with pytest.raises(ConfigError, match="5000 tasks were asked for: expected 1 to 1000"):
+        run_export(ExportOptions(folder=str(tmp_path), split="valid_seen", tasks=5000))
     with pytest.raises(ConfigError, match="-1 tasks were asked for"):
         run_export(ExportOptions(folder=str(tmp_path), tasks=-1))
     with pytest.raises(ConfigError, match="Where to"):
