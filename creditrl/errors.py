@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 __all__ = [
     "CheckpointError",
@@ -28,6 +28,7 @@ __all__ = [
     "WrapperError",
     "did_you_mean",
     "require_extra",
+    "require_one_of",
 ]
 
 
@@ -109,4 +110,13 @@ def require_extra(module: str, extra: str) -> None:
     if importlib.util.find_spec(module) is None:
         raise MissingExtraError(
             f'The package {module!r} is not installed. Run: pip install "creditrl[{extra}]"'
+        )
+
+
+def require_one_of(name: str, value: object, known: Sequence[str]) -> None:
+    """Raise :class:`ConfigError` for an option whose value is none of the known ones."""
+    if value not in known:
+        raise ConfigError(
+            f"{name}={value!r} is unknown.{did_you_mean(str(value), known)} "
+            f"Known: {', '.join(known)}."
         )

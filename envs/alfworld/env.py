@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from creditrl.envs.alfworld.problem import FLAVOURS, TASK_TYPES, Flavour
 from creditrl.envs.base import Engine, EnvParts, TextEnv
 from creditrl.envs.tasks import SPLITS, TaskSet
 from creditrl.envs.vector import TextVectorEnv
-from creditrl.errors import ConfigError, did_you_mean
+from creditrl.errors import ConfigError, require_one_of
 
 __all__ = ["ALFWorldConfig", "ALFWorldEnv", "ALFWorldVectorEnv"]
 
@@ -62,11 +62,11 @@ class ALFWorldConfig:
     future depends on it."""
 
     def __post_init__(self) -> None:
-        _one_of("data", self.data, ("builtin", "official"))
-        _one_of("split", self.split, OFFICIAL_SPLITS if self.data == "official" else SPLITS)
-        _one_of("engine", self.engine, ("native", "reference"))
+        require_one_of("data", self.data, ("builtin", "official"))
+        require_one_of("split", self.split, OFFICIAL_SPLITS if self.data == "official" else SPLITS)
+        require_one_of("engine", self.engine, ("native", "reference"))
         if self.flavour is not None:
-            _one_of("flavour", self.flavour, FLAVOURS)
+            require_one_of("flavour", self.flavour, FLAVOURS)
         if self.task_types is not None:
             types = (self.task_types,) if isinstance(self.task_types, str) else self.task_types
             if not isinstance(types, Collection) or not types:
@@ -75,7 +75,7 @@ class ALFWorldConfig:
                     f"{', '.join(TASK_TYPES)}, or None for all."
                 )
             for name in types:
-                _one_of("task_types", name, TASK_TYPES)
+                require_one_of("task_types", name, TASK_TYPES)
             # In one order, so that equal choices are equal configs.
             object.__setattr__(self, "task_types", tuple(t for t in TASK_TYPES if t in types))
         HouseholdConfig(self.size, self.spares, self.closed, self.house_seed)  # refuses nonsense
@@ -187,11 +187,3 @@ class ALFWorldVectorEnv(TextVectorEnv):
     """Many copies of :class:`ALFWorldEnv` in one engine."""
 
     env_class = ALFWorldEnv
-
-
-def _one_of(name: str, value: object, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ConfigError(
-            f"{name}={value!r} is unknown.{did_you_mean(str(value), known)} "
-            f"Known: {', '.join(known)}."
-        )

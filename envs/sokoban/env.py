@@ -13,7 +13,7 @@ from creditrl.envs.sokoban.tasks import TIERS, sokoban_tasks
 from creditrl.envs.sokoban.words import Compat
 from creditrl.envs.tasks import SPLITS
 from creditrl.envs.vector import TextVectorEnv
-from creditrl.errors import ConfigError, did_you_mean
+from creditrl.errors import ConfigError, require_one_of
 
 __all__ = ["SokobanConfig", "SokobanEnv", "SokobanVectorEnv"]
 
@@ -69,13 +69,13 @@ class SokobanConfig:
     """Speak as ``gym-sokoban`` or ``verl-agent`` does; see :class:`SokobanEnv`."""
 
     def __post_init__(self) -> None:
-        _one_of("tier", self.tier, tuple(TIERS))
-        _one_of("data", self.data, ("builtin", "official"))
-        _one_of("split", self.split, (*SPLITS, "all") if self.data == "official" else SPLITS)
-        _one_of("observation", self.observation, ("text", "image", "both"))
-        _one_of("image", self.image, ("tiles", "tiny"))
+        require_one_of("tier", self.tier, tuple(TIERS))
+        require_one_of("data", self.data, ("builtin", "official"))
+        require_one_of("split", self.split, (*SPLITS, "all") if self.data == "official" else SPLITS)
+        require_one_of("observation", self.observation, ("text", "image", "both"))
+        require_one_of("image", self.image, ("tiles", "tiny"))
         if self.compat is not None:
-            _one_of("compat", self.compat, get_args(Compat))
+            require_one_of("compat", self.compat, get_args(Compat))
         for name, least in (
             ("num_boxes", 1),
             ("min_optimal_moves", 1),
@@ -226,11 +226,3 @@ class SokobanVectorEnv(TextVectorEnv):
     """Many copies of :class:`SokobanEnv` in one engine."""
 
     env_class = SokobanEnv
-
-
-def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ConfigError(
-            f"{name}={value!r} is unknown.{did_you_mean(str(value), known)} "
-            f"Known: {', '.join(known)}."
-        )
