@@ -44,6 +44,7 @@ __all__ = [
 
 WORDS = {
     "generate": "generation",
+    "generate_turns": "generation, {turns} turns",
     "score": "scoring",
     "update": "update",
     "update_turns": "update, {turns} turns",

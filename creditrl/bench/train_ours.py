@@ -8,9 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from creditrl.bench.train_work import TrainWork, episodes, model_folder, prompt_ids, read_work
+from creditrl.bench.train_work import (
+    TrainWork,
+    episodes,
+    model_folder,
+    observations,
+    prompt_ids,
+    read_work,
+)
 from creditrl.errors import CreditRLError
-from creditrl.types import Credit, Prompt, TokenTable
+from creditrl.types import Credit, Prompt, Reply, TokenTable
 
 __all__ = ["Ours", "OursRows", "OursVLLM"]
 
@@ -51,8 +58,10 @@ class Ours:
         from creditrl.trainers.batch import build_rows
 
         single, _ = episodes(self.work)
+        agent = self._agent()
         return {
-            "generate": _generate(self.work, self._agent()),
+            "generate": _generate(self.work, agent),
+            "generate_turns": _generate_turns(self.work, agent),
             "score": lambda: self.optimizer.logprobs(build_rows(single)),
             "update": self.update(turns=1),
             "update_turns": self.update(turns=self.work.turns),
@@ -131,7 +140,10 @@ class OursVLLM:
 
     def jobs(self) -> dict[str, Callable[[], Any]]:
         """Return what can be measured, by name."""
-        return {"generate": _generate(self.work, self.agent)}
+        return {
+            "generate": _generate(self.work, self.agent),
+            "generate_turns": _generate_turns(self.work, self.agent),
+        }
 
 
 def _generate(work: TrainWork, agent: Any) -> Callable[[], None]:
@@ -141,9 +153,39 @@ def _generate(work: TrainWork, agent: Any) -> Callable[[], None]:
     def generate() -> None:
         # As after an update of the weights: nothing is known from before.
         agent.weights_changed()
-        found = agent.act(prompts)
-        if any(len(reply.token_ids) != work.reply_tokens for reply in found):
-            raise CreditRLError("A reply ended before its last token: the sides did unequal work.")
-        assert all(reply.logprobs for reply in found)
+        _replies(agent, prompts, work.reply_tokens)
 
     return generate
+
+
+def _generate_turns(work: TrainWork, agent: Any) -> Callable[[], None]:
+    starts = agent.tokenizer.batch_decode(prompt_ids(work))
+    shown = [agent.tokenizer.batch_decode(rows) for rows in observations(work)]
+    brief = agent.variant(max_new_tokens=work.turn_tokens)
+
+    def generate_turns() -> None:
+        brief.weights_changed()
+        prompts = [Prompt(text, copy=number) for number, text in enumerate(starts)]
+        for turn in range(work.turns):
+            found = _replies(brief, prompts, work.turn_tokens)
+            if turn + 1 < work.turns:
+                # As rollouts do: all that was said goes on as tokens, what is new as text.
+                prompts = [
+                    Prompt(
+                        text,
+                        copy=number,
+                        turn=turn + 1,
+                        prefix_ids=(*reply.prompt_ids, *reply.token_ids),
+                    )
+                    for number, (text, reply) in enumerate(zip(shown[turn], found, strict=True))
+                ]
+
+    return generate_turns
+
+
+def _replies(agent: Any, prompts: list[Prompt], tokens: int) -> list[Reply]:
+    found: list[Reply] = agent.act(prompts)
+    if any(len(reply.token_ids) != tokens for reply in found):
+        raise CreditRLError("A reply ended before its last token: the sides did unequal work.")
+    assert all(reply.logprobs for reply in found)
+    return found

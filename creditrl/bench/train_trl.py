@@ -18,7 +18,13 @@ from typing import Any
 import torch
 
 from creditrl.agents.transformers import load_tokenizer
-from creditrl.bench.train_work import episodes, model_folder, prompt_ids, read_work
+from creditrl.bench.train_work import (
+    episodes,
+    model_folder,
+    observations,
+    prompt_ids,
+    read_work,
+)
 from creditrl.errors import CreditRLError
 from creditrl.types import Trajectory
 
@@ -86,12 +92,28 @@ class TRL:
         single, advantage_B = episodes(work)
         asked = [list(ids) for ids in prompt_ids(work)]
 
-        def generate() -> None:
-            found, _ = self.trainer._generate_single_turn(asked, None, {}, work.group_size)
-            if any(len(reply) != work.reply_tokens for reply in found):
+        def said(to: list[list[int]], members: int, tokens: int) -> list[list[int]]:
+            self.trainer.generation_config.max_new_tokens = tokens
+            found: list[list[int]]
+            found, _ = self.trainer._generate_single_turn(to, None, {}, members)
+            if any(len(reply) != tokens for reply in found):
                 raise CreditRLError(
                     "A reply ended before its last token: the sides did unequal work."
                 )
+            return found
+
+        def generate() -> None:
+            said(asked, work.group_size, work.reply_tokens)
+
+        shown = [[list(ids) for ids in rows] for rows in observations(work)]
+
+        def generate_turns() -> None:
+            # As its loop over tool calls has it: each turn is a prompt of its own.
+            rows = asked
+            for turn in range(work.turns):
+                found = said(rows, work.group_size if turn == 0 else 1, work.turn_tokens)
+                if turn + 1 < work.turns:
+                    rows = [a + b + c for a, b, c in zip(rows, found, shown[turn], strict=True)]
 
         batch = self._batch(single, advantage_B, 0)
 
@@ -106,6 +128,7 @@ class TRL:
 
         return {
             "generate": generate,
+            "generate_turns": generate_turns,
             "score": score,
             "update": self.update(turns=1),
             "update_turns": self.update(turns=work.turns),

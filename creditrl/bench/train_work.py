@@ -28,6 +28,7 @@ __all__ = [
     "TrainWork",
     "episodes",
     "model_folder",
+    "observations",
     "prompt_ids",
     "read_work",
     "replies",
@@ -35,9 +36,10 @@ __all__ = [
     "write_work",
 ]
 
-JOBS = ("generate", "score", "update", "update_turns")
-"""Replies to prompts; log-probabilities of given replies; an optimizer step on episodes of one
-turn; an optimizer step on episodes of many turns."""
+JOBS = ("generate", "generate_turns", "score", "update", "update_turns")
+"""Replies to prompts; replies of many turns, each to all that was said and a new observation;
+log-probabilities of given replies; an optimizer step on episodes of one turn; an optimizer step on
+episodes of many turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ class TrainWork:
         """Return the reply tokens that a job is about, what its speed counts."""
         if job == "update_turns":
             return self.episodes * self.turns * self.turn_tokens
+        if job == "generate_turns":
+            return self.sequences * self.turns * self.turn_tokens
         return self.sequences * self.reply_tokens
 
     @property
@@ -182,6 +186,12 @@ def prompt_ids(work: TrainWork) -> list[tuple[int, ...]]:
     """Return the prompt of every sequence; members of a group follow each other."""
     drawn = _draw(work, 0, work.groups, work.prompt_tokens).tolist()
     return [tuple(drawn[group]) for group in range(work.groups) for _ in range(work.group_size)]
+
+
+def observations(work: TrainWork) -> list[list[tuple[int, ...]]]:
+    """Return what every sequence is shown after each of its replies but the last, by turn."""
+    drawn = _draw(work, 5, work.turns - 1, work.sequences, work.turn_tokens).tolist()
+    return [[tuple(row) for row in rows] for rows in drawn]
 
 
 def replies(work: TrainWork) -> list[tuple[int, ...]]:

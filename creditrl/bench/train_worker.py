@@ -25,7 +25,7 @@ __all__ = ["SIDES", "measure"]
 SIDES: Mapping[str, tuple[str, ...]] = {
     "ours": JOBS,
     "ours_rows": ("update_turns",),
-    "ours_vllm": ("generate",),
+    "ours_vllm": ("generate", "generate_turns"),
     "trl": JOBS,
 }
 """The jobs of each side."""

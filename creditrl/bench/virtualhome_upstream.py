@@ -21,8 +21,9 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 from creditrl.bench.virtualhome_walk import Step, mark, read_words, stir, walk
+from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.graph import RELATIONS, GraphDict, Scene, World
-from creditrl.envs.virtualhome.rules import SPA, V1, Act, Profile
+from creditrl.envs.virtualhome.profiles import SPA, V1, Profile
 from creditrl.envs.virtualhome.scenes import OfficialFolder, Release
 from creditrl.errors import ConformanceError, DataError
 

@@ -11,6 +11,8 @@ from random import Random
 from typing import Any, TypeAlias, TypeVar
 
 from creditrl.envs.virtualhome.actions import FORMS
+from creditrl.envs.virtualhome.acts import ACTIONS, Act, Outcome
+from creditrl.envs.virtualhome.choices import possible
 from creditrl.envs.virtualhome.graph import (
     PROPERTIES,
     RELATIONS,
@@ -19,15 +21,9 @@ from creditrl.envs.virtualhome.graph import (
     World,
     bits,
 )
-from creditrl.envs.virtualhome.rules import (
-    ACTIONS,
-    Act,
-    Outcome,
-    Profile,
-    perform,
-    possible,
-    reach,
-)
+from creditrl.envs.virtualhome.profiles import Profile
+from creditrl.envs.virtualhome.rules import perform
+from creditrl.envs.virtualhome.turn import reach
 
 __all__ = ["DIGEST", "Step", "Words", "draw", "mark", "read_words", "stir", "walk"]
 

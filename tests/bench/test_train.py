@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from creditrl.agents.transformers import TransformersAgent
 from creditrl.bench import train
 from creditrl.bench.train_ours import Ours
 from creditrl.bench.train_work import (
@@ -18,6 +19,7 @@ from creditrl.bench.train_work import (
     TrainWork,
     episodes,
     model_folder,
+    observations,
     prompt_ids,
     replies,
     tiny,
@@ -27,6 +29,7 @@ from creditrl.bench.train_worker import measure
 from creditrl.cli import run
 from creditrl.trainers.batch import append_only, build_rows
 from creditrl.trainers.models.policy import Policy
+from creditrl.types import Prompt, Reply
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +67,38 @@ def test_long_episodes_only_grow_and_count_their_reply_tokens():
     assert len(last.prompt_ids) + len(last.reply_ids) == 6 + 19 * 4 == work.longest
     assert build_rows(some).num_tokens == work.tokens("update_turns") == 3 * 10 * 4
     assert build_rows(episodes(work)[0]).num_tokens == work.tokens("update") == 64 * 64
+
+
+def test_generation_over_turns_reads_all_that_was_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked = []
+    act = TransformersAgent.act
+
+    def watched(self: TransformersAgent, prompts: list[Prompt]) -> list[Reply]:
+        found = act(self, prompts)
+        asked.append([(prompt.copy, reply) for prompt, reply in zip(prompts, found, strict=True)])
+        return found
+
+    monkeypatch.setattr(TransformersAgent, "act", watched)
+    Ours(folder).jobs()["generate_turns"]()
+    work = replace(tiny(TrainWork()), turns=10)
+    shown = observations(work)
+    assert len(asked) == 10 and len(shown) == 9
+    said = 0
+    for turn, replies_of in enumerate(asked):
+        assert [copy for copy, _ in replies_of] == list(range(work.sequences))
+        for copy, reply in replies_of:
+            said += len(reply.token_ids)
+            if turn == 0:
+                assert reply.prompt_ids == prompt_ids(work)[copy]
+            else:
+                before = asked[turn - 1][copy][1]
+                seen = shown[turn - 1][copy]
+                assert reply.prompt_ids == before.prompt_ids + before.token_ids + seen
+    assert said == work.tokens("generate_turns")
+    longest = asked[-1][0][1]
+    assert len(longest.prompt_ids) + len(longest.token_ids) == work.longest
 
 
 def test_whole_trajectories_and_rows_per_turn_give_equal_loss_and_gradient(folder: Path):
@@ -124,6 +159,7 @@ def test_the_bench_prints_a_table_and_writes_json(
     assert report["rounds"] == 2 and found["failed"] == {}
     assert {job: set(sides) for job, sides in found["figures"].items()} == {
         "generate": {"ours"},
+        "generate_turns": {"ours"},
         "score": {"ours"},
         "update": {"ours"},
         "update_turns": {"ours", "ours_rows"},
