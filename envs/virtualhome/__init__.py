@@ -35,20 +35,11 @@ file                   what it holds
 
 from __future__ import annotations
 
+from creditrl.envs.virtualhome.acts import ACTIONS, Act, Failure, Outcome
+from creditrl.envs.virtualhome.choices import possible
 from creditrl.envs.virtualhome.graph import Scene, World
-from creditrl.envs.virtualhome.rules import (
-    ACTIONS,
-    FIXED,
-    PROFILES,
-    SPA,
-    V1,
-    Act,
-    Failure,
-    Outcome,
-    Profile,
-    perform,
-    possible,
-)
+from creditrl.envs.virtualhome.profiles import FIXED, PROFILES, SPA, V1, Profile
+from creditrl.envs.virtualhome.rules import perform
 
 __all__ = [
     "ACTIONS",

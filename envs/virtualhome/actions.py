@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.graph import CLOSE, Scene, World
-from creditrl.envs.virtualhome.rules import Act, reach
 from creditrl.envs.virtualhome.text import seen
+from creditrl.envs.virtualhome.turn import reach
 
 __all__ = [
     "FORMS",

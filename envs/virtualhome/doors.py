@@ -44,7 +44,6 @@ def doors_between(scene: Scene, world: World, start: int, goal: int) -> list[int
 
 
 _Ways: TypeAlias = Mapping[int, list[tuple[int, int]]]
-DOORS = ("door", "doorjamb")
 
 
 def _wander(ways: _Ways, start: int, closed: int) -> dict[int, tuple[int, int]]:

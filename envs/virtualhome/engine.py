@@ -26,14 +26,16 @@ from creditrl.envs.virtualhome.actions import (
     read_action,
     say,
 )
+from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.choices import choices
 from creditrl.envs.virtualhome.goals import checks
 from creditrl.envs.virtualhome.graph import Scene, World
 from creditrl.envs.virtualhome.listing import Labels, known_things, labels, listing, own, worthwhile
 from creditrl.envs.virtualhome.planner import Guide
 from creditrl.envs.virtualhome.problem import Household, HouseholdSource
+from creditrl.envs.virtualhome.profiles import Profile
 from creditrl.envs.virtualhome.render import PICTURE_SIZE, draw_map
-from creditrl.envs.virtualhome.rules import Act, Profile, glance, perform
+from creditrl.envs.virtualhome.rules import perform
 from creditrl.envs.virtualhome.text import (
     NOTHING_HAPPENS,
     describe,
@@ -41,6 +43,7 @@ from creditrl.envs.virtualhome.text import (
     picture,
     task_text,
 )
+from creditrl.envs.virtualhome.turn import glance
 from creditrl.errors import ConfigError, DataError, SnapshotError
 from creditrl.types import IntArray, StateSource, Task
 

@@ -18,8 +18,8 @@ from creditrl.envs.virtualhome.generate import HouseholdConfig
 from creditrl.envs.virtualhome.graph import RELATIONS
 from creditrl.envs.virtualhome.kinds import KINDS
 from creditrl.envs.virtualhome.official import SOURCES, official_splits, official_tasks
+from creditrl.envs.virtualhome.profiles import PROFILES, Profile
 from creditrl.envs.virtualhome.render import PICTURE_SIZE, picture_size
-from creditrl.envs.virtualhome.rules import PROFILES, Profile
 from creditrl.envs.virtualhome.unity import UnitySettings
 from creditrl.envs.virtualhome.unity_engine import UnityEngine
 from creditrl.envs.virtualhome.unity_tasks import ERRANDS, unity_tasks

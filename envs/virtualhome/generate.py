@@ -21,7 +21,7 @@ from creditrl.envs.virtualhome.kinds import KINDS
 from creditrl.envs.virtualhome.planner import plan
 from creditrl.envs.virtualhome.plot import Plot, UnfitError
 from creditrl.envs.virtualhome.problem import Household
-from creditrl.envs.virtualhome.rules import FIXED
+from creditrl.envs.virtualhome.profiles import FIXED
 from creditrl.errors import ConfigError, did_you_mean
 
 __all__ = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.graph import (
     CLOSE,
     FACING,
@@ -22,7 +23,9 @@ from creditrl.envs.virtualhome.graph import (
     bits,
 )
 from creditrl.envs.virtualhome.needs import Chore, Job, Missing, Needs, StuckError
-from creditrl.envs.virtualhome.rules import Act, Profile, occupancy, perform
+from creditrl.envs.virtualhome.profiles import Profile
+from creditrl.envs.virtualhome.rules import perform
+from creditrl.envs.virtualhome.turn import occupancy
 
 __all__ = ["HABITS", "Habit", "Look"]
 

@@ -21,7 +21,8 @@ from creditrl.envs.virtualhome.graph import (
     World,
     bits,
 )
-from creditrl.envs.virtualhome.rules import Profile, reach
+from creditrl.envs.virtualhome.profiles import Profile
+from creditrl.envs.virtualhome.turn import reach
 
 __all__ = ["Chore", "Job", "Missing", "Needs", "StuckError"]
 

@@ -32,13 +32,15 @@ from typing import Any
 
 from creditrl._version import __version__
 from creditrl.envs.tasks import SPLITS, TaskList
+from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.goals import PHYSICAL, Edge, Goal, goal_between
 from creditrl.envs.virtualhome.graph import RELATIONS, STATES, GraphDict, GraphError, Scene, World
 from creditrl.envs.virtualhome.places import Boxes
 from creditrl.envs.virtualhome.prepare import Preparation, prepare
 from creditrl.envs.virtualhome.problem import Household, HouseholdSource, task_goal
+from creditrl.envs.virtualhome.profiles import V1
 from creditrl.envs.virtualhome.program import Program
-from creditrl.envs.virtualhome.rules import V1, Act, perform
+from creditrl.envs.virtualhome.rules import perform
 from creditrl.envs.virtualhome.scenes import OfficialFolder, Triple
 from creditrl.errors import DataError, require_one_of
 from creditrl.files import cache_home, write_atomic

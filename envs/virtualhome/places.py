@@ -21,7 +21,7 @@ from creditrl.envs.virtualhome.graph import (
     World,
     bits,
 )
-from creditrl.envs.virtualhome.rules import room_of
+from creditrl.envs.virtualhome.turn import room_of
 
 __all__ = ["SHELL", "Boxes", "How", "Place", "places"]
 

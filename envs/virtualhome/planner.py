@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.goals import Goal, goal_status
 from creditrl.envs.virtualhome.graph import Scene, World
 from creditrl.envs.virtualhome.habits import HABITS, Habit, Look
 from creditrl.envs.virtualhome.needs import Needs, StuckError
-from creditrl.envs.virtualhome.rules import FIXED, Act, Profile, perform
+from creditrl.envs.virtualhome.profiles import FIXED, Profile
+from creditrl.envs.virtualhome.rules import perform
 
 __all__ = ["MOST_ACTIONS", "Guide", "plan"]
 

@@ -18,7 +18,7 @@ from creditrl.envs.virtualhome.graph import (
     World,
     bits,
 )
-from creditrl.envs.virtualhome.rules import occupancy
+from creditrl.envs.virtualhome.turn import occupancy
 
 __all__ = ["OPPOSITE", "Plot", "Put", "UnfitError"]
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from creditrl.envs.virtualhome.acts import Act, Failure
 from creditrl.envs.virtualhome.graph import (
     CHARACTER,
     CLOSE,
@@ -28,16 +29,9 @@ from creditrl.envs.virtualhome.graph import (
     World,
     bits,
 )
+from creditrl.envs.virtualhome.profiles import V1, Profile
 from creditrl.envs.virtualhome.program import Program
-from creditrl.envs.virtualhome.rules import (
-    V1,
-    Act,
-    Failure,
-    Profile,
-    is_close,
-    perform,
-    room_of,
-)
+from creditrl.envs.virtualhome.rules import perform
 from creditrl.envs.virtualhome.scenes import Tables
 from creditrl.envs.virtualhome.turn import (
     CLOSED,
@@ -47,6 +41,8 @@ from creditrl.envs.virtualhome.turn import (
     SITTING,
     SWITCHED_OFF,
     SWITCHED_ON,
+    is_close,
+    room_of,
 )
 from creditrl.errors import DataError, did_you_mean
 

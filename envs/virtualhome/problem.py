@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.goals import Goal
 from creditrl.envs.virtualhome.graph import Scene, World
 from creditrl.envs.virtualhome.places import Boxes
-from creditrl.envs.virtualhome.rules import Act
 
 __all__ = ["Household", "HouseholdSource", "task_goal"]
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from creditrl.envs.virtualhome.acts import ACTIONS, Act
 from creditrl.envs.virtualhome.graph import Scene
-from creditrl.envs.virtualhome.rules import ACTIONS, Act
 from creditrl.errors import DataError, did_you_mean
 
 __all__ = ["Line", "Mention", "Program", "parse_line", "parse_program", "read_program"]
@@ -32,7 +32,7 @@ class Line(NamedTuple):
     """One act of a program."""
 
     action: str
-    """A key of :data:`creditrl.envs.virtualhome.rules.ACTIONS`."""
+    """A key of :data:`creditrl.envs.virtualhome.acts.ACTIONS`."""
     objects: tuple[Mention, ...]
     number: int
     """Number of the line in its file, from 1."""
@@ -80,6 +80,10 @@ class Program:
 
 
 _ACTION = re.compile(r"\[\s*(\w+)\s*\]")
+_COUNTED = re.compile(r"\s*\[\d+\]$")
+"""The number of a line that upstream's own writer puts behind it."""
+_ALIASES = {"LOOKAT_MEDIUM": "LOOKAT"}
+"""Other names that upstream gives an action."""
 _MENTION = re.compile(r"\s*<\s*([^<>]+?)\s*>\s*\(\s*(?:\d+\s*\.\s*)?(\d+)\s*\)")
 
 
@@ -102,7 +106,8 @@ def parse_line(text: str, source: str = "<program>", number: int = 1) -> Line:
     found = _ACTION.match(stripped)
     if found is None:
         raise bad("no act. Expected e.g. [WALK] <tv> (264).")
-    action = found[1].upper()
+    stripped = _COUNTED.sub("", stripped)
+    action = _ALIASES.get(found[1].upper(), found[1].upper())
     if action not in ACTIONS:
         raise bad(f"unknown action {action!r}.{did_you_mean(action, ACTIONS)}")
     objects = []

@@ -26,7 +26,7 @@ from creditrl.envs.virtualhome.graph import (
     bits,
 )
 from creditrl.envs.virtualhome.places import SHELL, Boxes, Place, places
-from creditrl.envs.virtualhome.rules import room_of
+from creditrl.envs.virtualhome.turn import room_of
 from creditrl.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from creditrl.envs.virtualhome.acts import ACTIONS, Act, Code, Failure, Outcome
-from creditrl.envs.virtualhome.choices import possible
+from creditrl.envs.virtualhome.acts import ACTIONS, Act, Failure, Outcome
 from creditrl.envs.virtualhome.doors import doors_between, leads_out
 from creditrl.envs.virtualhome.graph import (
     CLOSE,
@@ -25,7 +24,7 @@ from creditrl.envs.virtualhome.graph import (
     World,
     bits,
 )
-from creditrl.envs.virtualhome.profiles import FIXED, PROFILES, SPA, V1, Profile
+from creditrl.envs.virtualhome.profiles import FIXED, Profile
 from creditrl.envs.virtualhome.turn import (
     CLEAN,
     CLOSED,
@@ -43,38 +42,12 @@ from creditrl.envs.virtualhome.turn import (
     SWITCHED_OFF,
     SWITCHED_ON,
     Turn,
-    faced,
-    glance,
     has_place,
-    is_close,
     occupancy,
-    reach,
-    room_of,
-    shut_away,
 )
 from creditrl.errors import UnknownNameError, did_you_mean
 
-__all__ = [
-    "ACTIONS",
-    "FIXED",
-    "PROFILES",
-    "SPA",
-    "V1",
-    "Act",
-    "Code",
-    "Failure",
-    "Outcome",
-    "Profile",
-    "faced",
-    "glance",
-    "is_close",
-    "occupancy",
-    "perform",
-    "possible",
-    "reach",
-    "room_of",
-    "shut_away",
-]
+__all__ = ["perform"]
 
 
 def perform(scene: Scene, world: World, act: Act, profile: Profile = FIXED) -> Outcome:

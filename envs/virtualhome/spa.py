@@ -30,6 +30,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from creditrl.envs.virtualhome.actions import FORMS
+from creditrl.envs.virtualhome.acts import ACTIONS, Act
 from creditrl.envs.virtualhome.choices import Choice
 from creditrl.envs.virtualhome.graph import (
     CLOSE,
@@ -43,8 +44,9 @@ from creditrl.envs.virtualhome.graph import (
 )
 from creditrl.envs.virtualhome.order import HashSet, Ledger
 from creditrl.envs.virtualhome.problem import Household
-from creditrl.envs.virtualhome.rules import ACTIONS, SPA, Act, glance
+from creditrl.envs.virtualhome.profiles import SPA
 from creditrl.envs.virtualhome.text import TOLD, told
+from creditrl.envs.virtualhome.turn import glance
 
 __all__ = [
     "ERROR_INPUT",
@@ -195,7 +197,7 @@ def read(
         SpaError: SPA raises.
     """
     found = _REPLY.search(text.strip())
-    line = _program_line(text if found is None else found[1])
+    line = _program_line(text.rstrip() if found is None else found[1])
     return _ground(Ground(scene, world, names, last, seed), line)
 
 

@@ -27,7 +27,7 @@ from creditrl.envs.virtualhome.graph import (
     bits,
 )
 from creditrl.envs.virtualhome.problem import task_goal
-from creditrl.envs.virtualhome.rules import room_of
+from creditrl.envs.virtualhome.turn import room_of
 
 __all__ = ["NOTHING_HAPPENS", "describe", "near", "picture", "seen", "task_text", "told"]
 

@@ -46,6 +46,19 @@ def test_a_line_is_written_as_it_is_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("[LOOKAT_MEDIUM] <tv> (264)", "[LOOKAT] <tv> (264)"),
+        ("[WALK] <tv> (264) [3]", "[WALK] <tv> (264)"),
+        ("[STANDUP] [12]", "[STANDUP]"),
+    ],
+)
+def test_what_upstream_writes_in_another_way_is_read(text: str, same: str) -> None:
+    # Its Action.LOOKAT_MEDIUM is LOOKAT, and str() of its lines ends with their number.
+    assert parse_line(text) == parse_line(same)
+
+
+@pytest.mark.parametrize(
     ("text", "what"),
     [
         ("[FLY] <tv> (1)", "unknown action 'FLY'."),

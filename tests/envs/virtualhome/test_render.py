@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.builtin import GeneratedTasks
 from creditrl.envs.virtualhome.env import VirtualHomeEnv
 from creditrl.envs.virtualhome.graph import Scene, World
 from creditrl.envs.virtualhome.official import official_tasks
 from creditrl.envs.virtualhome.places import places
+from creditrl.envs.virtualhome.profiles import FIXED
 from creditrl.envs.virtualhome.render import COLORS, draw_map, map_plan
-from creditrl.envs.virtualhome.rules import FIXED, Act, perform
+from creditrl.envs.virtualhome.rules import perform
 from creditrl.envs.virtualhome.scenes import OfficialFolder
 from creditrl.errors import ConfigError
 

@@ -24,7 +24,7 @@ from creditrl.envs.virtualhome import (
     possible,
 )
 from creditrl.envs.virtualhome.graph import bits
-from creditrl.envs.virtualhome.rules import glance, is_close, reach, room_of
+from creditrl.envs.virtualhome.turn import glance, is_close, reach, room_of
 from creditrl.errors import UnknownNameError
 
 REPAIRED = replace(SPA, name="repaired", crashes=False)

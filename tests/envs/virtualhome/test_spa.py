@@ -57,6 +57,10 @@ def reading(home: Home, text: str, last: int = -1, seed: int = 0, **names: int) 
         ("release", "unparsed"),
         ("dance", "unparsed"),
         ("dance tv", "unparsed"),
+        # Space at the end is as if it were not there, with `Action:` or without.
+        ("grab mug ", Act("GRAB", (13,))),
+        ("grab  ", "unparsed"),
+        ("Action: grab  ", "unparsed"),
         ("grab", "unparsed"),
         ("grab unicorn", "unknown"),
         ("walk to  kitchen", "unknown"),
