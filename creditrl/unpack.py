@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from creditrl.errors import DataError
-from creditrl.view.progress import Progress
+from creditrl.view.progress import Progress, counted
 
 __all__ = ["Contents", "Unpacked", "absent_files", "unpack"]
 
@@ -71,7 +71,7 @@ def unpack(
                 None
                 if progress is None
                 else progress.phase(
-                    f"unpacking {archive.name}", updates=len(members), counted=_counted
+                    f"unpacking {archive.name}", updates=len(members), counted=counted("files")
                 )
             )
             for done, member in enumerate(members, start=1):
@@ -111,10 +111,6 @@ def absent_files(folder: Path, contents: Contents, *, check: Iterable[str] = ())
         elif not path.is_file() or path.stat().st_size != size:
             absent.append(name)
     return absent
-
-
-def _counted(done: int, total: int | None) -> str:
-    return f"{done:,} files" if total is None else f"{done:,}/{total:,} files"
 
 
 def _require_inside(name: str, archive: Path) -> None:

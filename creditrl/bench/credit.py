@@ -44,7 +44,7 @@ from creditrl.files import write_atomic
 from creditrl.runs import RunFolder
 from creditrl.store import TrajectoryStore
 from creditrl.types import BoolArray, FloatArray, Trajectory
-from creditrl.view.progress import Progress
+from creditrl.view.progress import Progress, counted
 
 if TYPE_CHECKING:
     from creditrl.agents.transformers import TransformersAgent
@@ -370,7 +370,7 @@ class _EnvBench:
         with self.progress.phase(
             f"{self.setting.env}: truth",
             updates=len(starts) * bench.rollouts,
-            counted=_counted_continuations,
+            counted=counted("continuations"),
         ) as show:
             for number in range(len(found), len(blocks)):
                 agent.reseed(_draw(bench.seed, 4, number))
@@ -419,7 +419,7 @@ class _EnvBench:
         todo = [name for name in names if name not in rows]
         unscored = {}
         with self.progress.phase(
-            f"{self.setting.env}: credit", updates=len(todo), counted=_counted_methods
+            f"{self.setting.env}: credit", updates=len(todo), counted=counted("methods")
         ) as show:
             for done, name in enumerate(todo, 1):
                 start = time.process_time()
@@ -634,11 +634,3 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
     if whole != text:
         write_atomic(path, whole)
     return [json.loads(line) for line in whole.splitlines()]
-
-
-def _counted_continuations(done: int, total: int | None) -> str:
-    return f"{done:,}" + ("" if total is None else f" of {total:,}") + " continuations"
-
-
-def _counted_methods(done: int, total: int | None) -> str:
-    return f"{done}" + ("" if total is None else f" of {total}") + " methods"

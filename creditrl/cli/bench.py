@@ -199,7 +199,7 @@ def _envs(options: BenchEnvsOptions, path: Path | None) -> int:
 
 def _conformance(argv: list[str]) -> int:
     from creditrl.bench.conformance import CONFORMANCE, Sides, read_log, write_log
-    from creditrl.view.progress import Progress
+    from creditrl.view.progress import Progress, counted
 
     prog = "creditrl bench conformance ENV"
     by_name = {bench.env: bench for bench in CONFORMANCE}
@@ -242,7 +242,7 @@ def _conformance(argv: list[str]) -> int:
     with (
         contextlib.closing(Sides(bench, options.seed)) as sides,
         Progress() as progress,
-        progress.phase("compare", updates=len(todo), counted=_counted_games) as show,
+        progress.phase("compare", updates=len(todo), counted=counted("games")) as show,
     ):
         for number, task in enumerate(todo, 1):
             finding = found[task.id] = sides.play(task)
@@ -317,14 +317,14 @@ def _households(argv: list[str]) -> int:
 
 def _tasks(argv: list[str]) -> int:
     from creditrl.bench.tasks import length_line, prove_tasks
-    from creditrl.view.progress import Progress
+    from creditrl.view.progress import Progress, counted
 
     request = parse_env_command(BenchTasksOptions(), argv, "creditrl bench tasks")
     name = short_name(request.env_id)
     proofs = []
     with Progress() as progress:
         for split in request.command.splits:
-            with progress.phase(split, counted=_counted_tasks) as show:
+            with progress.phase(split, counted=counted("tasks")) as show:
                 proofs.append(
                     prove_tasks(
                         request.env_class,
@@ -385,10 +385,6 @@ def _search(argv: list[str]) -> int:
     return 0
 
 
-def _counted_tasks(done: int, total: int | None) -> str:
-    return f"{done:,} tasks"
-
-
 def _changed(options: BenchConformanceOptions | BenchHouseholdOptions) -> list[tuple[str, Any]]:
     default = type(options)()
     return [
@@ -396,7 +392,3 @@ def _changed(options: BenchConformanceOptions | BenchHouseholdOptions) -> list[t
         for field in fields(options)
         if getattr(options, field.name) != getattr(default, field.name)
     ]
-
-
-def _counted_games(done: int, total: int | None) -> str:
-    return f"{done:,} games" if total is None else f"{done:,} of {total:,} games"

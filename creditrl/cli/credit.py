@@ -226,7 +226,7 @@ def _score(
     from creditrl.trainers.run import load_policy
     from creditrl.trainers.side_by_side import FIT_PASSES, credit_side_by_side
     from creditrl.trainers.states import recorded_states
-    from creditrl.view.progress import Progress
+    from creditrl.view.progress import Progress, counted
 
     policy, found_at = load_policy(config, folder)
     own = method_info(config.method.name).method(config.method)
@@ -234,7 +234,7 @@ def _score(
     refused: dict[str, CreditRLError] = {}
     with (
         Progress() as progress,
-        progress.phase("credit", updates=len(methods), counted=_counted) as show,
+        progress.phase("credit", updates=len(methods), counted=counted("methods")) as show,
     ):
         _, credit = credit_side_by_side(
             methods,
@@ -332,7 +332,3 @@ def _cell(value: float | None) -> str:
 def _short(action: str, most: int = 24) -> str:
     line = " ".join(action.split())
     return line if len(line) <= most else line[: most - 3] + "..."
-
-
-def _counted(done: int, total: int | None) -> str:
-    return f"{done} methods" if total is None else f"{done}/{total} methods"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from creditrl.cli.console import next_step
 from creditrl.errors import ConfigError
 from creditrl.flags import override
-from creditrl.view.progress import Progress
+from creditrl.view.progress import Progress, counted
 
 __all__ = ["run"]
 
@@ -40,11 +40,8 @@ def _alfworld(argv: list[str]) -> int:
 
     options = override(ExportOptions(), argv, f"{_COMMAND} alfworld")
 
-    def games(done: int, total: int | None) -> str:
-        return f"{done:,} games" if total is None else f"{done:,}/{total:,} games"
-
     with Progress() as progress:
-        show = progress.phase("export", updates=options.tasks or None, counted=games)
+        show = progress.phase("export", updates=options.tasks or None, counted=counted("games"))
         written = run_export(options, show)
     split = written[0].parents[2]
     print(f"Wrote {len(written):,} games below {split}.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from creditrl.cli.console import next_step, wrote
 from creditrl.errors import ConfigError
 from creditrl.flags import override
-from creditrl.view.progress import Progress
+from creditrl.view.progress import Progress, counted
 
 __all__ = ["ExportRunOptions", "run"]
 
@@ -42,7 +42,10 @@ def run(argv: list[str]) -> int:
 
     source = open_source(argv[0])
     updates = [u for u in source.store.updates() if u >= options.first_update]
-    with Progress() as progress, progress.phase("export", updates=None, counted=_counted) as show:
+    with (
+        Progress() as progress,
+        progress.phase("export", updates=None, counted=counted("episodes")) as show,
+    ):
         export = export_trajectories(source, options.folder, updates, show)
     found = ", ".join(f"{rows:,} {name}" for name, rows in export.rows.items())
     credit = f", credit by {', '.join(export.credits)}" if export.credits else ""
@@ -51,7 +54,3 @@ def run(argv: list[str]) -> int:
     print(f'Python reads it: datasets.load_dataset("{export.folder}", split="train")')
     next_step(f"creditrl view {shlex.quote(argv[0])}")
     return 0
-
-
-def _counted(done: int, total: int | None) -> str:
-    return f"{done:,} episodes" if total is None else f"{done:,}/{total:,} episodes"

@@ -15,7 +15,7 @@ from creditrl.cli.console import next_step, wrote
 from creditrl.cli.options import parse_env_command, short_name
 from creditrl.errors import ConfigError, require_extra
 from creditrl.files import write_atomic
-from creditrl.view.progress import Progress
+from creditrl.view.progress import Progress, counted
 
 if TYPE_CHECKING:
     from creditrl.neighbours.conversations import Difference
@@ -156,7 +156,7 @@ def run(argv: list[str]) -> int:
         differences: list[Difference] = []
         counts: Counter[str] = Counter()
         with Progress() as progress:
-            show = progress.phase("import", updates=len(conversations), counted=_counted)
+            show = progress.phase("import", updates=len(conversations), counted=counted("records"))
             with show:
                 for number, conversation in enumerate(conversations):
                     found = find_task(conversation, tasks, by_goal)
@@ -263,7 +263,3 @@ def _taken(argv: list[str], flag: str) -> str | None:
 def _short(text: str, most: int = 60) -> str:
     line = " ".join(text.split())
     return repr(line if len(line) <= most else line[: most - 3] + "...")
-
-
-def _counted(done: int, total: int | None) -> str:
-    return f"{done:,} records" if total is None else f"{done:,}/{total:,} records"

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Column
 
-__all__ = ["Counted", "Phase", "Progress", "bytes_text", "counted_bytes", "time_text"]
+__all__ = ["Counted", "Phase", "Progress", "bytes_text", "counted", "counted_bytes", "time_text"]
 
 Counted: TypeAlias = Callable[[int, int | None], str]
 """Words for (done, of how many or None), e.g. ``"3/40 games"``."""
@@ -250,6 +250,13 @@ def bytes_text(size: float) -> str:
             return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.1f} GB"
+
+
+def counted(things: str) -> Counted:
+    """Return how far work is as a count of things: ``"3/40 games"``."""
+    return lambda done, total: (
+        f"{done:,} {things}" if total is None else f"{done:,}/{total:,} {things}"
+    )
 
 
 def counted_bytes(done: int, total: int | None) -> str:

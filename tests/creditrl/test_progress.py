@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 from rich.console import Console
 
-from creditrl.view.progress import Progress, bytes_text, counted_bytes, time_text
+from creditrl.view.progress import Progress, bytes_text, counted, counted_bytes, time_text
 
 
 class Clock:
@@ -42,6 +42,12 @@ def test_plain_lines_come_every_few_seconds():
         ),
         "train: update 30/100  30 s  success 50 %  loss 0.123  turns 30,000 (1,000/s)",
     ]
+
+
+def test_things_are_counted_with_and_without_an_end():
+    games = counted("games")
+    assert games(1200, None) == "1,200 games"
+    assert games(3, 4000) == "3/4,000 games"
 
 
 def test_what_is_counted_may_be_bytes():
