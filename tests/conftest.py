@@ -13,10 +13,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 
 TESTS = Path(__file__).parent
+
+# How long an example takes says how busy the machine is, so no test fails for it.
+hypothesis.settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("untimed")
 
 # A shell that starts pytest in the background has it ignore Ctrl-C, and so would everything that it
 # starts; tests of interrupts need the usual answer.

@@ -146,7 +146,7 @@ _episodes = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(_episodes, max_size=3), max_size=3))
 def test_any_episodes_come_back_from_both_forms(updates):
     with tempfile.TemporaryDirectory() as folder:

@@ -78,7 +78,7 @@ def test_step_before_reset_and_after_the_end_says_call_reset():
 
 
 @given(seed=st.integers(0, 2**31), script=actions)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_equal_seeds_give_equal_episodes(seed: int, script: list[str]):
     one, other = ToyEnv(), ToyEnv()
     for _ in range(2):  # the second episode comes from the environments' own RNG
@@ -196,7 +196,7 @@ def test_an_action_need_not_be_a_str_object():
 
 
 @given(seed=st.integers(0, 1000), before=actions, after=actions)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_after_restore_everything_goes_on_as_it_did(seed: int, before: list[str], after: list[str]):
     env = ToyEnv()
     env.reset(seed=seed)

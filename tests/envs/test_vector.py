@@ -51,7 +51,7 @@ def test_make_vec_builds_ours_and_batches_text_as_a_tuple():
 
 
 @given(seed=st.integers(0, 10_000), group_size=st.integers(1, 3))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_group_g_plays_what_the_single_environment_plays_after_seed_plus_g(
     seed: int, group_size: int
 ):

@@ -178,7 +178,7 @@ def episodes_of(drawn):
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     EPISODES,
     st.sampled_from(["auto", "window"]),
@@ -217,7 +217,7 @@ def test_every_token_keeps_its_own_context(drawn, context, merge, budget, units)
         assert len(whole["episode"]) == len(set(whole["episode"]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(EPISODES, st.data())
 def test_a_selection_keeps_the_context_of_its_tokens(drawn, data):
     episodes = episodes_of(drawn)

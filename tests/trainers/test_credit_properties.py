@@ -142,7 +142,7 @@ def drawn(key: tuple[int, int, int]) -> tuple[Case, np.random.Generator]:
 
 
 @pytest.mark.parametrize("name", sorted(OWN))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(key=batches)
 def test_the_order_of_episodes_and_of_members_does_not_matter(name, key):
     case, rng = drawn(key)
@@ -154,7 +154,7 @@ def test_the_order_of_episodes_and_of_members_does_not_matter(name, key):
 
 
 @pytest.mark.parametrize("name", sorted(OWN))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(key=batches)
 def test_the_numbers_of_groups_and_states_are_names(name, key):
     case, rng = drawn(key)
@@ -174,7 +174,7 @@ def test_the_numbers_of_groups_and_states_are_names(name, key):
 
 
 @pytest.mark.parametrize("name", sorted(OWN))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1), alone=st.booleans())
 def test_singletons_and_equal_returns_are_finite(name, seed, alone):
     rng = np.random.default_rng(seed)
@@ -185,7 +185,7 @@ def test_singletons_and_equal_returns_are_finite(name, seed, alone):
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "gspo", "dapo"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32 - 1), value=st.sampled_from([0.0, 1.0]))
 def test_equal_returns_give_a_group_nothing(name, seed, value):
     rng = np.random.default_rng(seed)
@@ -194,7 +194,7 @@ def test_equal_returns_give_a_group_nothing(name, seed, value):
 
 
 @pytest.mark.parametrize("name", GROUPED)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(key=batches)
 def test_other_groups_in_the_batch_change_nothing(name, key):
     # As padding would: rows that are none of a group's business.
@@ -208,7 +208,7 @@ def test_other_groups_in_the_batch_change_nothing(name, key):
 
 
 @pytest.mark.parametrize("name", sorted(OWN))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(key=batches)
 def test_a_turn_without_tokens_leaves_every_other_number_finite(name, key):
     case, rng = drawn(key)
@@ -219,7 +219,7 @@ def test_a_turn_without_tokens_leaves_every_other_number_finite(name, key):
 
 
 @pytest.mark.parametrize(("name", "power"), [("grpo", 0), ("gspo", 0), ("dr_grpo", 1), ("rloo", 1)])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(key=batches, scale=st.floats(0.1, 100))
 def test_the_scale_of_returns_goes_out_with_the_deviation_and_stays_without(
     name, power, key, scale
@@ -238,7 +238,7 @@ def test_the_scale_of_returns_goes_out_with_the_deviation_and_stays_without(
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "gspo", "dapo"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_a_groups_advantages_sum_to_zero_over_its_members(name, seed):
     rng = np.random.default_rng(seed)
@@ -249,7 +249,7 @@ def test_a_groups_advantages_sum_to_zero_over_its_members(name, seed):
     np.testing.assert_allclose(sums, 0, atol=1e-4)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1), beta=st.floats(0, 2))
 def test_spas_contributions_sum_to_the_prediction(seed, beta):
     rng = np.random.default_rng(seed)
@@ -271,7 +271,7 @@ def test_spas_contributions_sum_to_the_prediction(seed, beta):
     np.testing.assert_allclose(np.bincount(turns.episode_N, weights=mean_N), outcome_B, atol=1e-5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_hisrs_rewards_have_l1_norm_1_in_every_episode(seed):
     rng = np.random.default_rng(seed)

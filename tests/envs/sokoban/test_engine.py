@@ -439,7 +439,7 @@ def levels(draw: st.DrawFn) -> Level:
     )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.data())
 def test_many_copies_do_what_each_does_alone_and_what_the_plain_rules_say(data: st.DataObject):
     rooms = data.draw(st.lists(levels(), min_size=1, max_size=5))
@@ -464,7 +464,7 @@ def test_many_copies_do_what_each_does_alone_and_what_the_plain_rules_say(data: 
         assert keys == [one.state_keys(np.array([0]), "state")[0] for one in alone]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_admissible_actions_are_exactly_the_grounded_ones(data: st.DataObject):
     room = data.draw(levels())
@@ -486,7 +486,7 @@ def test_admissible_actions_are_exactly_the_grounded_ones(data: st.DataObject):
         step(copies, data.draw(st.sampled_from(WORDS)))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     st.text(),
     st.sampled_from([{}, {"compat": "gym-sokoban"}, {"compat": "verl-agent"}]),

@@ -41,7 +41,7 @@ configs = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(configs, st.integers(0, 2**32))
 def test_levels_keep_what_was_asked(config: GeneratorConfig, seed: int):
     level = made(config, seed)

@@ -72,7 +72,7 @@ def test_titles_comments_and_blank_lines_separate_levels():
     assert (first.width, second.width) == (5, 6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_text_and_level_are_inverse(data: st.DataObject):
     height, width = data.draw(st.integers(3, 7)), data.draw(st.integers(4, 9))

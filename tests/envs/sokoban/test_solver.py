@@ -113,7 +113,7 @@ def test_walks_count_as_moves():
     assert exhaustive(level) == 4
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(small_levels())
 def test_python_search_and_table_agree_with_exhaustive_search(level: Level):
     truth = exhaustive(level)
@@ -137,7 +137,7 @@ def test_python_search_and_table_agree_with_exhaustive_search(level: Level):
         assert (move in best) == (truth > 0 and exhaustive(after) == truth - 1)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(small_levels())
 def test_numba_returns_the_same_moves_as_python(level: Level):
     pytest.importorskip("numba", reason="the extra [fast] is not installed")

@@ -62,7 +62,7 @@ def test_token_rewards_add_to_turn_rewards():
 
 
 @given(lengths, st.integers(0, 2**32 - 1))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_lambda_one_gamma_one_is_return_minus_value(length_B, seed):
     reward_N, value_N, episode_N = batch(length_B, seed)
     advantage_N, target_N = gae_turns(reward_N, value_N, episode_N, plain(gamma=1, lam=1))
@@ -72,7 +72,7 @@ def test_lambda_one_gamma_one_is_return_minus_value(length_B, seed):
 
 
 @given(lengths, st.floats(0, 1), st.integers(0, 2**32 - 1))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_lambda_zero_is_the_one_step_residual(length_B, gamma, seed):
     reward_N, value_N, episode_N = batch(length_B, seed)
     advantage_N, _ = gae_turns(reward_N, value_N, episode_N, plain(gamma=gamma, lam=0))
@@ -82,7 +82,7 @@ def test_lambda_zero_is_the_one_step_residual(length_B, gamma, seed):
 
 
 @given(lengths, st.floats(0, 1), st.floats(0, 1), st.integers(0, 2**32 - 1))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_one_token_per_turn_makes_both_forms_equal(length_B, gamma, lam, seed):
     reward_N, value_N, episode_N = batch(length_B, seed)
     for decay in ("token", "turn"):
@@ -103,7 +103,7 @@ def test_terminal_surprise_decays_by_gamma_lambda_per_turn():
 
 
 @given(lengths, st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_each_episode_is_as_if_it_were_alone(length_B, seed):
     reward_N, value_N, episode_N = batch(length_B, seed)
     together = gae_turns(reward_N, value_N, episode_N, plain(gamma=0.9))

@@ -99,7 +99,7 @@ def test_rloo_is_the_return_minus_the_mean_of_the_others():
 
 
 @given(groups, st.sampled_from(CENTRED))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_advantages_sum_to_zero_within_every_group(returns, kind):
     return_B, group_B = flat(returns)
     sums = np.bincount(group_B, weights=advantage(return_B, group_B, kind))
@@ -107,7 +107,7 @@ def test_advantages_sum_to_zero_within_every_group(returns, kind):
 
 
 @given(groups, st.sampled_from(KINDS), st.integers(0, 2**32 - 1))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_the_order_of_members_and_the_numbers_of_groups_do_not_matter(returns, kind, seed):
     return_B, group_B = flat(returns)
     order = np.random.default_rng(seed).permutation(len(return_B))
@@ -117,7 +117,7 @@ def test_the_order_of_members_and_the_numbers_of_groups_do_not_matter(returns, k
 
 
 @given(groups, st.floats(0.125, 64), st.floats(-8, 8))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_scale_and_shift_of_the_returns(returns, scale, shift):
     return_B, group_B = flat(returns)
     other_B = return_B * scale + shift
@@ -132,7 +132,7 @@ def test_scale_and_shift_of_the_returns(returns, scale, shift):
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(value=st.floats(-1e6, 1e6), size=st.integers(2, 9))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_equal_returns_give_exactly_zero(kind, value, size):
     assert (advantage([value] * size, kind=kind) == 0).all()
 

@@ -68,7 +68,7 @@ def test_the_reward_of_turns():
     np.testing.assert_allclose(reward, expected, rtol=1e-6)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 2**32 - 1))
 def test_rewards_have_norm_1_and_keep_their_signs(seed):
     rng = np.random.default_rng(seed)

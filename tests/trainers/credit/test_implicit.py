@@ -75,7 +75,7 @@ def test_primes_advantage_by_hand():
     assert len(prime_advantage([], [], [], [])) == 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 2**32 - 1))
 def test_group_advantages_sum_to_zero_and_do_not_know_the_order(seed):
     rng = np.random.default_rng(seed)

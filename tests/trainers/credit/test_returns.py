@@ -28,7 +28,7 @@ def test_no_turns_give_no_returns():
 
 
 @given(lengths, st.floats(0, 1), st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_discounted_return_equals_the_sum_of_its_definition(length_B, gamma, seed):
     episode_N = np.repeat(np.arange(len(length_B)), length_B)
     reward_N = np.random.default_rng(seed).normal(size=len(episode_N))
@@ -46,7 +46,7 @@ def test_discounted_return_equals_the_sum_of_its_definition(length_B, gamma, see
 
 
 @given(lengths, st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_order_of_episodes_does_not_matter(length_B, seed):
     rng = np.random.default_rng(seed)
     rewards = [rng.normal(size=n) for n in length_B]

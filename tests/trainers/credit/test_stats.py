@@ -22,7 +22,7 @@ def test_group_stats_by_hand():
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(2**62, 2**62 + 3)), max_size=30))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_joint_index_is_equal_where_all_columns_are(pairs):
     first, second = (np.array([p[i] for p in pairs], np.int64) for i in (0, 1))
     index_N = joint_index(first, second)

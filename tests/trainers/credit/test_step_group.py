@@ -95,7 +95,7 @@ def test_a_state_visited_twice_in_an_episode_counts_twice():
 
 
 @given(random_turns(), st.sampled_from(["mean", "mean-std"]), st.floats(0, 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_step_group_equals_its_definition_and_is_centred(turns, normalise, gamma):
     cfg = StepGroupConfig(gamma=gamma, normalise=normalise)
     credit_N = step_group(turns, cfg)
@@ -168,7 +168,7 @@ def test_order_within_matched_texts_counts_as_in_the_released_code():
         similar_states(["a"], np.zeros(1, int), 1.5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.text("ab ", max_size=8), max_size=8),
     st.sampled_from([0.3, 0.6, 0.95, 1.0]),

@@ -35,7 +35,7 @@ def test_without_centre_the_mean_stays():
 
 
 @given(values)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_the_result_has_mean_zero_and_variance_one(value):
     white_N = whiten(value)
     if np.ptp(value) > 1e-2:
@@ -44,7 +44,7 @@ def test_the_result_has_mean_zero_and_variance_one(value):
 
 
 @given(st.floats(-1e6, 1e6), st.integers(1, 9))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_equal_values_give_exactly_zero(value, count):
     assert (whiten([value] * count) == 0).all()
 

@@ -36,7 +36,7 @@ def test_weights_by_hand(aggregate, expected):
     st.sampled_from(AGGREGATES),
     st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_weights_equal_nested_means(tokens_of_turns, aggregate, seed):
     rng = np.random.default_rng(seed)
     tokens_N = np.concatenate([np.array(t) for t in tokens_of_turns])

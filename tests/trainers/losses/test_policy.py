@@ -160,7 +160,7 @@ def test_sequence_ratio_by_hand_and_its_clip():
     tokens=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=1, max_size=4),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_token_form_has_the_value_and_gradient_of_the_direct_form(name, tokens, seed):
     # GSPO eq. 13-14: with equal advantages in a unit, the stop-gradient form is the direct one.
     cfg = CONFIGS[name]
@@ -200,7 +200,7 @@ def test_with_a_sequence_ratio_each_turn_keeps_its_own_credit():
     tokens=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=2, max_size=6),
     cuts=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_gradients_of_micro_batches_add_up_to_the_whole(name, tokens, cuts):
     cfg = CONFIGS[name]
     logprob, entropy, columns = random_batch(tokens, cuts)

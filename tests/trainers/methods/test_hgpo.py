@@ -81,7 +81,7 @@ def test_without_states_or_with_nonsense_it_says_so():
         HistoryGroupConfig(history=-1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 3))
 def test_the_order_of_episodes_does_not_matter_and_equal_returns_give_nothing(seed, history):
     rng = np.random.default_rng(seed)

@@ -71,13 +71,13 @@ _SEEN_TOKENIZER = build_tokenizer([SEEN])
 _BYTES_TOKENIZER = build_tokenizer(["a few words"], fallback="bytes")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(alphabet=sorted(set(SEEN)), max_size=60))
 def test_text_of_seen_characters_decodes_to_itself(text):
     assert _SEEN_TOKENIZER.decode(encode(_SEEN_TOKENIZER, text)) == text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_with_bytes_any_text_decodes_to_itself(text):
     assert _BYTES_TOKENIZER.decode(encode(_BYTES_TOKENIZER, text)) == text
