@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from creditrl.envs.sotopia.dimensions import DIMENSIONS, Dimension
@@ -59,12 +59,14 @@ _REASON_KEYS = (
 _NUMBERED = re.compile(
     r"\b(?:agent|participant|person|player|character|speaker|side)\s*(\d+|one|two|a|b)\b"
 )
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=\d)(?=[a-z])")
 _ORDINALS: Mapping[str, int] = {"one": 1, "two": 2, "a": 1, "b": 2}
 _NUMBER = re.compile(
-    r"\s*(?:score\s*[:=]?\s*)?([+-]?\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*(\d+))?\s*\.?\s*", re.I
+    r"\s*(?:score\s*[:=]?\s*)?([+\-\u2212]?\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*(\d+))?\s*\.?\s*",
+    re.I,
 )
 _SCORE_AT_END = re.compile(
-    r"(.*)\bscore\s*[:=]\s*([+-]?\d+(?:\.\d+)?(?:\s*/\s*\d+)?)\s*\.?\s*", re.I | re.S
+    r"(.*)\bscore\s*[:=]\s*([+\-\u2212]?\d+(?:\.\d+)?(?:\s*/\s*\d+)?)\s*\.?\s*", re.I | re.S
 )
 
 
@@ -81,6 +83,8 @@ class Reading:
     """Whether the answer was something else than the JSON that was asked for."""
     problems: tuple[str, ...] = ()
     """Why it is of no use, for the judge to read; empty where every score was read."""
+    named: tuple[Collection[str], Collection[str]] = ((), ())
+    """Dimensions that it says anything of, per side."""
 
 
 def read_answer(
@@ -88,10 +92,11 @@ def read_answer(
 ) -> Reading:
     """Read the scores out of a judge's answer; takes any string.
 
-    Participants are known by key (``agent_1``, ``agent_1_evaluation``, ``Agent 2``) or by name;
-    where the two disagree, or an entry names nobody, it is not used. A score out of its range is
-    not clamped: the judge has then not understood the scale. Where an answer holds several objects
-    (a draft and a final version), the last that can be used counts.
+    Participants are known by key (``agent_1``, ``agent_1_evaluation``, ``Agent 2``), by name, or by
+    the words before an object; where these disagree, or an entry names nobody, it is not used. A
+    score out of its range is not clamped: the judge has then not understood the scale. Of several
+    whole evaluations (a draft and a final version) the last counts, unless something after it says
+    otherwise; where no object is whole, what several say is joined.
 
     Args:
         text: the answer.
@@ -101,42 +106,46 @@ def read_answer(
     found = read_json(text)
     if not found:
         return Reading(problems=("it holds no JSON object",))
-    readings = [_read([("", one.value)], one, names, dimensions) for one in found]
-    readings.append(_read(_headed(found), None, names, dimensions))
-    usable = [reading for reading in readings if not reading.problems]
-    if usable:
-        return usable[-1]
-    return max(readings, key=lambda reading: sum(map(len, reading.scores)))
+    parts = [_read([one], names, dimensions) for one in found]
+    joined = parts[0] if len(found) == 1 else _read(found, names, dimensions)
+    whole = [i for i, part in enumerate(parts) if not part.problems]
+    if not whole:
+        return joined if not joined.problems else max((*parts, joined), key=_how_much)
+    last = parts[whole[-1]]
+    for later in parts[whole[-1] + 1 :]:
+        for side in (0, 1):
+            for name in later.named[side]:
+                if later.scores[side].get(name) != last.scores[side][name]:
+                    why = f"agent_{side + 1} ({names[side]}): {name} is there twice, differently"
+                    return replace(later, problems=(why, *later.problems))
+    return last
 
 
-def _headed(found: Sequence[Found]) -> list[tuple[str, Any]]:
-    """Return objects with the last words before each, which may say whom it is about."""
-    return [(" ".join(one.before.split())[-120:], one.value) for one in found]
+def _how_much(reading: Reading) -> int:
+    return sum(map(len, reading.scores))
 
 
 def _read(
-    entries: Sequence[tuple[str, Any]],
-    alone: Found | None,
-    names: tuple[str, str],
-    dimensions: Sequence[Dimension],
+    found: Sequence[Found], names: tuple[str, str], dimensions: Sequence[Dimension]
 ) -> Reading:
-    wanted = {dimension.name for dimension in dimensions}
-    sides = _Sides(names, wanted)
-    for label, value in entries:
-        if alone is None:
-            sides.add(label, value, deepest=0)
-        else:
-            sides.search(value, 0)
+    """Read objects as one evaluation."""
+    sides = _Sides(names, dimensions, [one.value for one in found])
+    for one in found:
+        if not sides.search(one.value, 0):
+            # The last words before it may say whom it is about.
+            sides.add(" ".join(one.before.split())[-120:], one.value, deepest=0)
     problems = list(sides.problems)
     scores: tuple[dict[str, float], dict[str, float]] = ({}, {})
     reasoning: tuple[dict[str, str], dict[str, str]] = ({}, {})
-    repaired = alone is None or not (alone.alone and alone.strict)
+    repaired = not (len(found) == 1 and found[0].alone and found[0].strict)
+    named: list[frozenset[str]] = []
     for side, given in enumerate(sides.given):
         who = f"agent_{side + 1} ({names[side]})"
+        by_name = _by_dimension(given or {}, sides.wanted)
+        named.append(frozenset(by_name))
         if given is None:
             problems.append(f"no entry for {who}")
             continue
-        by_name = _by_dimension(given, wanted)
         for dimension in dimensions:
             if dimension.name not in by_name:
                 problems.append(f"{who}: {dimension.name} is missing")
@@ -158,17 +167,23 @@ def _read(
                 repaired = repaired or not plain
     if len(problems) > _MOST_PROBLEMS:
         problems[_MOST_PROBLEMS:] = [f"and {len(problems) - _MOST_PROBLEMS} more of the kind"]
-    return Reading(scores, reasoning, repaired, tuple(problems))
+    return Reading(scores, reasoning, repaired, tuple(problems), (named[0], named[1]))
 
 
 class _Sides:
     """Finds the two participants' entries."""
 
-    def __init__(self, names: tuple[str, str], wanted: set[str]) -> None:
+    def __init__(
+        self, names: tuple[str, str], dimensions: Sequence[Dimension], values: Sequence[Any]
+    ) -> None:
         self.names = names
-        self.wanted = wanted
+        self.dimensions = dimensions
+        self.wanted = {dimension.name for dimension in dimensions}
         self.given: list[dict[str, Any] | None] = [None, None]
         self.problems: list[str] = []
+        # Agents 0 and 1 may stand in objects of their own.
+        numbers = {n for value in values if isinstance(value, dict) for n in map(_number, value)}
+        self._from_zero = 0 in numbers and 2 not in numbers
 
     def search(self, value: Any, depth: int) -> bool:
         """Look for entries in an object; returns whether there was any."""
@@ -176,44 +191,70 @@ class _Sides:
             return False
         entries: list[tuple[str, Any]]
         if isinstance(value, list):
-            entries = [(_who(item), item) for item in value if _who(item)]
+            entries = [(_who(item), item) for item in value]
         else:
-            entries = [(k, v) for k, v in value.items() if isinstance(v, (dict, list))]
-        from_zero = any(_number(key) == 0 for key, _ in entries)
-        if from_zero and any(_number(key) == 2 for key, _ in entries):
+            entries = list(value.items())
+        held = [(k, v) for k, v in entries if k and isinstance(v, (dict, list))]
+        from_zero = self._from_zero or any(_number(key) == 0 for key, _ in held)
+        if from_zero and any(_number(key) == 2 for key, _ in held):
             self.problems.append("its agents are numbered 0, 1 and 2")
             return True
-        known = [(k, v) for k, v in entries if self._mentions(k, from_zero) != (False, False)]
-        if known:
-            for key, item in known:
-                self.add(key, item, from_zero)
+        known = [(k, v) for k, v in held if self._mentions(k, from_zero) != (False, False)]
+        for key, item in known:
+            self.add(key, item, from_zero)
+        if not known and isinstance(value, dict) and self._transposed(value):
             return True
-        if isinstance(value, dict) and self._transposed(value):
+        if known and None not in self.given:
             return True
-        children = value.items() if isinstance(value, dict) else enumerate(value)
-        ranked = sorted(
-            ((str(k), v) for k, v in children), key=lambda pair: _squash(pair[0]) not in _WRAPPERS
-        )
-        return any(self.search(child, depth + 1) for _, child in ranked)
+        # All of them: of two that differ nobody can tell which is meant.
+        others = [v for k, v in entries if (k, v) not in known]
+        return any([self.search(child, depth + 1) for child in others]) or bool(known)
 
     def add(self, label: str, value: Any, from_zero: bool = False, deepest: int = 2) -> None:
         """Take an entry under its label, if it is about one participant and holds scores."""
-        entry = self._scored(value, deepest)
-        if entry is None:
-            return
         mentions = self._mentions(label, from_zero)
         inside = _who(value)
         if inside:
             mentions = _both(mentions, self._mentions(inside, from_zero))
-        if mentions == (True, True):
+        side = mentions.index(True) if sum(mentions) == 1 else None
+        entry = self._scored(value, deepest, side, from_zero)
+        if entry is None or not any(mentions):
+            return
+        if side is None:
             self.problems.append(f"{label.strip()[:60]!r} may be either participant")
-        elif mentions != (False, False):
-            side = mentions.index(True)
-            if self.given[side] is not None and self.given[side] != entry:
-                self.problems.append(f"agent_{side + 1} ({self.names[side]}) is there twice")
-            self.given[side] = entry
+            return
+        self._give(side, entry)
+        for key, item in entry.items():
+            # The end of the first participant's object is missing.
+            if isinstance(item, dict) and _by_dimension(item, self.wanted):
+                other = self._mentions(key, from_zero)
+                if sum(other) == 1 and not other[side]:
+                    self._give(1 - side, item)
 
-    def _scored(self, value: Any, deepest: int) -> dict[str, Any] | None:
+    def _give(self, side: int, entry: dict[str, Any]) -> None:
+        before = self.given[side]
+        if before is not None and before != entry:
+            scores, others = self._scores(before), self._scores(entry)
+            if any(others.get(name, score) != score for name, score in scores.items()):
+                who = f"agent_{side + 1} ({self.names[side]})"
+                self.problems.append(f"{who} is there twice, with other scores")
+            if len(others) < len(scores):
+                return
+        self.given[side] = entry
+
+    def _scores(self, entry: Mapping[str, Any]) -> dict[str, float]:
+        """Return the scores that can be read in an entry."""
+        by_name = _by_dimension(entry, self.wanted)
+        pairs = (
+            (d.name, _pair(value, d)[1])
+            for d in self.dimensions
+            for value in by_name.get(d.name, ())
+        )
+        return {name: score for name, score in pairs if score is not None}
+
+    def _scored(
+        self, value: Any, deepest: int, side: int | None, from_zero: bool
+    ) -> dict[str, Any] | None:
         """Return the object whose keys are dimensions, here or so many levels below."""
         if isinstance(value, list):
             # A list of {"dimension": "goal", "score": 7, ...}.
@@ -229,7 +270,12 @@ class _Sides:
             return value
         found = self._split(value)
         if found is None and deepest:
-            below = (self._scored(child, deepest - 1) for child in value.values())
+            below = (
+                self._scored(child, deepest - 1, side, from_zero)
+                for key, child in value.items()
+                # What one thinks of the other is no score of one's own.
+                if side is None or not self._mentions(key, from_zero)[1 - side]
+            )
             found = next((entry for entry in below if entry is not None), None)
         return found
 
@@ -254,26 +300,25 @@ class _Sides:
             name = _dimension_of(key, self.wanted)
             if name is None or not isinstance(entry, dict):
                 continue
-            from_zero = any(_number(k) == 0 for k in entry)
+            from_zero = self._from_zero or any(_number(k) == 0 for k in entry)
             for who, item in entry.items():
                 mentions = self._mentions(who, from_zero)
                 if sum(mentions) == 1:
                     turned[mentions.index(True)][name] = item
         if not any(turned):
             return False
-        self.given = [turned[0] or None, turned[1] or None]
+        for side in (0, 1):
+            if turned[side]:
+                self._give(side, turned[side])
         return True
 
     def _mentions(self, label: str, from_zero: bool) -> tuple[bool, bool]:
         """Return which participants a label may mean."""
-        number = _number(label)
-        by_number = (False, False)
-        if number is not None:
-            side = number - (0 if from_zero else 1)
-            by_number = (side == 0, side == 1)
-            if by_number == (False, False):
-                return by_number
-        return _both(by_number, _named(label, self.names))
+        numbers = _numbers(label)
+        sides = {number - (0 if from_zero else 1) for number in numbers}
+        if len(sides) == 1 and not sides & {0, 1}:
+            return (False, False)
+        return _both((0 in sides, 1 in sides), _named(label, self.names))
 
 
 def _both(one: tuple[bool, bool], other: tuple[bool, bool]) -> tuple[bool, bool]:
@@ -300,14 +345,17 @@ def _named(label: str, names: tuple[str, str]) -> tuple[bool, bool]:
 
 
 def _number(label: str) -> int | None:
-    """Return the number of the agent that a label names."""
-    text = _words(label)
-    found = _NUMBERED.findall(text)
-    if not found:
-        return int(text) if text in ("0", "1", "2") else None
-    numbers = {_ORDINALS.get(n) or int(n) for n in found} if "0" not in found else {0}
-    # "agent 1 and agent 2" names neither.
+    """Return the number of the one agent that a label names."""
+    numbers = _numbers(label)
     return numbers.pop() if len(numbers) == 1 else None
+
+
+def _numbers(label: str) -> set[int]:
+    """Return the numbers of the agents that a label names: several where it may mean either."""
+    text = _words(_CAMEL.sub(" ", label))
+    if text in ("0", "1", "2"):
+        return {int(text)}
+    return {int(_ORDINALS.get(number, number)) for number in _NUMBERED.findall(text)}
 
 
 def _who(value: Any) -> str:
@@ -343,6 +391,8 @@ def _pair(value: Any, dimension: Dimension) -> tuple[str, float | None, bool]:
         value = value[0]
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         value = {k: v for item in value for k, v in item.items()}
+    if isinstance(value, dict) and [*value] == [str(i) for i in range(len(value))]:
+        value, nested = [*value.values()], True
     if isinstance(value, dict):
         score = _first(value, _SCORE_KEYS)
         reason = _first(value, _REASON_KEYS)
@@ -351,12 +401,24 @@ def _pair(value: Any, dimension: Dimension) -> tuple[str, float | None, bool]:
         at_end = _SCORE_AT_END.fullmatch(value)
         if at_end is not None:
             return (at_end[1].strip(), _score(at_end[2], dimension), False)
-    items = value if isinstance(value, list) else [value]
+    items = [_inner(item) for item in value] if isinstance(value, list) else [value]
     scores = {s for item in items if (s := _score(item, dimension)) is not None}
     reasons = [i for i in items if isinstance(i, str) and _score(i, dimension) is None]
     score = scores.pop() if len(scores) == 1 else None
-    plain = len(items) == 2 and isinstance(items[0], str) and isinstance(items[1], int)
+    plain = (
+        isinstance(value, list)
+        and len(value) == 2
+        and isinstance(value[0], str)
+        and isinstance(value[1], int)
+    )
     return (" ".join(reasons), score, plain and not nested)
+
+
+def _inner(item: Any) -> Any:
+    """Return the score in ``["because", [7]]`` or ``["because", {"score": 7}]``."""
+    if isinstance(item, list) and len(item) == 1:
+        return item[0]
+    return _first(item, _SCORE_KEYS) if isinstance(item, dict) else item
 
 
 def _score(value: Any, dimension: Dimension) -> float | None:
@@ -372,7 +434,7 @@ def _score(value: Any, dimension: Dimension) -> float | None:
         return None
     if found[2] is not None and int(found[2]) != max(dimension.high, -dimension.low):
         return None  # another scale
-    return float(found[1])
+    return float(found[1].replace("\u2212", "-"))
 
 
 def _first(value: Mapping[str, Any], keys: Sequence[str]) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,16 +20,20 @@ _MOST_OBJECTS = 32
 
 _THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _OPEN_THOUGHT = re.compile(r"^.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
-_SPACE = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
-_BARE = re.compile(r"[^\s,:\[\]{}()\"]+(?: +[^\s,:\[\]{}()\"]+)*")
-_AFTER_TEXT = re.compile(r"\s*(?:[\]})]|:|$)")
+_ENDLESS_THOUGHT = re.compile(r"^\s*<think(?:ing)?>.*", re.DOTALL | re.IGNORECASE)
+_SPACE = re.compile(r"(?:\s|\\[nrt]|//[^\n]*|#[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_NUMBER = re.compile(r"[+\-\u2212]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_PIECE = r'(?:[^\s,:\[\]{}()"\\]|\\(?![nrt]))+'
+_BARE = re.compile(rf"{_PIECE}(?: +{_PIECE})*")
+_WS = r"(?:\s|\\[nrt])*"
+_AFTER_TEXT = re.compile(rf"{_WS}(?:[\]}})]|:|$)")
 _AFTER_COMMA = re.compile(
-    r"""\s*,\s*(?:["'“‘\[\]{}()]|[+-]?\d|(?:true|false|null)\b|$|\w+\s*:)""", re.I
+    rf"""{_WS},{_WS}(?:["'“‘\[\]{{}}()]|[+\-\u2212]?\d|(?:true|false|null)\b|$|\w+\s*:)""", re.I
 )
-_NEXT_KEY = re.compile(r"""\s*["'“‘][^"'“”‘’\n]{1,60}["'”’]\s*:""")
-_NEXT_SCORE = re.compile(r"\s+[+-]?\d+(?:\.\d+)?\s*[\]})]")
+_NEXT_KEY = re.compile(rf"""{_WS}["'“‘][^"'“”‘’\n]{{1,60}}["'”’]\s*:""")
+_NEXT_SCORE = re.compile(r"\s+[+\-\u2212]?\d+(?:\.\d+)?\s*[\]})]")
 _CLOSING = {'"': '"', "'": "'", "“": '”"', "‘": "’'", "”": '”"'}
+_BEHIND_VALUES = ("", *",;}])`")
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
@@ -52,7 +57,8 @@ def read_json(text: str) -> list[Found]:
     """Return the objects in a text, in their order; takes any string.
 
     A key that stands twice in one object with different values is left out: nobody can tell which
-    of them was meant.
+    of them was meant. Thoughts (``<think>``) are no part of an answer, also where they have no end.
+    A text that was written as a JSON string once more is read as what it stands for.
     """
     text = text[:_LONGEST].strip()
     try:
@@ -61,23 +67,44 @@ def read_json(text: str) -> list[Found]:
             return [Found(value, strict=True, alone=True, before="")]
     except (ValueError, RecursionError):
         pass
-    text = _OPEN_THOUGHT.sub("", _THOUGHT.sub("", text))
+    text = _ENDLESS_THOUGHT.sub("", _OPEN_THOUGHT.sub("", _THOUGHT.sub("", text)))
+    return _objects(text) or _objects(_unquoted(text))
+
+
+def _unquoted(text: str) -> str:
+    """Return what a text stands for that is the inside of a JSON string; empty where it is none."""
+    text = text.removeprefix('"').removesuffix('"') if text.startswith('"') else text
+    if '\\"' not in text:
+        return ""
+    try:
+        return str(json.loads(f'"{text}"', strict=False))
+    except ValueError:
+        return ""
+
+
+def _objects(text: str) -> list[Found]:
+    """Return the objects in a text without thoughts."""
     found: list[Found] = []
     decoder = json.JSONDecoder(object_pairs_hook=_merged)
     at = end = 0
+    torn = False
     while len(found) < _MOST_OBJECTS and (at := text.find("{", at)) >= 0:
+        start = at
+        if torn and text[text.rfind("\n", 0, at) + 1 : at].strip():
+            at += 1  # perhaps in a string of the object that broke off
+            continue
         try:
-            value, after = decoder.raw_decode(text, at)
+            value, at = decoder.raw_decode(text, start)
             strict = True
         except (ValueError, RecursionError):
-            reader = _Reader(text, at)
+            reader = _Reader(text, start)
             value, strict = reader.value(0), False
-            after = reader.at
+            torn = torn or (reader.torn and reader.has_key)
+            at = reader.at if reader.has_key else start + 1  # words in braces are no object
         if isinstance(value, dict) and value:
-            found.append(Found(value, strict, alone=False, before=text[end:at]))
-            at = end = max(after, at + 1)
-        else:
-            at += 1
+            found.append(Found(value, strict, alone=False, before=text[end:start]))
+        if at > start + 1:
+            end = at
     return found
 
 
@@ -97,6 +124,9 @@ class _Reader:
     def __init__(self, text: str, at: int) -> None:
         self.text = text
         self.at = at
+        self.has_key = False
+        self.torn = False
+        """It breaks off: from here on nobody knows what is in a string and what is not."""
 
     def value(self, depth: int) -> Any:
         """Return the value here, or ``_NOTHING`` where there is none or it is cut."""
@@ -118,7 +148,8 @@ class _Reader:
         if self.at == len(self.text):
             return _NOTHING  # cut: 1 may have been 10
         if number is not None and number.end() == bare.end():
-            return float(number[0]) if re.search("[.eE]", number[0]) else int(number[0])
+            digits = number[0].replace("\u2212", "-")
+            return float(digits) if re.search("[.eE]", digits) else int(digits)
         word = bare[0].strip()
         return _WORDS.get(word.lower(), word)
 
@@ -137,13 +168,29 @@ class _Reader:
             key = self._string() if c in _CLOSING else self._bare_key()
             self._space()
             if not isinstance(key, str) or self._here() != ":":
-                return _merged(pairs)
+                if self._here() == "":
+                    return _merged(pairs)
+                # Words go on: what looked like a value stood in a string with quotes of its own.
+                self.torn = True
+                return _merged(pairs[:-1])
             self.at += 1
+            self.has_key = True
             value = self.value(depth + 1)
+            ends = self._value_ends()
+            if self.torn or not ends or (value is _NOTHING and self._here() not in (",", "}")):
+                self.torn = self.torn or self._here() != ""
+                if ends and isinstance(value, dict):
+                    pairs.append((key, value))
+                return _merged(pairs)
             if value is not _NOTHING:
                 pairs.append((key, value))
-            elif self._here() not in (",", "}"):
-                return _merged(pairs)
+
+    def _value_ends(self) -> bool:
+        """Return whether an object can go on, or end, here."""
+        if _NEXT_KEY.match(self.text, self.at):
+            return True  # a comma is missing
+        self._space()
+        return self._here() in _BEHIND_VALUES
 
     def _list(self, depth: int) -> Any:
         items: list[Any] = []
@@ -160,7 +207,19 @@ class _Reader:
                 return items
             before = self.at
             value = self.value(depth + 1)
+            if isinstance(value, str) and self._is_key():
+                # The list's own end is missing here, too; before it stands the score.
+                self.at = before
+                if _has_number(items[-1:]):
+                    return items
+                self.torn = True
+                return _NOTHING
             if value is not _NOTHING:
+                if self.torn or (
+                    isinstance(value, str) and c not in _CLOSING and _has_number(items)
+                ):
+                    self.torn = True  # "it went for "10", 8 at least", 7: the score is further on
+                    return _NOTHING
                 items.append(value)
             elif self.at == before:
                 return _NOTHING
@@ -199,6 +258,11 @@ class _Reader:
             for pattern in (_AFTER_TEXT, _AFTER_COMMA, _NEXT_KEY, _NEXT_SCORE)
         )
 
+    def _is_key(self) -> bool:
+        """Return whether what was just read stands before a value."""
+        self._space()
+        return self._here() == ":"
+
     def _bare_key(self) -> Any:
         bare = _BARE.match(self.text, self.at)
         if bare is None:
@@ -217,3 +281,7 @@ class _Reader:
 
     def _here(self) -> str:
         return self.text[self.at : self.at + 1]
+
+
+def _has_number(items: Sequence[Any]) -> bool:
+    return any(isinstance(item, (int, float)) for item in items)

@@ -69,6 +69,8 @@ def test_participants_are_known_by_key_and_not_by_position():
         ("Anderson's evaluation", "O'Malley's evaluation"),
         ("agent_1 (Samuel Anderson)", "agent_2 (Finnegan O'Malley)"),
         ("agent_1", "Finnegan"),
+        ("Agent1Evaluation", "Agent2Evaluation"),
+        ("agentOneScores", "agentTwoScores"),
     ],
 )
 @pytest.mark.parametrize("reverse", [False, True])
@@ -135,6 +137,10 @@ def test_dimensions_first():
         lambda score: ["one", float(score)],
         lambda score: f"one, two. Score: {score}",
         lambda score: ["one", score, score],
+        lambda score: ["one", [score]],
+        lambda score: ["one", {"score": score}],
+        lambda score: {"0": "one", "1": score},
+        lambda score: ["one", str(score).replace("-", "\u2212")],
     ],
 )
 def test_scores_in_other_clothes(pair):
@@ -185,7 +191,7 @@ def test_a_score_out_of_range_is_no_score(name, score):
         (answer(keys=("agent_1", "agent_1 ")), "agent_1 (Samuel Anderson) is there twice"),
         ('{"agent_1": {"goal": ["x", 1]}, "agent_1": {"goal": ["x", 2]}}', "no entry for"),
         ("[1, 2]", "no JSON object"),
-        ('{"evaluations": ' * 2000, "no entry"),
+        ('{"evaluations": ' * 2000, "no JSON object"),
         ('{"a": ' * 100_000, ""),
         ("[" * 100_000, "no JSON object"),
         ('{"goal": ["x", NaN]}', "no entry"),
@@ -231,11 +237,50 @@ TEXT = json.dumps(answer(one=entry(ONE, 'He said "no", and left.')), indent=1)
         lambda t: t.replace('"because"', "“because”"),
         lambda t: t.rstrip("}\n "),
         lambda t: t + "}}",
+        lambda t: t.replace("],\n", "], # well\n"),
+        lambda t: t.replace("\n", "\\n"),
+        lambda t: t.replace("-", "\u2212"),
+        lambda t: json.dumps(t),
+        lambda t: json.dumps(t)[1:-1],
+        lambda t: repr(json.loads(t)),
+        lambda t: re.sub(
+            r"\n  \},\s*\"agent_2\"", ',"agent_2"', t
+        ),  # one brace too few between them
+        lambda t: re.sub(r"\n  \},\s*\"agent_2\"", '}}},"agent_2"', t),  # and too many
+        lambda t: re.sub(r"\n   \],\s*\"goal\"", ',"goal"', t),  # a list that does not end
     ],
 )
 def test_malformed_json_whose_meaning_is_plain(mangle):
     assert mangle(TEXT) != TEXT
     assert_right(mangle(TEXT), repaired=True)
+
+
+def test_an_object_for_each():
+    one, two = ({key: entry(s)} for key, s in (("agent_1", ONE), ("agent_2", TWO)))
+    for pair in ([one, two], [two, one]):
+        assert_right(json.dumps(pair), repaired=True)
+        assert_right("\n".join(map(json.dumps, pair)), repaired=True)
+        assert_right(" ".join(json.dumps({"evaluations": each}) for each in pair))
+        assert_right({"evaluations": pair})
+    assert_right({"evaluations": one, **two})
+    from_zero = [{"agent_0": entry(ONE)}, {"agent_1": entry(TWO)}]
+    assert_right("\n".join(map(json.dumps, from_zero)))
+    assert read("\n".join(map(json.dumps, [one, one]))).problems
+
+
+def test_what_one_thinks_of_the_other_is_no_score_of_ones_own():
+    crossed = {"agent_1": {"agent_2": entry(TWO)}, "agent_2": {"agent_1": entry(ONE)}}
+    assert read(crossed).problems
+    both = answer()["evaluations"]
+    assert "there twice" in str(
+        read({**both, "agent_1": {**both["agent_1"], "agent_2": entry(ONE)}})
+    )
+
+
+def test_thoughts_without_an_end_are_no_answer():
+    assert read(f"<think>Perhaps {json.dumps(answer())}, or").problems == (
+        "it holds no JSON object",
+    )
 
 
 def test_two_objects_under_headings():
@@ -250,6 +295,11 @@ def test_of_a_draft_and_a_final_version_the_last_counts():
     assert_right(f"Draft: {draft}\nOn reflection: {json.dumps(answer())}")
     cut = json.dumps(answer())[:-100]
     assert read(f"{json.dumps(answer())} or {cut}").scores == (ONE, TWO)
+    for part in ({**entry(ONE), "goal": ["less", 3]}, {"goal": ["more", 11]}):
+        later = json.dumps({"agent_1": part})
+        problems = read(f"{json.dumps(answer())}\nCorrection: {later}").problems
+        assert "goal is there twice" in problems[0]
+    assert read({"draft": json.loads(draft), "final": answer()}).problems
 
 
 @pytest.mark.parametrize(
@@ -264,6 +314,11 @@ def test_of_a_draft_and_a_final_version_the_last_counts():
         ("{'it': 'it's so', 'b': None}", {"it": "it's so", "b": None}),
         ('{"a": "\\u00e9\\ud83d\\ude00",}', {"a": "é😀"}),
         ('{"a": "\\q\\",}', None),
+        ('{"a": ["x", 1, "b": ["y", 2]}', {"a": ["x", 1], "b": ["y", 2]}),
+        ('{"a": 1, "b": ["at "5", 6 at most", 7], "c": 2}', {"a": 1}),
+        ('{"a": 1, "b": ["as ["x", 2] has it", 7], "c": 2}', {"a": 1}),
+        ('{"a": 1, "b": ["as "no" 5], and so", 7], "c": 2}', {"a": 1}),
+        ("{'b': {'a': 'in {'a': ['x', 2]} here'}, 'c': {'a': 3}}", None),
     ],
 )
 def test_nothing_is_invented(text, value):
@@ -281,6 +336,13 @@ PHRASES = (
     "]}",
     "\\ back",
     "",
+    'from "10", 8 or 7',
+    'the "price", 10], and so',
+    '["x", 2]',
+    "{'goal': ['x', 3]}",
+    '"agent_2": {"goal": ["x", 3]}',
+    'I "want", "need" 3, "5"',
+    'Noah: "I, 5"',
 )
 
 
@@ -314,7 +376,7 @@ def test_whatever_happens_to_an_answer_no_wrong_score_is_read(seed):
     for _ in range(150):
         truth = [{d.name: rng.randint(d.low, d.high) for d in DIMENSIONS} for _ in NAMES]
         entries = [
-            {n: [" ".join(rng.choices(PHRASES, k=2)), s] for n, s in scores.items()}
+            {n: [" ".join(rng.choices(PHRASES, k=2)) + " so", s] for n, s in scores.items()}
             for scores in truth
         ]
         text = json.dumps(answer(*entries, reverse=rng.random() < 0.5))
@@ -324,7 +386,7 @@ def test_whatever_happens_to_an_answer_no_wrong_score_is_read(seed):
         read_whole += not reading.problems
         for side in (0, 1):
             assert reading.scores[side].items() <= truth[side].items(), text
-    assert read_whole > 60  # and most of what can be read is
+    assert read_whole > 50  # and most of what can be read is
 
 
 # -- published answers ----------------------------------------------------------------------------
