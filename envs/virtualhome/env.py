@@ -234,7 +234,10 @@ class VirtualHomeEnv(TextEnv[VirtualHomeConfig]):
     **Profiles.** ``fixed`` knows no chance: equal actions, equal episodes. ``v1`` has the rules of
     the release: closed doors stop who walks, and things have to be found before they are used.
     ``spa`` is SPA's environment to the letter, draws from the episode's seed aside: see
-    :mod:`creditrl.envs.virtualhome.spa`.
+    :mod:`creditrl.envs.virtualhome.spa`. There, who begins sitting or lying never walks, for
+    upstream goes by the posture of the initial graph, and a name stands for the same thing to the
+    end, so that nobody can ask for two things of a class. One builtin task in ten cannot be done
+    for the first reason; of 244 recorded ones the expert knows no way in 17, for both.
 
     **Unity.** ``interface="unity"`` plays in VirtualHome's Unity simulator, which the user starts
     (``-http-port=8080``); one simulator per copy. Actions, words and list are the same as far as

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
-from small_home import Home, two_mugs
+from small_home import Home, household, two_mugs
 
 from creditrl.bench.tasks import prove_tasks
-from creditrl.envs.virtualhome import ACTIONS, FIXED
+from creditrl.envs.virtualhome import ACTIONS, FIXED, SPA, Act, possible
 from creditrl.envs.virtualhome.actions import FORMS, Meant, around, read_action
 from creditrl.envs.virtualhome.builtin import GeneratedTasks
 from creditrl.envs.virtualhome.choices import choices
@@ -14,6 +17,7 @@ from creditrl.envs.virtualhome.engine import Stage, load_stage
 from creditrl.envs.virtualhome.env import VirtualHomeEnv
 from creditrl.envs.virtualhome.kinds import KINDS
 from creditrl.envs.virtualhome.listing import ORDER, TWINS, labels, listing, worthwhile
+from creditrl.envs.virtualhome.problem import Household
 from creditrl.envs.virtualhome.profiles import PROFILES
 from creditrl.envs.virtualhome.rules import perform
 from creditrl.envs.virtualhome.text import seen
@@ -137,4 +141,36 @@ def test_the_experts_actions_are_listed(profile: str) -> None:
     count = len(KINDS) if profile == "fixed" else 24
     proof = prove_tasks(VirtualHomeEnv, {"profile": profile}, "valid_seen", limit=count)
     assert proof.unlisted == [] and proof.actions > 5 * count
-    assert not proof.unsolved or profile == "spa"  # under SPA's rules, who lies cannot get up
+    # Under SPA's rules, who sits or lies at the start never walks: upstream's STANDUP changes the
+    # character, and its other actions ask the initial graph. All else can be done there too.
+    tasks = GeneratedTasks("valid_seen")
+    begins_down = [task.id for task in map(tasks.task, range(count)) if is_down(task.data.load())]
+    assert len(begins_down) >= 2
+    assert proof.unsolved == (begins_down if profile == "spa" else [])
+
+
+def is_down(home: Household) -> bool:
+    """Return whether the character begins sitting or lying."""
+    states = home.world.states_of(home.scene.character)
+    return not {"SITTING", "LYING"}.isdisjoint(states)
+
+
+def test_under_spas_rules_who_begins_sitting_walks_nowhere() -> None:
+    home = Home(SPA, sitting_household())
+    home.all(("STANDUP",))
+    assert possible_walks(home) == set()
+    home = Home(replace(SPA, first_posture=False), sitting_household())
+    home.all(("STANDUP",))
+    assert possible_walks(home)
+
+
+def sitting_household() -> dict[str, Any]:
+    graph = household()
+    for node in graph["nodes"]:
+        if node["class_name"] == "character":
+            node["states"] = ["SITTING"]
+    return graph
+
+
+def possible_walks(home: Home) -> set[Act]:
+    return {act for act in possible(home.scene, home.world, home.profile) if act.name == "WALK"}
