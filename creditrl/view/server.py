@@ -120,7 +120,13 @@ class Shelf:
 
     def page(self) -> bytes:
         """Return the list of the evaluations."""
-        results = {name: read_results(path) for name, path in self.names().items()}
+        results = {}
+        for name, path in self.names().items():
+            try:
+                results[name] = read_results(path)
+            except DataError as error:
+                # The others are still to be looked at.
+                results[name] = {"agent": str(error)}
         return shelf_page(self.path.resolve().name, results)
 
 

@@ -110,6 +110,16 @@ def test_a_suite_is_a_list_of_its_evaluations(made: Path, shelf: ViewServer) -> 
     assert "is no evaluation of" in caught.value.read().decode()
 
 
+def test_damaged_results_are_named_and_the_other_evaluations_listed(
+    made: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(made / "suite-expert", tmp_path / "suite")
+    (folder / "ALFWorld-valid_unseen.json").write_text('{"agent": "exp')
+    page = Shelf(folder).page().decode()
+    assert "ALFWorld-valid_unseen.json: no readable JSON" in page
+    assert page.count("100.0 %") == len(find_evaluations(folder)) - 1
+
+
 def test_a_suite_is_exported_one_by_one(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
