@@ -120,6 +120,12 @@ def run(argv: list[str]) -> int:
         raise ConfigError(f"Where to? {_USAGE}")
     if options.limit is not None and options.limit < 1:
         raise ConfigError(f"--limit {options.limit}: expected 1 or more.")
+    shown = request.env_options.get("observation", "text")
+    if shown != "text":
+        raise ConfigError(
+            f"--observation {shown}: conversations hold text, and are compared with text. Leave "
+            "the flag out."
+        )
     for module in ("pyarrow", "zstandard", "tomli_w"):
         require_extra(module, "train")
     from creditrl.agents.prompts import get_form

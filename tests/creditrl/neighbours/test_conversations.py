@@ -237,6 +237,16 @@ def test_nothing_is_overwritten_and_nothing_is_left_half_done(
     assert "Whose conversations" in capsys.readouterr().err
 
 
+def test_conversations_about_pictures_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    path, out = file(tmp_path, ETO), tmp_path / "run"
+    words = ["data", "import", str(path), "--env", "VisualSokoban", "--out", str(out), "--replay"]
+    assert run([*words, "--observation", "image"]) == 2
+    assert "--observation image: conversations hold text" in capsys.readouterr().err
+    assert not out.exists()
+
+
 @pytest.fixture(scope="module")
 def sokoban_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Conversations of the expert about small levels, imported."""
