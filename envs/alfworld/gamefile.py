@@ -21,10 +21,10 @@ from creditrl.envs.alfworld.pddl import read_problem
 from creditrl.envs.alfworld.problem import Flavour, GameSource, Problem
 from creditrl.errors import ConfigError, DataError
 
-__all__ = ["MEND", "GameFile", "GameText", "read_game_file", "read_json"]
+__all__ = ["ROOT", "GameFile", "GameText", "mend", "read_game_file", "read_json"]
 
-MEND = "`creditrl data get alfworld` brings missing and damaged files back."
-"""What error messages advise."""
+ROOT = "json_2.1.1"
+"""Folder that holds the splits, in every release."""
 
 _TASK_LINE = re.compile(r'"Your task is to: ((?:[^"\\]|\\.)*)"', re.DOTALL)
 _WORDINGS: tuple[tuple[str, Flavour], ...] = (
@@ -48,6 +48,13 @@ class GameText:
     """Whether upstream's expert solved it; None where the file does not say."""
 
 
+def mend(path: str | os.PathLike[str]) -> str:
+    """Return what error messages advise about a file of the release."""
+    # Without the folder the command would mend the games in its own place, not these.
+    home = next((f" --folder {p.parent}" for p in Path(path).parents if p.name == ROOT), "")
+    return f"`creditrl data get alfworld{home}` brings missing and damaged files back."
+
+
 def read_game_file(path: str | os.PathLike[str]) -> GameText:
     """Return what a ``game.tw-pddl`` says.
 
@@ -59,13 +66,13 @@ def read_game_file(path: str | os.PathLike[str]) -> GameText:
         if not isinstance(data.get(key), str):
             raise DataError(
                 f"{path}: no text under the key {key!r}, expected a game file with pddl_problem, "
-                f"grammar and solvable. {MEND}"
+                f"grammar and solvable. {mend(path)}"
             )
     grammar = data["grammar"]
     line = _TASK_LINE.search(grammar)
     if line is None:
         raise DataError(
-            f"{path}: the grammar has no line that begins with 'Your task is to: '. {MEND}"
+            f"{path}: the grammar has no line that begins with 'Your task is to: '. {mend(path)}"
         )
     flavour = next((name for words, name in _WORDINGS if words in grammar), None)
     if flavour is None:
@@ -93,13 +100,15 @@ def read_json(path: str | os.PathLike[str]) -> tuple[bytes, dict[str, Any]]:
     try:
         raw = Path(path).read_bytes()
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}). {MEND}") from error
+        raise DataError(f"{path}: cannot be read ({error.strerror}). {mend(path)}") from error
     try:
         data = json.loads(raw)
     except (ValueError, RecursionError) as error:  # bytes that are no text; brackets without end
-        raise DataError(f"{path}: damaged JSON ({error}). {MEND}") from error
+        raise DataError(f"{path}: damaged JSON ({error}). {mend(path)}") from error
     if not isinstance(data, dict):
-        raise DataError(f"{path}: holds {type(data).__name__}, expected a JSON object. {MEND}")
+        raise DataError(
+            f"{path}: holds {type(data).__name__}, expected a JSON object. {mend(path)}"
+        )
     return raw, data
 
 

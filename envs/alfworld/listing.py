@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from creditrl.envs.alfworld.cache import read_cache, write_cache
-from creditrl.envs.alfworld.gamefile import MEND, read_game_file, read_json
+from creditrl.envs.alfworld.gamefile import mend, read_game_file, read_json
 from creditrl.envs.alfworld.problem import TASK_TYPES, Flavour
 from creditrl.errors import DataError
 
@@ -190,7 +190,7 @@ def _read_trajectory(path: Path) -> tuple[str, tuple[str, ...]]:
     _, data = read_json(path)
     kind = data.get("task_type")
     if not isinstance(kind, str):
-        raise DataError(f"{path}: no text under the key 'task_type'. {MEND}")
+        raise DataError(f"{path}: no text under the key 'task_type'. {mend(path)}")
     turk = data.get("turk_annotations")
     people = turk.get("anns") if isinstance(turk, dict) else None
     sentences = []

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
-from creditrl.envs.alfworld.gamefile import GameFile
+from creditrl.envs.alfworld.gamefile import ROOT, GameFile
 from creditrl.envs.alfworld.listing import GAME_FILE, indexed_games, list_games
 from creditrl.envs.alfworld.problem import FLAVOURS, Flavour
 from creditrl.envs.tasks import SPLITS, TaskSet, data_home
@@ -40,7 +40,6 @@ RELEASE_SIZES: Mapping[str, int] = MappingProxyType(
 )
 """Games of the full release that count."""
 
-_ROOT = "json_2.1.1"
 _UPSTREAM_HOME = "~/.cache/alfworld"
 
 
@@ -52,7 +51,7 @@ def official_home(data_dir: str | os.PathLike[str] | None = None) -> Path:
     Where ``json_2.1.1`` itself is named, the folder that holds it.
     """
     home = _named_home(data_dir)
-    return home.parent if home.name == _ROOT else home
+    return home.parent if home.name == ROOT else home
 
 
 def _named_home(data_dir: str | os.PathLike[str] | None) -> Path:
@@ -60,7 +59,7 @@ def _named_home(data_dir: str | os.PathLike[str] | None) -> Path:
         theirs = os.environ.get("ALFWORLD_DATA")
         if theirs:
             return Path(theirs).expanduser()
-        if not os.path.isdir(data_home("alfworld") / _ROOT):
+        if not os.path.isdir(data_home("alfworld") / ROOT):
             return Path(_UPSTREAM_HOME).expanduser()
     return data_home("alfworld", data_dir)
 
@@ -71,13 +70,13 @@ def games_folder(home: Path) -> Path:
     Raises:
         DataError: neither holds a split.
     """
-    for folder in (home / _ROOT, home):
+    for folder in (home / ROOT, home):
         if any(os.path.isdir(folder / split) for split in OFFICIAL_SPLITS):
             return folder
     found = "no games" if os.path.exists(home) else "no such folder"
     raise DataError(
-        f"{home}: {found}, expected {_ROOT}/train/<task>/<trial>/{GAME_FILE} below it. "
-        f"Run `{_get(home)}`, or set data_dir or ALFWORLD_DATA to the folder that holds {_ROOT}."
+        f"{home}: {found}, expected {ROOT}/train/<task>/<trial>/{GAME_FILE} below it. "
+        f"Run `{_get(home)}`, or set data_dir or ALFWORLD_DATA to the folder that holds {ROOT}."
     )
 
 
@@ -85,7 +84,7 @@ def known_sizes(home: Path) -> dict[str, int]:
     """Return the number of games by split as far as it was counted before, unchecked."""
     sizes = {}
     for split in OFFICIAL_SPLITS:
-        for folder in (home / _ROOT / split, home / split):
+        for folder in (home / ROOT / split, home / split):
             size = indexed_games(folder) if os.path.isdir(folder) else None
             if size is not None:
                 sizes[split] = size

@@ -327,7 +327,7 @@ def test_a_damaged_file_keeps_its_place_and_is_named_when_it_is_used(
         (line,) = str(caught.value).splitlines()
         assert line.startswith(f"{path}: ")
     if damage != "no wording":
-        assert "`creditrl data get alfworld`" in line
+        assert f"`creditrl data get alfworld --folder {home}`" in line
 
 
 def test_an_unknown_predicate_is_named_when_the_game_is_begun(home: Path) -> None:
