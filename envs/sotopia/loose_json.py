@@ -168,8 +168,8 @@ class _Reader:
             key = self._string() if c in _CLOSING else self._bare_key()
             self._space()
             if not isinstance(key, str) or self._here() != ":":
-                if self._here() == "":
-                    return _merged(pairs)
+                if self._here() == "" and c in _CLOSING:
+                    return _merged(pairs)  # cut
                 # Words go on: what looked like a value stood in a string with quotes of its own.
                 self.torn = True
                 return _merged(pairs[:-1])
@@ -215,10 +215,10 @@ class _Reader:
                 self.torn = True
                 return _NOTHING
             if value is not _NOTHING:
-                if self.torn or (
-                    isinstance(value, str) and c not in _CLOSING and _has_number(items)
-                ):
-                    self.torn = True  # "it went for "10", 8 at least", 7: the score is further on
+                bare = isinstance(value, str) and c not in _CLOSING
+                if self.torn or (bare and (_has_number(items) or self._here() in _CLOSING)):
+                    # "it went for "10", 8 at least", 7: the score is further on.
+                    self.torn = True
                     return _NOTHING
                 items.append(value)
             elif self.at == before:
@@ -236,12 +236,15 @@ class _Reader:
                 at += 6 if text[at + 1] == "u" and len(shown[-1]) == 1 else 2
                 continue
             if c in closing and self._closes(at + 1):
+                if "\n```" in text[self.at : at]:
+                    break  # it was cut, and what was read is of the next object
                 self.at = at + 1
                 # Two escapes may stand for one character beyond the first 65,536.
                 pairs = "".join(shown).encode("utf-16", "surrogatepass")
                 return pairs.decode("utf-16", "replace")
             shown.append(c)
             at += 1
+        self.torn = at < len(text)
         self.at = len(text)
         return _NOTHING
 

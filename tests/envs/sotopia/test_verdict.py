@@ -318,6 +318,9 @@ def test_of_a_draft_and_a_final_version_the_last_counts():
         ('{"a": 1, "b": ["at "5", 6 at most", 7], "c": 2}', {"a": 1}),
         ('{"a": 1, "b": ["as ["x", 2] has it", 7], "c": 2}', {"a": 1}),
         ('{"a": 1, "b": ["as "no" 5], and so", 7], "c": 2}', {"a": 1}),
+        ('{"a": 1, "b": ["as "no", 5], and so cut', {"a": 1}),
+        ('{"a": 1, "b": [begun so", 7], "c": "as if", 5]}', {"a": 1}),
+        ('{"a": 1, "b": ["cut of\n```\n```\n{"a": ["whole", 2]}', {"a": 1}),
         ("{'b': {'a': 'in {'a': ['x', 2]} here'}, 'c': {'a': 3}}", None),
     ],
 )
