@@ -20,6 +20,12 @@ _ARXIV = re.compile(r"\b(\d{4}\.\d{5})\b")
 _LINE = 76
 """Characters of code that a page shows without a scroll bar."""
 _OWN_PAGES = ("ALFWorld", "WebShop", "VirtualHome", "VisualSokoban", "SOTOPIA")
+_PARTS_ELSEWHERE = {
+    "Environments": "environments/index.md",
+    "Methods": "methods/index.md",
+    "Command line": "commands/index.md",
+}
+"""Parts of the README that begin a section of the site, and its page."""
 
 
 @dataclass(slots=True)
@@ -58,6 +64,10 @@ def build_pages(helps: Mapping[str, str]) -> Site:
             site.pages[file] = text
             entries.append((name, file))
         site.nav.append((title, entries))
+    places = _places(readme)
+    for file, text in site.pages.items():
+        if not file.startswith("api/"):
+            site.pages[file] = _led(text, places, "../" * file.count("/"))
     return site
 
 
@@ -69,12 +79,31 @@ def _slug(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
+def _places(readme: Readme) -> dict[str, str]:
+    """Return where the README's headings are on the site, by their anchors in the README."""
+    places = {}
+    for name, text in readme.parts.items():
+        page = _PARTS_ELSEWHERE.get(name, f"{_slug(name)}.md")
+        places[_slug(name)] = page
+        for heading in re.findall(r"^#{2,3} (.+)$", text, re.M):
+            places[_slug(heading)] = f"{page}#{_slug(heading)}"
+    return places | {_slug(name): f"environments/{name}.md" for name in readme.below}
+
+
+def _led(text: str, places: Mapping[str, str], up: str) -> str:
+    """Make links within the README lead to the pages that its parts became."""
+    return re.sub(
+        r"\]\(#([^)]+)\)",
+        lambda found: f"]({up}{places[found[1]]})" if found[1] in places else found[0],
+        text,
+    )
+
+
 # -- guide ----------------------------------------------------------------------------------------
 
 
 def _guide(readme: Readme) -> Pages:
-    elsewhere = ("Environments", "Methods", "Command line")
-    parts = {name: text for name, text in readme.parts.items() if name not in elsewhere}
+    parts = {name: text for name, text in readme.parts.items() if name not in _PARTS_ELSEWHERE}
     links = "\n".join(f"- [{name}]({_slug(name)}.md)" for name in parts)
     more = (
         "- [Environments](environments/index.md)\n- [Methods](methods/index.md)\n"

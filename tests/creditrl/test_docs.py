@@ -141,6 +141,11 @@ def test_the_readme_is_the_guide(site: Path) -> None:
 # --- the whole ------------------------------------------------------------------------------------
 
 
+def test_links_within_the_readme_lead_to_its_pages(site: Path) -> None:
+    links = Page(site / "index.html").links
+    assert "benchmark-your-own-agent.html#baselines" in links and "methods/index.html" in links
+
+
 def test_no_link_leads_nowhere(site: Path) -> None:
     pages = {path: Page(path) for path in site.rglob("*.html") if path.name != "404.html"}
     broken = []
