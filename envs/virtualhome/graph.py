@@ -94,11 +94,28 @@ ON, INSIDE, BETWEEN, CLOSE, FACING, HOLDS_RH, HOLDS_LH, SITTING_ON = range(len(R
 
 
 def bits(mask: int) -> Iterator[int]:
-    """Yield the places of the ones of an integer, ascending."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
+    """Yield the places of the ones of an integer from 0 up, ascending."""
+    found: list[int] = []
+    if mask.bit_count() < _FEW:
+        while mask:
+            low = mask & -mask
+            found.append(low.bit_length() - 1)
+            mask ^= low
+        return iter(found)
+    octets = mask.to_bytes((mask.bit_length() + 7) // 8, "little")
+    while len(_PLACES) < len(octets):
+        first = 8 * len(_PLACES)
+        _PLACES.append([tuple(first + n for n in range(8) if one >> n & 1) for one in range(256)])
+    for places, octet in zip(_PLACES, octets, strict=False):
+        if octet:
+            found += places[octet]
+    return iter(found)
+
+
+_FEW = 12
+"""Ones that are sooner taken one by one than looked up by eights."""
+_PLACES: list[list[tuple[int, ...]]] = []
+"""For each eight places of an integer and each value of them, the places of its ones."""
 
 
 class GraphError(DataError):

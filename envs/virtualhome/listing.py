@@ -77,16 +77,17 @@ def labels(
         return known.words, known.words
     called = list(known.words)
     near = near or around(scene, world)
-    stands: dict[str, int] = {}
-    for node in bits(several):
-        class_name = scene.classes[node]
-        if class_name not in stands:
-            stands[class_name] = meant(scene, world, names, class_name, near)
-        if stands[class_name] != node:
-            called[node] = known.numbered[node]
+    others = several
+    while several:
+        class_name = scene.classes[(several & -several).bit_length() - 1]
+        others &= ~(1 << meant(scene, world, names, class_name, near))
+        several &= ~scene.of_class[class_name]
+    for node in bits(others):
+        called[node] = known.numbered[node]
     given = called
-    for node in bits(world.held(scene) & several):
-        stand = in_hand(scene, world, stands[scene.classes[node]])
+    for node in bits(world.held(scene) & nodes & ~known.single):
+        class_name = scene.classes[node]
+        stand = in_hand(scene, world, meant(scene, world, names, class_name, near))
         if given is called:
             given = called.copy()
         given[node] = known.words[node] if stand == node else known.numbered[node]

@@ -17,6 +17,11 @@ from creditrl.errors import DataError
 def test_bits_are_the_places_of_the_ones() -> None:
     assert list(bits(0b1000101)) == [0, 2, 6]
     assert list(bits(1 << 300)) == [300]
+    assert list(bits(0)) == []
+    dice = Random(0)
+    for count in (1, 11, 12, 13, 100, 299, 300):  # few are looked for in another way than many
+        places = sorted(dice.sample(range(300), count))
+        assert list(bits(sum(1 << place for place in places))) == places
 
 
 def test_a_graph_comes_out_as_it_went_in() -> None:
