@@ -115,6 +115,9 @@ class Engine(ABC):
     """Version of the snapshot layout; raise it when the layout changes."""
     action_hint: str = ""
     """Describes the open-ended part of the action set, e.g. ``"search[<query>]"``."""
+    retry_helps: bool = False
+    """Whether an episode that failed may do better when it is played again from its start: somebody
+    outside has a part in it, who may be back by then."""
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = num_envs

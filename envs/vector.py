@@ -355,6 +355,11 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         return self.copies.state_keys(self.copy_indices(indices), source)
 
     @property
+    def retry_helps(self) -> bool:
+        """Whether an episode that failed may do better when it is played again from its start."""
+        return bool(self.workers) or self._parts.engine.retry_helps
+
+    @property
     def has_expert(self) -> bool:
         """Whether there is an expert to ask; it may still know no way from some states."""
         return type(self._parts.engine).expert_action is not Engine.expert_action

@@ -104,6 +104,7 @@ class SotopiaEngine(Engine):
         self._whole = observed == "full"
         self._waits = unreadable == "wait"
         self.live = not (partner.deterministic and judge.deterministic)
+        self.retry_helps = self.live
         self._seats: list[Seat | None] = [None] * num_envs
         self._heads: list[str] = [""] * num_envs
         self._terms: list[Terms | None] = [None] * num_envs

@@ -37,7 +37,7 @@ def exploration(gear: Gear, tasks: int) -> Iterator[Collected]:
             hash_states=gear.hash_states,
             segments=gear.segments,
             expert_actions=gear.expert_actions,
-            retries=gear.retries if venv.workers else 0,
+            retries=gear.retries if venv.retry_helps else 0,
             label=f"explore{block}",
         )
         # Groups are told apart over blocks.

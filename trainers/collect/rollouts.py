@@ -65,8 +65,8 @@ class RolloutCollector(Collector):
         self.segments = segments
         self.expert_actions = expert_actions
         # Replaying a failed episode needs snapshots of every start. In one process there is no
-        # worker to lose, and an engine that fails there fails again.
-        self.retries = retries if venv.workers else 0
+        # worker to lose, and an engine that fails there fails again, unless a live model does.
+        self.retries = retries if venv.retry_helps else 0
         self.seen = SeenStates() if count_states else None
 
     @classmethod

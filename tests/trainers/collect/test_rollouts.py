@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 
+import gymnasium as gym
 import pytest
 from toy_env import ToyVectorEnv
 
 from creditrl.agents import get_form
+from creditrl.envs.sotopia.verdict import Verdict
 from creditrl.errors import ConfigError
 from creditrl.trainers.collect.base import drop_failed_groups
 from creditrl.trainers.collect.rollouts import RolloutCollector
@@ -108,6 +110,53 @@ def test_without_a_try_left_the_group_of_a_killed_worker_is_dropped(hash_states,
     assert found.trajectories == calm.trajectories[2:]
     # The turns of the dropped group were played and are counted.
     assert found.environment_turns > sum(len(t.turns) for t in found.trajectories)
+
+
+class Judge:
+    """A live judge: it fails to judge its first dialogues, or those whose names it is given."""
+
+    name = "toy"
+    deterministic = False
+
+    def __init__(self, fails: int = 0, never: str = "") -> None:
+        self.fails = fails
+        self.never = never
+        self.asked = 0
+
+    def score(self, episodes):
+        return [self._verdict(episode) for episode in episodes]
+
+    def _verdict(self, episode):
+        self.asked += 1
+        if self.asked <= self.fails or episode.combination.id == self.never:
+            return Verdict(goal=None, status="error", error="the server answers 500")
+        return Verdict(goal=(0.7, 0.2), success=(True, False))
+
+
+def judged(judge: Judge, retries: int = 1):
+    venv = gym.make_vec(
+        "CreditRL/SOTOPIA-v0", num_envs=4, group_size=2, judge=judge, side=0
+    ).unwrapped
+    agent = Walker(venv)
+    agent.act = lambda prompts: [Reply("leave") for _ in prompts]
+    return RolloutCollector(venv, agent, FORM, seed=0, retries=retries).collect(0)
+
+
+def test_an_episode_that_no_live_judge_scored_is_played_again_in_one_process():
+    judge = Judge(fails=3)
+    found = judged(judge)
+    assert found.metrics["groups_dropped"] == 0 and judge.asked == 4 + 3
+    assert [t.episode_return for t in found.trajectories] == [0.7] * 4
+
+
+def test_a_group_that_no_judge_can_score_is_dropped_whole_and_counted():
+    first = judged(Judge()).trajectories[0].task.id.rpartition("/")[0]
+    judge = Judge(never=first)
+    found = judged(judge)
+    assert found.metrics["groups_dropped"] == 1 and judge.asked == 4 + 2
+    assert [t.group for t in found.trajectories] == [1, 1]
+    assert judged(once := Judge(never=first), retries=0).metrics["groups_dropped"] == 1
+    assert once.asked == 4
 
 
 def test_each_update_starts_the_sampler_anew_and_stamps_its_number():
