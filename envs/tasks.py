@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
 from creditrl.files import cache_home
-from creditrl.types import Task
+from creditrl.types import FloatArray, Task
 
 __all__ = ["SPLITS", "ChosenTasks", "MadeTasks", "TaskList", "TaskSet", "data_home", "draw_task"]
 
@@ -37,6 +38,23 @@ class TaskSet(ABC):
     @abstractmethod
     def find(self, task_id: str) -> Task:
         """Return the task of that id or raise :class:`UnknownNameError`."""
+
+    def weights(self) -> FloatArray | None:
+        """Return how likely each task is to be drawn, beside the others; None: all alike."""
+        return None
+
+    def draw(self, rng: np.random.Generator) -> int:
+        """Return the index of a task, drawn from ``rng`` by the weights."""
+        ends = self._weight_ends
+        if ends is None:
+            return int(rng.integers(len(self)))
+        # A task of weight 0 ends where it begins, and is never hit.
+        return int(np.searchsorted(ends, rng.random() * ends[-1], side="right"))
+
+    @cached_property
+    def _weight_ends(self) -> FloatArray | None:
+        weights = self.weights()
+        return None if weights is None else np.cumsum(weights)
 
     def __getitem__(self, index: int) -> Task:
         size = len(self)
@@ -206,6 +224,11 @@ class ChosenTasks(TaskSet):
     def __len__(self) -> int:
         return len(self._indices)
 
+    def weights(self) -> FloatArray | None:
+        """Return the weights that the chosen tasks have where they were chosen from."""
+        weights = self._source.weights()
+        return None if weights is None else weights[self._indices]
+
     def task(self, index: int) -> Task:
         """Return the ``index``-th chosen task."""
         return self._source.task(self._indices[index])
@@ -231,7 +254,7 @@ def draw_task(
     The single and the vector environment draw alike, so equal seeds give equal episodes in both.
     """
     if which is None:
-        task = tasks.task(int(rng.integers(len(tasks))))
+        task = tasks.task(tasks.draw(rng))
     else:
         task = tasks.resolve(which)
     return task, int(rng.integers(2**63))

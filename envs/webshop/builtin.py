@@ -36,7 +36,7 @@ from creditrl.envs.webshop.search import Index
 from creditrl.envs.webshop.shop import Shop
 from creditrl.envs.webshop.tasks import difficulty
 from creditrl.errors import ConfigError, UnknownNameError, require_one_of
-from creditrl.types import Task
+from creditrl.types import FloatArray, Task
 
 __all__ = [
     "GOAL_KINDS",
@@ -200,6 +200,7 @@ class BuiltinGoals(TaskSet):
         seed: of the shop.
         kind: which goals.
         price_seed: decides prices and price limits.
+        weighted: draw goals by upstream's weights, the two kinds of a mixed set equally often.
 
     Raises:
         ConfigError: the split has no goal, because the shop is too small.
@@ -213,6 +214,7 @@ class BuiltinGoals(TaskSet):
         kind: GoalKind = "synthetic",
         *,
         price_seed: int = 0,
+        weighted: bool = False,
     ) -> None:
         require_one_of("split", split, SPLITS)
         require_one_of("kind", kind, GOAL_KINDS)
@@ -232,6 +234,7 @@ class BuiltinGoals(TaskSet):
             f"{shop}/{split}" if k == "synthetic" else f"{shop}-{k}/{split}" for k in kinds
         ]
         self._split = split
+        self._weighted = weighted
         self._size = len(kinds) * min(map(len, self._parts))
         if not self._size:
             raise ConfigError(
@@ -241,6 +244,15 @@ class BuiltinGoals(TaskSet):
 
     def __len__(self) -> int:
         return self._size
+
+    def weights(self) -> FloatArray | None:
+        """Return how likely each goal is to be drawn; None: all alike."""
+        if not self._weighted:
+            return None
+        each = self._size // len(self._parts)
+        weight_PG = np.array([[goal.weight for goal in part[:each]] for part in self._parts])
+        weight_PG /= weight_PG.sum(axis=1, keepdims=True)  # each kind weighs on a scale of its own
+        return weight_PG.T.ravel()  # as they take turns
 
     def task(self, index: int) -> Task:
         """Return task ``index``."""

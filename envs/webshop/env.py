@@ -56,6 +56,9 @@ class WebShopConfig:
     splits: str | None = None
     """Official goals: ``upstream`` (None; test 500, valid 1,000, train the rest), ``verl-agent``,
     ``eto``, ``spa`` or ``disjoint`` (no product of a test goal is trained on)."""
+    draws: str = "uniform"
+    """How likely a goal is to be drawn: ``uniform`` (all alike) or ``weighted`` (as upstream draws
+    for sessions that name no goal: synthetic ones more often whose attributes are rare)."""
     observation_mode: str = "text"
     """``text`` (a page's strings), ``text_rich`` (with marks for buttons and for what was
     clicked), ``html`` (needs the extra ``browser``) or ``url``."""
@@ -95,6 +98,7 @@ class WebShopConfig:
         require_one_of("title_scorer", self.title_scorer, get_args(TitleScorerName))
         require_one_of("reward", self.reward, get_args(RewardKind))
         require_one_of("interface", self.interface, ("text", "browser"))
+        require_one_of("draws", self.draws, ("uniform", "weighted"))
         official = self.data == "official"
         require_one_of("goals", self.goals, GOALS if official else GOAL_KINDS)
         if official:
@@ -159,6 +163,7 @@ class WebShopConfig:
                 data_dir=self.data_dir,
                 num_products=self.num_products,
                 price_seed=self.price_seed,
+                weighted=self.draws == "weighted",
             )
         return BuiltinGoals(
             self.split,
@@ -166,6 +171,7 @@ class WebShopConfig:
             self.shop_seed,
             self.goals,  # type: ignore[arg-type]  # checked above
             price_seed=self.price_seed,
+            weighted=self.draws == "weighted",
         )
 
 

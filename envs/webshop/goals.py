@@ -62,8 +62,8 @@ class Goal:
     human: bool = False
     """Whether a person wrote it: upstream keeps such a goal's options as plain values."""
     weight: float = 1.0
-    """Upstream's weight in drawing a goal for a session that names none. Environments here draw
-    every task with the same chance, as papers that go by the goals' numbers do."""
+    """Upstream's weight in drawing a goal for a session that names none; drawn by here with the
+    option ``draws="weighted"``."""
 
 
 def shuffled(size: int) -> NDArray[np.uint32]:
@@ -168,12 +168,24 @@ class SyntheticGoals(Sequence[Goal]):
             category=product.category,
             query=product.query,
             product_category=product.product_category,
-            weight=sum(1.0 / self._attributes[name] for name in attributes) / len(attributes),
+            weight=self._weight(attributes),
         )
 
     def products(self) -> NDArray[np.int64]:
         """Return the position of the product of each goal."""
         return self.positions(self._order)
+
+    def weights(self) -> NDArray[np.float64]:
+        """Return the weight of each goal; reads every product that has one."""
+        weight_P = np.zeros(len(self._begins) - 1)
+        for position in np.flatnonzero(np.diff(self._begins)).tolist():
+            product = self._catalogue.product(position)
+            weight_P[position] = self._weight(product.instruction_attributes)
+        return weight_P[self.products()]
+
+    def _weight(self, attributes: tuple[str, ...]) -> float:
+        """Return upstream's weight: higher for attributes that few goals name."""
+        return sum(1.0 / self._attributes[name] for name in attributes) / len(attributes)
 
     def positions(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
         """Return the positions of the products of goals by their unshuffled numbers."""

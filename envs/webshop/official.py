@@ -153,6 +153,7 @@ def official_tasks(
     data_dir: str | os.PathLike[str] | None = None,
     num_products: int | None = None,
     price_seed: int = 0,
+    weighted: bool = False,
     progress: Progress | None = None,
 ) -> ShopGoals:
     """Return the goals of one split as tasks; else as :func:`official_goals`.
@@ -165,6 +166,7 @@ def official_tasks(
         num_products: see :func:`load_official`. Ids say ``official`` where it is None and, e.g.,
             ``official-1000`` where it is not.
         price_seed: see :func:`official_goals`.
+        weighted: draw goals by upstream's weights; those that people wrote all weigh the same.
         progress: see :func:`load_official`.
 
     Raises:
@@ -180,7 +182,10 @@ def official_tasks(
     )
     numbers = goal_numbers(everything, split, splits, official_home(data_dir))
     shop = "official" if num_products is None else f"official-{num_products}"
-    return ShopGoals(everything, f"{shop}/{goals}", split, numbers)
+    weights = None
+    if weighted and isinstance(everything, SyntheticGoals):
+        weights = everything.weights()
+    return ShopGoals(everything, f"{shop}/{goals}", split, numbers, weights)
 
 
 # One shop per process.

@@ -11,7 +11,7 @@ from creditrl.envs.tasks import TaskSet
 from creditrl.envs.webshop.goals import Goal
 from creditrl.envs.webshop.prices import NO_LIMIT
 from creditrl.errors import ConfigError, UnknownNameError
-from creditrl.types import IntArray, Task
+from creditrl.types import FloatArray, IntArray, Task
 
 __all__ = ["ShopGoals", "difficulty"]
 
@@ -33,6 +33,7 @@ class ShopGoals(TaskSet):
         name: what their ids begin with, e.g. ``"official-1000/synthetic"``.
         split: name of the split.
         numbers: places of the goals that are in it, each once, in its order; None: all.
+        weights: how likely each of all goals is to be drawn; None: all alike.
 
     Raises:
         ConfigError: no goal, or one twice.
@@ -44,6 +45,7 @@ class ShopGoals(TaskSet):
         name: str,
         split: str,
         numbers: Sequence[int] | IntArray | None = None,
+        weights: FloatArray | None = None,
     ) -> None:
         self._goals = goals
         self._name = name
@@ -54,9 +56,14 @@ class ShopGoals(TaskSet):
         rising = bool(np.all(self._numbers[1:] > self._numbers[:-1]))
         if not rising and len(np.unique(self._numbers)) < len(self._numbers):
             raise ConfigError(f"Split {split!r} of {name} names a goal twice: ids are unique.")
+        self._weights = None if weights is None else weights[self._numbers]
 
     def __len__(self) -> int:
         return len(self._numbers)
+
+    def weights(self) -> FloatArray | None:
+        """Return the weights of the goals of the split."""
+        return self._weights
 
     def task(self, index: int) -> Task:
         """Return task ``index``."""

@@ -9,7 +9,7 @@ import pytest
 
 from creditrl.envs.tasks import TaskList, data_home, draw_task
 from creditrl.errors import ConfigError, UnknownNameError
-from creditrl.types import Task
+from creditrl.types import FloatArray, Task
 
 
 @pytest.fixture
@@ -71,6 +71,24 @@ def test_draws_cover_the_set_and_repeat_with_the_seed(tasks: TaskList):
     assert drawn(1) == drawn(1)
     assert {task_id for task_id, _ in drawn(1)} == {t.id for t in tasks}
     assert all(0 <= number < 2**63 for _, number in drawn(1))
+
+
+class Weighted(TaskList):
+    """The second of eight is three times as likely as the others, the third never drawn."""
+
+    def weights(self) -> FloatArray:
+        return np.array([1.0, 3.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+
+
+def test_draws_follow_the_weights_and_those_of_chosen_tasks_too(tasks: TaskList):
+    weighted, rng = Weighted(list(tasks)), np.random.default_rng(0)
+    counts = np.bincount([weighted.draw(rng) for _ in range(9000)], minlength=8)
+    np.testing.assert_allclose(counts, 1000 * weighted.weights(), atol=150)
+    odd = weighted.filter(types=["odd"])
+    np.testing.assert_array_equal(odd.weights(), [3.0, 1.0, 1.0, 1.0])
+    counts = np.bincount([odd.draw(rng) for _ in range(6000)], minlength=4)
+    np.testing.assert_allclose(counts, [3000, 1000, 1000, 1000], atol=150)
+    assert tasks.weights() is None and tasks.filter(types=["odd"]).weights() is None
 
 
 def test_a_chosen_task_still_draws_its_seed(tasks: TaskList):

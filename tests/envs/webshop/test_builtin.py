@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from creditrl.cli import run
@@ -15,6 +16,7 @@ from creditrl.envs.webshop.builtin import (
     GOAL_KINDS,
     NUM_PRODUCTS,
     BuiltinGoals,
+    GoalKind,
     builtin_shop,
     split_goals,
 )
@@ -221,6 +223,20 @@ def test_in_a_mixed_set_the_kinds_take_turns_under_their_own_ids():
         own = (synthetic, human)[index % 2].task(index // 2)
         assert mixed.task(index).id == own.id and mixed.task(index).data == own.data
     assert {task.type for task in mixed.filter(types=["human"])} == {"human"}
+
+
+@pytest.mark.parametrize("kind", GOAL_KINDS)
+def test_goals_are_drawn_by_their_weights_where_that_is_asked_for(kind: GoalKind):
+    assert BuiltinGoals("train", kind=kind).weights() is None
+    tasks = BuiltinGoals("train", kind=kind, weighted=True)
+    weights = tasks.weights()
+    assert weights is not None and len(weights) == len(tasks)
+    for human in (False, True):  # within a kind as upstream weighs them
+        own = [i for i, task in enumerate(tasks) if task.data.human is human]
+        given = np.array([tasks.task(i).data.weight for i in own])
+        share = 2.0 if kind == "mixed" else 1.0
+        np.testing.assert_allclose(weights[own] * given.sum(), given)
+        assert not own or len(own) * share == len(tasks)
 
 
 def test_ids_name_the_shop():

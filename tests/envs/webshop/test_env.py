@@ -56,6 +56,32 @@ def test_gymnasiums_checker_has_nothing_to_say() -> None:
         check_env(env.unwrapped, skip_render_check=True)
 
 
+@pytest.mark.parametrize("vector", [False, True])
+def test_goals_of_rare_attributes_are_drawn_more_often_where_that_is_asked_for(
+    vector: bool, official: dict[str, Any]
+) -> None:
+    def mean(draws: str) -> float:
+        weights = []
+        if vector:
+            venv = gym.make_vec(ENV_ID, num_envs=300, draws=draws, split="test", **official)
+            assert isinstance(venv, TextVectorEnv)
+            _, info = venv.reset(seed=3)
+            weights = [venv.tasks.find(name).data.weight for name in info["task_id"]]
+        else:
+            env = inner(gym.make(ENV_ID, draws=draws, split="test", **official))
+            for episode in range(300):
+                _, info = env.reset(seed=3 if episode == 0 else None)
+                weights.append(env.tasks.find(info["task_id"]).data.weight)
+        return float(np.mean(weights))
+
+    with pytest.raises(ConfigError, match="draws='weigted' is unknown. Did you mean 'weighted'"):
+        WebShopConfig(draws="weigted")
+    every = [task.data.weight for task in WebShopConfig(split="test", **official).tasks()]
+    plain, favoured = np.mean(every), np.dot(every, every) / np.sum(every)
+    assert mean("uniform") == pytest.approx(plain, rel=0.3)
+    assert mean("weighted") == pytest.approx(favoured, rel=0.3) and favoured > 2 * plain
+
+
 def test_the_contract_holds() -> None:
     check(ENV_ID).raise_for_failures()
 

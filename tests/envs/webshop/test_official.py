@@ -142,6 +142,21 @@ def test_a_process_reads_a_shop_once(home: Path) -> None:
 
 
 @pytest.mark.parametrize("full", [False, True])
+def test_goals_are_drawn_by_upstreams_weights_where_that_is_asked_for(
+    home: Path, full: bool
+) -> None:
+    write_shop(home, full=full)
+    options: dict[str, Any] = {"data_dir": home, "progress": Progress(mode="off")}
+    options["num_products"] = None if full else 1000
+    assert official_tasks("test", **options).weights() is None
+    tasks = official_tasks("test", weighted=True, **options)
+    assert tasks.weights() == pytest.approx([task.data.weight for task in tasks], rel=1e-15)
+    assert len({task.data.weight for task in tasks}) > 1
+    # Goals that people wrote all weigh the same.
+    assert official_tasks("test", goals="human", weighted=True, **options).weights() is None
+
+
+@pytest.mark.parametrize("full", [False, True])
 def test_tasks_are_the_goals_of_a_split(home: Path, full: bool) -> None:
     write_shop(home, full=full)
     options: dict[str, Any] = {"data_dir": home, "progress": Progress(mode="off")}
