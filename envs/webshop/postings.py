@@ -1,15 +1,18 @@
 """Which documents have which terms: BM25's arrays, made from a stream of documents.
 
-The arrays take 6 bytes for each pair of a document and a term that it has, the making about 10.
+The arrays take 6 bytes for each pair of a document and a term that it has. While they are made, 4
+more for each pair lie in a temporary file, where there are many.
 """
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +32,8 @@ LENGTHS = np.array([*range(32), *(24 + (m << s) for s in range(28) for m in rang
 _BLOCK_TERMS = 1 << 22
 _BLOCK_DOCUMENTS = 1 << 16
 """Terms and documents sorted at a time; the latter count in 16 bits."""
+_IN_MEMORY = 1 << 24
+"""Bytes of sorted blocks up to which no file is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +96,38 @@ class _Block:
     """Its terms, ascending by their number."""
     sizes: NDArray[np.int32]
     """How many documents have each."""
-    documents: NDArray[np.uint16]
-    """Counted from the first."""
-    pairs: NDArray[np.unsignedinteger[Any]]
-    """How often the document has the term, times 256, plus the byte of the document's length."""
+    kind: np.dtype[Any]
+    """Of its pairs on the shelf."""
+    different: NDArray[np.unsignedinteger[Any]]
+    """The values that its pairs take, ascending."""
+
+
+class _Shelf:
+    """Where the postings of blocks wait, first in, first out: what there is once per posting.
+
+    That is the document, counted from the block's first (uint16), and the pair: how often it has
+    the term, times 256, plus the byte of its length.
+    """
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
+
+    def put(self, document_P: NDArray[Any], pair_P: NDArray[Any]) -> None:
+        for values in (document_P, pair_P):
+            self._file.write(values.data)
+
+    def rewind(self) -> None:
+        self._file.seek(0)
+
+    def take(self, count: int, kind: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        document_P, pair_P = (
+            np.frombuffer(self._file.read(count * dtype.itemsize), dtype)
+            for dtype in (np.dtype(np.uint16), kind)
+        )
+        return document_P, pair_P
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class _Numbers(dict[str, int]):
@@ -105,6 +138,11 @@ class _Numbers(dict[str, int]):
 
 def build_postings(documents: Iterable[str]) -> Postings:
     """Return the postings of documents, which are read once, one at a time."""
+    with contextlib.closing(_Shelf()) as shelf:
+        return _built(documents, shelf)
+
+
+def _built(documents: Iterable[str], shelf: _Shelf) -> Postings:
     numbers = _Numbers()
     blocks: list[_Block] = []
     size = counted = total = 0
@@ -113,7 +151,7 @@ def build_postings(documents: Iterable[str]) -> Postings:
     def close_block() -> None:
         nonlocal size, counted, total
         length_D = np.array(lengths)
-        blocks.append(_block(size, np.array(found, np.int32), length_D))
+        blocks.append(_block(size, np.array(found, np.int32), length_D, shelf))
         size += len(length_D)
         counted += int(np.count_nonzero(length_D))
         total += len(found)
@@ -126,10 +164,13 @@ def build_postings(documents: Iterable[str]) -> Postings:
         if len(found) >= _BLOCK_TERMS or len(lengths) >= _BLOCK_DOCUMENTS:
             close_block()
     close_block()
-    return _joined(blocks, numbers, size, counted, total)
+    return _joined(blocks, shelf, numbers, size, counted, total)
 
 
-def _block(first: int, term_T: NDArray[np.int32], length_D: NDArray[np.int64]) -> _Block:
+def _block(
+    first: int, term_T: NDArray[np.int32], length_D: NDArray[np.int64], shelf: _Shelf
+) -> _Block:
+    """Sort the terms of a block, and put its postings on the shelf."""
     byte_D = np.searchsorted(LENGTHS, length_D, side="right") - 1
     key_T = term_T.astype(np.int64) << 16
     key_T |= np.repeat(np.arange(len(length_D)), length_D)
@@ -140,63 +181,80 @@ def _block(first: int, term_T: NDArray[np.int32], length_D: NDArray[np.int64]) -
     term_P, document_P = (key_P >> 16).astype(np.int32), key_P.astype(np.uint16)
     start_U = np.flatnonzero(np.diff(term_P, prepend=-1))
     pair_P = count_P << 8 | byte_D[document_P]
+    pair_P = pair_P.astype(np.min_scalar_type(int(pair_P.max(initial=0))))
+    shelf.put(document_P, pair_P)
     return _Block(
         first=first,
         terms=term_P[start_U],
         sizes=np.diff(start_U, append=len(term_P)).astype(np.int32),
-        documents=document_P,
-        pairs=pair_P.astype(np.min_scalar_type(int(pair_P.max(initial=0)))),
+        kind=pair_P.dtype,
+        different=np.unique(pair_P),
     )
 
 
 def _joined(
-    blocks: list[_Block], numbers: dict[str, int], size: int, counted: int, total: int
+    blocks: list[_Block],
+    shelf: _Shelf,
+    numbers: dict[str, int],
+    size: int,
+    counted: int,
+    total: int,
 ) -> Postings:
-    """Return the postings of all blocks; takes the blocks one by one from the list."""
-    words = sorted(numbers)  # by code point, which is the order of UTF-8 too
-    encoded = [word.encode("utf-8", "surrogatepass") for word in words]
-    rank_V = np.empty(len(words), np.int64)
-    rank_V[np.fromiter(map(numbers.__getitem__, words), np.int64, len(words))] = np.arange(
-        len(words)
-    )
-    size_V = np.zeros(len(words), np.int64)
+    """Return the postings of all blocks; takes the blocks from the list, and empties the dict."""
+    words, word_ends, rank_V = _sorted_words(numbers)
+    numbers.clear()  # a million words take as much memory as a third of the arrays below
+    size_V = np.zeros(len(word_ends), np.int64)
     for block in blocks:
         size_V[rank_V[block.terms]] += block.sizes
     starts = np.concatenate([[0], np.cumsum(size_V)])
 
-    pair_C = np.unique(np.concatenate([np.unique(block.pairs) for block in blocks])).astype(
-        np.int64
-    )
+    pair_C = np.unique(np.concatenate([block.different for block in blocks])).astype(np.int64)
     gains = _gains(pair_C, total / max(1, counted))
-    limits = np.zeros(len(words), np.float32)
+    limits = np.zeros(len(word_ends), np.float32)
     places = np.empty(starts[-1], np.int32)
     codes = np.empty(starts[-1], np.min_scalar_type(max(0, len(pair_C) - 1)))
     next_V = starts[:-1].copy()
     blocks.reverse()
+    shelf.rewind()
     while blocks:
         block = blocks.pop()
         if not len(block.terms):
             continue
+        document_P, pair_P = shelf.take(int(block.sizes.sum()), block.kind)
         rank_U = rank_V[block.terms]
         start_U = np.cumsum(block.sizes) - block.sizes
-        code_P = np.searchsorted(pair_C, block.pairs)
+        code_P = np.searchsorted(pair_C, pair_P)
         to_P = np.repeat(next_V[rank_U] - start_U, block.sizes)
         to_P += np.arange(len(to_P))
-        places[to_P] = block.documents.astype(np.int32) + block.first
+        places[to_P] = document_P.astype(np.int32) + block.first
         codes[to_P] = code_P
         next_V[rank_U] += block.sizes
         limits[rank_U] = np.maximum(limits[rank_U], np.maximum.reduceat(gains[code_P], start_U))
     return Postings(
         size=size,
         counted=counted,
-        words=np.frombuffer(b"".join(encoded), np.uint8),
-        word_ends=np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded))),
+        words=words,
+        word_ends=word_ends,
         starts=starts,
         places=places,
         codes=codes,
         gains=gains,
         limits=limits,
     )
+
+
+def _sorted_words(
+    numbers: Mapping[str, int],
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the words end to end, where they end, and the place that each number comes to."""
+    words = sorted(numbers)  # by code point, which is the order of UTF-8 too
+    encoded = [word.encode("utf-8", "surrogatepass") for word in words]
+    rank_V = np.empty(len(words), np.int64)
+    rank_V[np.fromiter(map(numbers.__getitem__, words), np.int64, len(words))] = np.arange(
+        len(words)
+    )
+    ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+    return np.frombuffer(b"".join(encoded), np.uint8), ends, rank_V
 
 
 def _gains(pair_C: NDArray[np.int64], mean_length: float) -> NDArray[np.float32]:

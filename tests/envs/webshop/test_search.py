@@ -7,6 +7,7 @@ import lzma
 import math
 import pickle
 import random
+import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -187,11 +188,31 @@ def test_blocks_of_documents_make_the_same_index(
     blocks = Index.build(documents, keys)
     monkeypatch.setattr(postings, "_BLOCK_TERMS", 1)
     single = Index.build(documents, keys)
+    monkeypatch.setattr(postings, "_IN_MEMORY", 1)
+    from_file = Index.build(documents, keys)
     whole.save(tmp_path / "whole")
-    for other in (blocks, single):
+    for other in (blocks, single, from_file):
         other.save(tmp_path / "other")
         for file in (tmp_path / "whole").iterdir():
             assert (tmp_path / "other" / file.name).read_bytes() == file.read_bytes()
+
+
+def test_an_index_is_made_in_little_more_memory_than_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = [f"w{i}" for i in range(2000)]
+    documents = [" ".join(words[i % 40 :: 5 + i % 3]) for i in range(2000)]
+    Index.build(documents[:200], [f"{i:04}" for i in range(200)])  # so that the words are known
+    monkeypatch.setattr(postings, "_BLOCK_TERMS", 1 << 14)
+    monkeypatch.setattr(postings, "_IN_MEMORY", 1 << 14)
+    tracemalloc.start()
+    try:
+        made = postings.build_postings(documents)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(made.places) > 600_000
+    assert peak < 1.7 * (made.places.nbytes + made.codes.nbytes)  # 1.4; with the blocks, 2.2
 
 
 @EVERY_WAY
