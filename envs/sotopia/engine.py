@@ -313,7 +313,9 @@ class SotopiaEngine(Engine):
                         error = f"partner {self.partner.name}: {reply.error}"
                         self._copies[i] = copy._replace(ending="error", error=error)
                         continue
-                    read, reason = read_action(reply.text)
+                    read, reason = reply.action, ""
+                    if read is None:
+                        read, reason = read_action(reply.text)
                     theirs = read or NOTHING
                     copy = copy._replace(
                         memory=reply.memory,

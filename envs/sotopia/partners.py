@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from creditrl.envs.sotopia.action_text import action_text
-from creditrl.envs.sotopia.dialogue import Transcript, Turns
+from creditrl.envs.sotopia.dialogue import Action, Transcript, Turns
 from creditrl.envs.sotopia.named import make_named
 from creditrl.envs.sotopia.profiles import Combination, Visibility
 from creditrl.envs.sotopia.rendering import introduction, observation
@@ -70,6 +70,8 @@ class PartnerReply(NamedTuple):
     """Immutable and picklable; comes back with the next ask of this dialogue."""
     error: str = ""
     """Why there is no reply (a dead endpoint); marks the episode invalid. Empty otherwise."""
+    action: Action | None = None
+    """The action itself, where it is known: then ``text`` is not read."""
 
 
 @runtime_checkable
@@ -146,7 +148,11 @@ class ReplayPartner:
                 error=f"the recording of {ask.combination.id!r} has {len(turns)} turns, "
                 f"and turn {len(ask.turns)} is asked for",
             )
-        return PartnerReply(action_text(turns[len(ask.turns)][ask.side]))
+        action = turns[len(ask.turns)][ask.side]
+        if action.argument.strip():
+            return PartnerReply(action_text(action))
+        # Upstream's models said nothing in words: an act, which keeps a dialogue from being stale.
+        return PartnerReply(action_text(action), action=Action(action.kind))
 
 
 class SmallTalkPartner:

@@ -401,6 +401,23 @@ def test_published_episodes_replay_through_the_environment(recorded, side: int) 
     assert steps > 5
 
 
+def test_a_replay_does_what_was_done(combination: Combination) -> None:
+    """Upstream's models spoke without a word, at length, and in several lines."""
+    idle = Action("none")
+    turns = tuple(
+        (idle, Action("speak", said)) if k % 2 else (Action("speak", "Go on."), idle)
+        for k, said in enumerate(("", "", "", "a" * 3_000, "", "two\n\nlines", ""))
+    )
+    turns = (*turns, (idle, Action("leave")))
+    copies, tasks = table(combination, 1, ReplayPartner({combination.id: turns}))
+    begin(copies, tasks)
+    for k in range(4):
+        frame = step(copies, "say: Go on.")
+        assert frame.info["partner_grounded"].all() and frame.terminated_K[0] == (k == 3)
+    assert frame.info["ending"][0] == "left" and frame.info["dialogue_turn"][0] == 8
+    assert 'said: "two lines"' in frame.text[0] and "a" * 2_001 not in frame.text[0]
+
+
 def test_a_replay_knows_its_bounds(combination: Combination) -> None:
     partner = ReplayPartner({combination.id: ((Action("speak", "a"), Action("none")),)})
     copies, tasks = table(combination, 2, partner)
