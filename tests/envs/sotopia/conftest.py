@@ -160,7 +160,7 @@ def _of_row(
 
 @pytest.fixture
 def recorded(test_data: Path) -> list[Recorded]:
-    """All 42 published episodes; the last 12 with what both sides were shown."""
+    """All published episodes there are (42 or more); the last ones with what sides were shown."""
     return _read(test_data / "sotopia")
 
 

@@ -109,7 +109,7 @@ def test_rules_out_of_range_are_refused() -> None:
 
 
 def test_every_published_episode_ends_where_and_why_it_did(recorded) -> None:  # type: ignore[no-untyped-def]
-    assert len(recorded) == 42
+    assert len(recorded) >= 42
     for episode in recorded:
         reached = [ending(episode.turns[:k], PUBLISHED_RULES) for k in range(1, len(episode.turns))]
         assert not any(reached), episode.combination.id

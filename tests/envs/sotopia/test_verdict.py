@@ -414,7 +414,7 @@ def published_reasons(row):
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_published_judgements_are_read_to_their_recorded_scores(test_data, name):
     published = rows(test_data, name)
-    assert len(published) == {"a": 30, "b": 12}[name]
+    assert len(published) >= {"a": 30, "b": 12}[name]
     for row in published:
         reasons = published_reasons(row)
         recorded = [{n: scores[n] for n in SEVEN} for scores in row["rewards"]]
@@ -430,12 +430,18 @@ def test_published_judgements_are_read_to_their_recorded_scores(test_data, name)
         assert list(reading.reasoning) == reasons
 
 
-def test_the_published_malformed_answer_is_read(test_data):
-    # Kept in the log because upstream's parser failed on it: some points have two reasons.
+def test_published_malformed_answers_are_read(test_data):
+    # Kept in the log because upstream's parser failed on them: some points have two reasons.
     prompts = [row["raw_rewards_prompt"] for row in rows(test_data, "b")]
-    raw = [p for p in prompts if "Original string: " in p]
-    assert len(raw) == 1
-    text = raw[0].split("Original string: ")[1].split("\n\n    Format instructions")[0]
+    raw = [
+        p.split("Original string: ")[1].split("\n\n    Format instructions")[0]
+        for p in prompts
+        if "Original string: " in p and "_evaluation" in p
+    ]
+    for text in raw:
+        # Whom it is about is not in the record: another dialogue was judged at the same time.
+        assert read_answer(text, ("Nobody Known", "Somebody Else")).problems == ()
+    (text,) = (text for text in raw if "Samuel and Noah are friends who are camping" in text)
     reading = read_answer(text, ("Samuel Anderson", "Noah Davis"))
     assert (reading.problems, reading.repaired) == ((), True)
     assert [list(scores.values()) for scores in reading.scores] == [
