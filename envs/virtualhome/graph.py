@@ -536,6 +536,15 @@ def _node(entry: Any, n: int) -> _Node:
         raise GraphError(f"the id {id!r} is no number from 0 up.", "nodes", n)
     if not isinstance(class_name, str) or not class_name:
         raise GraphError(f"the class_name {class_name!r} is no name.", "nodes", n)
+    for what, value in (("category", category), ("prefab_name", prefab)):
+        if value is not None and not isinstance(value, str):
+            raise GraphError(f"the {what} {value!r} is no name.", "nodes", n)
+    if box is not None and not _is_box(box):
+        raise GraphError(
+            f"the bounding_box {box!r} is none: expected center and size, each with three numbers.",
+            "nodes",
+            n,
+        )
     for names, known, what in (
         (properties, _KNOWN_PROPERTIES, "property"),
         (frozenset(states), _KNOWN_STATES, "state"),
@@ -546,11 +555,22 @@ def _node(entry: Any, n: int) -> _Node:
     return _Node(id, class_name, category, properties, states, prefab, box)
 
 
+def _is_box(box: Any) -> bool:
+    sides = [box.get("center"), box.get("size")] if isinstance(box, Mapping) else []
+    return len(sides) == 2 and all(
+        isinstance(side, (list, tuple))
+        and len(side) == 3
+        and all(isinstance(number, (int, float)) for number in side)
+        for side in sides
+    )
+
+
 def _edge_problem(entry: Any, index: Mapping[int, int]) -> str:
     if not isinstance(entry, Mapping) or not {"from_id", "relation_type", "to_id"} <= set(entry):
         return f"{entry!r} is no edge. An edge has from_id, relation_type and to_id."
     relation = entry["relation_type"]
     if relation not in RELATIONS:
         return f"unknown relation {relation!r}.{did_you_mean(str(relation), RELATIONS)}"
-    loose = [entry[end] for end in ("from_id", "to_id") if entry[end] not in index]
+    ends = [entry["from_id"], entry["to_id"]]
+    loose = [id for id in ends if not isinstance(id, int) or id not in index]
     return f"the edge {relation} ends at id {loose[0]!r}, and no node has it."

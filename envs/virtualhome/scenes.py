@@ -30,7 +30,7 @@ from typing import Any, Literal, TypeAlias
 from creditrl.envs.tasks import data_home
 from creditrl.envs.virtualhome.graph import GraphDict, GraphError, Scene, World
 from creditrl.envs.virtualhome.program import Program, parse_program
-from creditrl.errors import DataError, UnknownNameError, did_you_mean
+from creditrl.errors import CreditRLError, DataError, UnknownNameError, did_you_mean
 
 __all__ = [
     "OfficialFolder",
@@ -64,7 +64,7 @@ def read_graph(text: str, source: str) -> dict[str, Any]:
     """
     try:
         graph = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
         raise DataError(f"{source}:{line}: no JSON ({error}). Expected a scene graph.") from None
     if not isinstance(graph, dict):
@@ -337,6 +337,8 @@ class OfficialFolder:
             where = f"{source}:{number}"
             try:
                 told = [entry["task"], entry["description"], *entry["program"]]
+                if not all(isinstance(text, str) for text in (*told, entry["scene"])):
+                    raise TypeError("what should be text")
                 yield Triple(
                     f"{entry['scene']}/{entry['id']}",
                     entry["scene"],
@@ -374,6 +376,8 @@ class OfficialFolder:
                 "nodes": [{**n, "states": states.get(n["id"], n["states"])} for n in nodes],
                 "edges": _edited(edges, entry["final_edges_removed"], entry["final_edges_added"]),
             }
+        except CreditRLError as error:  # of the scene: it says itself what to do
+            raise DataError(f"{where}: {error}") from None
         except (TypeError, KeyError, ValueError) as error:
             raise DataError(f"{where}: damaged ({error!r}). Run `{_GET}`.") from None
         return {"nodes": nodes, "edges": edges}, final
@@ -439,10 +443,13 @@ class OfficialFolder:
         for file in self._files:
             if file.name in (name, f"{name}.xz"):
                 source = str(self.home / file)
-                for number, line in enumerate(self._text(file).splitlines(), 1):
+                # Not splitlines: it ends lines within strings too, at U+2028 for example.
+                for number, line in enumerate(self._text(file).split("\n"), 1):
+                    if not line.strip():
+                        continue
                     try:
                         yield number, json.loads(line), source
-                    except ValueError as error:
+                    except (ValueError, RecursionError) as error:
                         raise DataError(
                             f"{source}:{number}: no JSON ({error}). Run `{_GET}`."
                         ) from None
@@ -512,4 +519,5 @@ def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
                     if content is not None:
                         yield entry.name.removeprefix("./"), content.read()
     except (OSError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, EOFError) as error:
-        raise DataError(f"{archive}: {error}. Run `{_GET}`.") from None
+        reason = " ".join(str(error).split())  # tarfile gives a line for each kind of packing
+        raise DataError(f"{archive}: {reason}. Run `{_GET}`.") from None

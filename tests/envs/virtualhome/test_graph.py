@@ -168,6 +168,14 @@ BAD: list[tuple[Any, str, str]] = [
     (lambda g: g.pop("edges"), "", "no list 'edges'"),
     (lambda g: g["nodes"][2].update(class_name="robot"), "", "0 nodes of class 'character'"),
     (lambda g: g["nodes"][18].update(class_name="character"), "", "2 nodes of class 'character'"),
+    (lambda g: g["edges"][3].update(from_id=[1]), "edges[3]", "ends at id [1]"),
+    (lambda g: g["nodes"][3].update(category=["Rooms"]), "nodes[3]", "the category ['Rooms']"),
+    (lambda g: g["nodes"][3].update(bounding_box="big"), "nodes[3]", "the bounding_box 'big'"),
+    (
+        lambda g: g["nodes"][3].update(bounding_box={"center": [1, 2, 3], "size": [1, 2]}),
+        "nodes[3]",
+        "each with three numbers",
+    ),
 ]
 
 

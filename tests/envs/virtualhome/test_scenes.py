@@ -64,6 +64,7 @@ def test_a_wrong_entry_is_named_with_its_line(indent: int | None) -> None:
         ("", "bad.json:1: no JSON"),
         ('{"nodes": []}', "bad.json:1: no list 'edges'"),
         ('{"nodes": [], "edges": []}', "bad.json:1: 0 nodes of class 'character'"),
+        ("[" * 100_000, "bad.json:1: no JSON"),
     ],
 )
 def test_what_is_no_scene_is_named(text: str, what: str) -> None:
@@ -207,6 +208,43 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     (tmp_path / "triples.jsonl").write_text('{"id": 1}\n')
     with pytest.raises(DataError, match=r"triples\.jsonl:1: a triple has id"):
         _ = OfficialFolder(tmp_path).triples
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"program": [1]}, "a triple has id"),
+        ({"scene": ["TrimmedTestScene1_graph"]}, "a triple has id"),
+        ({"scene": "TrimmedTestScene9_graph"}, "no scene 'TrimmedTestScene9_graph' of v1.0.0."),
+        ({"init_nodes": None}, "no scene 'TrimmedTestScene1_graph' of v1.0.0."),
+    ],
+)
+def test_a_triple_of_wrong_parts_is_named(
+    change: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    whole = {
+        "id": "file1",
+        "scene": "TrimmedTestScene1_graph",
+        "task": "Sleep",
+        "description": "go to sleep\u2028and dream",  # U+2028 ends no line of a file
+        "program": ["[SLEEP]"],
+    }
+    (tmp_path / "triples.jsonl").write_text(
+        "\n" + json.dumps({**whole, **change}, ensure_ascii=False), "utf-8"
+    )
+    with pytest.raises(DataError) as caught:
+        for triple in OfficialFolder(tmp_path).triples:
+            triple.graphs()
+    assert str(caught.value).startswith(f"{tmp_path / 'triples.jsonl'}:2: ")
+    assert problem in str(caught.value)
+
+
+def test_a_broken_archive_is_named_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "scenes.tar.xz").write_bytes(b"broken")
+    with pytest.raises(DataError) as caught:
+        OfficialFolder(tmp_path).scenes()
+    assert str(caught.value).startswith(f"{tmp_path / 'scenes.tar.xz'}: ")
+    assert "\n" not in str(caught.value)
 
 
 def test_the_actions_of_language_planner_are_read_and_understood(tmp_path: Path) -> None:
