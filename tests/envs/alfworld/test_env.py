@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tarfile
 import warnings
 from pathlib import Path
@@ -154,3 +155,10 @@ def test_every_builtin_first_observation_fits_the_space() -> None:
         text, _ = env.reset(seed=seed)
         assert text in env.observation_space
         assert text.startswith("-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle")
+
+
+def test_the_readme_says_what_its_first_game_asks() -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    (said,) = re.findall(r"print\(observation\)  # \.\.\. (Your task is to: .*)", readme)
+    env = gym.make(ENV_ID, split="valid_unseen", task_types="pick_heat_then_place_in_recep")
+    assert env.reset(seed=7)[0].endswith(said)
