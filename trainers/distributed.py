@@ -2,7 +2,8 @@
 
 Rank 0 runs it: it plays, evaluates, decides and writes, as it does alone. The other ranks follow:
 they decode for some of the copies, score and learn from some of the rows, and hold their part of
-the weights. Learned models stand whole on every rank, where each learns from all rows.
+the weights: the policy's, its reference's, and those of learned models, which are trained likewise.
+Adapters and heads stand whole on every rank.
 """
 
 from __future__ import annotations

@@ -241,7 +241,7 @@ class Trainer:
                 batch = scored_by(model, batch)
         with part("credit"):
             credit = self.method.credit(batch.turns, batch.tokens)
-            # Every rank scores with learned models of its own, which rounding may move apart.
+            # Every rank has the same scores, but not all machines need round alike from there.
             credit = self.policy.ranks.same(replace(credit, config_hash=self.config_hash))
             metrics |= _credit_metrics(credit)
             self.columns = turn_columns(batch, credit)

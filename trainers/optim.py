@@ -18,7 +18,7 @@ from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.losses.metrics import add_metrics, mean_metrics
 from creditrl.trainers.losses.policy import policy_loss
 from creditrl.trainers.models.policy import Policy
-from creditrl.trainers.sharding import full_tensors, shard_optimizer_state
+from creditrl.trainers.sharding import clip_gradients, full_tensors, shard_optimizer_state
 from creditrl.types import Credit, FloatArray, IntArray, TokenTable, TurnTable
 
 __all__ = ["PolicyOptimizer", "learning_rate"]
@@ -121,10 +121,10 @@ class PolicyOptimizer:
                 self.adamw.zero_grad(set_to_none=True)
                 metrics = self._backward(rows, tokens, advantage_M, chosen_M)
                 self.policy.ranks.average_gradients(self.parameters)
-                norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.cfg.grad_clip)
+                norm = clip_gradients(self.parameters, self.cfg.grad_clip)
                 self.adamw.step()
                 self.steps += 1
-                steps.append({**metrics, "grad_norm": float(full_tensors(norm))})
+                steps.append({**metrics, "grad_norm": norm})
         names = steps[0] if steps else ()
         return {**{name: float(np.mean([m[name] for m in steps])) for name in names}, "lr": rate}
 
@@ -193,9 +193,7 @@ class PolicyOptimizer:
                 sampler_logprob_M=(tokens.logprob_M[there] if self.loss.sampler_cap else None),
                 entropy_M=entropy,
             )
-            # The mean over the ranks becomes the sum of what each of them has of the loss.
-            share = loss * (ranks.size if counts else 0) if ranks.size > 1 else loss
-            share.backward()  # type: ignore[no-untyped-call]
+            ranks.share(loss, counts).backward()  # type: ignore[no-untyped-call]
             if counts:
                 parts.append(metrics)
         if ranks.size > 1:
@@ -205,10 +203,12 @@ class PolicyOptimizer:
 
     def _micro_batches(self, rows: Rows) -> list[tuple[RowBatch, bool]]:
         """Return this rank's micro-batches, and whether each counts; see :meth:`Ranks.deal`."""
-        ranks = self.policy.ranks
-        budget = ranks.budget(self.cfg.token_budget, rows.length_R)
-        cut = micro_batches(rows, budget, merge_equal=self.cfg.merge_equal, units=self._units())
-        return ranks.deal(list(cut))
+
+        def cut(budget: int) -> Iterable[RowBatch]:
+            equal, units = self.cfg.merge_equal, self._units()
+            return micro_batches(rows, budget, merge_equal=equal, units=units)
+
+        return self.policy.ranks.divide(cut, self.cfg.token_budget, rows.length_R)
 
     def _units(self) -> Literal["token", "turn", "episode"]:
         """Return what a micro-batch must not cut."""

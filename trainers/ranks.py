@@ -7,24 +7,34 @@ told by :meth:`Ranks.together` on rank 0 and heard by :meth:`Ranks.hear` on the 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from creditrl.errors import ConfigError, CreditRLError, LostRankError
-from creditrl.trainers.batch import RowBatch
 from creditrl.types import FloatArray
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ALONE", "Ranks", "join", "launched", "lost_others", "without_ranks"]
+__all__ = ["ALONE", "Ranks", "join", "launched", "lost_others", "started", "without_ranks"]
 
 T = TypeVar("T")
+
+
+class _HasRows(Protocol):
+    """A micro-batch: rows of token ids, padded."""
+
+    @property
+    def ids_RL(self) -> NDArray[np.int64]: ...
+
+
+B = TypeVar("B", bound=_HasRows)
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 # Words of gloo and NCCL about a process at the other end that has gone.
@@ -175,7 +185,29 @@ class Ranks:
         share = -(-int(np.sum(length_R)) // self.size)
         return min(tokens, max(int(np.max(length_R)), share))
 
-    def deal(self, batches: Sequence[RowBatch]) -> list[tuple[RowBatch, bool]]:
+    def divide(
+        self,
+        cut: Callable[[int], Iterable[B]],
+        tokens: int,
+        length_R: Sequence[int] | np.ndarray[Any, Any],
+    ) -> list[tuple[B, bool]]:
+        """Return this rank's micro-batches of some rows, and whether each counts; see :meth:`deal`.
+
+        Args:
+            cut: makes micro-batches of at most so many tokens.
+            tokens: the budget of one process.
+            length_R: tokens of each row.
+        """
+        return self.deal(list(cut(self.budget(tokens, length_R))))
+
+    def share(self, loss: torch.Tensor, counts: bool) -> torch.Tensor:
+        """Return a micro-batch's part of a loss, whose gradients the ranks take the mean of.
+
+        That mean is then the gradient of the sum of what each of them has of the loss.
+        """
+        return loss if self.size == 1 else loss * (self.size if counts else 0)
+
+    def deal(self, batches: Sequence[B]) -> list[tuple[B, bool]]:
         """Return this rank's micro-batches, by tokens; the flag says whether one counts.
 
         A sharded model computes on all ranks at once, so each gets equally many: those with fewer
@@ -184,7 +216,7 @@ class Ranks:
         if self.size == 1 or not batches:
             return [(batch, True) for batch in batches]
         load = [0] * self.size
-        dealt: list[list[RowBatch]] = [[] for _ in load]
+        dealt: list[list[B]] = [[] for _ in load]
         for batch in batches:  # longest first
             least = load.index(min(load))
             dealt[least].append(batch)
@@ -226,6 +258,14 @@ def launched() -> int | None:
             "WORLD_SIZE."
         )
     return int(os.environ["RANK"])
+
+
+def started() -> tuple[int, int]:
+    """Return how many processes torchrun started: of the run, and on this machine; else (1, 1)."""
+    if launched() is None:
+        return 1, 1
+    size = int(os.environ["WORLD_SIZE"])
+    return size, int(os.environ.get("LOCAL_WORLD_SIZE", size))
 
 
 def join(device: str = "auto") -> Ranks:

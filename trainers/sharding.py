@@ -1,14 +1,15 @@
 """A model whose weights are spread over the ranks of a run (PyTorch's FSDP2).
 
-Adapters stay whole on every rank: they are small, and learned models share and swap them. Beside
-the sharded model stands its twin, of the same structure and without weights, which is filled for
-whatever needs them whole: decoding, saving, handing them to an engine.
+Adapters stay whole on every rank: they are small, and learned models share and swap them; so do
+heads of learned models. Beside the sharded model stands its twin, of the same structure and without
+weights, which is filled for whatever needs them whole: decoding, saving, handing them to an engine.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -18,7 +19,13 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from creditrl.trainers.ranks import Ranks
 
-__all__ = ["ShardedModel", "full_tensors", "shard_optimizer_state"]
+__all__ = [
+    "ShardedModel",
+    "clip_gradients",
+    "full_tensors",
+    "shard_optimizer_state",
+    "shard_weights",
+]
 
 T = TypeVar("T")
 
@@ -27,7 +34,7 @@ class ShardedModel:
     """Shards a model in place; computes with it, and fills its twin.
 
     Args:
-        model: a causal language model of transformers, or a peft model around one.
+        model: a causal language model of transformers, a peft model around one, or a decoder.
         decoder: the part of it with the blocks.
         ranks: over which it is spread.
 
@@ -128,14 +135,49 @@ class _Root(torch.nn.Module):
 
 
 def full_tensors(state: Any) -> Any:
-    """Return a nested state with every sharded tensor whole; every rank must."""
+    """Return a nested state with every sharded tensor whole, on rank 0; every rank must.
+
+    There it is on the CPU: the states of several models are more than a GPU has. The others, which
+    write nothing, get shapes without memory.
+    """
     if isinstance(state, DTensor):
-        return state.full_tensor()
+        whole = state.full_tensor()
+        return whole.cpu() if state.device_mesh.get_rank() == 0 else whole.to("meta")
     if isinstance(state, dict):
         return {key: full_tensors(value) for key, value in state.items()}
     if isinstance(state, (list, tuple)):
         return type(state)(full_tensors(value) for value in state)
     return state
+
+
+def clip_gradients(parameters: Sequence[torch.nn.Parameter], largest: float) -> float:
+    """Scale gradients down to a norm of at most ``largest``; returns what their norm was.
+
+    They may be sharded, whole and equal on every rank, or of both kinds (a head on a sharded
+    network), which torch does not take together.
+    """
+    sharded = [p for p in parameters if isinstance(p, DTensor)]
+    whole = [p for p in parameters if not isinstance(p, DTensor)]
+    if not sharded:
+        return float(torch.nn.utils.clip_grad_norm_(whole, largest))
+    norms: list[Any] = [
+        torch.nn.utils.get_total_norm([p.grad for p in part if p.grad is not None])
+        for part in (sharded, whole)
+    ]
+    norm = math.hypot(*(float(n.full_tensor() if isinstance(n, DTensor) else n) for n in norms))
+    scale = min(1.0, largest / (norm + 1e-6))  # as torch has it
+    for p in parameters:
+        if p.grad is not None:
+            p.grad.mul_(scale)
+    return norm
+
+
+def shard_weights(
+    weights: Mapping[str, torch.Tensor], module: torch.nn.Module
+) -> dict[str, torch.Tensor]:
+    """Return a module's whole weights as it keeps them, for its ``load_state_dict``."""
+    plain = module.state_dict()
+    return {name: _like(v, plain[name]) if name in plain else v for name, v in weights.items()}
 
 
 def shard_optimizer_state(

@@ -25,9 +25,14 @@ from creditrl.trainers.distributed import check_shared
 from creditrl.trainers.ranks import Ranks, launched, lost_others, without_ranks
 
 SCRIPT = Path(__file__).with_name("train_on_ranks.py")
-METHODS = ("gigpo", "ppo", "reinforce_pp", "istar+lora", "archer+lora")
-"""A group method; one with a critic; one with a frozen reference; adapters beside a reward model's;
-adapters beside critics that ask the policy for replies."""
+METHODS = (
+    *("gigpo", "ppo", "reinforce_pp", "istar", "spa", "hisr", "archer", "stepagent"),
+    *("istar+lora", "archer+lora"),
+)
+"""A group method; one with a critic; one with a frozen reference; implicit rewards; an estimator
+that is fitted beforehand; that, one in hindsight and a reference; critics with slow copies that ask
+the policy for replies; implicit rewards of turns, a discriminator and a critic; adapters beside a
+reward model's, and beside critics'."""
 
 
 def script() -> ModuleType:
@@ -45,7 +50,7 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def torchrun(*words: str, size: int = 2, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+def torchrun(*words: str, size: int = 2, timeout: float = 480) -> subprocess.CompletedProcess[str]:
     """Run so many processes on this machine; they and torchrun end with the test."""
     return subprocess.run(
         [
@@ -111,6 +116,32 @@ def test_a_run_goes_on_in_more_or_fewer_processes(runs: Any, what: str) -> None:
     # The third update of one process, whose first two were done by two, and the other way around.
     _, _, one_after_two, two_after_one = runs[what]
     assert_equal_states(one_after_two, two_after_one)
+
+
+def test_learned_models_are_sharded_and_their_batches_divided(runs: Any) -> None:
+    found = {
+        (what, name): (two["held"][name], two["read"][name] / tokens)
+        for what, (one, two, _, _) in runs.items()
+        for name, tokens in one["read"].items()
+    }
+    # Critics, those of SPA, HISR and StepAgent among them, and all networks that begin as a policy.
+    assert len(found) == 12, found
+    for of, (held, read) in found.items():
+        assert held == pytest.approx(0.5, abs=0.05), of
+        # A micro-batch that is only repeated, so that all compute equally often, counts here.
+        assert read < 0.75, of
+
+
+def test_learned_models_moved_in_all_of_these(runs: Any) -> None:
+    for what, (one, *_) in runs.items():
+        for name, begin in one["begun"].items():
+            old, new = tensors(begin), tensors(one["state"]["models"][name])
+            moved = {
+                key: float((old[key] - new[key]).abs().max())
+                for key in old
+                if "/optimizer/" not in key and "/replay/" not in key
+            }
+            assert max(moved.values()) > 1e-4, (what, name)
 
 
 def test_the_policy_moved_in_all_of_these(runs: Any) -> None:

@@ -6,12 +6,15 @@ Started as ``torchrun ... train_on_ranks.py OUT METHOD[+lora] ...``; beside it, 
 
 from __future__ import annotations
 
+import copy
 import sys
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import torch
+from torch.distributed.tensor import DTensor
 
 from creditrl.agents.prompts import get_form
 from creditrl.envs.vector import TextVectorEnv
@@ -19,9 +22,14 @@ from creditrl.trainers.collect.base import Collected, Collector, Gear
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig
 from creditrl.trainers.distributed import SharedTrainer, trainer_for
 from creditrl.trainers.methods import method_info
-from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
+from creditrl.trainers.methods.base import ExploreConfig
+from creditrl.trainers.models.backbone import Backbone
+from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig, SmallPolicyConfig
+from creditrl.trainers.models.critic import Critic, CriticConfig
+from creditrl.trainers.models.hisr_config import HindsightConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
+from creditrl.trainers.models.utterance_critics_config import UtteranceCriticsConfig
 from creditrl.trainers.ranks import ALONE, Ranks, join
 from creditrl.trainers.shared_agent import SharedAgent
 
@@ -54,6 +62,30 @@ def make_policy(lora: bool, ranks: Ranks) -> Policy:
     return policy
 
 
+def hurried(config: Any) -> Any:
+    """Return a method's config with learned models that move in two updates as far as the policy.
+
+    They have several micro-batches, are fitted to all that an untrained policy explores, and read
+    little.
+    """
+    if isinstance(config, BackboneConfig):
+        return replace(config, lr=1e-3, warmup=0, token_budget=2000)
+    if isinstance(config, CriticConfig):
+        return replace(config, lr=1e-3, token_budget=2000)
+    if isinstance(config, ExploreConfig):
+        return replace(config, drop_malformed=False, drop_repeats=None)
+    if isinstance(config, HindsightConfig):
+        config = replace(config, bare=True, reach=1)
+    if isinstance(config, UtteranceCriticsConfig):
+        config = replace(config, steps=5)
+    changed = {
+        field.name: hurried(value)
+        for field in fields(config)
+        if is_dataclass(value := getattr(config, field.name))
+    }
+    return replace(config, **changed)
+
+
 class NoCollector(Collector):
     def collect(self, update: int) -> Collected:
         raise AssertionError("rank 0 alone collects")
@@ -63,7 +95,7 @@ def make_trainer(what: str, ranks: Ranks) -> Any:
     """Return a trainer on this rank; only rank 0's has environments."""
     name, _, lora = what.partition("+")
     info = method_info(name)
-    method = info.method(info.config())
+    method = info.method(hurried(info.config()))
     # A class of its own: others in this process go on with the method's.
     method.__class__ = type("Hurried", (type(method),), {"policy_waits": 0})
     policy = make_policy(bool(lora), ranks)
@@ -86,6 +118,7 @@ def make_trainer(what: str, ranks: Ranks) -> Any:
             group_size=8,
             hash_states=method.hash_states,
             segments=method.segments,
+            expert_actions=method.expert_actions,
             retries=0,
         )
         collector = method.collector(gear)
@@ -102,11 +135,59 @@ def make_trainer(what: str, ranks: Ranks) -> Any:
     )
 
 
+def own_networks(trainer: Any) -> dict[str, Any]:
+    """Return what computes with networks of learned models that are not the policy's, by name."""
+    found = {}
+    for part in (part for model in trainer.models for part in (model, *vars(model).values())):
+        if isinstance(part, Backbone) and not part.shared:
+            with part.on() as network:
+                found[part.name] = network
+        elif isinstance(part, Critic):
+            found[part.name] = part
+    return found
+
+
 def train(what: str, ranks: Ranks = ALONE) -> dict[str, Any]:
-    """Return metrics and checkpoint of two updates, on rank 0."""
+    """Return metrics and checkpoint of two updates, on rank 0.
+
+    And what this rank has of learned models: the share of their weights, and how many tokens it
+    read with each; and of one process how they began.
+    """
     trainer = make_trainer(what, ranks)
+    networks = own_networks(trainer)
+    read = dict.fromkeys(networks, 0)
+
+    def counted(name: str, work: Any) -> Any:
+        def count(ids_RL: torch.Tensor, *arguments: Any) -> Any:
+            read[name] += ids_RL.numel()
+            return work(ids_RL, *arguments)
+
+        return count
+
+    for name, network in networks.items():
+        network._hidden = counted(name, network._hidden)
+    begun = {}
+    if ranks.size == 1:
+        begun = {model.name: copy.deepcopy(model.state_dict()) for model in trainer.models}
+    if trainer.method.explore is not None:
+        explored = trainer.collector.collect(UPDATES + 1).trajectories
+        trainer.pretrain(explored, 0, 0.0, lambda *_, **__: None)
     rows = [trainer.update()[0] for _ in range(UPDATES)]
-    return {"metrics": rows, "state": trainer.state_dict()}
+    return {
+        "metrics": rows,
+        "state": trainer.state_dict(),
+        "held": {name: share_held(network) for name, network in networks.items()},
+        "read": read,
+        "begun": begun,
+    }
+
+
+def share_held(network: Any) -> float:
+    """Return how much of a network's weights this rank has."""
+    module = network.net["body"] if isinstance(network, Critic) else network.model
+    weights = list(module.parameters())
+    here = sum(p.to_local().numel() if isinstance(p, DTensor) else p.numel() for p in weights)
+    return here / sum(p.numel() for p in weights)
 
 
 def resume(what: str, state: dict[str, Any], ranks: Ranks = ALONE) -> dict[str, Any]:

@@ -1,25 +1,33 @@
 """The network of a learned model: a language model of its own that begins as the policy.
 
 Either a copy of all weights, or adapters of its own on base weights that it shares with the policy
-and with the method's other models.
+and with the method's other models. Where several ranks train the policy they train it as well: its
+micro-batches are dealt over them, and a copy's weights are sharded as the policy's are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from creditrl.errors import ConfigError
+from creditrl.trainers.batch import RowBatch, Rows
 from creditrl.trainers.models.configs import BackboneConfig
-from creditrl.trainers.models.ends import EndBatch
+from creditrl.trainers.models.ends import EndBatch, TurnEnds
 from creditrl.trainers.models.lora import add_lora, has_lora, lora_state, use_lora, without_lora
 from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.ranks import Ranks
+from creditrl.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["Backbone"]
+
+B = TypeVar("B")
 
 
 class Backbone:
@@ -29,7 +37,8 @@ class Backbone:
         policy: as it stands.
         config: see :class:`BackboneConfig`.
         name: of the model; names its adapter.
-        head: a module on the last hidden state, trained with the network.
+        head: a module on the last hidden state, trained with the network; it stands whole on every
+            rank.
         logits: give the head the logits of the next token instead.
         seed: of the adapters' initial weights.
 
@@ -59,18 +68,22 @@ class Backbone:
         self.config = config
         self.name = name
         self.logits = logits
-        self.head = head.to(policy.device) if head is not None else None
+        # float32 whatever the policy's: AdamW's small steps are lost in bfloat16.
+        self.dtype = torch.promote_types(policy.base.dtype, torch.float32)
+        self.head = head.to(policy.device, self.dtype) if head is not None else None
         self.steps = 0
         if self.shared:
             # The policy itself: its adapter is swapped for ours whenever we compute.
             self._network = policy
             add_lora(policy.model, name, config.lora, seed)
         else:
-            # float32 whatever the policy's: AdamW's small steps are lost in bfloat16.
             # It reads words, whatever the policy is shown (plain_rows of a batch).
-            copied = without_lora(policy.model).float().requires_grad_(True)
+            copied = without_lora(policy.model).to(self.dtype).requires_grad_(True)
             self._network = Policy(copied, policy.tokenizer)
             self._network.checkpointing = policy.checkpointing
+            self._network.ranks = policy.ranks
+            self._network.shard()
+        self._parameters = self._found_parameters()
         self.optimizer = torch.optim.AdamW(
             self.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
@@ -84,8 +97,16 @@ class Backbone:
         with use_lora(self._network.model, self.name):
             yield self._network
 
+    @property
+    def ranks(self) -> Ranks:
+        """The processes that train it together."""
+        return self._network.ranks
+
     def parameters(self) -> list[torch.nn.Parameter]:
         """Return what the optimizer moves: adapters or all weights, and the head's."""
+        return self._parameters
+
+    def _found_parameters(self) -> list[torch.nn.Parameter]:
         if self.shared:
             mark = f".{self.name}."
             found = [p for key, p in self._network.model.named_parameters() if mark in key]
@@ -93,64 +114,111 @@ class Backbone:
             found = list(self._network.model.parameters())
         return found + (list(self.head.parameters()) if self.head is not None else [])
 
+    def rows(self, rows: Rows) -> list[tuple[RowBatch, bool]]:
+        """Return this rank's micro-batches of rows; the flag says whether one counts."""
+        return self._network.micro_batches(rows, self.config.token_budget)
+
+    def ends(
+        self, ends: TurnEnds, turn_index: IntArray | None = None
+    ) -> list[tuple[EndBatch, bool]]:
+        """Return this rank's micro-batches of the ends of some turns, or of all; as :meth:`rows`.
+
+        Args:
+            ends: where turns end.
+            turn_index: only these turns (ascending); None: all.
+        """
+        row_N = np.asarray(ends.row_N)
+        row_K = np.unique(row_N if turn_index is None else row_N[turn_index])
+        return self.ranks.divide(
+            lambda budget: ends.batches(budget, turn_index),
+            self.config.token_budget,
+            [len(ends.ids[row]) for row in row_K.tolist()],
+        )
+
+    def read(self, ends: TurnEnds, turn_index: IntArray | None = None) -> FloatArray:
+        """Return what the head says where turns end, float32 [K, D], without a gradient.
+
+        Every rank gets all of it. Arguments are those of :meth:`ends`; K keeps their order.
+        """
+        turn_K = np.arange(len(ends.row_N)) if turn_index is None else turn_index
+        place_N = np.zeros(len(ends.row_N), dtype=np.int64)
+        place_N[turn_K] = np.arange(len(turn_K))
+        found_KD = np.zeros((0, 1), dtype=np.float32)
+        for batch, counts in self.ends(ends, turn_index):
+            said = self.at_ends(batch, grad=False).cpu().numpy()
+            if not len(found_KD):
+                found_KD = np.zeros((len(turn_K), said.shape[1]), dtype=np.float32)
+            if counts:
+                found_KD[place_N[batch.turn_K]] = said
+        return self.ranks.total(found_KD)
+
     def at_ends(self, batch: EndBatch, *, grad: bool = True) -> torch.Tensor:
         """Return the last hidden state (or the logits), or the head's output, where turns end.
 
         Returns:
-            float32 [K, D], or what the head makes of it.
+            float32 or wider [K, D], or what the head makes of it.
         """
         import torch
 
         with self.on() as network, torch.set_grad_enabled(grad and torch.is_grad_enabled()):
             state_KD = network.hidden_at(
                 batch.ids_RL, batch.row_K, batch.position_K, logits=self.logits
-            ).float()
+            ).to(self.dtype)
             out: torch.Tensor = state_KD if self.head is None else self.head(state_KD)
         return out
 
-    def step(self, losses: Iterable[torch.Tensor]) -> dict[str, float]:
+    def step(
+        self, batches: Iterable[tuple[B, bool]], loss: Callable[[B], torch.Tensor]
+    ) -> dict[str, float]:
         """Take one optimizer step on a sum of losses, each of which is let go before the next.
 
         Args:
-            losses: of micro-batches; made lazily, so that only one graph is in memory.
+            batches: this rank's micro-batches (:meth:`rows`, :meth:`ends`).
+            loss: what each adds to the sum.
 
         Returns:
-            ``loss`` (their sum) and ``grad_norm``.
+            ``loss`` (the sum, over all ranks) and ``grad_norm``.
         """
-        import torch
+        from creditrl.trainers.sharding import clip_gradients
 
         self.optimizer.zero_grad(set_to_none=True)
         total = 0.0
         # The backward pass runs through our adapters, so they stay on until it is done.
         with self.on():
-            for loss in losses:
-                loss.backward()  # type: ignore[no-untyped-call]
-                total += float(loss.detach())
+            for batch, counts in batches:
+                part = loss(batch)
+                self.ranks.share(part, counts).backward()  # type: ignore[no-untyped-call]
+                total += float(part.detach()) if counts else 0.0
+        self.ranks.average_gradients(self._parameters)
         rate = self.config.lr
         if self.config.warmup:
             rate *= min(1.0, (self.steps + 1) / self.config.warmup)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.config.grad_clip)
+        norm = clip_gradients(self._parameters, self.config.grad_clip)
         self.optimizer.step()
         self.steps += 1
-        return {"loss": total, "grad_norm": float(norm)}
+        return {"loss": float(self.ranks.total(np.array([total]))[0]), "grad_norm": norm}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return weights, head, optimizer and the number of steps."""
+        """Return weights, head, optimizer and the number of steps; every tensor whole."""
+        from creditrl.trainers.sharding import full_tensors
+
         if self.shared:
             weights = lora_state(self._network.model, self.name)
         else:
-            weights = self._network.model.state_dict()
+            weights = full_tensors(self._network.model.state_dict())
         return {
             "weights": weights,
             "head": None if self.head is None else self.head.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": full_tensors(self.optimizer.state_dict()),
             "steps": self.steps,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned, in place."""
+        from creditrl.trainers.sharding import shard_optimizer_state, shard_weights
+
         if self.shared:
             import peft
 
@@ -158,8 +226,10 @@ class Backbone:
                 self._network.model, state["weights"], adapter_name=self.name
             )
         else:
-            self._network.model.load_state_dict(state["weights"])
+            model = self._network.model
+            model.load_state_dict(shard_weights(state["weights"], model))
         if self.head is not None:
             self.head.load_state_dict(state["head"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        moments = shard_optimizer_state(state["optimizer"], self._parameters)
+        self.optimizer.load_state_dict(moments)
         self.steps = int(state["steps"])

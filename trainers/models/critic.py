@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from creditrl.errors import CreditInputError, require_extra
-from creditrl.trainers.batch import RowBatch, Rows, micro_batches
+from creditrl.trainers.batch import RowBatch, Rows
 from creditrl.trainers.models.base import Batch, LearnedModel
 from creditrl.trainers.models.checkpointing import checkpointed
 from creditrl.trainers.models.critic_config import CriticConfig
@@ -24,6 +24,8 @@ from creditrl.types import Credit, FloatArray
 
 if TYPE_CHECKING:
     import torch
+
+    from creditrl.trainers.sharding import ShardedModel
 
 __all__ = ["Critic", "CriticConfig"]
 
@@ -53,8 +55,7 @@ class Critic(LearnedModel):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             if self.config.kind == "copy":
-                # float32 whatever the policy's: AdamW's small steps are lost in bfloat16.
-                body = without_lora(policy.model).get_decoder().float().eval()
+                body = without_lora(policy.model).get_decoder().eval()
                 last = torch.nn.Linear(width, 1)
                 head: torch.nn.Module = last
             else:
@@ -67,9 +68,17 @@ class Critic(LearnedModel):
         self.net = torch.nn.ModuleDict({"head": head})
         if body is not None:
             self.net["body"] = body.requires_grad_(True)
-        self.net.to(policy.device)
+        # float32 whatever the policy's: AdamW's small steps are lost in bfloat16.
+        self._dtype = torch.promote_types(policy.base.dtype, torch.float32)
+        self.net.to(policy.device, self._dtype)
+        self._sharded: ShardedModel | None = None
+        if body is not None and policy.ranks.size > 1:
+            from creditrl.trainers.sharding import ShardedModel
+
+            self._sharded = ShardedModel(body, body, policy.ranks)
+        self._parameters = list(self.net.parameters())
         self.optimizer = torch.optim.AdamW(
-            self.net.parameters(), lr=self.config.lr, weight_decay=self.config.weight_decay
+            self._parameters, lr=self.config.lr, weight_decay=self.config.weight_decay
         )
 
     # ---- as a learned model of a method ---------------------------------------------------------
@@ -93,16 +102,21 @@ class Critic(LearnedModel):
 
     def state_dict(self) -> dict[str, Any]:
         """Return weights, optimizer and the number of fits (which seeds the deal of rows)."""
+        from creditrl.trainers.sharding import full_tensors
+
         return {
-            "net": self.net.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "net": full_tensors(self.net.state_dict()),
+            "optimizer": full_tensors(self.optimizer.state_dict()),
             "fits": self.fits,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned."""
-        self.net.load_state_dict(state["net"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        from creditrl.trainers.sharding import shard_optimizer_state, shard_weights
+
+        self.net.load_state_dict(shard_weights(state["net"], self.net))
+        moments = shard_optimizer_state(state["optimizer"], self._parameters)
+        self.optimizer.load_state_dict(moments)
         self.fits = int(state["fits"])
 
     # ---- values and fitting ---------------------------------------------------------------------
@@ -113,9 +127,11 @@ class Critic(LearnedModel):
 
         value_M = np.zeros(rows.num_tokens, dtype=np.float32)
         with torch.no_grad():
-            for batch in micro_batches(rows, self.config.token_budget):
-                value_M[batch.token_index] = self._values(batch).cpu().numpy()
-        return value_M
+            for batch, counts in self._micro_batches(rows):
+                found = self._values(batch).cpu().numpy()
+                if counts:
+                    value_M[batch.token_index] = found
+        return self.policy.ranks.total(value_M)
 
     def fit_targets(
         self, rows: Rows, target_M: FloatArray, old_value_M: FloatArray | None = None
@@ -136,10 +152,10 @@ class Critic(LearnedModel):
         Raises:
             CreditInputError: a column is not of M values, or not finite.
         """
-        import torch
-
         from creditrl.trainers.losses.value import value_loss
+        from creditrl.trainers.sharding import clip_gradients
 
+        ranks = self.policy.ranks
         if old_value_M is None:
             old_value_M = self.values(rows)
         for name, column in (("target_M", target_M), ("old_value_M", old_value_M)):
@@ -158,7 +174,7 @@ class Critic(LearnedModel):
                 part = rows.select_tokens(part_M)
                 self.optimizer.zero_grad(set_to_none=True)
                 total = 0.0
-                for batch in micro_batches(part, self.config.token_budget):
+                for batch, counts in self._micro_batches(part):
                     there = part_M[batch.token_index]
                     loss, metrics = value_loss(
                         self._values(batch),
@@ -167,16 +183,18 @@ class Critic(LearnedModel):
                         self.config.loss,
                         weight_M=np.full(len(there), 1.0 / len(part_M), dtype=np.float32),
                     )
-                    loss.backward()  # type: ignore[no-untyped-call]
-                    total += float(loss.detach())
-                    clipped += float(metrics.get("value_clipped", 0.0))
-                    seen += len(there)
-                norm = torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.config.grad_clip)
+                    ranks.share(loss, counts).backward()  # type: ignore[no-untyped-call]
+                    if counts:
+                        total += float(loss.detach())
+                        clipped += float(metrics.get("value_clipped", 0.0))
+                ranks.average_gradients(self._parameters)
+                norms.append(clip_gradients(self._parameters, self.config.grad_clip))
                 self.optimizer.step()
                 losses.append(total)
-                norms.append(float(norm))
+                seen += len(part_M)
         if not losses:
             return {}
+        *losses, clipped = ranks.total(np.array([*losses, clipped])).tolist()
         spread = float(np.var(target_M))
         left = float(np.var(np.asarray(target_M, dtype=np.float64) - old_value_M))
         return {
@@ -194,18 +212,31 @@ class Critic(LearnedModel):
         if self.config.kind == "head":
             scores = self.policy.reply_logprobs(batch, with_hidden=True, grad=False)
             assert scores.hidden_M is not None
-            state_MD = scores.hidden_M.float()
+            state_MD = scores.hidden_M.to(self._dtype)
             return self.net["head"](state_MD).squeeze(-1)  # type: ignore[no-any-return]
         device = self.policy.device
-        # Padding stands at the right, where a causal model does not look: no mask.
-        again = self.policy.checkpointing and torch.is_grad_enabled()
-        with checkpointed(self.net["body"]) if again else nullcontext():
-            hidden_RLD = self.net["body"](
-                input_ids=torch.from_numpy(batch.ids_RL).to(device), use_cache=False
-            ).last_hidden_state
+        ids_RL = torch.from_numpy(batch.ids_RL).to(device)
+        if self._sharded is None:
+            hidden_RLD = self._hidden(ids_RL)
+        else:
+            hidden_RLD = self._sharded.run(self._hidden, ids_RL)
         row_M = torch.from_numpy(batch.row_M).to(device)
         position_M = torch.from_numpy(batch.position_M).to(device)
         return self.net["head"](hidden_RLD[row_M, position_M]).squeeze(-1)  # type: ignore[no-any-return]
+
+    def _hidden(self, ids_RL: torch.Tensor) -> torch.Tensor:
+        """Return its own network's last hidden states, [R, L, D]."""
+        import torch
+
+        # Padding stands at the right, where a causal model does not look: no mask.
+        again = self.policy.checkpointing and torch.is_grad_enabled()
+        with checkpointed(self.net["body"]) if again else nullcontext():
+            out = self.net["body"](input_ids=ids_RL, use_cache=False)
+        return out.last_hidden_state  # type: ignore[no-any-return]
+
+    def _micro_batches(self, rows: Rows) -> list[tuple[RowBatch, bool]]:
+        """Return this rank's micro-batches, and whether each counts; see :meth:`Ranks.deal`."""
+        return self.policy.micro_batches(rows, self.config.token_budget)
 
     def _minibatches(self, rows: Rows, rng: np.random.Generator) -> Iterator[np.ndarray[Any, Any]]:
         """Deal the rows over the minibatches; yields the tokens of each."""

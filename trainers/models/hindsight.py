@@ -7,8 +7,9 @@ trajectories; what it makes likelier than the policy did is what mattered for th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from creditrl.agents.chat_format import ChatFormat
 from creditrl.agents.prompts.base import Ask
 from creditrl.agents.prompts.cloze import cloze
 from creditrl.agents.prompts.words import words_for
-from creditrl.trainers.batch import Rows, build_rows, micro_batches
+from creditrl.trainers.batch import RowBatch, build_rows
 from creditrl.trainers.models.backbone import Backbone
 from creditrl.trainers.models.base import Batch, LearnedModel
 from creditrl.trainers.models.hisr_config import HindsightConfig
@@ -127,16 +128,19 @@ class HindsightModel(LearnedModel):
                 part = rows.select_episodes(np.sort(order[start : start + self.config.batch]))
                 if not part.num_tokens:
                     continue
-                losses.append(self.backbone.step(self._parts(part))["loss"])
+                found = self.backbone.step(
+                    self.backbone.rows(part), partial(self._part, part.num_tokens)
+                )
+                losses.append(found["loss"])
                 if show is not None and len(losses) % 10 == 0:
                     show(len(losses), time.perf_counter() - begin, loss=losses[-1])
         return {"loss": float(np.mean(losses))} if losses else {}
 
-    def _parts(self, part: Rows) -> Iterator[torch.Tensor]:
-        for rows in micro_batches(part, self.config.backbone.token_budget):
-            with self.backbone.on() as network:
-                scores = network.reply_logprobs(rows, temperature=self.temperature)
-            yield -scores.logprob_M.sum() / part.num_tokens
+    def _part(self, tokens: int, rows: RowBatch) -> torch.Tensor:
+        """Return a micro-batch's part of the mean over so many tokens."""
+        with self.backbone.on() as network:
+            scores = network.reply_logprobs(rows, temperature=self.temperature)
+        return -scores.logprob_M.sum() / tokens
 
     def _lost(
         self, trajectories: Sequence[Trajectory], rng: np.random.Generator | None

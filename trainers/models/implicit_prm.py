@@ -7,14 +7,14 @@ turn, because the log-ratio is a sum over tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from creditrl.errors import ConfigError
-from creditrl.trainers.batch import Rows, micro_batches
+from creditrl.trainers.batch import RowBatch, Rows
 from creditrl.trainers.credit.implicit import outcome_pairs, success_weights
 from creditrl.trainers.credit.spread import first_turns, turn_sum, turns_to_tokens
 from creditrl.trainers.models.backbone import Backbone
@@ -63,6 +63,8 @@ class ImplicitPRM(LearnedModel):
         if config.model != "policy":
             network = _text_model(config, policy, seed)
         self.backbone = Backbone(network, config.backbone, self.name, seed=seed)
+        if network is not policy and self.backbone.shared:
+            network.shard()  # a base of its own, beside adapters that stay whole
 
     # ---- as a learned model ---------------------------------------------------------------------
 
@@ -166,21 +168,20 @@ class ImplicitPRM(LearnedModel):
             weight_B, loss, accuracy = success_weights(score_B, chosen)
         else:
             weight_B, loss, accuracy = _outcome_weights(score_B, success_B, episodes)
-        metrics = self.backbone.step(self._parts(part, weight_B, share_M))
+        metrics = self.backbone.step(
+            self.backbone.rows(part), partial(self._part, weight_B, share_M)
+        )
         return {"loss": loss, "accuracy": accuracy, "grad_norm": metrics["grad_norm"]}
 
-    def _parts(
-        self, part: Rows, weight_B: FloatArray, share_M: FloatArray
-    ) -> Iterator[torch.Tensor]:
-        """Yield, for each micro-batch, what has the loss's gradient."""
+    def _part(self, weight_B: FloatArray, share_M: FloatArray, rows: RowBatch) -> torch.Tensor:
+        """Return what has the loss's gradient, of a micro-batch."""
         import torch
 
-        for rows in micro_batches(part, self.config.backbone.token_budget):
-            with self.backbone.on() as network:
-                scores = network.reply_logprobs(rows, temperature=self.temperature)
-            weight_M = weight_B[rows.episode_M] * share_M[rows.index_M]
-            weight = torch.from_numpy(weight_M.astype(np.float32)).to(scores.logprob_M.device)
-            yield (weight * scores.logprob_M).sum()
+        with self.backbone.on() as network:
+            scores = network.reply_logprobs(rows, temperature=self.temperature)
+        weight_M = weight_B[rows.episode_M] * share_M[rows.index_M]
+        weight = torch.from_numpy(weight_M.astype(np.float32)).to(scores.logprob_M.device)
+        return (weight * scores.logprob_M).sum()
 
     def _against(self, batch: Batch) -> FloatArray:
         """Return the log-probabilities that the ratio is to, [M]."""
@@ -229,6 +230,7 @@ def _text_model(config: ImplicitPRMConfig, policy: Policy, seed: int) -> Policy:
             "Qwen/Qwen2.5-7B-Instruct beside Qwen/Qwen2.5-VL-7B-Instruct."
         )
     loaded.checkpointing = policy.checkpointing
+    loaded.ranks = policy.ranks
     return loaded
 
 

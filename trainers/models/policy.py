@@ -97,8 +97,8 @@ class Policy:
             layers allow it.
         checkpointing: where a gradient is recorded, blocks are computed again in the backward pass
             instead of being kept.
-        compile: the decoder is compiled for :meth:`reply_logprobs`, but where it reads pictures;
-            it then computes rows whole, and nothing of them once for several.
+        compile: the decoder is compiled for :meth:`reply_logprobs` and :meth:`hidden_at`, but where
+            it reads pictures; it then computes rows whole, and nothing of them once for several.
         ranks: the processes that train it together; one alone, unless a run sets more.
         logits_per_chunk: logits are made for so many numbers at a time (2**26: 256 MiB); with a
             gradient, chunks are computed again in the backward pass instead of being kept.
@@ -555,12 +555,22 @@ class Policy:
     def score(
         self, rows: Rows, *, token_budget: int = 16384, temperature: float = 1.0
     ) -> FloatArray:
-        """Return the log-probability of every reply token, float32 [M], without a gradient."""
+        """Return the log-probability of every reply token, float32 [M], without a gradient.
+
+        Where several ranks train together each computes some of them, so all must ask.
+        """
         logprob_M = np.zeros(rows.num_tokens, dtype=np.float32)
-        for batch in micro_batches(rows, token_budget):
+        for batch, counts in self.micro_batches(rows, token_budget):
             scores = self.reply_logprobs(batch, temperature=temperature, grad=False)
-            logprob_M[batch.token_index] = scores.logprob_M.float().cpu().numpy()
-        return logprob_M
+            if counts:
+                logprob_M[batch.token_index] = scores.logprob_M.float().cpu().numpy()
+        return self.ranks.total(logprob_M)
+
+    def micro_batches(self, rows: Rows, token_budget: int) -> list[tuple[RowBatch, bool]]:
+        """Return this rank's micro-batches, and whether each counts; see :meth:`Ranks.deal`."""
+        return self.ranks.divide(
+            lambda budget: micro_batches(rows, budget), token_budget, rows.length_R
+        )
 
     def hidden_at(
         self,

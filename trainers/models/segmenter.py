@@ -9,7 +9,7 @@ import numpy as np
 
 from creditrl.agents.base import Agent
 from creditrl.errors import DataError
-from creditrl.trainers.batch import build_rows, micro_batches
+from creditrl.trainers.batch import build_rows
 from creditrl.trainers.credit.segments import (
     entropy_segments,
     parse_ranges,
@@ -83,14 +83,16 @@ class Segmenter:
         rows = build_rows(trajectories)
         turns = sum(len(t.turns) for t in trajectories)
         sums, counts = np.zeros(turns), np.zeros(turns)
-        for batch in micro_batches(rows, 16384):
+        for batch, mine in self.policy.micro_batches(rows, 16384):
             scores = self.policy.reply_logprobs(
                 batch, temperature=self.temperature, with_entropy=True, grad=False
             )
             assert scores.entropy_M is not None, "asked for it"
-            np.add.at(sums, batch.turn_M, scores.entropy_M.float().cpu().numpy())
-            np.add.at(counts, batch.turn_M, 1)
-        return sums / np.maximum(counts, 1)
+            if mine:
+                np.add.at(sums, batch.turn_M, scores.entropy_M.float().cpu().numpy())
+                np.add.at(counts, batch.turn_M, 1)
+        total = self.policy.ranks.total
+        return total(sums) / np.maximum(total(counts), 1)
 
     def _asked(
         self, trajectories: Sequence[Trajectory], by_rule: list[list[int]]

@@ -7,14 +7,15 @@ they differ in what the numbers are fitted to.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from creditrl.trainers.models.backbone import Backbone
 from creditrl.trainers.models.base import LearnedModel
-from creditrl.trainers.models.ends import TurnEnds, turn_ends
+from creditrl.trainers.models.ends import EndBatch, TurnEnds, turn_ends
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
 from creditrl.types import FloatArray, IntArray, Trajectory
@@ -109,33 +110,25 @@ class TurnScorer(LearnedModel):
                 if not len(turn_K):
                     continue
                 loss, slope_K = objective(self._outputs(ends, turn_K), turn_K)
-                metrics = self.backbone.step(self._parts(ends, turn_K, slope_K))
+                slope_N = np.zeros(len(episode_N), dtype=np.float32)
+                slope_N[turn_K] = slope_K
+                metrics = self.backbone.step(
+                    self.backbone.ends(ends, turn_K), partial(self._part, slope_N)
+                )
                 seen.append({"loss": loss, "grad_norm": metrics["grad_norm"]})
                 if show is not None and len(seen) % 20 == 0:
                     show(len(seen), time.perf_counter() - begin, loss=loss)
         return {key: float(np.mean([m[key] for m in seen])) for key in ("loss", "grad_norm")}
 
     def _outputs(self, ends: TurnEnds, turn_K: IntArray | None) -> FloatArray:
-        count = len(ends.row_N) if turn_K is None else len(turn_K)
-        place = np.arange(len(ends.row_N))
-        if turn_K is not None:
-            place[turn_K] = np.arange(len(turn_K))
-        found = np.zeros(count, dtype=np.float32)
-        for batch in ends.batches(self.config.backbone.token_budget, turn_K):
-            values = self.backbone.at_ends(batch, grad=False).squeeze(-1)
-            found[place[batch.turn_K]] = values.cpu().numpy()
-        return found
+        return self.backbone.read(ends, turn_K)[:, 0]
 
-    def _parts(
-        self, ends: TurnEnds, turn_K: IntArray, slope_K: FloatArray
-    ) -> Iterator[torch.Tensor]:
+    def _part(self, slope_N: FloatArray, batch: EndBatch) -> torch.Tensor:
+        """Return what has the loss's gradient, of a micro-batch."""
         import torch
 
-        slope_N = np.zeros(len(ends.row_N), dtype=np.float32)
-        slope_N[turn_K] = slope_K
-        for batch in ends.batches(self.config.backbone.token_budget, turn_K):
-            values = self.backbone.at_ends(batch).squeeze(-1)
-            yield (torch.from_numpy(slope_N[batch.turn_K]).to(values.device) * values).sum()
+        values = self.backbone.at_ends(batch).squeeze(-1)
+        return (torch.from_numpy(slope_N[batch.turn_K]).to(values.device) * values).sum()
 
 
 def episode_of_turns(trajectories: Sequence[Trajectory]) -> IntArray:

@@ -9,7 +9,8 @@ released one is a RoBERTa that reads both apart; a new critic says 0 everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from creditrl.agents.transformers import TransformersAgent
 from creditrl.trainers.credit.archer import lowest, polyak, q_targets
 from creditrl.trainers.models.backbone import Backbone
 from creditrl.trainers.models.base import Batch, LearnedModel
-from creditrl.trainers.models.ends import TurnEnds, turn_ends
+from creditrl.trainers.models.ends import EndBatch, TurnEnds, turn_ends
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.replay import Replay, Transition
 from creditrl.trainers.models.utterance_critics_config import UtteranceCriticsConfig
@@ -151,7 +152,8 @@ class UtteranceCritics(LearnedModel):
         none = np.zeros_like(q_target_KC)
         target = np.block([[q_target_KC, none], [none, v_target_KC]])
         counts = np.block([[none + 1, none], [none, none + 1]]) / np.float32(len(drawn))
-        metrics = self.live.step(self._losses(_with_prompts(ends, reply_K), target, counts))
+        ends = _with_prompts(ends, reply_K)
+        metrics = self.live.step(self.live.ends(ends), partial(self._error, target, counts))
         self._follow(self.config.tau)
         return {
             "loss": metrics["loss"] / (2 * self.config.twins),
@@ -183,9 +185,18 @@ class UtteranceCritics(LearnedModel):
         return q_targets(reward_K, next_KC, done_K, self.gamma), v_target_KC
 
     def _ask(self, prompts: Sequence[tuple[int, ...]], seed: int) -> list[tuple[int, ...]]:
-        """Return the present policy's replies to prompts, as token ids."""
-        longest = self.config.max_new_tokens or max(1, self.replay.longest_reply)
+        """Return the present policy's replies to prompts, as token ids; the same on every rank."""
+        ranks = self.policy.ranks
         model = self.policy.whole_model()
+        replies = [] if ranks.rank else self._replies(model, prompts, seed)
+        self.policy.release()
+        # Rounding may make other replies elsewhere, and micro-batches are dealt of equal ones.
+        return ranks.same(replies)
+
+    def _replies(
+        self, model: Any, prompts: Sequence[tuple[int, ...]], seed: int
+    ) -> list[tuple[int, ...]]:
+        longest = self.config.max_new_tokens or max(1, self.replay.longest_reply)
         if self._agent is None or self._agent.model is not model:
             self._agent = TransformersAgent(
                 model,
@@ -195,7 +206,6 @@ class UtteranceCritics(LearnedModel):
             )
         agent = self._agent.variant(seed=seed, max_new_tokens=longest)
         replies = agent.act([Prompt("", copy=i, prefix_ids=ids) for i, ids in enumerate(prompts)])
-        self.policy.release()
         return [reply.token_ids for reply in replies]
 
     def _follow(self, tau: float) -> None:
@@ -206,20 +216,14 @@ class UtteranceCritics(LearnedModel):
 
     def _read(self, critics: Backbone, ends: TurnEnds) -> FloatArray:
         """Return what all heads say at K places, float32 [K, 2C]."""
-        found = np.zeros((len(ends.row_N), 2 * self.config.twins), dtype=np.float32)
-        for batch in ends.batches(self.config.backbone.token_budget):
-            found[batch.turn_K] = critics.at_ends(batch, grad=False).cpu().numpy()
-        return found
+        return critics.read(ends).reshape(-1, 2 * self.config.twins)
 
-    def _losses(
-        self, ends: TurnEnds, target: FloatArray, counts: FloatArray
-    ) -> Iterator[torch.Tensor]:
-        """Yield each micro-batch's part of the squared error, summed over critics."""
-        for batch in ends.batches(self.config.backbone.token_budget):
-            said = self.live.at_ends(batch)
-            wanted = torch.from_numpy(target[batch.turn_K]).to(said.device)
-            weight = torch.from_numpy(counts[batch.turn_K]).to(said.device)
-            yield (weight * (said - wanted) ** 2).sum()
+    def _error(self, target: FloatArray, counts: FloatArray, batch: EndBatch) -> torch.Tensor:
+        """Return a micro-batch's part of the squared error, summed over critics."""
+        said = self.live.at_ends(batch)
+        wanted = torch.from_numpy(target[batch.turn_K]).to(said.device)
+        weight = torch.from_numpy(counts[batch.turn_K]).to(said.device)
+        return (weight * (said - wanted) ** 2).sum()
 
 
 class _Heads(torch.nn.Module):

@@ -26,8 +26,10 @@ def fit(backbone, ends, target_N, steps=60):
     """Take steps towards targets at the ends of turns."""
     for _ in range(steps):
         metrics = backbone.step(
-            ((backbone.at_ends(b).squeeze(-1) - torch.from_numpy(target_N[b.turn_K])) ** 2).mean()
-            for b in ends.batches(4096)
+            backbone.ends(ends),
+            lambda b: (
+                (backbone.at_ends(b).squeeze(-1) - torch.from_numpy(target_N[b.turn_K])) ** 2
+            ).mean(),
         )
     return metrics
 
