@@ -68,6 +68,11 @@ class LearnedShape:
     frozen_bytes: int = 0
     """Bytes of these others."""
 
+    @property
+    def own_network(self) -> bool:
+        """Whether it trains a network of its own: neither adapters nor a head alone."""
+        return not self.lora and self.token_budget > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -97,6 +102,9 @@ class Load:
     """Whether it frees its memory while the policy is optimised."""
     ahead: bool = False
     """Whether episodes are collected while the policy is optimised, with weights of their own."""
+    ranks: int = 1
+    """Processes that train together, over which weights and what belongs to them are sharded; the
+    budgets of tokens, and what is kept while it speaks, are those of one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,33 +128,46 @@ class MemoryPlan:
 
 
 def memory_plan(shape: ModelShape, load: Load, learned: Sequence[LearnedShape] = ()) -> MemoryPlan:
-    """Return what a run needs.
+    """Return what a run needs, on each rank where several train it.
 
     Gradients stay between updates (they are let go before the next backward pass), so they count
     as always there.
+
+    Of several ranks each has its shard of what is as large as a model; adapters stand whole on
+    each. What computes has the weights (and their gradients) of a part of the model whole at a
+    time. While it speaks, or hands its weights on, it has all of them, and so it has when it
+    begins: learned models are copied from a whole policy, one after the other.
 
     Args:
         shape: of the policy.
         load: what is done with it.
         learned: the method's models.
     """
+    ranks = load.ranks
+    part = "" if ranks == 1 else f", 1 of {ranks} shards"
     adapters = (load.lora_rank or 0) * shape.adapter_per_rank
     full = load.lora_rank is None
     trained, width = (shape.parameters, load.weight_bytes) if full else (adapters, _FLOAT)
+    whole = shape.parameters * load.weight_bytes
+    # With adapters the reference is the model with them off.
+    reference = whole if load.reference and full else 0
+    ours, moved = (part, ranks) if full else ("", 1)
     resident = {
-        "weights": shape.parameters * load.weight_bytes,
+        f"weights{part}": _split(whole, ranks),
         "adapters": adapters * _FLOAT,
-        "gradients": trained * width,
-        "optimizer": trained * width * _ADAMW_MOMENTS,
-        # With adapters the reference is the model with them off.
-        "reference": shape.parameters * load.weight_bytes if load.reference and full else 0,
+        f"gradients{ours}": _split(trained * width, moved),
+        f"optimizer{ours}": _split(trained * width * _ADAMW_MOMENTS, moved),
+        f"reference{part}": _split(reference, ranks),
     }
     for model in learned:
-        resident[f"{model.name}: weights, gradients, optimizer"] = (
-            model.parameters * _FLOAT * (2 + _ADAMW_MOMENTS) + model.frozen_bytes
-        )
+        theirs, over = (part, ranks) if model.own_network else ("", 1)
+        resident[f"{model.name}: weights, gradients, optimizer{theirs}"] = _split(
+            model.parameters * _FLOAT * (2 + _ADAMW_MOMENTS), over
+        ) + _split(model.frozen_bytes, ranks)
+    collect = "collect" if ranks == 1 else "collect, with all weights"
     phases = {
-        "collect": load.cache_tokens * cache_bytes_per_token(shape, load.weight_bytes)
+        collect: (0 if ranks == 1 else whole)
+        + load.cache_tokens * cache_bytes_per_token(shape, load.weight_bytes)
         + load.prefill_tokens * _passing(shape, load.weight_bytes)
         + load.engine_bytes,
         "update": activation_bytes(
@@ -157,7 +178,8 @@ def memory_plan(shape: ModelShape, load: Load, learned: Sequence[LearnedShape] =
             checkpointing=load.checkpointing,
         )
         + load.token_budget * _passing(shape, load.weight_bytes)
-        + logit_bytes(shape, load.token_budget, load.logits_per_chunk, entropy=load.entropy),
+        + logit_bytes(shape, load.token_budget, load.logits_per_chunk, entropy=load.entropy)
+        + _gathered(shape, load.weight_bytes, ranks, trained=full),
     }
     for model in learned:
         phases[f"fit {model.name}"] = activation_bytes(
@@ -167,13 +189,22 @@ def memory_plan(shape: ModelShape, load: Load, learned: Sequence[LearnedShape] =
             lora=model.lora,
             checkpointing=load.checkpointing,
         ) + model.token_budget * _passing(shape, model.weight_bytes)
+        if model.token_budget:
+            own = model.own_network
+            phases[f"fit {model.name}"] += _gathered(shape, model.weight_bytes, ranks, trained=own)
+    if ranks > 1:
+        copies = [model.parameters * _FLOAT for model in learned if model.own_network]
+        begin = whole + reference + max(copies, default=0)
+        # Not on top of gradients and optimizers, which come later.
+        more = max(0, begin - sum(resident.values()))
+        phases = {"begin, with all weights": more, **phases}
     if load.engine_bytes and not load.engine_sleeps:
         resident["vLLM engine"] = load.engine_bytes
-        phases["collect"] -= load.engine_bytes
+        phases[collect] -= load.engine_bytes
     if load.ahead:
         if not load.engine_bytes:
             resident["weights that sample"] = trained * width
-        resident["collecting beside"] = phases.pop("collect")
+        resident["collecting beside"] = phases.pop(collect)
     return MemoryPlan({k: v for k, v in resident.items() if v}, phases)
 
 
@@ -222,6 +253,24 @@ def logit_bytes(shape: ModelShape, tokens: int, chunk: int, *, entropy: bool = F
 def cache_bytes_per_token(shape: ModelShape, weight_bytes: int) -> int:
     """Return the bytes of one token's keys and values in all layers."""
     return 2 * shape.layers * shape.kv_heads * shape.head_size * weight_bytes
+
+
+def _split(size: int, ranks: int) -> int:
+    """Return the bytes that the largest of equal shards has."""
+    return -(-size // ranks)
+
+
+def _gathered(shape: ModelShape, weight_bytes: int, ranks: int, *, trained: bool) -> int:
+    """Return the bytes of sharded weights that are whole at a time while a model computes.
+
+    These are the embeddings and the output layer, the block that computes and the next one; where
+    they are trained, in float32 their gradients as well.
+    """
+    if ranks == 1:
+        return 0
+    tables = shape.vocabulary * shape.hidden + shape.parameters - shape.body
+    block = (shape.parameters - tables) // shape.layers
+    return (tables + 2 * block) * (weight_bytes + (_FLOAT if trained else 0))
 
 
 def _passing(shape: ModelShape, weight_bytes: int) -> int:

@@ -39,13 +39,14 @@ class Advice:
     fits: bool
 
 
-def plan_of(config: TrainConfig, device: int, gpu: bool) -> MemoryPlan:
-    """Return the memory plan of a run.
+def plan_of(config: TrainConfig, device: int, gpu: bool, ranks: int = 1) -> MemoryPlan:
+    """Return the memory plan of a run, for each of its processes.
 
     Args:
         config: of the run.
         device: bytes of the device's memory (of which a vLLM engine takes a share).
         gpu: whether the device is a GPU.
+        ranks: processes that train together, each on a device of its own.
 
     Raises:
         DataError: the model's config is not found.
@@ -66,9 +67,10 @@ def plan_of(config: TrainConfig, device: int, gpu: bool) -> MemoryPlan:
         token_budget=config.optim.token_budget,
         checkpointing=policy.checkpointing,
         entropy=loss.entropy_coef != 0,
-        **_speaking(config, shape, weight_bytes, device, gpu),
+        **_speaking(config, shape, weight_bytes, device, gpu, ranks),
         engine_sleeps=rollout.vllm.sleep and gpu and rollout.ahead is None,
         ahead=rollout.ahead is not None,
+        ranks=ranks,
     )
     return memory_plan(shape, load, learned)
 
@@ -108,14 +110,14 @@ def needs_reference(config: TrainConfig) -> bool:
     return bool(method.policy_loss().kl_coef or method.needs_reference)
 
 
-def advise(config: TrainConfig, device: int, gpu: bool) -> Advice | None:
+def advise(config: TrainConfig, device: int, gpu: bool, ranks: int = 1) -> Advice | None:
     """Return what makes a run fit into so many bytes; None where it fits as it is.
 
     Changes are tried in their order, the ones that cost nothing but time first; those that are not
     needed in the end are left out. Where all of them do not do, they are all returned.
     """
     room = (1 - _SPARE) * device
-    plan = plan_of(config, device, gpu)
+    plan = plan_of(config, device, gpu, ranks)
     if plan.peak <= room:
         return None
     taken: list[Change] = []
@@ -125,7 +127,7 @@ def advise(config: TrainConfig, device: int, gpu: bool) -> Advice | None:
         found = change(changed)
         if found is None:
             continue
-        less = plan_of(found[1], device, gpu)
+        less = plan_of(found[1], device, gpu, ranks)
         if less.peak < plan.peak:
             taken.append(change)
             changed, plan = found[1], less
@@ -135,10 +137,10 @@ def advise(config: TrainConfig, device: int, gpu: bool) -> Advice | None:
     if fits:
         for change in reversed(taken.copy()):  # what changes the most is left out first
             others = [other for other in taken if other is not change]
-            if plan_of(_changed(config, others)[0], device, gpu).peak <= room:
+            if plan_of(_changed(config, others)[0], device, gpu, ranks).peak <= room:
                 taken = others
     changed, flags = _changed(config, taken)
-    return Advice(flags, plan_of(changed, device, gpu), fits)
+    return Advice(flags, plan_of(changed, device, gpu, ranks), fits)
 
 
 def _changed(config: TrainConfig, changes: list[Change]) -> tuple[TrainConfig, tuple[str, ...]]:
@@ -254,7 +256,7 @@ def _adapters(config: TrainConfig) -> tuple[str, TrainConfig] | None:
 
 
 def _speaking(
-    config: TrainConfig, shape: ModelShape, weight_bytes: int, device: int, gpu: bool
+    config: TrainConfig, shape: ModelShape, weight_bytes: int, device: int, gpu: bool, ranks: int
 ) -> dict[str, int]:
     """Return what the policy needs while it speaks."""
     rollout = config.rollout
@@ -267,6 +269,7 @@ def _speaking(
         cache = int((cfg.cache_gib or 1.0) * GIB)
         return {"engine_bytes": shape.parameters * weight_bytes + cache}
     copies = max(rollout.groups * rollout.group_size, min(config.eval.levels, config.eval.num_envs))
+    copies = -(-copies // ranks)  # each decodes for some of them
     row = min(shape.context, _PROMPT_TOKENS + rollout.max_new_tokens)
     at_once = min(_GPU_CACHE if gpu else _CPU_CACHE, copies * row)
     kept = 0

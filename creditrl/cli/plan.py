@@ -34,6 +34,8 @@ def take_plan_flag(argv: list[str]) -> tuple[list[str], bool, float | None]:
 def show_plan(config: TrainConfig, gib: float | None, words: list[str]) -> None:
     """Print a run's memory plan, and what to change where it does not fit.
 
+    Where torchrun asks, it is that of each of the processes that it started.
+
     Args:
         config: of the run.
         gib: memory of the device that it is for; None: of the one that it would run on.
@@ -41,10 +43,13 @@ def show_plan(config: TrainConfig, gib: float | None, words: list[str]) -> None:
     """
     from creditrl.trainers.memory import GIB
     from creditrl.trainers.memory_advice import advise, plan_of
+    from creditrl.trainers.ranks import started
 
-    device, name, gpu = _device(config, gib)
-    plan = plan_of(config, device, gpu)
-    shown = table("what", ">GiB", title=f"Memory of {config.policy.model}, {config.method.name}")
+    ranks, here = started()
+    device, name, gpu = _device(config, gib, here)
+    plan = plan_of(config, device, gpu, ranks)
+    title = f"Memory of {config.policy.model}, {config.method.name}{_each(ranks)}"
+    shown = table("what", ">GiB", title=title)
     for part, size in plan.resident.items():
         shown.add_row(part, f"{size / GIB:.2f}")
     for phase, size in plan.phases.items():
@@ -54,8 +59,8 @@ def show_plan(config: TrainConfig, gib: float | None, words: list[str]) -> None:
     shown.add_row(name, f"{device / GIB:.2f}")
     out = console()
     out.print(shown)
-    advice = advise(config, device, gpu)
-    command = " ".join(["creditrl", "train", *words])
+    advice = advise(config, device, gpu, ranks)
+    command = " ".join([*_begin(ranks, here), "train", *words])
     if advice is None:
         print("It fits.")
         next_step(command)
@@ -74,15 +79,17 @@ def plan_line(config: TrainConfig) -> str:
     """Return a line that says whether a run will fit; it never stops one."""
     from creditrl.trainers.memory import GIB
     from creditrl.trainers.memory_advice import advise, plan_of
+    from creditrl.trainers.ranks import started
 
     try:
-        device, name, gpu = _device(config, None)
-        plan = plan_of(config, device, gpu)
-        advice = advise(config, device, gpu)
+        ranks, here = started()
+        device, name, gpu = _device(config, None, here)
+        plan = plan_of(config, device, gpu, ranks)
+        advice = advise(config, device, gpu, ranks)
     except Exception as error:
         # A model or a method of a kind that is not known here may train all the same.
         return f"Memory: not reckoned ({' '.join(str(error).split())})"
-    line = f"Memory: about {plan.peak / GIB:.2f} of {device / GIB:.1f} GiB ({name})"
+    line = f"Memory: about {plan.peak / GIB:.2f} of {device / GIB:.1f} GiB ({name}){_each(ranks)}"
     if advice is None:
         return f"{line}; --plan itemises it"
     return (
@@ -90,12 +97,26 @@ def plan_line(config: TrainConfig) -> str:
     )
 
 
-def _device(config: TrainConfig, gib: float | None) -> tuple[int, str, bool]:
-    """Return (bytes, name, whether it is a GPU)."""
+def _each(ranks: int) -> str:
+    return "" if ranks == 1 else f", for each of {ranks} processes"
+
+
+def _begin(ranks: int, here: int) -> list[str]:
+    """Return the words before those of a run that so many processes do, so many of them here."""
+    if ranks == 1:
+        return ["creditrl"]
+    nodes = ["--standalone"] if ranks == here else ["--nnodes", str(-(-ranks // here)), "..."]
+    return ["torchrun", *nodes, "--nproc-per-node", str(here), "-m", "creditrl"]
+
+
+def _device(config: TrainConfig, gib: float | None, here: int) -> tuple[int, str, bool]:
+    """Return (bytes, name, whether it is a GPU); processes of a machine share what is no GPU's."""
     from creditrl.trainers.memory import GIB
     from creditrl.trainers.memory_shape import device_bytes
 
     if gib is not None:
         return int(gib * GIB), f"a GPU of {gib:g} GiB", True
     found, name = device_bytes(config.policy.device)
-    return found, name, name != "this machine"
+    if name != "this machine":
+        return found, name, True
+    return found // here, name if here == 1 else f"this machine, shared by {here}", False

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from creditrl.cli import run
+from creditrl.cli.plan import plan_line
 from creditrl.config import find_recipe, read_toml
 from creditrl.trainers.batch import build_rows, micro_batches
 from creditrl.trainers.config import resolve
@@ -109,6 +110,54 @@ def test_learned_models_take_turns_but_their_states_stay():
     plan = memory_plan(TOY, Load(token_budget=1), [critic])
     assert plan.resident["critic: weights, gradients, optimizer"] == 1600
     assert plan.fullest == "fit critic" and plan.peak == 16_000 + 1600 + plan.phases["fit critic"]
+
+
+def test_several_ranks_share_what_is_as_large_as_a_model():
+    load = Load(token_budget=10, reference=True, cache_tokens=3, prefill_tokens=2)
+    critic = LearnedShape("critic", 1000, token_budget=20)
+    head = LearnedShape("head", 10, token_budget=0)
+    alone = memory_plan(TOY, load, [critic, head])
+    plan = memory_plan(TOY, replace(load, ranks=2), [critic, head])
+    shards = ", 1 of 2 shards"
+    assert plan.resident == {
+        f"weights{shards}": 2000,
+        f"gradients{shards}": 2000,
+        f"optimizer{shards}": 4000,
+        f"reference{shards}": 2000,
+        f"critic: weights, gradients, optimizer{shards}": 8000,
+        "head: weights, gradients, optimizer": 160,
+    }
+    # Embeddings 10 * 8, an output layer 100, and two blocks of (1000 - 180) / 2 are whole at a
+    # time, and their gradients.
+    gathered = (180 + 2 * 410) * (4 + 4)
+    assert plan.phases == {
+        # A whole policy, its reference and a critic: 12,000, less than what is there later.
+        "begin, with all weights": 0,
+        "collect, with all weights": 4000 + alone.phases["collect"],
+        "update": alone.phases["update"] + gathered,
+        "fit critic": alone.phases["fit critic"] + gathered,
+        "fit head": alone.phases["fit head"],
+    }
+
+
+def test_adapters_stand_whole_on_every_rank():
+    load = Load(weight_bytes=2, lora_rank=4, token_budget=1, ranks=4)
+    prm = LearnedShape("prm", 200, token_budget=1, weight_bytes=2, lora=True)
+    plan = memory_plan(TOY, load, [prm])
+    assert plan.resident == {
+        "weights, 1 of 4 shards": 500,
+        "adapters": 800,
+        "gradients": 800,
+        "optimizer": 1600,
+        "prm: weights, gradients, optimizer": 3200,
+    }
+    alone = memory_plan(TOY, replace(load, ranks=1), [prm])
+    # Frozen weights are gathered, without gradients.
+    assert plan.phases["fit prm"] == alone.phases["fit prm"] + 1000 * 2
+    # Copies of large ones are what a run begins with.
+    copied = memory_plan(TOY, load, [LearnedShape("critic", 10**6, token_budget=1)])
+    begin = copied.phases["begin, with all weights"] + sum(copied.resident.values())
+    assert begin == max(2000 + 4 * 10**6, sum(copied.resident.values()))
 
 
 @pytest.mark.parametrize(
@@ -290,6 +339,26 @@ def test_advice_fits_and_every_flag_of_it_is_needed(name, gib):
 def test_what_cannot_fit_is_said():
     advice = advise(recipe("ppo_webshop"), GIB, gpu=True)
     assert advice is not None and not advice.fits and advice.plan.peak > GIB
+
+
+def test_a_plan_under_torchrun_is_that_of_each_process(monkeypatch, capsys):
+    place = {"RANK": "0", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "8"}
+    for name, value in {**place, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert run(["train", "@ppo_webshop", "--plan=80"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "for each of 8 processes" in out
+    # 7,615,616,512 weights of two bytes; a critic without output layer, 16 bytes a weight.
+    assert "weights, 1 of 8 shards 1.77" in out
+    assert "critic: weights, gradients, optimizer, 1 of 8 shards 13.17" in out
+    command = "torchrun --standalone --nproc-per-node 8 -m creditrl train @ppo_webshop"
+    assert f"Next: {command} --" in out
+    # Half of them on each of two machines; a CPU's memory is for all that are on it.
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    config = recipe("quickstart")
+    assert "this machine, shared by 4), for each of 8 processes" in plan_line(config)
+    small, alone = (plan_of(config, GIB, False, ranks) for ranks in (8, 1))
+    assert sum(small.resident.values()) < sum(alone.resident.values()) / 7
 
 
 def test_plan_prints_and_starts_nothing(tmp_path, monkeypatch, capsys):
