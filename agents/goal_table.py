@@ -31,7 +31,7 @@ from creditrl.envs.sotopia.official import HARD_SCENARIOS
 from creditrl.envs.sotopia.partners import Partner, make_partner
 from creditrl.envs.sotopia.profiles import Seat
 from creditrl.envs.sotopia.verdict import Judge, make_judge
-from creditrl.errors import ConfigError
+from creditrl.errors import ConfigError, DataError
 from creditrl.files import write_atomic
 from creditrl.types import Trajectory
 
@@ -93,6 +93,53 @@ class GoalTable:
         write_atomic(target, json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n")
         return target
 
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> GoalTable:
+        """Return the table in a file that :meth:`write` wrote; None becomes NaN.
+
+        Raises:
+            DataError: it holds none, or one of another version.
+        """
+        try:
+            content = json.loads(Path(path).expanduser().read_text("utf-8"))
+            version = content.pop("format")
+            if version != GOAL_TABLE_FORMAT:
+                raise DataError(
+                    f"{path}: a goal table of format {version}, expected {GOAL_TABLE_FORMAT}. "
+                    "Measure it again with `creditrl eval SOTOPIA --goal-table`."
+                )
+            content["cells"] = {
+                name: {setting: _cell_of(row[setting]) for setting in _SETTINGS}
+                for name, row in content["cells"].items()
+            }
+            return cls(**content)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(
+                f"{path} holds no goal table ({error!r}). Expected a file of "
+                "`creditrl eval SOTOPIA --goal-table`."
+            ) from None
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Columns of the table."""
+        return _SETTINGS
+
+    def rows(self) -> tuple[tuple[str, ...], ...]:
+        """Return the rows of the table as text, the scenarios first."""
+        return tuple(
+            (name, *(_shown(row[setting]) for setting in _SETTINGS))
+            for name, row in self.cells.items()
+        )
+
+    @property
+    def kind(self) -> str:
+        """What its scores can be compared with."""
+        if self.judge.startswith("chat:"):
+            return "a judge's opinion: compare it with scores of the same judge and settings alone"
+        return "no SOTOPIA score of a language model, and not comparable with published ones"
+
     def print(self, console: Console | None = None) -> None:
         """Print the table."""
         from rich.console import Console
@@ -103,18 +150,13 @@ class GoalTable:
         table.add_column("scenarios")
         for setting in _SETTINGS:
             table.add_column(setting, justify="right")
-        for name, row in self.cells.items():
-            table.add_row(name, *(_shown(row[setting]) for setting in _SETTINGS))
+        for row in self.rows():
+            table.add_row(*row)
         out.print(table)
         out.print(f"Agent: {self.agent}", markup=False, highlight=False)
         out.print(f"Partner: {self.partner}", markup=False, highlight=False)
         out.print(f"Judge: {self.judge}", markup=False, highlight=False)
-        kind = (
-            "a judge's opinion: compare it with scores of the same judge and settings alone"
-            if self.judge.startswith("chat:")
-            else "no SOTOPIA score of a language model, and not comparable with published ones"
-        )
-        out.print(f"This is {kind}.", markup=False, highlight=False)
+        out.print(f"This is {self.kind}.", markup=False, highlight=False)
 
 
 def goal_table(
@@ -307,6 +349,18 @@ def _cell(played: Sequence[Trajectory]) -> GoalCell:
         invalid=len(played) - len(valid),
         causes=dict(errors.most_common(5)),
     )
+
+
+def _cell_of(content: Mapping[str, Any]) -> GoalCell:
+    """Return a cell as it was before it was written."""
+    goal, success = (_estimate_of(content[name]) for name in ("goal", "success"))
+    return GoalCell(goal, success, content["invalid"], content["causes"])
+
+
+def _estimate_of(content: Mapping[str, Any]) -> Estimate:
+    numbers = (content[name] for name in ("value", "low", "high"))
+    value, low, high = (math.nan if number is None else float(number) for number in numbers)
+    return Estimate(value, low, high, content["n"])
 
 
 def _is_hard(trajectory: Trajectory) -> bool:

@@ -20,8 +20,8 @@ _PROG = "creditrl report RUN..."
 class ReportOptions:
     """Compare training runs and evaluations: tables and plots in Markdown and one HTML file.
 
-    RUN is the folder of a training run, or a file of `creditrl eval`. Runs that differ in their
-    seed alone are taken together.
+    RUN is the folder of a training run, or a file of `creditrl eval`, SOTOPIA's goal tables
+    included. Runs that differ in their seed alone are taken together.
     """
 
     analysis: bool = False
@@ -53,9 +53,11 @@ def run(argv: list[str]) -> int:
     if not 0 < options.target <= 1:
         raise ConfigError(f"--target {options.target:g}: expected a share, above 0 up to 1.")
     from creditrl.report.build import build_report, expert_lengths, write_report
+    from creditrl.report.goals import deal_goal_tables
     from creditrl.report.inputs import load_runs
 
-    runs = load_runs(paths)
+    goals, others = deal_goal_tables(paths)
+    runs = load_runs(others) if others or not goals else []
     require_extra("matplotlib", "train")
     report = build_report(
         runs,
@@ -64,11 +66,12 @@ def run(argv: list[str]) -> int:
         way=options.way,
         target=options.target,
         expert=None if options.expert is None else expert_lengths(options.expert),
+        goals=goals,
     )
     page, text, *pictures = write_report(report, options.out or _free_folder())
     wrote(text, page)
     print(f"Beside it {len(pictures)} pictures, which the HTML file holds as well.")
-    if options.analysis:
+    if options.analysis or not runs:
         next_step(f"open {page} in a browser")
     else:
         next_step(f"creditrl report {' '.join(paths)} --analysis")

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from creditrl.agents.goal_table import GoalTable
 from creditrl.errors import ConfigError, DataError, RunFolderError, did_you_mean
 from creditrl.files import write_atomic
 from creditrl.report.analysis import analysis_report
 from creditrl.report.context import Context
-from creditrl.report.document import Block, to_html, to_markdown
+from creditrl.report.document import Block, Heading, to_html, to_markdown
 from creditrl.report.figures import Figure, draw
+from creditrl.report.goals import goal_blocks
 from creditrl.report.inputs import Family, RunRecord, families, load_run
 from creditrl.report.standard import standard_report
 
@@ -36,20 +38,25 @@ def build_report(
     way: str = "sampled",
     target: float = 0.6,
     expert: Mapping[str, float] | None = None,
+    goals: Sequence[tuple[str, GoalTable]] = (),
 ) -> Report:
     """Return the report of some runs.
 
     Args:
-        runs: from :func:`creditrl.report.inputs.load_runs`.
+        runs: from :func:`creditrl.report.inputs.load_runs`; none where there are only goal tables.
         analysis: also every analysis of the papers.
         baseline: family or run that the others are compared with; None: the first.
         way: way of decoding that is compared, of runs that have several.
         target: success that runs should reach.
         expert: turns of the expert by task.
+        goals: SOTOPIA's tables of goal scores, each with its name.
 
     Raises:
         ConfigError: there is no such baseline or way, or two runs are one.
     """
+    if goals and not runs:
+        title = "CreditRL: " + ", ".join(name for name, _ in goals)
+        return Report(title, (Heading("Goal scores", 1), *goal_blocks(goals)), ())
     found = families(runs)
     known = sorted({name for run in runs for name in run.ways()})
     if known and way not in known:
@@ -57,7 +64,7 @@ def build_report(
             f"No run was evaluated {way!r}.{did_you_mean(way, known)} Known: {', '.join(known)}."
         )
     context = Context(found, _baseline(found, baseline), way, target, expert or {})
-    blocks = standard_report(context)
+    blocks = [*standard_report(context), *goal_blocks(goals)]
     if analysis:
         blocks += analysis_report(context)
     names = ", ".join(family.name for family in found)

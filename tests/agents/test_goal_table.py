@@ -12,7 +12,7 @@ import pytest
 from chat_server import Plan
 
 from creditrl.agents import ChatAgent
-from creditrl.agents.goal_table import goal_table
+from creditrl.agents.goal_table import GoalTable, goal_table
 from creditrl.cli import run
 from creditrl.envs.sotopia.dimensions import DIMENSIONS
 from creditrl.envs.sotopia.judge import ChatJudge
@@ -107,6 +107,8 @@ def test_the_table_by_hand(endpoint, folder, tmp_path, capsys):
     assert (content["agent"], content["partner"]) == ("talker", "small-talk")
     assert content["judge"] == judge.name and "temperature=0.0" in judge.name
     assert content["reports"]["judge"]["judgements"] == {"ok": 12}
+    read = GoalTable.read(path)
+    assert (read.cells, read.rows(), read.judge) == (found.cells, found.rows(), judge.name)
     found.print()
     out = capsys.readouterr().out
     assert re.search(r"hard\W+3\.00 \[.*\] \(n=4\)", out)
@@ -143,7 +145,7 @@ def test_a_judge_that_comes_back_makes_episodes_valid(endpoint, folder):
     assert found.cells["all"]["self-chat"].invalid == 0
 
 
-def test_an_agent_whose_endpoint_fails_is_not_scored(endpoint, folder):
+def test_an_agent_whose_endpoint_fails_is_not_scored(endpoint, folder, tmp_path):
     judge = judged(endpoint)
     gone = ChatAgent("toy", base_url="http://127.0.0.1:9/v1", retries=0)
     found = goal_table(gone, "small-talk", judge=judge, data_dir=folder, retries=0)
@@ -151,6 +153,25 @@ def test_an_agent_whose_endpoint_fails_is_not_scored(endpoint, folder):
     assert math.isnan(cell.goal.value) and cell.invalid == 8
     assert "connection failed" in next(iter(cell.causes))
     assert found.to_json()["cells"]["all"]["self-chat"]["goal"]["value"] is None
+    path = found.write(tmp_path / "table.json")
+    assert math.isnan(GoalTable.read(path).cells["all"]["self-chat"].goal.value)
+
+
+def test_a_report_holds_the_table(endpoint, folder, tmp_path, capsys):
+    found = goal_table(Talker(), "small-talk", judge=judged(endpoint), data_dir=folder)
+    path = found.write(tmp_path / "talks.json")
+    assert run(["report", str(path), "--out", str(tmp_path / "report")]) == 0
+    text = (tmp_path / "report" / "report.md").read_text("utf-8")
+    assert "## Goal scores of SOTOPIA: talks" in text
+    assert "| scenarios | self-chat | fixed partner |" in text
+    assert re.search(r"\| hard \| 3\.00 [^|]*n=4[^|]*\| 3\.00 [^|]*\|\n\| all \| 6\.00 ", text)
+    assert "temperature=0.0" in text and "same judge and settings alone" in text
+    page = (tmp_path / "report" / "report.html").read_text("utf-8")
+    assert "<td>6.00 [" in page
+    for damage in ({"cells": 3}, {"format": 9}, {"cells": {"all": {}}}):
+        path.write_text(json.dumps(found.to_json() | damage))
+        assert run(["report", str(path)]) == 2
+        assert "goal table" in capsys.readouterr().err
 
 
 def test_rows_are_those_that_were_played(endpoint, folder):
