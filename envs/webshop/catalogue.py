@@ -134,7 +134,7 @@ def document_text(product: Product) -> str:
     return " ".join((product.title, product.description, bullet, options)).lower()
 
 
-# A product as JSON: the list of its fields. Escapes keep lone surrogates, which scraped texts have.
+# A product as JSON: the list of its fields.
 
 
 _fields = attrgetter(*(field.name for field in fields(Product)))

@@ -319,6 +319,8 @@ class WebShopEngine(Engine):
         if name == "search":
             there = search(self.shop, self.rules, page, value)
             segment = "search"
+            if there is not None:
+                value = " ".join(there.keywords)  # a long query is cut
         elif name == "click":
             there = click(self.shop, self.rules, page, value)
             segment = _HERE[page.kind] if there is None else _segment(page, there)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from creditrl.envs.spaces import clean_text
 from creditrl.envs.webshop.prices import NO_LIMIT, price_limit, price_text, product_price
 from creditrl.envs.webshop.product import Product
 from creditrl.errors import DataError
@@ -288,5 +289,5 @@ def _written(entry: object, who: str) -> tuple[str, tuple[str, ...], tuple[str, 
             f"{who}: expected a text under 'instruction' and lists of texts under "
             f"'instruction_attributes' and 'instruction_options'; it has {entry!r:.200}."
         )
-    attributes, values = (tuple(some or ()) for some in lists)
-    return text, attributes, values
+    attributes, values = (tuple(map(clean_text, some or ())) for some in lists)
+    return clean_text(text), attributes, values

@@ -69,7 +69,7 @@ GOALS: tuple[GoalKind, ...] = ("synthetic", "human")
 SMALL = 1000
 """Products of upstream's small set."""
 
-_FORMAT = 1
+_FORMAT = 2
 """Version of converted shops; it grows with every change of what a folder of them holds."""
 
 _SHOWN_EVERY = 2000

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal, DecimalException
 from typing import Any
 
+from creditrl.envs.spaces import clean_text
 from creditrl.errors import DataError
 
 __all__ = ["MAX_ASIN", "NO_ATTRIBUTES", "NO_PRICE", "Product"]
@@ -68,8 +69,9 @@ class Product:
         What upstream's loader accepts is read as upstream reads it: a bare string as the only
         bullet point, option groups of null left out, of two groups whose names differ in case the
         values of the last, ``$100.0`` where ``pricing`` is absent or empty. Differences: no picture
-        at all is no error here, and a bare string under ``images`` is one address (upstream takes
-        its first character).
+        at all is no error here, a bare string under ``images`` is one address (upstream takes its
+        first character), and a lone surrogate is read as ``?``: no page could show it, and no
+        action could name an option that has one.
 
         Args:
             record: the JSON object.
@@ -128,19 +130,19 @@ def _text(record: Mapping[str, Any], name: str, who: str) -> str:
     value = _field(record, name, who)
     if not isinstance(value, str):
         raise DataError(f"{who}: {name!r} is {_shown(value)}, expected a text.")
-    return value
+    return clean_text(value)
 
 
 def _texts(value: object, name: str, who: str) -> tuple[str, ...]:
     """Return a list of texts, or a bare one, as a tuple."""
     if isinstance(value, str):
-        return (value,)
+        return (clean_text(value),)
     if not isinstance(value, (list, tuple)):
         raise DataError(f"{who}: {name!r} is {_shown(value)}, expected a list of texts.")
     for item in value:
         if not isinstance(item, str):
             raise DataError(f"{who}: {name!r} has {_shown(item)} in it, expected texts only.")
-    return tuple(value)
+    return tuple(map(clean_text, value))
 
 
 def _prices(pricing: object, who: str) -> tuple[tuple[float, ...], str]:
@@ -191,7 +193,7 @@ def _options(
             value = given.strip().replace("/", " | ").lower()
             values.append(value)
             images[value] = option.get("image")
-        options[name.lower()] = tuple(values)
+        options[clean_text(name).lower()] = tuple(values)
     shown = ((value, image) for value, image in images.items() if isinstance(image, str) and image)
     return tuple(options.items()), tuple(shown)
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from creditrl.envs.spaces import clean_text
 from creditrl.envs.tasks import TaskSet
 from creditrl.envs.webshop.address import Address, address, read_address
 from creditrl.envs.webshop.goals import Goal
@@ -94,7 +95,7 @@ def site_app(site: Site) -> Starlette:
     from starlette.routing import Route
 
     def shown(html: str, status: int = 200, **headers: str) -> Response:
-        return HTMLResponse(html, status, {**_HEADERS, **headers})
+        return HTMLResponse(clean_text(html), status, {**_HEADERS, **headers})
 
     def missing(what: str) -> Response:
         return shown(template_html("error", {"what": what}), 404)

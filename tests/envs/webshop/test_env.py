@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from webshop_files import record, write_shop
 
 import creditrl
 from creditrl.envs.base import TextEnv
@@ -195,6 +196,38 @@ def test_observations_of_a_long_history_stay_in_their_space() -> None:
         )
         observation, *_ = env.step(action + "]")
         assert observation in env.observation_space
+
+
+def test_a_long_query_is_reported_as_it_was_cut() -> None:
+    env = gym.make(ENV_ID, num_products=100)
+    env.reset(seed=0)
+    *_, info = env.step(f"search[{'a' * 9_999}{'b' * 9}]")
+    assert info["grounded"] and info["action"] == f"search[{'a' * 9_999}b]"
+
+
+@pytest.mark.parametrize("mode", ["text", "html"])
+def test_half_a_character_in_a_product_can_be_shown_and_chosen(tmp_path: Path, mode: str) -> None:
+    # Texts that were cut in the middle of an emoji have one.
+    size = {"value": "small \ud83d"}
+    odd = record(name="Lamp \ud83d", customization_options={"si\ud83d": [size]})
+    write_shop(tmp_path, products=[odd])
+    env = gym.make(
+        ENV_ID,
+        data="official",
+        data_dir=tmp_path,
+        num_products=1,
+        split="test",
+        observation_mode=mode,
+    )
+    _, info = env.reset(seed=0)
+    assert info["goal"].startswith("Find me heavy duty, easy clean desk lamps with si?: small ?")
+    for action in ("search[lamp]", "click[b000000001]", "click[small ?]", "click[buy now]"):
+        if not action.startswith("search"):
+            assert action in info["admissible_actions"]
+        shown, reward, terminated, _, info = env.step(action)
+        assert "Lamp ?" in shown or info["page"] == "done"
+        assert info["grounded"], action
+    assert terminated and reward == 1.0
 
 
 @pytest.mark.parametrize("compat", ["fixed", "upstream"])

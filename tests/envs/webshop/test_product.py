@@ -173,7 +173,7 @@ def test_bad_extras_are_named(extras: Any, says: str) -> None:
 def test_texts_are_kept_as_they_are() -> None:
     odd = "<script>alert(1)</script>\x00\x1b[0m \ud83d ½"
     product = Product.from_record(record(name=odd, full_description=odd))
-    assert product.title == product.description == odd
+    assert product.title == product.description == odd.replace("\ud83d", "?")  # half an emoji
 
 
 def test_the_real_products_are_upstreams(test_data: Path) -> None:

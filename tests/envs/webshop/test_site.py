@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import re
@@ -10,11 +11,22 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from urllib.parse import quote, urlencode
 
 import pytest
-from shops import CARDIGAN, GADGET, GOAL, HUMAN_GOAL, LAMP, TEA, small_shop
+from shops import (
+    CARDIGAN,
+    GADGET,
+    GOAL,
+    HUMAN_GOAL,
+    LAMP,
+    TEA,
+    ListCatalogue,
+    WordIndex,
+    small_shop,
+)
 
 from creditrl.envs.tasks import TaskList
 from creditrl.envs.webshop.address import Address, address
@@ -23,6 +35,7 @@ from creditrl.envs.webshop.html import page_html, read_text
 from creditrl.envs.webshop.pages import LONGEST_QUERY, START, Page, Rules, click, search
 from creditrl.envs.webshop.picture import picture
 from creditrl.envs.webshop.server import Server
+from creditrl.envs.webshop.shop import Shop
 from creditrl.envs.webshop.site import GOALS_A_PAGE, Site, site_app
 from creditrl.envs.webshop.text import observation
 from creditrl.envs.webshop.titles import RULE
@@ -80,6 +93,16 @@ def test_every_state_has_a_page_at_its_address(served: Server, page: Page, sessi
     assert html == page_html(SHOP, RULES, shown, goal.instruction, session=session, receipt=bought)
     text = observation(SHOP, RULES, page, goal.instruction, "text", bought)
     assert read_text(html) == text
+
+
+def test_half_a_character_is_served_as_a_question_mark() -> None:
+    lamp = replace(LAMP, title="Lamp \ud83d")
+    shop = Shop(ListCatalogue([lamp]), WordIndex([lamp]))
+    goals = {"lamp": replace(GOAL, instruction="a lamp \ud83d")}
+    app = site_app(Site(shop, RULES, goals.get, partial(receipt, shop, RULES, RULE)))
+    with contextlib.closing(Server(app)) as server:
+        status, body, *_ = get(server, address(Page("item", ("lamp",), 1, lamp.asin), "lamp"))
+    assert status == 200 and "Lamp ?" in body and "a lamp ?" in body
 
 
 def test_a_walk_by_links_and_forms_ends_with_the_purchase(served: Server) -> None:
