@@ -237,6 +237,7 @@ class VLLMAgent:
                     prompt.admissible_actions if self.structured else (),
                     # Without a reader the text has no place for it.
                     prompt.image if self._pictures is not None else None,
+                    prompt.copy,
                 )
             )
         self._calls += 1

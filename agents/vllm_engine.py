@@ -64,6 +64,8 @@ class TokenRequest:
     """The only replies that are allowed; empty: any."""
     image: Any = field(default=None, compare=False)
     """The picture that ``prompt_ids`` have tokens for, uint8 [H, W, 3]."""
+    copy: int = field(default=-1, compare=False)
+    """Which copy asks: of several engines one reads all turns of it, and knows how they begin."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,8 @@ class RolloutConfig:
     it was before; old log-probabilities are recomputed in every update, and tokens weighed by how
     much more probable they have become (``sampler_cap`` of the method's loss). None: in turns."""
     backend: Literal["transformers", "vllm", "vllm-server"] = "transformers"
-    """What samples: the training model itself, a vLLM engine in this process, or a vLLM server."""
+    """What samples: the training model itself, a vLLM engine in this process (or one in each of
+    ``rollout.ray.engines``), or a vLLM server."""
     vllm: VLLMConfig = field(default_factory=VLLMConfig)
     """vLLM's settings, where it samples."""
     ray: RayConfig = field(default_factory=RayConfig)
@@ -430,7 +431,7 @@ def _check_together(config: TrainConfig, where: str) -> None:
             f"{where}: rollout.backend is 'vllm-server', and rollout.vllm.base_url is missing: "
             "name the server, e.g. --rollout.vllm.base-url http://127.0.0.1:8000/v1."
         )
-    if rollout.ray.address is not None and rollout.ray.engines:
+    if rollout.ray.decodes:
         if rollout.backend == "vllm-server":
             raise ConfigError(
                 f"{where}: rollout.backend is 'vllm-server', which decodes elsewhere already: "

@@ -103,10 +103,11 @@ def check_shared(config: TrainConfig) -> None:
     Raises:
         ConfigError: names the setting, and what to set instead.
     """
-    if config.rollout.backend == "vllm":
+    if config.rollout.backend == "vllm" and not config.rollout.ray.decodes:
         raise ConfigError(
             "rollout.backend 'vllm' decodes in one process, and torchrun started several: expected "
-            "'transformers', or 'vllm-server' with a server that has GPUs of its own."
+            "'transformers', 'vllm-server' with a server that has GPUs of its own, or engines on a "
+            "Ray cluster (rollout.ray.engines)."
         )
     if config.policy.device.startswith("cuda:"):
         raise ConfigError(

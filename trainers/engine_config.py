@@ -73,7 +73,7 @@ class VLLMConfig:
     """Folder that the server sees, through which weights reach it; None: ``sync`` in the run
     folder."""
     sync: SyncConfig = field(default_factory=SyncConfig)
-    """How weights reach the engine."""
+    """How weights reach the engine; those on a Ray cluster are probed by it whatever they run."""
 
     def __post_init__(self) -> None:
         if not 0 < self.gpu_memory_utilization < 1:

@@ -260,7 +260,7 @@ def _speaking(
 ) -> dict[str, int]:
     """Return what the policy needs while it speaks."""
     rollout = config.rollout
-    if rollout.backend == "vllm-server":
+    if rollout.backend == "vllm-server" or rollout.ray.decodes:
         return {}
     if rollout.backend == "vllm":
         cfg = rollout.vllm

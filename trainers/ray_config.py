@@ -20,13 +20,10 @@ class RayConfig:
     """Actors that the copies of collection are dealt over, each with a CPU; 0 leaves them here.
     Evaluations are played here."""
     engines: int = 0
-    """Actors with a copy of the policy each, which decode replies, by ``rollout.backend``; 0: this
-    process decodes."""
+    """Actors with a copy of the policy each, which decode replies, by ``rollout.backend``
+    ("transformers", or a vLLM engine in each); 0: this process decodes."""
     gpus: float = 0.0
     """GPUs of an engine, e.g. 1; with 0 it takes a CPU."""
-    tolerance: float | None = None
-    """Largest mean difference between an engine's and the policy's log-probability of a token after
-    new weights, in nats. None: 1e-3 in float32, 0.1 in 16 bits."""
 
     def __post_init__(self) -> None:
         if self.shards < 0 or self.engines < 0 or self.gpus < 0:
@@ -39,3 +36,13 @@ class RayConfig:
                 "rollout.ray.address is set, and neither rollout.ray.shards nor .engines: expected "
                 "something to be placed on the cluster."
             )
+
+    @property
+    def decodes(self) -> bool:
+        """Whether engines on the cluster decode, and not this process."""
+        return self.address is not None and self.engines > 0
+
+    @property
+    def cpus(self) -> int:
+        """CPUs that its actors take."""
+        return self.shards + (0 if self.gpus else self.engines)

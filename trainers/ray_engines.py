@@ -1,40 +1,63 @@
-"""Policies that decode on the machines of a Ray cluster, behind the same agent.
+"""Policies that decode on the machines of a Ray cluster, behind the same agents.
 
-Each engine is an actor with a copy of the policy. New weights are handed to all of them once per
-update, and a few prompts are asked to see that each computes with them. The draws that decide what
-is said are made here, so an engine that goes costs no episode: another one gives its replies.
+Each engine is an actor: a copy of the policy, or a vLLM engine. New weights are handed to all of
+them once per update, and a few prompts are asked to see that each computes with them; so it is with
+one that takes the place of another, before its replies count. What decides the draws is made here
+and goes with each call (random numbers, or a seed for every request of vLLM's), so an engine that
+goes costs no episode: another one gives its replies.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from creditrl.agents.transformers import TransformersAgent
+from creditrl.agents.vllm import VLLMAgent
+from creditrl.agents.vllm_engine import SamplingRule, TokenAnswer, TokenRequest, find_vllm
 from creditrl.envs.ray_pool import PATIENCE, lost_errors, require_ray
-from creditrl.errors import ConfigError, EngineError, require_extra
+from creditrl.errors import ConfigError, CreditRLError, EngineError, require_extra
 from creditrl.trainers.collect.ahead import HeldWeights
 from creditrl.trainers.config import RunConfig, TrainConfig
 from creditrl.trainers.models.policy import Policy
-from creditrl.trainers.ray_config import RayConfig
-from creditrl.trainers.sampler import PolicyAgent, Sampler
-from creditrl.trainers.sync import next_logprobs
+from creditrl.trainers.sampler import (
+    PolicyAgent,
+    Sampler,
+    TransformersSampler,
+    engine_settings,
+    start_engine,
+)
+from creditrl.trainers.sync import Probe, WeightSync, next_logprobs
 from creditrl.types import Prompt, Reply
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["RayAgent", "RayEngines", "RaySampler", "connect"]
+__all__ = [
+    "RayAgent",
+    "RayEngines",
+    "RaySampler",
+    "RayVLLMAgent",
+    "TransformersEngines",
+    "VLLMEngines",
+    "connect",
+]
 
 _BLOCK = 8
 """Neighbouring copies that one engine decodes for: members of a group begin with equal prompts."""
-_PROBES, _PROBE_TOKENS = 4, 32
+_ATTEMPTS = 3
+"""How often prompts are asked whose engines go, and how often in a row an engine is begun again
+that goes before it has shown that it computes with the policy's weights."""
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def connect(config: TrainConfig) -> Callable[[], None]:
@@ -56,10 +79,16 @@ def connect(config: TrainConfig) -> Callable[[], None]:
     begun = not ray.is_initialized()
     if begun:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
-        need = cfg.shards + (0 if cfg.gpus else cfg.engines)
         try:
             if cfg.address == "local":
-                ray.init(address="local", num_cpus=need, include_dashboard=False, **options)
+                with _visible(gpus := _gpus_here(config)):
+                    ray.init(
+                        address="local",
+                        num_cpus=cfg.cpus,
+                        num_gpus=len(gpus),
+                        include_dashboard=False,
+                        **options,
+                    )
             else:
                 ray.init(address=cfg.address, **options)
         except (ConnectionError, RuntimeError, ValueError) as error:
@@ -71,10 +100,7 @@ def connect(config: TrainConfig) -> Callable[[], None]:
             ) from None
     cluster: Any = ray
     found = cluster.cluster_resources()
-    for kind, wanted in (
-        ("CPU", cfg.shards + (0 if cfg.gpus else cfg.engines)),
-        ("GPU", cfg.gpus * cfg.engines),
-    ):
+    for kind, wanted in (("CPU", cfg.cpus), ("GPU", cfg.gpus * cfg.engines)):
         if found.get(kind, 0) < wanted:
             if begun:
                 ray.shutdown()
@@ -86,7 +112,55 @@ def connect(config: TrainConfig) -> Callable[[], None]:
     return ray.shutdown if begun else lambda: None
 
 
-class RayEngines:
+def _gpus_here(config: TrainConfig) -> list[str]:
+    """Return the GPUs of this machine that engines may have: those that train nothing, or all.
+
+    All where the others are too few: engines may share one with the policy (``gpus`` below 1).
+    """
+    import torch
+
+    cfg, device = config.rollout.ray, config.policy.device
+    count = torch.cuda.device_count() if cfg.gpus else 0
+    told = os.environ.get(_VISIBLE)
+    names = [name for name in told.split(",") if name] if told else [str(n) for n in range(count)]
+    _, _, number = device.partition("cuda:")
+    first, ranks = int(number or 0), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    training = range(0) if device == "cpu" else range(first, first + ranks)
+    others = [name for n, name in enumerate(names[:count]) if n not in training]
+    return others if len(others) >= cfg.gpus * cfg.engines else names[:count]
+
+
+@contextlib.contextmanager
+def _visible(gpus: Sequence[str]) -> Iterator[None]:
+    """Let what is started in this context see these GPUs only."""
+    before = os.environ.get(_VISIBLE)
+    os.environ[_VISIBLE] = ",".join(gpus)
+    try:
+        yield
+    finally:
+        del os.environ[_VISIBLE]
+        if before is not None:
+            os.environ[_VISIBLE] = before
+
+
+@dataclass(slots=True)
+class _Place:
+    """One engine, and what it still has to show before its replies count."""
+
+    number: int
+    actor: Any
+    probe: Probe | None = None
+    pending: list[Any] = field(default_factory=list)
+    """Futures of the weights that it was given, and of its answers to the probe."""
+    awaited: bool = True
+    """Whether others wait for it: not for one that takes the place of another, until it is ready,
+    since what is left of the cluster may have no room for it."""
+    failures: int = 0
+    """How often in a row it has gone before it was ready."""
+    gap: float = 0.0
+
+
+class RayEngines(ABC):
     """The engines of a run.
 
     Args:
@@ -100,17 +174,29 @@ class RayEngines:
     def __init__(self, config: TrainConfig, policy: Policy) -> None:
         self._ray = require_ray()
         self._cfg = config.rollout.ray
-        # What an engine is built from; other sections have types that are made by each process.
-        self._config = TrainConfig(
-            policy=config.policy,
-            rollout=replace(config.rollout, ray=RayConfig()),
-            run=RunConfig(seed=config.run.seed),
-        )
-        self._tokenizer = policy.tokenizer if config.policy.model == "small" else None
-        self._weights: Any = None
+        self._sync = config.rollout.vllm.sync
+        self._stale: Policy | None = None
+        # What an engine is told, to compute with the present weights: methods and what they take.
+        self._steps: list[tuple[str, Any]] = []
+        self._whole: list[tuple[str, Any]] = []  # all weights; adapters come on top of them
+        self._new: list[tuple[str, Any]] = []
+        self._probe: Probe | None = None
+        self._expected_PV: Any = None
         self.lost = 0
         self._why = ""  # the last one went
-        self._actors = [self._start() for _ in range(self._cfg.engines)]
+        self._places = [_Place(n, self._start()) for n in range(self._cfg.engines)]
+
+    def renew(self, policy: Policy) -> None:
+        """Compute with the policy's weights as they stand at the next call.
+
+        They are handed over then, and not now, which all ranks of a run would have to take part in.
+        """
+        self._stale = policy
+
+    def _hand_over_stale(self) -> None:
+        """Hand the weights over that :meth:`renew` announced."""
+        if self._stale is not None:
+            self.load(self._stale)
 
     def load(self, policy: Policy) -> float:
         """Give all engines the policy's present weights; of a run's ranks the first calls this.
@@ -119,71 +205,151 @@ class RayEngines:
             The largest mean difference of an engine's log-probabilities to the policy's.
 
         Raises:
-            EngineError: an engine computes with other weights.
+            EngineError: an engine computes with other weights, or none lasts.
         """
         with policy.gathered() as whole:
-            state = whole.state_dict()
-            cpu = {name: value.detach().cpu() for name, value in state["weights"].items()}
-            self._weights = self._ray.put({**state, "weights": cpu, "reference": None})
-            vocabulary = min(len(whole.tokenizer), whole.base.config.get_text_config().vocab_size)
-            shape = (_PROBES, _PROBE_TOKENS)
-            prompts = np.random.default_rng(0).integers(vocabulary, size=shape).tolist()
-            ours_PV = next_logprobs(whole, [tuple(ids) for ids in prompts]).numpy()
-            fine = str(whole.base.dtype) in ("torch.float32", "torch.float64")
-        asked = [actor.load.remote(self._weights, prompts) for actor in self._actors]
-        gaps = [0.0]
-        for number, future in enumerate(asked):
-            theirs_PV = self._answer(number, future)
-            if theirs_PV is not None:
-                gaps.append(float(np.abs(theirs_PV - ours_PV).mean()))
-        usual = 1e-3 if fine else 0.1
-        tolerance = usual if self._cfg.tolerance is None else self._cfg.tolerance
-        if not max(gaps) <= tolerance:
-            raise EngineError(
-                f"An engine on the Ray cluster differs from the policy by {max(gaps):.3g} nats per "
-                f"token after new weights, expected at most {tolerance:g} "
-                "(rollout.ray.tolerance): it does not compute with the weights it was given. Are "
-                "the versions of CreditRL, torch and transformers equal on all machines?"
-            )
-        return max(gaps)
-
-    def answer(
-        self, sampling: dict[str, Any], prompts: Sequence[Prompt], uniform_BT: torch.Tensor
-    ) -> list[Reply]:
-        """Return the replies that these draws give, in the order of the prompts."""
-        draws = uniform_BT.numpy()
-        replies: dict[int, Reply] = {}
-        open_ = list(range(len(prompts)))
-        for attempt in range(3):
-            parts: dict[int, list[int]] = {}
-            for i in open_:
-                place = (prompts[i].copy // _BLOCK + attempt) % len(self._actors)
-                parts.setdefault(place, []).append(i)
-            asked = {
-                place: self._actors[place].answer.remote(
-                    sampling, [prompts[i] for i in part], draws[part]
-                )
-                for place, part in parts.items()
-            }
-            for place, future in asked.items():
-                found = self._answer(place, future)
-                if found is not None:
-                    replies.update(zip(parts[place], found, strict=True))
-            open_ = [i for i in open_ if i not in replies]
-            if not open_:
-                return [replies[i] for i in range(len(prompts))]
-        raise EngineError(
-            f"{self.lost} engines on the Ray cluster have gone, and {len(open_)} prompts found "
-            f"none that lasted (the last: {self._why}): see Ray's own logs, and go on with "
-            "--run.resume."
-        )
+            self._new = []
+            self._hand_over(whole)
+            if self._sync.probe:
+                if self._probe is None:
+                    self._probe = Probe.of(whole, self._sync, self._context_of(whole))
+                self._expected_PV = self._probe.expected(whole)
+        for place in self._places:
+            self._tell(place, self._new)
+        gap = max(place.gap for place in self._ready())
+        self._stale = None
+        return gap
 
     def close(self) -> None:
         """End the engines."""
-        for actor in self._actors:
-            with contextlib.suppress(Exception):
-                self._ray.kill(actor)
-        self._actors.clear()
+        for place in self._places:
+            with contextlib.suppress(Exception):  # the cluster may have gone before
+                self._ray.kill(place.actor)
+        self._places.clear()
+
+    # -- what kinds of engines differ in ----------------------------------------------------------
+
+    @abstractmethod
+    def agent(self, policy: Policy, settings: dict[str, Any]) -> PolicyAgent:
+        """Return an agent whose replies the engines give."""
+
+    @abstractmethod
+    def _actor(self) -> tuple[type, tuple[Any, ...]]:
+        """Return the class of an engine, and what it is made of."""
+
+    @abstractmethod
+    def _hand_over(self, policy: Policy) -> None:
+        """Add the steps that bring engines up to the policy's weights."""
+
+    @abstractmethod
+    def _context_of(self, policy: Policy) -> int:
+        """Return the most tokens that an engine reads."""
+
+    def _add(self, method: str, what: Any, *, whole: bool) -> None:
+        """Have engines told something: of all weights, or of what comes on top of them."""
+        step = (method, self._ray.put(what))
+        if whole:
+            self._whole = [step]
+        self._steps = self._whole if whole else [*self._whole, step]
+        self._new.append(step)
+
+    # -- asking -----------------------------------------------------------------------------------
+
+    def _ask(
+        self, method: str, prompts: Sequence[Any], copies: Sequence[int], *more: Any
+    ) -> list[Any]:
+        """Return the answers to the prompts, in their order; any engine gives any of them.
+
+        Args:
+            method: of the engines, that takes prompts.
+            prompts: to deal.
+            copies: which of the collection's each belongs to.
+            more: what the method takes beside them: one value per prompt each where it is an
+                array, else a value for all.
+        """
+        found: dict[int, Any] = {}
+        for _ in range(_ATTEMPTS):
+            ready = self._ready()
+            parts: dict[int, list[int]] = {}
+            for i, copy_ in enumerate(copies):
+                if i not in found:
+                    parts.setdefault(copy_ // _BLOCK % len(ready), []).append(i)
+            asked = []
+            for k, part in parts.items():
+                arguments = [m[part] if isinstance(m, np.ndarray) else m for m in more]
+                call = getattr(ready[k].actor, method)
+                asked.append((ready[k], part, call.remote([prompts[i] for i in part], *arguments)))
+            for place, part, future in asked:
+                answers = self._get(place, future)
+                if answers is not None:
+                    found.update(zip(part, answers, strict=True))
+            if len(found) == len(prompts):
+                return [found[i] for i in range(len(prompts))]
+        raise self._none_lasts(f"{len(prompts) - len(found)} prompts found none that lasted")
+
+    def _ready(self) -> list[_Place]:
+        """Return the engines that compute with the present weights, at least one.
+
+        Raises:
+            EngineError: one computes with others, or none lasts.
+        """
+        for place in list(self._places):
+            if place.awaited or self._done(place.pending):
+                self._settle(place)
+        while not (ready := [place for place in self._places if not place.pending]):
+            if not self._places:
+                raise self._none_lasts("none of those that were begun in their places lasted")
+            last = {place.pending[-1]: place for place in self._places}
+            done, _ = self._ray.wait(list(last), num_returns=1, timeout=PATIENCE)
+            if not done:
+                raise self._silent("all engines")
+            self._settle(last[done[0]])
+        return ready
+
+    def _settle(self, place: _Place) -> None:
+        """Wait until an engine has taken its weights, and see whether it computes with them."""
+        if not place.pending:
+            return
+        answers = self._get(place, place.pending)
+        if answers is None:
+            return
+        place.pending = []
+        if place.probe is not None:
+            name = f"engine {place.number} on the Ray cluster"
+            place.gap = place.probe.judge(name, answers[-1], self._expected_PV)
+        place.failures, place.awaited = 0, True
+
+    def _get(self, place: _Place, future: Any) -> Any:
+        """Wait for an engine; None where it has gone, and another was started in its place."""
+        try:
+            return self._ray.get(future, timeout=PATIENCE)
+        except lost_errors(self._ray) as error:
+            self._why = str(error).strip().rpartition("\n")[2]
+            if place.awaited and getattr(error, "actor_init_failed", False):
+                raise EngineError(f"Engine {place.number} could not be made: {self._why}") from None
+            self.lost += 1
+            self._replace(place)
+            return None
+        except self._ray.exceptions.GetTimeoutError:
+            raise self._silent(f"engine {place.number}") from None
+        except self._ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, CreditRLError):
+                raise error.cause from error
+            raise
+
+    def _none_lasts(self, what: str) -> EngineError:
+        return EngineError(
+            f"{self.lost} engines on the Ray cluster have gone, and {what} (the last: "
+            f"{self._why}): see Ray's own logs, and go on with --run.resume."
+        )
+
+    def _silent(self, who: str) -> EngineError:
+        return EngineError(
+            f"No answer from {who} on the Ray cluster for {PATIENCE:.0f} s: expected room for "
+            f"{self._cfg.engines} engines (rollout.ray.engines)."
+        )
+
+    # -- engines ----------------------------------------------------------------------------------
 
     def _start(self, *, again: bool = False) -> Any:
         cfg = self._cfg
@@ -193,31 +359,133 @@ class RayEngines:
             options["num_gpus"] = cfg.gpus
         elif not again:
             options["num_cpus"] = 1
-        device = "cuda" if cfg.gpus else "cpu"
-        made = self._ray.remote(_Engine).options(**options)
-        return made.remote(self._config, device, self._tokenizer)
+        engine, arguments = self._actor()
+        return self._ray.remote(engine).options(**options).remote(*arguments)
 
-    def _answer(self, place: int, future: Any) -> Any:
-        """Wait for an engine; None where it has gone, and another was started in its place."""
-        try:
-            return self._ray.get(future, timeout=PATIENCE)
-        except lost_errors(self._ray) as error:
-            self.lost += 1
-            self._why = str(error).strip().rpartition("\n")[2]
-            with contextlib.suppress(Exception):
-                self._ray.kill(self._actors[place])
-            self._actors[place] = self._start(again=True)
-            self._actors[place].load.remote(self._weights, [])
-            return None
-        except self._ray.exceptions.GetTimeoutError:
-            raise EngineError(
-                f"Engine {place} on the Ray cluster has not answered for {PATIENCE:.0f} s: expected"
-                f" room for {len(self._actors)} engines (rollout.ray.engines)."
-            ) from None
+    def _replace(self, place: _Place) -> None:
+        """Begin an engine anew, or leave its place empty where it goes again and again."""
+        with contextlib.suppress(Exception):
+            self._ray.kill(place.actor)
+        place.failures += 1
+        if place.failures > _ATTEMPTS:
+            self._places.remove(place)
+            return
+        place.actor, place.pending, place.awaited = self._start(again=True), [], False
+        place.probe = None
+        self._tell(place, self._steps)
+
+    def _tell(self, place: _Place, steps: Sequence[tuple[str, Any]]) -> None:
+        """Give an engine weights and ask it for a proof; calls are done in the order they came."""
+        place.pending += [getattr(place.actor, name).remote(what) for name, what in steps]
+        if self._probe is not None:
+            probe = place.probe = place.probe or copy.copy(self._probe)
+            place.pending.append(
+                place.actor.top_logprobs.remote(probe.prompts, probe.top, probe.images)
+            )
+
+    def _done(self, futures: Sequence[Any]) -> bool:
+        if not futures:
+            return True
+        done, _ = self._ray.wait(list(futures), num_returns=len(futures), timeout=0)
+        return len(done) == len(futures)
+
+
+class TransformersEngines(RayEngines):
+    """Engines that are copies of the policy."""
+
+    def __init__(self, config: TrainConfig, policy: Policy) -> None:
+        # What a copy is built from; other sections have types that are made by each process.
+        self._config = TrainConfig(policy=config.policy, run=RunConfig(seed=config.run.seed))
+        self._tokenizer = policy.tokenizer if config.policy.model == "small" else None
+        super().__init__(config, policy)
+
+    def agent(self, policy: Policy, settings: dict[str, Any]) -> PolicyAgent:
+        """Return an agent whose replies the engines give."""
+        return RayAgent(policy, self, **settings)
+
+    def answer(
+        self, sampling: dict[str, Any], prompts: Sequence[Prompt], uniform_BT: torch.Tensor
+    ) -> list[Reply]:
+        """Return the replies that these draws give, in the order of the prompts."""
+        self._hand_over_stale()
+        copies = [prompt.copy for prompt in prompts]
+        return self._ask("answer", prompts, copies, uniform_BT.numpy(), sampling)
+
+    def _actor(self) -> tuple[type, tuple[Any, ...]]:
+        device = "cuda" if self._cfg.gpus else "cpu"
+        return _PolicyEngine, (self._config, device, self._tokenizer)
+
+    def _hand_over(self, policy: Policy) -> None:
+        state = policy.state_dict()
+        cpu = {name: value.detach().cpu() for name, value in state["weights"].items()}
+        whole = not all(".lora_" in name for name in cpu)
+        self._add("load", {**state, "weights": cpu, "reference": None}, whole=whole)
+
+    def _context_of(self, policy: Policy) -> int:
+        shape = policy.base.config.get_text_config()
+        return int(getattr(shape, "max_position_embeddings", None) or 2**31)
+
+
+class VLLMEngines(RayEngines):
+    """vLLM engines: together they sample as one :class:`TokenEngine` does, and take weights."""
+
+    def __init__(self, config: TrainConfig, policy: Policy) -> None:
+        shape, settings = engine_settings(config, policy)
+        # Nothing else computes on its device.
+        self._made_of = shape, settings | {"can_sleep": False}, config.rollout.ray.gpus > 0
+        self._structured = config.rollout.vllm.structured
+        self._context = 0
+        self.name = settings["name"]
+        super().__init__(config, policy)
+        engine: Any = self  # each is probed by itself, and not by the sync
+        self._push = WeightSync(engine, replace(self._sync, probe=False))
+
+    def agent(self, policy: Policy, settings: dict[str, Any]) -> PolicyAgent:
+        """Return an agent whose replies the engines give."""
+        return RayVLLMAgent(policy, self, structured=self._structured, **settings)
+
+    @property
+    def context(self) -> int:
+        """Most tokens of a row, reply included."""
+        if not self._context:
+            [self._context] = self._ask("context", [None], [0])
+        return self._context
+
+    def generate(self, requests: Sequence[TokenRequest], rule: SamplingRule) -> list[TokenAnswer]:
+        """Return one answer per request, in their order."""
+        self._hand_over_stale()
+        return self._ask("generate", requests, [request.copy for request in requests], rule)
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Have engines compute with these weights."""
+        named = [(name, value.detach().cpu()) for name, value in weights]
+        self._add("load_weights", named, whole=True)
+
+    def load_adapter(self, folder: Path) -> None:
+        """Have engines compute with the LoRA adapter of a folder, which they need not see."""
+        files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+        self._add("load_adapter", files, whole=False)
+
+    def reset_cache(self) -> None:
+        """Do nothing: engines that take weights forget what they computed with others."""
+
+    def close(self) -> None:
+        """End the engines."""
+        self._push.close()
+        super().close()
+
+    def _actor(self) -> tuple[type, tuple[Any, ...]]:
+        return _VLLMEngine, self._made_of
+
+    def _hand_over(self, policy: Policy) -> None:
+        self._push.push(policy)
+
+    def _context_of(self, policy: Policy) -> int:
+        return self.context
 
 
 class RayAgent(TransformersAgent):
-    """An agent whose replies engines on a Ray cluster give.
+    """An agent whose replies copies of the policy on a Ray cluster give.
 
     Args:
         policy: whose weights they compute with; brought to them before the first reply and after
@@ -226,11 +494,11 @@ class RayAgent(TransformersAgent):
         settings: arguments of :class:`TransformersAgent`.
     """
 
-    def __init__(self, policy: Policy, engines: RayEngines, **settings: Any) -> None:
+    def __init__(self, policy: Policy, engines: TransformersEngines, **settings: Any) -> None:
         super().__init__(policy.model, policy.tokenizer, **settings)
         self.policy = policy
         self.engines = engines
-        self._stale = True
+        self.weights_changed()
 
     @property
     def engines_lost(self) -> int:
@@ -239,13 +507,10 @@ class RayAgent(TransformersAgent):
 
     def weights_changed(self) -> None:
         """Compute with the policy's present weights from now on."""
-        self._stale = True
+        self.engines.renew(self.policy)
 
     def answer(self, prompts: Sequence[Prompt], uniform_BT: torch.Tensor) -> list[Reply]:
         """Return the replies to at least one prompt that these draws give."""
-        if self._stale:
-            self.engines.load(self.policy)
-            self._stale = False
         sampling = {
             "temperature": self.temperature,
             "greedy": self.greedy,
@@ -254,33 +519,66 @@ class RayAgent(TransformersAgent):
         return self.engines.answer(sampling, prompts, uniform_BT)
 
 
+class RayVLLMAgent(VLLMAgent):
+    """An agent whose replies vLLM engines on a Ray cluster give.
+
+    Args:
+        policy: as of :class:`RayAgent`.
+        engines: of the run.
+        settings: arguments of :class:`VLLMAgent`.
+    """
+
+    def __init__(self, policy: Policy, engines: VLLMEngines, **settings: Any) -> None:
+        engine: Any = engines
+        super().__init__(
+            engine,
+            policy.tokenizer,
+            generation_config=policy.base.generation_config,
+            refresh=lambda: engines.renew(policy),
+            pictures=policy.pictures,
+            **settings,
+        )
+        self.weights_changed()
+
+    @property
+    def engines_lost(self) -> int:
+        """Engines that have gone so far."""
+        return self.engine.lost  # type: ignore[attr-defined, no-any-return]
+
+
 class RaySampler(Sampler):
     """Engines on a Ray cluster decode; they are started when the first agent is asked for.
 
     Args:
         config: of the run.
+
+    Raises:
+        MissingExtraError: they are to run vLLM, which is not installed there.
     """
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
         self.name = f"policy:{config.policy.model}"
+        self._vllm = config.rollout.backend == "vllm"
         self._engines: RayEngines | None = None
+        if self._vllm:
+            self._find_vllm()  # now, not after minutes of cloning
 
     def agent(
         self, policy: Policy, *, temperature: float, greedy: bool, max_new_tokens: int, seed: int
     ) -> PolicyAgent:
         """Return an agent over the engines, which get the policy's weights before they answer."""
+        settings: dict[str, Any] = {
+            "temperature": temperature,
+            "greedy": greedy,
+            "max_new_tokens": max_new_tokens,
+            "seed": seed,
+            "name": self.name,
+        }
         if self._engines is None:
-            self._engines = RayEngines(self.config, policy)
-        return RayAgent(
-            policy,
-            self._engines,
-            temperature=temperature,
-            greedy=greedy,
-            max_new_tokens=max_new_tokens,
-            seed=seed,
-            name=self.name,
-        )
+            kind = VLLMEngines if self._vllm else TransformersEngines
+            self._engines = kind(self.config, policy)
+        return self._engines.agent(policy, settings)
 
     def held(
         self, policy: Policy, *, temperature: float, max_new_tokens: int, seed: int
@@ -294,50 +592,92 @@ class RaySampler(Sampler):
             self._engines.close()
         self._engines = None
 
+    def _find_vllm(self) -> None:
+        ray, gpus = require_ray(), self.config.rollout.ray.gpus
+        asked = ray.remote(find_vllm).options(num_cpus=0, num_gpus=gpus).remote()
+        try:
+            ray.get(asked, timeout=PATIENCE)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except ray.exceptions.GetTimeoutError:
+            raise ConfigError(
+                f"No machine of the Ray cluster had room for an engine ({gpus:g} GPUs) for "
+                f"{PATIENCE:.0f} s: expected free ones (rollout.ray.gpus)."
+            ) from None
 
-class _Engine:
+
+class _PolicyEngine:
     """A copy of the policy, in a process of Ray's."""
 
     def __init__(self, config: TrainConfig, device: str, tokenizer: Any) -> None:
         from creditrl.trainers.run import build_policy
-        from creditrl.trainers.sampler import make_sampler
 
         self._policy = build_policy(config, device, tokenizer=tokenizer)
-        self._sampler = make_sampler(config, Path())
+        self._sampler = TransformersSampler(f"policy:{config.policy.model}")
         self._sampling: dict[str, Any] = {}
         self._agent: Any = None
-        self._loaded = False
 
-    def load(self, state: dict[str, Any], prompts: list[list[int]]) -> Any:
-        """Take weights; returns the log-probabilities after some prompts, float32 [P, V]."""
+    def load(self, state: dict[str, Any]) -> None:
+        """Take weights."""
         self._policy.load_state_dict(state)
-        self._loaded = True
         if self._agent is not None:
             self._agent.weights_changed()
-        if not prompts:
-            return None
-        return next_logprobs(self._policy, [tuple(ids) for ids in prompts]).numpy()
 
-    def answer(self, sampling: dict[str, Any], prompts: list[Prompt], draws: Any) -> list[Reply]:
-        """Return one reply per prompt.
+    def top_logprobs(
+        self, prompts: list[tuple[int, ...]], count: int, images: list[Any]
+    ) -> list[dict[int, float]]:
+        """Return the ``count`` most probable next tokens of each prompt, at temperature 1."""
+        top = next_logprobs(self._policy, prompts, images).topk(count)
+        rows = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        return [dict(zip(tokens, values, strict=True)) for tokens, values in rows]
 
-        Raises:
-            EngineError: no weights came, e.g. to an engine that took the place of another.
-        """
+    def answer(self, prompts: list[Prompt], draws: Any, sampling: dict[str, Any]) -> list[Reply]:
+        """Return one reply per prompt."""
         import torch
-
-        if not self._loaded:
-            raise EngineError(
-                "An engine on the Ray cluster was asked before it had the policy's weights: "
-                "expected load() to succeed first. Ray's log of it says why it did not."
-            )
 
         if self._agent is None or sampling != self._sampling:
             self._sampling = sampling
             self._agent = self._sampler.agent(self._policy, seed=0, **sampling)
-        if isinstance(self._agent, TransformersAgent):
-            return self._agent.answer(prompts, torch.from_numpy(np.array(draws)))
-        # An engine that draws by itself is seeded by the first draw.
-        self._agent.reseed(int(draws.flat[0] * 2**62))
-        replies: list[Reply] = self._agent.act(prompts)
+        # Arrays that Ray carries cannot be written to.
+        replies: list[Reply] = self._agent.answer(prompts, torch.from_numpy(np.array(draws)))
         return replies
+
+
+class _VLLMEngine:
+    """A vLLM engine, in a process of Ray's."""
+
+    def __init__(self, shape: Any, settings: dict[str, Any], on_gpu: bool) -> None:
+        import torch
+
+        if torch.cuda.is_available() and not on_gpu:
+            raise ConfigError(
+                "rollout.ray.gpus is 0, and vLLM takes the GPUs that it sees, whoever else has "
+                "them: expected what an engine is to have, e.g. --rollout.ray.gpus 1."
+            )
+        self._engine = start_engine(shape, settings)
+        self._adapter: Any = None
+
+    def context(self, prompts: list[None]) -> list[int]:
+        """Return the most tokens of a row, once for each that asks."""
+        return [self._engine.context for _ in prompts]
+
+    def load_weights(self, weights: list[tuple[str, torch.Tensor]]) -> None:
+        """Compute with these weights from now on."""
+        self._engine.load_weights(weights)
+
+    def load_adapter(self, files: dict[str, bytes]) -> None:
+        """Compute with the LoRA adapter in these files from now on."""
+        self._adapter = tempfile.TemporaryDirectory(prefix="creditrl-adapter-")
+        for name, data in files.items():
+            (Path(self._adapter.name) / name).write_bytes(data)
+        self._engine.load_adapter(Path(self._adapter.name))
+
+    def top_logprobs(
+        self, prompts: list[tuple[int, ...]], count: int, images: list[Any]
+    ) -> list[dict[int, float]]:
+        """Return the ``count`` most probable next tokens of each prompt, at temperature 1."""
+        return self._engine.top_logprobs(prompts, count, images)
+
+    def generate(self, requests: list[TokenRequest], rule: SamplingRule) -> list[TokenAnswer]:
+        """Return one answer per request, in their order."""
+        return self._engine.generate(requests, rule)

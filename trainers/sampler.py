@@ -22,7 +22,7 @@ from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.shared_agent import SharedAgent
 from creditrl.trainers.sync import WeightSync
 
-__all__ = ["PolicyAgent", "Sampler", "make_sampler"]
+__all__ = ["PolicyAgent", "Sampler", "engine_settings", "make_sampler", "start_engine"]
 
 
 class PolicyAgent(SampledAgent, Protocol):
@@ -148,7 +148,7 @@ class VLLMSampler(Sampler):
     ) -> VLLMAgent:
         cfg = self.config.rollout.vllm
         if self._engine is None:
-            self._engine = self._local(policy)
+            self._engine = start_engine(*engine_settings(self.config, policy))
         if self._sync is None:
             served = self.config.rollout.backend == "vllm-server"
             root = Path(cfg.folder) if cfg.folder else self.folder / "sync"
@@ -195,31 +195,6 @@ class VLLMSampler(Sampler):
             self._engine.close()
         self._engine = self._sync = None
 
-    def _local(self, policy: Policy) -> LocalEngine:
-        cfg = self.config.rollout.vllm
-        rank = 0
-        if has_lora(policy.model) and cfg.sync.adapters is not False:
-            adapter: Any = policy.model.peft_config[POLICY_ADAPTER]
-            rank = int(adapter.r)
-        with tempfile.TemporaryDirectory(prefix="creditrl-shape-") as shape:
-            # The shape is enough: the weights come with the first sync.
-            policy.base.config.save_pretrained(shape)
-            return LocalEngine(
-                shape,
-                weights=False,
-                dtype=str(next(policy.base.parameters()).dtype).removeprefix("torch."),
-                context=cfg.context,
-                memory=cfg.gpu_memory_utilization,
-                cache_gib=cfg.cache_gib,
-                max_rows=cfg.max_rows,
-                lora_rank=rank,
-                tokenizer=policy.tokenizer if cfg.structured or policy.pictures else None,
-                image_processor=policy.image_processor,
-                can_sleep=cfg.sleep,
-                seed=self.config.run.seed,
-                name=self.name,
-            )
-
     def _server(self) -> ServerEngine:
         cfg = self.config.rollout.vllm
         assert cfg.base_url is not None, "checked when the config was resolved"
@@ -232,6 +207,36 @@ class VLLMSampler(Sampler):
         )
 
 
+def engine_settings(config: TrainConfig, policy: Policy) -> tuple[Any, dict[str, Any]]:
+    """Return what :func:`start_engine` makes an engine of: plain values, to be sent anywhere."""
+    cfg = config.rollout.vllm
+    rank = 0
+    if has_lora(policy.model) and cfg.sync.adapters is not False:
+        adapter: Any = policy.model.peft_config[POLICY_ADAPTER]
+        rank = int(adapter.r)
+    return policy.base.config, dict(
+        dtype=str(next(policy.base.parameters()).dtype).removeprefix("torch."),
+        context=cfg.context,
+        memory=cfg.gpu_memory_utilization,
+        cache_gib=cfg.cache_gib,
+        max_rows=cfg.max_rows,
+        lora_rank=rank,
+        tokenizer=policy.tokenizer if cfg.structured or policy.pictures else None,
+        image_processor=policy.image_processor,
+        can_sleep=cfg.sleep,
+        seed=config.run.seed,
+        name=f"policy:{config.policy.model}",
+    )
+
+
+def start_engine(shape: Any, settings: dict[str, Any]) -> LocalEngine:
+    """Return an engine in this process for a model of this shape, without weights so far."""
+    with tempfile.TemporaryDirectory(prefix="creditrl-shape-") as folder:
+        # The shape is enough: the weights come with the first sync.
+        shape.save_pretrained(folder)
+        return LocalEngine(folder, weights=False, **settings)
+
+
 def make_sampler(config: TrainConfig, folder: Path) -> Sampler:
     """Return the sampler that ``rollout.backend`` names.
 
@@ -239,7 +244,7 @@ def make_sampler(config: TrainConfig, folder: Path) -> Sampler:
         MissingExtraError: vLLM is not installed.
         EngineError: no server answers.
     """
-    if config.rollout.ray.address is not None and config.rollout.ray.engines:
+    if config.rollout.ray.decodes:
         from creditrl.trainers.ray_engines import RaySampler
 
         return RaySampler(config)

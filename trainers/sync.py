@@ -79,6 +79,17 @@ class Probe:
             self.tolerance = config.tolerance
         self._last: tuple[list[dict[int, float]], torch.Tensor] | None = None
 
+    @classmethod
+    def of(cls, policy: Policy, config: SyncConfig, context: int) -> Probe:
+        """Return a probe for engines with a context of so many tokens, and for a policy."""
+        return cls(
+            config,
+            min(len(policy.tokenizer), policy.base.config.get_text_config().vocab_size),
+            context,
+            next(policy.base.parameters()).dtype,
+            policy.pictures,
+        )
+
     def check(self, engine: TokenEngine, policy: Policy) -> float:
         """Return the mean difference in nats.
 
@@ -86,12 +97,23 @@ class Probe:
             EngineError: the engine computes with other weights than the policy.
         """
         theirs = engine.top_logprobs(self.prompts, self.top, self.images)
-        ours_PV = next_logprobs(policy, self.prompts, self.images)
+        return self.judge(engine.name, theirs, self.expected(policy))
+
+    def expected(self, policy: Policy) -> torch.Tensor:
+        """Return the policy's log-probabilities after each of the P prompts, float32 [P, V]."""
+        return next_logprobs(policy, self.prompts, self.images)
+
+    def judge(self, name: str, theirs: list[dict[int, float]], ours_PV: torch.Tensor) -> float:
+        """Return the mean difference in nats of an engine's answers to what is expected.
+
+        Raises:
+            EngineError: see :meth:`check`.
+        """
         gap = _mean_gap(theirs, ours_PV)
         last, self._last = self._last, (theirs, ours_PV)
         if not gap <= self.tolerance:
             raise EngineError(
-                f"After the weight sync {engine.name} still differs from the policy by {gap:.3g} "
+                f"After the weight sync {name} still differs from the policy by {gap:.3g} "
                 f"nats per token, expected at most {self.tolerance:g}: it does not compute with "
                 f"the weights it was given. {_ADVICE}"
             )
@@ -100,16 +122,16 @@ class Probe:
             if theirs == last[0] and moved > self.tolerance / 10:
                 raise EngineError(
                     f"The policy's log-probabilities have moved by {moved:.3g} nats per token, and "
-                    f"{engine.name} gives the very numbers of before the weight sync: it still "
+                    f"{name} gives the very numbers of before the weight sync: it still "
                     f"runs the old weights. {_ADVICE}"
                 )
         return gap
 
 
 _ADVICE = (
-    "Weights in a packed form, an adapter that was not read again or a prefix cache that was not "
-    "reset do that. Take another way (rollout.vllm.sync.adapters), or --rollout.backend "
-    "transformers."
+    "Weights in a packed form, an adapter that was not read again, a prefix cache that was not "
+    "reset or other versions of packages on its machine do that. Take another way "
+    "(rollout.vllm.sync.adapters), or --rollout.backend transformers."
 )
 
 
@@ -167,13 +189,7 @@ class WeightSync:
         if not self.config.probe:
             return 0.0
         if self.probe is None:
-            self.probe = Probe(
-                self.config,
-                min(len(policy.tokenizer), policy.base.config.get_text_config().vocab_size),
-                self.engine.context,
-                next(policy.base.parameters()).dtype,
-                policy.pictures,
-            )
+            self.probe = Probe.of(policy, self.config, self.engine.context)
         return self.probe.check(self.engine, policy)
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import json
 import os
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from creditrl.trainers.batch import RowBatch
 from creditrl.trainers.config import PolicyConfig, RolloutConfig, TrainConfig
 from creditrl.trainers.distributed import check_shared
 from creditrl.trainers.ranks import Ranks, launched, lost_others, without_ranks
+from creditrl.trainers.ray_config import RayConfig
 
 SCRIPT = Path(__file__).with_name("train_on_ranks.py")
 METHODS = (
@@ -236,6 +238,8 @@ def test_rank_0_alone_refuses_what_several_processes_cannot_do(
     assert followed
     with pytest.raises(ConfigError, match="decodes in one process"):
         check_shared(config)
+    # Engines on a Ray cluster take rank 0's weights.
+    check_shared(TrainConfig(rollout=RolloutConfig(backend="vllm", ray=RayConfig("auto", 1, 1))))
     # All would stand on one GPU.
     with pytest.raises(ConfigError, match="'cuda:0', and torchrun started several"):
         check_shared(TrainConfig(policy=PolicyConfig(device="cuda:0")))
@@ -253,3 +257,29 @@ def test_an_error_on_one_rank_ends_all_with_one_line(tmp_path: Path) -> None:
     assert len(lines) == 1 and "decodes in one process" in lines[0]
     # One traceback: torchrun's own report.
     assert done.stderr.count("Traceback (most recent call last)") == 1
+
+
+def test_two_processes_train_what_engines_on_a_ray_cluster_sample(tmp_path: Path) -> None:
+    words = [
+        *("-m", "creditrl", "train", "@quickstart", "--run.threads", "1"),
+        *("--budget.seconds", "None", "--budget.updates", "2", "--rollout.groups", "2"),
+        *("--clone.episodes", "8", "--clone.updates", "4", "--policy.tokenizer-episodes", "16"),
+        *("--policy.small.layers", "1", "--policy.small.hidden", "16", "--policy.small.heads", "2"),
+        *("--eval.levels", "8", "--eval.no-greedy", "--compare.no-clone-same-time"),
+        *("--env.options.min-optimal-moves", "1", "--env.options.max-optimal-moves", "2"),
+    ]
+    on_ray = ["--rollout.ray.address", "local", "--rollout.ray.shards", "1"]
+    on_ray += ["--rollout.ray.engines", "1"]
+    rows = []
+    for name, size, more in (("one", 1, []), ("two", 2, on_ray)):
+        folder = tmp_path / name
+        done = torchrun(*words, *more, "--run.folder", str(folder), size=size)
+        assert done.returncode == 0, done.stderr
+        found = [json.loads(row) for row in (folder / "metrics.jsonl").open()]
+        rows.append([row for row in found if row["phase"] == "train"])
+    assert [row["engines_lost"] for row in rows[1]] == [0, 0]
+    for ours, theirs in zip(*rows, strict=True):
+        for key in ("turns", "success", "return"):
+            assert ours[key] == theirs[key]
+        for key in ("loss", "grad_norm"):
+            assert theirs[key] == pytest.approx(ours[key], rel=1e-4, abs=1e-7)

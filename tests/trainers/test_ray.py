@@ -26,7 +26,8 @@ from creditrl.agents.prompts import get_form
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.envs.ray_pool import RayPool
 from creditrl.envs.vector import TextVectorEnv
-from creditrl.errors import ConfigError, EngineError
+from creditrl.errors import CheckpointError, ConfigError, EngineError
+from creditrl.trainers import ray_engines
 from creditrl.trainers.collect.rollouts import RolloutCollector
 from creditrl.trainers.config import (
     BudgetConfig,
@@ -41,7 +42,7 @@ from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
 from creditrl.trainers.ray_config import RayConfig
-from creditrl.trainers.ray_engines import RayAgent, RayEngines, _Engine, connect
+from creditrl.trainers.ray_engines import RayAgent, TransformersEngines, _Place, connect
 from creditrl.types import Prompt, Trajectory
 
 ray: Any = ray_module
@@ -96,16 +97,18 @@ def make_venv(**options: Any) -> TextVectorEnv:
     return venv
 
 
-def make_policy(lora: LoRAConfig | None = None) -> Policy:
-    return Policy.small(SHAPE, build_tokenizer(TEXTS), lora=lora)
+def make_policy(lora: LoRAConfig | None = None, seed: int = 0) -> Policy:
+    return Policy.small(SHAPE, build_tokenizer(TEXTS), lora=lora, seed=seed)
 
 
-def make_engines(policy: Policy, lora: LoRAConfig | None = None, **settings: Any) -> RayEngines:
+def make_engines(
+    policy: Policy, lora: LoRAConfig | None = None, engines: int = 2
+) -> TransformersEngines:
     config = TrainConfig(
         policy=PolicyConfig(small=SHAPE, lora=lora),
-        rollout=RolloutConfig(ray=RayConfig("auto", engines=2, **settings)),
+        rollout=RolloutConfig(ray=RayConfig("auto", engines=engines)),
     )
-    return RayEngines(config, policy)
+    return TransformersEngines(config, policy)
 
 
 def make_trainer(policy: Policy, venv: TextVectorEnv, agent: Any, retries: int = 0) -> Trainer:
@@ -228,10 +231,128 @@ def test_engines_get_new_adapters_and_ones_that_do_not_are_found_out(
     # Weights that are lost on their way: the engines keep what they have.
     for parameter in policy.trainable_parameters():
         parameter.data -= 0.1
-    stale = engines._weights
-    monkeypatch.setattr(engines._ray, "put", lambda state: stale)
-    with pytest.raises(EngineError, match="does not compute with the weights"):
+    [(_, stale)] = engines._steps
+    with monkeypatch.context() as patch:
+        patch.setattr(engines._ray, "put", lambda state: stale)
+        with pytest.raises(EngineError, match="engine 0 .* does not compute with the weights"):
+            engines.load(policy)
+    # So small a step that old numbers are as good as new ones: they are the very same.
+    assert engines.load(policy) < 1e-5
+    [(_, stale)] = engines._steps
+    for parameter in policy.trainable_parameters():
+        parameter.data += 2e-3
+    with monkeypatch.context() as patch:
+        patch.setattr(engines._ray, "put", lambda state: stale)
+        with pytest.raises(EngineError, match="old weights|does not compute with the weights"):
+            engines.load(policy)
+    engines.close()
+
+
+def lose(engines: TransformersEngines, number: int = 0) -> None:
+    """End an engine, and wait until Ray knows."""
+    actor = engines._places[number].actor
+    ray.kill(actor)
+    with pytest.raises(ray.exceptions.RayActorError):
+        while True:
+            ray.get(actor.top_logprobs.remote([(4,)], 1, [None]), timeout=60)
+
+
+def ask(agent: Any) -> list[tuple[int, ...]]:
+    prompts = [Prompt("", copy=copy, prefix_ids=(4, 5)) for copy in range(COPIES)]
+    return [reply.token_ids for reply in agent.act(prompts)]
+
+
+def test_an_engine_in_the_place_of_another_is_probed_before_its_replies_count(
+    cluster: Any,
+) -> None:
+    policy = make_policy()
+    engines = make_engines(policy, engines=1)
+    agent = RayAgent(policy, engines, max_new_tokens=2)
+    said = ask(agent)
+    lose(engines)
+    agent.reseed(0)
+    assert ask(agent) == said
+    [place] = engines._places
+    assert engines.lost == 1
+    assert place.probe is not None and place.probe._last is not None
+    # One that begins with other weights than those of now.
+    engines._steps = [("load", ray.put(make_policy(seed=1).state_dict()))]
+    lose(engines)
+    with pytest.raises(EngineError, match="engine 0 .* does not compute with the weights"):
+        ask(agent)
+    # One that cannot take its weights: that is said, and not what the probe makes of it.
+    engines._steps = [("load", ray.put({"lora": True, "weights": {}, "reference": None}))]
+    lose(engines)
+    with pytest.raises(CheckpointError, match="holds LoRA adapters"):
+        ask(agent)
+    engines.close()
+
+
+def test_new_weights_come_to_engines_that_were_lost_before(cluster: Any) -> None:
+    policy = make_policy()
+    engines = make_engines(policy, engines=1)
+    assert engines.load(policy) < 1e-5
+    lose(engines)
+    for parameter in policy.trainable_parameters():
+        parameter.data += 0.2
+    # All of them have gone: one that is begun in their place is waited for, and probed.
+    assert engines.load(policy) < 1e-5
+    [place] = engines._places
+    assert engines.lost == 1 and not place.pending
+    assert place.probe is not None and place.probe._last is not None
+    engines.close()
+
+
+def test_no_engine_that_lasts_ends_the_run_and_says_why(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Dying:
+        def __init__(self, *settings: Any) -> None:
+            pass
+
+        def load(self, state: Any) -> None:
+            os._exit(1)
+
+        def top_logprobs(self, *asked: Any) -> None:
+            pass
+
+    class Broken(Dying):
+        def __init__(self, *settings: Any) -> None:
+            raise ConfigError("no such model here")
+
+    policy = make_policy()
+    monkeypatch.setattr(ray_engines, "_PolicyEngine", Dying)
+    engines = make_engines(policy, engines=1)
+    with pytest.raises(EngineError, match="4 engines .* have gone, and none .* lasted"):
         engines.load(policy)
+    monkeypatch.setattr(ray_engines, "_PolicyEngine", Broken)
+    engines = make_engines(policy, engines=1)
+    with pytest.raises(EngineError, match="Engine 0 could not be made: .*no such model here"):
+        engines.load(policy)
+
+
+def test_an_engine_that_the_cluster_has_no_room_for_is_not_waited_for(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = make_policy()
+    engines = make_engines(policy)
+    agent = RayAgent(policy, engines, max_new_tokens=2)
+    said = ask(agent)
+    remote = engines._ray.remote
+
+    def without_room(engine: Any) -> Any:
+        made = MagicMock()
+        made.options = lambda **options: remote(engine).options(num_gpus=1)
+        return made
+
+    monkeypatch.setattr(engines._ray, "remote", without_room)
+    lose(engines)
+    agent.reseed(0)
+    assert ask(agent) == said
+    agent.weights_changed()
+    agent.reseed(0)
+    assert ask(agent) == said
+    assert engines.lost == 1 and engines._places[0].pending
     engines.close()
 
 
@@ -254,35 +375,60 @@ def test_an_actor_that_was_ended_for_its_memory_is_lost_as_others_are(
     pool._ray, pool._futures = KilledForMemory(), {0: object()}
     with pytest.raises(EOFError):  # the pool's sign of a shard that has gone
         pool._receive(0)
-    engines = object.__new__(RayEngines)
-    engines._ray, engines._actors, engines.lost = KilledForMemory(), [object()], 0
-    engines._weights = None
+    engines = object.__new__(TransformersEngines)
+    engines._ray, engines._steps, engines._probe, engines.lost = KilledForMemory(), [], None, 0
+    engines._places = [_Place(0, MagicMock())]
     begun = MagicMock()
     monkeypatch.setattr(engines, "_start", lambda *, again: begun)
-    assert engines._answer(0, object()) is None
-    assert engines.lost == 1 and engines._actors == [begun]
+    engines._stale = None
     # Where none lasts, the run says what Ray said.
     with pytest.raises(EngineError, match="none that lasted .*running low on memory"):
         engines.answer({}, [Prompt("", copy=0)], torch.zeros(1, 1))
-
-
-def test_an_engine_without_the_policys_weights_says_nothing() -> None:
-    # One that takes the place of another is not waited for while it loads them.
-    policy = make_policy()
-    config = TrainConfig(policy=PolicyConfig(small=SHAPE))
-    engine = _Engine(config, "cpu", policy.tokenizer)
-    sampling = {"temperature": 1.0, "greedy": False, "max_new_tokens": 1}
-    asked = [Prompt("", copy=0, prefix_ids=(4, 5))], np.zeros((1, 1))
-    with pytest.raises(EngineError, match="before it had the policy's weights"):
-        engine.answer(sampling, *asked)
-    engine.load(policy.state_dict(), [])
-    assert len(engine.answer(sampling, *asked)) == 1
+    assert engines.lost == 3 and engines._places[0].actor is begun
 
 
 def test_a_cluster_without_room_is_refused(cluster: Any) -> None:
     config = replace(TrainConfig(), rollout=RolloutConfig(ray=RayConfig("auto", shards=99)))
     with pytest.raises(ConfigError, match="4 CPUs, and 99 shards .* need 99"):
         connect(config)
+
+
+@pytest.mark.parametrize(
+    "gpus, engines, device, visible",
+    [
+        (1, 1, "auto", "4,5"),  # the policy trains on the first
+        (1, 2, "cuda:1", "3,5"),
+        (1, 3, "cpu", "3,4,5"),
+        (0.5, 6, "auto", "3,4,5"),  # too few without the policy's own
+        (0, 2, "auto", ""),
+    ],
+)
+def test_engines_on_this_machine_leave_the_policys_gpu_alone(
+    monkeypatch: pytest.MonkeyPatch, gpus: float, engines: int, device: str, visible: str
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def init(**options: Any) -> None:
+        seen.update(options, visible=os.environ["CUDA_VISIBLE_DEVICES"])
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,4,5")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(ray_module, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray_module, "init", init)
+    monkeypatch.setattr(
+        ray_module,
+        "cluster_resources",
+        lambda: {"CPU": seen["num_cpus"], "GPU": seen["num_gpus"]},
+    )
+    config = TrainConfig(
+        policy=PolicyConfig(device=device),
+        rollout=RolloutConfig(ray=RayConfig("local", shards=1, engines=engines, gpus=gpus)),
+    )
+    connect(config)
+    assert seen["visible"] == visible
+    assert seen["num_gpus"] == len(list(filter(None, visible.split(","))))
+    assert seen["num_cpus"] == 1 + (0 if gpus else engines)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "3,4,5"
 
 
 def test_ray_without_anything_to_place_is_refused() -> None:

@@ -1,0 +1,203 @@
+"""vLLM engines on a Ray cluster: the trainer's numbers, its weights of now, and the same draws
+whoever decodes.
+
+The cluster is local and listens on the loopback.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Ray listens on the loopback alone where it may not form clusters; it reads this when imported.
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+
+import ray as ray_module
+from vllm_serving import ROOMS, move, reply_logprobs, small_policy
+
+from creditrl.agents.vllm import VLLMAgent
+from creditrl.cli import run
+from creditrl.errors import ConfigError, EngineError, MissingExtraError
+from creditrl.trainers.config import PolicyConfig, RolloutConfig, TrainConfig
+from creditrl.trainers.engine_config import VLLMConfig
+from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
+from creditrl.trainers.ray_config import RayConfig
+from creditrl.trainers.ray_engines import RaySampler, VLLMEngines, _VLLMEngine, connect
+from creditrl.trainers.sampler import engine_settings, start_engine
+from creditrl.types import Prompt, Reply
+
+ray: Any = ray_module
+needs_vllm = pytest.mark.reference("vllm")
+pytestmark = pytest.mark.slow  # every actor is a process that imports torch
+
+COPIES = 32
+LORA = LoRAConfig(rank=4)
+
+
+def make_config(engines: int, lora: LoRAConfig | None = None) -> TrainConfig:
+    return TrainConfig(
+        policy=PolicyConfig(small=SmallPolicyConfig(hidden=64, heads=2), lora=lora),
+        rollout=RolloutConfig(
+            backend="vllm",
+            vllm=VLLMConfig(cache_gib=0.125),
+            ray=RayConfig("local", shards=1, engines=engines),
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    leave = connect(make_config(engines=2))
+    yield
+    leave()
+
+
+@pytest.fixture(scope="module")
+def engines(cluster: None) -> Iterator[VLLMEngines]:
+    made = VLLMEngines(make_config(engines=2), small_policy())
+    yield made
+    made.close()
+
+
+def make_agent(engines: VLLMEngines, policy: Any) -> Any:
+    settings = {"temperature": 1.0, "greedy": False, "max_new_tokens": 6, "seed": 1, "name": "it"}
+    return engines.agent(policy, settings)
+
+
+def ask(agent: Any, turn: int = 0) -> list[Reply]:
+    rooms = [ROOMS[(copy + turn) % len(ROOMS)] for copy in range(COPIES)]
+    replies: list[Reply] = agent.act([Prompt(room, copy) for copy, room in enumerate(rooms)])
+    return replies
+
+
+def said(replies: list[Reply]) -> list[tuple[int, ...]]:
+    return [reply.token_ids for reply in replies]
+
+
+def agree(replies: list[Reply], policy: Any) -> None:
+    for reply in replies:
+        assert reply.logprobs == pytest.approx(reply_logprobs(policy, reply), abs=1e-4)
+
+
+@needs_vllm
+def test_engines_say_what_one_in_this_process_says_also_after_an_update(
+    engines: VLLMEngines,
+) -> None:
+    policy = small_policy()
+    agent = make_agent(engines, policy)
+    shape, settings = engine_settings(make_config(engines=2), policy)
+    here = start_engine(shape, settings)
+    alone = VLLMAgent(here, policy.tokenizer, max_new_tokens=6, seed=1)
+    for _ in range(2):  # the second with weights that an optimizer has moved
+        here.load_weights(policy.model.named_parameters())
+        replies = ask(agent)
+        agree(replies, policy)
+        assert said(replies) == said(ask(alone))
+        assert [0 < place.gap < 1e-4 for place in engines._places] == [True, True]
+        move(policy)
+        agent.weights_changed()
+    here.close()
+
+
+@needs_vllm
+@pytest.mark.parametrize("step", [0.1, 1e-5])
+def test_a_skipped_sync_is_caught(
+    engines: VLLMEngines, monkeypatch: pytest.MonkeyPatch, step: float
+) -> None:
+    policy = small_policy(seed=1)
+    agent = make_agent(engines, policy)
+    ask(agent)
+    move(policy, step)
+    agent.weights_changed()
+    with monkeypatch.context() as patch:
+        patch.setattr(engines, "load_weights", lambda weights: None)
+        with pytest.raises(EngineError, match="engine 0 .*(old weights|does not compute with)"):
+            ask(agent)
+    agree(ask(agent), policy)
+
+
+@needs_vllm
+def test_an_engine_killed_in_the_middle_costs_no_reply(engines: VLLMEngines) -> None:
+    policy = small_policy(seed=2)
+    agent = make_agent(engines, policy)
+    undisturbed = [said(ask(agent, turn)) for turn in range(4)]
+    agent.reseed(1)
+    lost = agent.engines_lost
+    found = [said(ask(agent))]
+    deal = engines._get
+
+    def kill_and_wait(place: Any, future: Any) -> Any:
+        ray.kill(engines._places[1].actor)  # while its call is under way
+        engines._get = deal  # type: ignore[method-assign]
+        return deal(place, future)
+
+    engines._get = kill_and_wait  # type: ignore[method-assign]
+    found.append(said(ask(agent, 1)))
+    assert agent.engines_lost == lost + 1
+    found.append(said(ask(agent, 2)))
+    # The one in its place is probed with the weights of now, and answers as it did.
+    ray.wait(engines._places[1].pending, num_returns=len(engines._places[1].pending), timeout=300)
+    found.append(said(ask(agent, 3)))
+    assert found == undisturbed
+    assert not engines._places[1].pending and 0 < engines._places[1].gap < 1e-4
+
+
+@needs_vllm
+def test_engines_swap_adapters_and_a_new_one_gets_the_base_as_well(cluster: None) -> None:
+    policy = small_policy(seed=3, lora=LORA)
+    engines = VLLMEngines(make_config(engines=1, lora=LORA), policy)
+    agent = make_agent(engines, policy)
+    agree(ask(agent), policy)
+    move(policy)
+    agent.weights_changed()
+    agree(ask(agent), policy)
+    # The base goes once, adapters every time.
+    assert [method for method, _ in engines._new] == ["load_adapter"]
+    ray.kill(engines._places[0].actor)
+    agree(ask(agent), policy)
+    assert agent.engines_lost == 1
+    engines.close()
+
+
+@needs_vllm
+def test_a_run_samples_with_vllm_on_the_cluster(cluster: None, tmp_path: Path) -> None:
+    flags = [
+        *("--policy.small.layers=1", "--policy.small.hidden=64", "--policy.small.heads=2"),
+        *("--policy.tokenizer-episodes=16", "--clone.episodes=8", "--clone.updates=4"),
+        *("--rollout.groups=2", "--rollout.group-size=4", "--eval.levels=8", "--eval.no-greedy"),
+        *("--env.options.min-optimal-moves=1", "--env.options.max-optimal-moves=3"),
+        *("--compare.no-clone-same-time", "--run.threads=1", "--budget.seconds=None"),
+        *("--optim.check-every=1", "--budget.updates=2", f"--run.folder={tmp_path / 'run'}"),
+        *("--rollout.backend=vllm", "--rollout.vllm.cache-gib=0.125"),
+        *("--rollout.ray.address=local", "--rollout.ray.shards=1", "--rollout.ray.engines=1"),
+    ]
+    assert run(["train", "@quickstart", *flags]) == 0
+    rows = [json.loads(row) for row in (tmp_path / "run" / "metrics.jsonl").open()]
+    trained = [row for row in rows if row["phase"] == "train"]
+    assert len(trained) == 2
+    assert max(row["sampler_gap"] for row in trained) < 1e-4
+    assert [row["engines_lost"] for row in trained] == [0, 0]
+
+
+def test_vllm_is_not_let_loose_on_gpus_that_others_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    with pytest.raises(ConfigError, match="rollout.ray.gpus is 0"):
+        _VLLMEngine(None, {}, on_gpu=False)
+
+
+def test_vllm_that_is_missing_is_said_before_the_run_begins(
+    cluster: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find_vllm() -> str:
+        raise MissingExtraError("The package 'vllm' is not installed.")
+
+    monkeypatch.setattr("creditrl.trainers.ray_engines.find_vllm", find_vllm)
+    with pytest.raises(MissingExtraError, match="^The package 'vllm' is not installed"):
+        RaySampler(make_config(engines=1))
