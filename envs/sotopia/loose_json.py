@@ -17,10 +17,9 @@ __all__ = ["Found", "read_json"]
 _LONGEST = 200_000
 _DEEPEST = 40
 _MOST_OBJECTS = 32
+_MOST_TRIES = 1_000
 
-_THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
-_OPEN_THOUGHT = re.compile(r"^.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
-_ENDLESS_THOUGHT = re.compile(r"^\s*<think(?:ing)?>.*", re.DOTALL | re.IGNORECASE)
+_THOUGHT = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _SPACE = re.compile(r"(?:\s|\\[nrt]|//[^\n]*|#[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _NUMBER = re.compile(r"[+\-\u2212]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _PIECE = r'(?:[^\s,:\[\]{}()"\\]|\\(?![nrt]))+'
@@ -67,8 +66,27 @@ def read_json(text: str) -> list[Found]:
             return [Found(value, strict=True, alone=True, before="")]
     except (ValueError, RecursionError):
         pass
-    text = _ENDLESS_THOUGHT.sub("", _OPEN_THOUGHT.sub("", _THOUGHT.sub("", text)))
+    text = _without_thoughts(text)
     return _objects(text) or _objects(_unquoted(text))
+
+
+def _without_thoughts(text: str) -> str:
+    """Return what is not between ``<think>`` and ``</think>``, of which either may be missing."""
+    kept: list[str] = []
+    at = 0
+    opened = -1
+    begun = False
+    for tag in _THOUGHT.finditer(text):
+        if not tag[1]:
+            opened = tag.start() if opened < 0 else opened
+        elif opened >= 0:
+            kept.append(text[at:opened])
+            at, opened = tag.end(), -1
+        elif not begun:
+            kept, at, begun = [], tag.end(), True  # it began in the prompt
+    if opened >= 0 and not ("".join(kept) + text[at:opened]).strip():
+        return ""
+    return "".join(kept) + text[at:]
 
 
 def _unquoted(text: str) -> str:
@@ -88,11 +106,13 @@ def _objects(text: str) -> list[Found]:
     decoder = json.JSONDecoder(object_pairs_hook=_merged)
     at = end = 0
     torn = False
-    while len(found) < _MOST_OBJECTS and (at := text.find("{", at)) >= 0:
+    tries = 0
+    while tries < _MOST_TRIES and len(found) < _MOST_OBJECTS and (at := text.find("{", at)) >= 0:
         start = at
         if torn and text[text.rfind("\n", 0, at) + 1 : at].strip():
             at += 1  # perhaps in a string of the object that broke off
             continue
+        tries += 1
         try:
             value, at = decoder.raw_decode(text, start)
             strict = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 
 import pytest
 
@@ -277,10 +278,23 @@ def test_what_one_thinks_of_the_other_is_no_score_of_ones_own():
     )
 
 
+@pytest.mark.parametrize(
+    "text", ["<think>", "{", '{"a": 1 b ', '{"a": "', '"] ', "</think><think>"]
+)
+def test_no_text_takes_long(text):
+    began = time.process_time()
+    assert read(text * 40_000).problems
+    assert time.process_time() - began < 3
+
+
 def test_thoughts_without_an_end_are_no_answer():
     assert read(f"<think>Perhaps {json.dumps(answer())}, or").problems == (
         "it holds no JSON object",
     )
+    draft = json.dumps(answer(one=entry(TWO)))
+    assert_right(f"Well, {draft}</think>\n{json.dumps(answer())}")
+    assert_right(f"<think>{draft}</think> so <thinking>{draft}</thinking> {json.dumps(answer())}")
+    assert_right(answer(one=entry(ONE, "He wrote <think> and </think>")))
 
 
 def test_two_objects_under_headings():
