@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 __all__ = ["GOALS_A_PAGE", "WATCH", "Site", "site_app"]
 
@@ -91,6 +92,7 @@ def site_app(site: Site) -> Starlette:
     for name in ("starlette", "jinja2"):
         require_extra(name, "browser")
     from starlette.applications import Starlette
+    from starlette.middleware import Middleware
     from starlette.responses import HTMLResponse, RedirectResponse, Response
     from starlette.routing import Route
 
@@ -158,4 +160,19 @@ def site_app(site: Site) -> Starlette:
     routes: list[Any] = [
         Route(path, handler, methods=["GET"]) for path, handler in handlers.items()
     ]
-    return Starlette(routes=routes)
+    return Starlette(routes=routes, middleware=[Middleware(_OneLine)])
+
+
+class _OneLine:
+    """Shows the router a path of one line: its patterns match no line end, which a query may have.
+
+    Pages are found by the path as it was sent.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope = {**scope, "path": scope["path"].replace("\n", " ")}
+        await self._app(scope, receive, send)

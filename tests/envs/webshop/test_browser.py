@@ -135,6 +135,18 @@ def test_copies_wander_about_as_in_memory() -> None:
 
 
 @in_chromium
+def test_queries_of_several_lines_and_of_odd_signs_lead_where_they_lead_in_memory() -> None:
+    pair = Pair(Rules())
+    for query in ("soft\ncardigan", "\n\r\n", "\x00\x1b\t", "\u2028</title>%0A#?&"):
+        pair.act(f"search[{query}]")
+        if query.startswith("soft"):
+            pair.act(CARD)
+            pair.act("click[description]")
+            pair.act("click[< prev]")
+        pair.act("click[back to search]")
+
+
+@in_chromium
 def test_what_traps_a_page_has_a_browser_shows_and_clicks_them() -> None:
     pair = Pair(Rules())
     pair.act("search[gadget]")

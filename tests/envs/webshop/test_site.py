@@ -75,6 +75,8 @@ PAGES = [
     START,
     Page("results", ("soft",), 2),
     Page("results", ("nothing", "?", "a/b", "..", "ä+%2F"), 1),
+    Page("results", ("\nsoft\r\n", "\n"), 1),
+    ITEM._replace(keywords=("a\nb",)),
     ITEM,
     Page("item", ("~",), 1, GADGET.asin, (("size", "pack [of 2]"), ("fit", 'say "hi"'))),
     ITEM._replace(kind="sub", sub="Features"),
