@@ -721,7 +721,9 @@ def _begun_policy(
             environment(min(64, episodes)), get_form(config.rollout.form), episodes, seed
         )
         tokenizer = build_tokenizer(texts)
-    return Policy.small(cfg.small, tokenizer, seed=seed, lora=cfg.lora, device=device)
+    return Policy.small(
+        cfg.small, tokenizer, seed=seed, lora=cfg.lora, dtype=cfg.dtype, device=device
+    )
 
 
 def load_policy(config: TrainConfig, folder: RunFolder) -> tuple[Policy, str]:

@@ -365,8 +365,7 @@ def test_the_best_policy_is_measured_in_the_type_it_was_trained_in(tmp_path, mon
     # In float32 it would take twice the memory, and not be what an engine in bfloat16 computes.
     from creditrl.trainers import run as training
 
-    first, folder = tmp_path / "first", tmp_path / "run"
-    assert train(f"--run.folder={first}", *QUICK) == 0
+    folder = tmp_path / "run"
     found = {}
     evaluate_all = training._Run.evaluate_all
 
@@ -375,7 +374,7 @@ def test_the_best_policy_is_measured_in_the_type_it_was_trained_in(tmp_path, mon
         return evaluate_all(self, policy, moment)
 
     monkeypatch.setattr(training._Run, "evaluate_all", watched)
-    half = (f"--policy.model={first / 'policy' / 'last'}", "--policy.dtype=bfloat16")
     validation = ("--eval.every=1", "--eval.validation-levels=8")
-    assert train(f"--run.folder={folder}", *QUICK, *half, *validation) == 0
+    half = "--policy.dtype=bfloat16"
+    assert train(f"--run.folder={folder}", *QUICK, half, *validation) == 0
     assert found == {"after": "torch.bfloat16", "best": "torch.bfloat16"}

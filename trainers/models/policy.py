@@ -150,11 +150,18 @@ class Policy:
         *,
         seed: int = 0,
         lora: LoRAConfig | None = None,
+        dtype: Literal["float32", "bfloat16"] = "float32",
         device: str | torch.device = "cpu",
     ) -> Policy:
-        """Return a policy with random weights; see :func:`build_small_policy`."""
-        model = build_small_policy(config, tokenizer, seed)
-        return cls(model.to(device), tokenizer, lora=lora, seed=seed)  # type: ignore[arg-type]
+        """Return a policy with random weights; see :func:`build_small_policy`.
+
+        Equal seeds give equal weights, rounded where ``dtype`` is coarse; adapters are float32.
+        """
+        model: Any = build_small_policy(config, tokenizer, seed)
+        for weight in model.parameters():
+            # Not what is no weight: rotary frequencies stay exact, as where a model is loaded.
+            weight.data = weight.data.to(_dtype(dtype))
+        return cls(model.to(device), tokenizer, lora=lora, seed=seed)
 
     @classmethod
     def load(

@@ -354,6 +354,24 @@ def test_weights_in_bfloat16_are_scored_in_float32(tmp_path, make_policy, episod
     assert scores.logprob_M.dtype == torch.float32
 
 
+def test_a_small_policy_has_the_type_that_is_asked_for(tokenizer):
+    shape = SmallPolicyConfig(hidden=32, heads=2)
+    whole, half = (
+        Policy.small(shape, tokenizer, dtype=dtype, lora=LoRAConfig())
+        for dtype in ("float32", "bfloat16")
+    )
+    assert (whole.base.dtype, half.base.dtype) == (torch.float32, torch.bfloat16)
+    # Adapters are trained, and stay float32.
+    assert {p.dtype for p in half.trainable_parameters()} == {torch.float32}
+    rounded, exact = half.base.state_dict(), whole.base.state_dict()
+    for name in (name for name in exact if ".lora_" not in name):
+        assert rounded[name].equal(exact[name].to(torch.bfloat16)), name
+    frequencies = [dict(policy.base.named_buffers()) for policy in (half, whole)]
+    for name, value in frequencies[1].items():  # bfloat16 would misplace far tokens
+        assert frequencies[0][name].equal(value), name
+    assert frequencies[1]
+
+
 def test_what_cannot_be_loaded_says_what_was_expected(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"No model could be loaded.*config\.json"):
