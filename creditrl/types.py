@@ -194,7 +194,8 @@ class Trajectory:
     error: str = ""
     """Why the episode is invalid (a dead worker, a failed judge); empty where it is valid."""
     policy_version: int = 0
-    """Updates that the policy had seen when it sampled this."""
+    """Updates that the policy had seen when it sampled this: as many as the update that learns from
+    it comes after, or one less where episodes are collected ahead (the first two then have 0)."""
 
     @property
     def episode_return(self) -> float:

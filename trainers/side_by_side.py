@@ -61,8 +61,10 @@ def credit_side_by_side(
 ) -> tuple[TurnTable, dict[str, FloatArray]]:
     """Return the turns of episodes, and the credit of each by every method.
 
-    Episodes of one policy version (one update of a run) are one batch for what a method normalises
-    over its batch, as they were when they were collected. The sampler's own log-probabilities count
+    Episodes of one policy version are one batch for what a method normalises over its batch, as
+    they were when they were collected: one update of a run, unless that collected ahead, whose
+    first two have one (set ``policy_version`` to the update's number, as `creditrl credit` does).
+    The sampler's own log-probabilities count
     as those of before the update. Models begin as ``policy``, and so does the reference unless the
     policy has one. Methods for outcomes of 0 and 1 get success as the reward.
 

@@ -19,6 +19,7 @@ from creditrl.agents.transformers import TransformersAgent
 from creditrl.cli import run
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, EngineError
+from creditrl.runs import RunFolder
 from creditrl.trainers.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from creditrl.trainers.collect.ahead import AheadCollector
 from creditrl.trainers.collect.base import Collected, Collector, Gear
@@ -436,12 +437,16 @@ def train(folder: Path, updates: int, *flags: str) -> list[dict[str, float]]:
 
 
 def test_a_run_that_collects_ahead_goes_on_to_the_same_next_updates(tmp_path, capsys):
-    flags = ["--policy.small.hidden=16"]
+    flags = ["--policy.small.hidden=16", "--run.trajectories-every=1"]
     whole = train(tmp_path / "whole", 5, *flags)
     said = " ".join(capsys.readouterr().out.split())
     assert "Updates: " in said and "episodes were collected beside" in said
     assert [row["staleness"] for row in whole] == [0, 1, 1, 1, 1]
     assert whole[0]["sampler_gap"] < 1e-4 < whole[-1]["sampler_gap"]
+    # The first two updates learn from episodes of weights that had seen none.
+    stored = RunFolder(tmp_path / "whole").store().read_with_update()
+    versions = {update: trajectory.policy_version for update, trajectory in stored}
+    assert versions == {1: 0, 2: 0, 3: 1, 4: 2, 5: 3}
     train(tmp_path / "cut", 3, *flags)  # its end is a checkpoint of an update in between
     cut = train(tmp_path / "cut", 5, *flags, "--run.resume")
     for one, two in zip(whole, cut, strict=True):
