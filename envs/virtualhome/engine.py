@@ -402,7 +402,7 @@ class VirtualHomeEngine(Engine):
         picture_size: width and height of maps in pixels.
     """
 
-    format = 1
+    format = 2
     action_hint = "walk to <object>"
 
     def __init__(

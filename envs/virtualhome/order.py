@@ -14,7 +14,7 @@ compared with the real one in ``tests/envs/virtualhome/test_order.py``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from creditrl.envs.virtualhome.graph import CLOSE, INSIDE, ON, Relation, Scene
@@ -124,12 +124,15 @@ class Ledger:
         self._events: list[str] = []
         """What happened to all sets; each catches up when it is used."""
         self._caught_up: dict[_Key, int] = {}
+        self._own: set[_Key] = set()
+        """Which of the later sets are this ledger's own; others are an earlier one's too."""
 
     def after(self, scene: Scene, ops: Iterable[Op]) -> Ledger:
         """Return the ledger of a scene after some more operations; this one stays."""
         twin = Ledger()
         twin._scene, twin._base = scene, _base(scene)
-        twin._later = {key: later.copy() for key, later in self._later.items()}
+        twin._later = self._later.copy()
+        self._own = set()
         twin._removed = {key: removed.copy() for key, removed in self._removed.items()}
         twin._changed = self._changed.copy()
         twin._events = self._events.copy()
@@ -140,7 +143,8 @@ class Ledger:
 
     def __getstate__(self) -> dict[str, Any]:
         # A snapshot is small: the scene comes again with the next operations.
-        return {k: v for k, v in self.__dict__.items() if k not in ("_scene", "_base")}
+        kept = {k: v for k, v in self.__dict__.items() if k not in ("_scene", "_base")}
+        return {**kept, "_own": set()}
 
     def read(self, relation: Relation, tail: int) -> list[int]:
         """Look at the heads of a node's edges, and return them in order."""
@@ -177,17 +181,24 @@ class Ledger:
             later = self._catch_up(key)
             if later is None:
                 later = self._later[key] = HashSet()
+                self._own.add(key)
                 self._caught_up[key] = len(self._events)
             later.add(id)
 
     def delete(self, relation: Relation, tail: int, head: int) -> None:
         """Remove an edge."""
         key, id = (relation, tail), self._scene.ids[head]
-        later = self._catch_up(key)
         if id in self._base.members.get(key, ()):
-            self._removed.setdefault(key, set()).add(id)
-        elif later is not None:
-            later.discard(id)
+            removed = self._removed.setdefault(key, set())
+            if id not in removed:
+                self._catch_up(key)
+                removed.add(id)
+            return
+        later = self._later.get(key)
+        if later is not None and id in later.members:
+            caught_up = self._catch_up(key)
+            assert caught_up is not None
+            caught_up.discard(id)
 
     def clear(self, relation: Relation, node: int) -> None:
         """Remove all edges from and to a node."""
@@ -282,6 +293,9 @@ class Ledger:
         later = self._later.get(key)
         if later is None:
             return None
+        if key not in self._own:
+            later = later.copy()
+            self._own.add(key)
         pending = self._events[self._caught_up[key] :]
         idle = not self._removed.get(key) and later.members.issuperset(
             self._base.members.get(key, ())
@@ -305,9 +319,22 @@ class Trail:
 
     ledger: Ledger
     ops: tuple[Op, ...] = ()
+    _end: list[Ledger] = field(default_factory=list, compare=False, repr=False)
+    """The ledger after the operations, once somebody has asked."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Trail, (self.ledger, self.ops)  # the end is found again
+
+    def follow(self, scene: Scene) -> Ledger:
+        """Return the ledger after the operations."""
+        if not self._end:
+            self._end.append(self.ledger.after(scene, self.ops))
+        return self._end[0]
 
     def then(self, scene: Scene, ops: Iterable[Op]) -> Trail:
         """Return the trail with some more operations; one that gets too long is followed."""
+        if self._end:
+            return Trail(self._end[0], tuple(ops))
         longer = (*self.ops, *ops)
         if len(longer) < _LONG:
             return Trail(self.ledger, longer)

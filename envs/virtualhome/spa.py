@@ -42,11 +42,9 @@ from creditrl.envs.virtualhome.graph import (
     World,
     bits,
 )
-from creditrl.envs.virtualhome.order import HashSet, Ledger
+from creditrl.envs.virtualhome.order import HashSet, Ledger, Trail
 from creditrl.envs.virtualhome.problem import Household
-from creditrl.envs.virtualhome.profiles import SPA
 from creditrl.envs.virtualhome.text import TOLD, told
-from creditrl.envs.virtualhome.turn import glance
 
 __all__ = [
     "ERROR_INPUT",
@@ -396,7 +394,7 @@ class Ground:
         if among & (among - 1) == 0:
             return self.scene.ids[among.bit_length() - 1]
         if self._sets is None:
-            self._sets = _ledger(self.scene, glance(self.scene, self.world, SPA))
+            self._sets = _ledger(self.scene, self.world).after(self.scene, [("look",)])
         order, ids = self._sets.order(relation, node), self.scene.ids
         both = HashSet([*(ids[n] for n in order), *(ids[n] for n in bits(back & ~rows))])
         return [id for id in both if among >> self.scene.index[id] & 1][-1]
@@ -415,9 +413,8 @@ def _order(scene: Scene, world: World, relation: Relation, node: int) -> list[in
 
 def _ledger(scene: Scene, world: World) -> Ledger:
     """Return upstream's sets as the last look has left them."""
-    trail = glance(scene, world, SPA, 0).trail
-    sets: Ledger = trail.ledger.after(scene, trail.ops)
-    return sets
+    trail: Trail = world.trail or Trail(Ledger())
+    return trail.follow(scene)
 
 
 # -- telling -------------------------------------------------------------------------------------

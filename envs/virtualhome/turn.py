@@ -287,7 +287,7 @@ class Turn:
         """Return the first of some nodes that a node is related to."""
         heads = self.world.rows[relation][tail] & among
         if self._trail is not None and heads & (heads - 1):
-            ledger = self._trail.ledger.after(self.scene, (*self._trail.ops, *self.log))
+            ledger = self._trail.follow(self.scene).after(self.scene, self.log)
             self.log.clear()
             order = ledger.read(relation, tail)
             self._trail = Trail(ledger)

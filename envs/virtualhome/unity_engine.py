@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from creditrl.envs.base import Effect, Engine, View, object_column
 from creditrl.envs.virtualhome.actions import Misread, around, lexicon, read_action, say
 from creditrl.envs.virtualhome.choices import choices
-from creditrl.envs.virtualhome.engine import NO_ACTION, Sight, Situation, tell
+from creditrl.envs.virtualhome.engine import NO_ACTION, Sight, Situation, VirtualHomeEngine, tell
 from creditrl.envs.virtualhome.graph import (
     PROPERTIES,
     RELATIONS,
@@ -63,6 +63,8 @@ class UnityEngine(Engine):
         picture_size: width and height of pictures in pixels.
     """
 
+    format = VirtualHomeEngine.format
+    """A snapshot of the graph is refused because it cannot be put back, not for its layout."""
     action_hint = "walk to <object>"
 
     def __init__(

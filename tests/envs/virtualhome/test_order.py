@@ -9,9 +9,10 @@ from random import Random
 import pytest
 from small_home import household
 
-from creditrl.envs.virtualhome import SPA, V1, Act, Scene, World, perform
-from creditrl.envs.virtualhome.graph import CLOSE
-from creditrl.envs.virtualhome.order import HashSet, Ledger
+from creditrl.bench.virtualhome_walk import draw, stir
+from creditrl.envs.virtualhome import SPA, V1, Act, Profile, Scene, World, perform
+from creditrl.envs.virtualhome.graph import CLOSE, INSIDE, ON
+from creditrl.envs.virtualhome.order import HashSet, Ledger, Trail
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -104,3 +105,35 @@ def test_a_world_with_a_trail_is_pickled_without_its_scene() -> None:
     act = Act("PUTBACK", (23, 20))
     one, other = (perform(scene, w, act, SPA).world for w in (world, again))
     assert one.key(scene) == other.key(scene)
+
+
+@pytest.mark.parametrize("profile", [SPA, V1])
+@pytest.mark.parametrize("seed", range(4))
+def test_who_looks_at_the_order_in_between_changes_none(seed: int, profile: Profile) -> None:
+    rng = Random(seed)
+    graph = stir(household(), seed)
+    for node in graph["nodes"]:
+        node["id"] *= 64  # all in one slot: the order is that of what happened
+    graph["edges"] = [
+        {**e, "from_id": e["from_id"] * 64, "to_id": e["to_id"] * 64} for e in graph["edges"]
+    ]
+    scene, world = Scene.of(graph)
+    other = world
+    past: list[tuple[World, World]] = []
+    keys = [(relation, node) for relation in (ON, INSIDE, CLOSE) for node in range(len(scene.ids))]
+    for _ in range(120):
+        past.append((world, other))
+        if rng.random() < 0.2:  # back to what was, as to a snapshot, and on in another way
+            world, other = rng.choice(past)
+        act = draw(scene, world, profile, rng)
+        world, failure = perform(scene, world, act, profile)
+        other, same = perform(scene, other, act, profile)
+        assert failure == same
+        other.trail.follow(scene).after(scene, [("look",), ("rebuild",)]).order(*rng.choice(keys))
+        if rng.random() < 0.1:
+            other = pickle.loads(pickle.dumps(other))
+        # The one was followed in one go, from the start or where upstream asked for an order.
+        one, two = Trail(world.trail.ledger, world.trail.ops).follow(scene), other.trail
+        assert [one.order(*key) for key in keys] == [two.follow(scene).order(*key) for key in keys]
+        assert one.nodes() == two.follow(scene).nodes()
+    assert world.key(scene) == other.key(scene)
