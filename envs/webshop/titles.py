@@ -6,7 +6,10 @@ Upstream tags titles with spaCy's ``en_core_web_sm`` and keeps nouns and proper 
     The default: needs no model and is equal everywhere. Titles are names, written in capitals, of
     which that tagger takes nearly every word as a proper noun; so does the rule, but for function
     words, numbers and participles in "-ed". In the titles of five published trajectories it finds
-    21, 17, 13, 17 and 23 nouns, where the tagger found a multiple of 8, 17, 11, 15 and 23.
+    21, 17, 13, 17 and 23 nouns, where the tagger found a multiple of 8, 17, 11, 15 and 23. Beside
+    ``en_core_web_sm`` 3.8 among upstream's 1,000 products, ``r_type`` is the same for 97.4 % of
+    random pairs of a goal and another product, and for 93.3 % of the wrong ones among the ten that
+    a search for the goal's words finds. For the goal's own product it is 1.0 by both.
 ``spacy``
     spaCy with a model that is installed, as upstream does it. With ``en_core_web_sm`` the rewards
     are upstream's.
