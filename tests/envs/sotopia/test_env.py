@@ -51,6 +51,19 @@ def test_the_contract_holds(options: dict[str, Any]) -> None:
     check(ENV_ID, rules=rules, **options).raise_for_failures()
 
 
+def test_the_contract_holds_where_most_scenarios_cannot_be_scored(test_data: Path) -> None:
+    rules = (
+        "ends_and_limits",
+        "single_equals_vector",
+        "finished_copies_wait",
+        "partial_steps_and_clones",
+        "autoreset_like_gymnasium",
+    )
+    options = {"data": "official", "data_dir": test_data / "sotopia", "split": "valid_unseen"}
+    check(ENV_ID, rules=rules, **options, task_types="normbank").raise_for_failures()
+    check(ENV_ID, rules=rules, **options).raise_for_failures()
+
+
 def test_reset_plays_the_opening_of_a_partner_that_speaks_first() -> None:
     env = gym.make(ENV_ID, side=1)
     text, info = env.reset(seed=0)
