@@ -7,8 +7,9 @@ told by :meth:`Ranks.together` on rank 0 and heard by :meth:`Ranks.hear` on the 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -42,8 +43,13 @@ _LOST = (
     *("closed by peer", "reset by peer", "broken pipe", "connection closed"),
     *("ncclremoteerror", "communicator was aborted"),
 )
-_PATIENCE = timedelta(days=7)
-"""How long others wait for rank 0, which may play and evaluate for hours."""
+# Words of gloo about one that has not gone for all that is known, and does not answer.
+_SILENT = ("timed out waiting", "application timeout")
+_PATIENCE = timedelta(hours=1)
+"""How long processes wait for each other: one that loads a model may need some of it."""
+_BEAT = 60.0
+"""Seconds between signs of rank 0, which may play and evaluate for longer than others wait."""
+_WAIT = "wait"
 
 
 @dataclass(slots=True)
@@ -57,6 +63,9 @@ class Ranks:
     objects: Any = None
     """Process group for plain values; gloo."""
     _depth: int = field(default=0, repr=False)
+    _turn: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    """Held by whoever tells the others something: a block of :meth:`together`, or a sign."""
+    _over: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
 
     @contextmanager
     def together(self, command: str, *payload: Any) -> Iterator[None]:
@@ -66,18 +75,37 @@ class Ranks:
             command: what :meth:`hear` returns to them.
             payload: and what goes with it; plain values, arrays, tensors on the CPU.
         """
-        if self.size > 1 and self.rank == 0 and not self._depth:
-            self.same((command, payload))
-        self._depth += 1
-        try:
-            yield
-        finally:
-            self._depth -= 1
+        leads = self.size > 1 and self.rank == 0 and not self._depth
+        with self._turn if leads else nullcontext():
+            if leads:
+                self.same((command, payload))
+                if command == "stop":
+                    self._over.set()
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
 
     def hear(self) -> tuple[str, tuple[Any, ...]]:
         """Wait for rank 0; returns its command and the payload."""
-        command, payload = self.same(("", ()))
+        command = _WAIT
+        while command == _WAIT:
+            command, payload = self.same(("", ()))
         return command, payload
+
+    def begin_signs(self) -> None:
+        """Let rank 0 say now and then that it is there, until it says "stop"."""
+
+        def sign() -> None:
+            while not self._over.wait(_BEAT):
+                with self._turn:
+                    # An error comes again to who asks next.
+                    with suppress(RuntimeError, CreditRLError):
+                        if not self._over.is_set():
+                            self.same((_WAIT, ()))
+
+        threading.Thread(target=sign, name="signs-of-rank-0", daemon=True).start()
 
     def same(self, value: T) -> T:
         """Return rank 0's value, on every rank."""
@@ -295,7 +323,10 @@ def join(device: str = "auto") -> Ranks:
     with lost_others():
         dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=_PATIENCE)
         objects = dist.new_group(backend="gloo", timeout=_PATIENCE) if on_gpu else None
-    return Ranks(dist.get_rank(), dist.get_world_size(), "cuda" if on_gpu else "cpu", objects)
+    ranks = Ranks(dist.get_rank(), dist.get_world_size(), "cuda" if on_gpu else "cpu", objects)
+    if ranks.rank == 0:
+        ranks.begin_signs()
+    return ranks
 
 
 def without_ranks() -> dict[str, str]:
@@ -308,13 +339,21 @@ def without_ranks() -> dict[str, str]:
 def lost_others() -> Iterator[None]:
     """Raise :class:`LostRankError` where torch says that a process at the other end has gone.
 
+    Where one has said nothing for too long, nobody else will say so: that is an error with words.
     Whatever else is wrong (a server that is gone, NCCL that cannot begin) is an error of its own.
     """
     try:
         yield
     except RuntimeError as error:
         text = str(error).lower()
-        if isinstance(error, CreditRLError) or not any(words in text for words in _LOST):
+        if isinstance(error, CreditRLError):
+            raise
+        if any(words in text for words in _SILENT):
+            raise CreditRLError(
+                f"Another process of this run has said nothing for {_PATIENCE}: its machine may "
+                "have gone. Go on with --run.resume."
+            ) from error
+        if not any(words in text for words in _LOST):
             raise
         raise LostRankError(
             "Another process of this run has ended; its own message says why."

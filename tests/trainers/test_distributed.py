@@ -283,3 +283,35 @@ def test_two_processes_train_what_engines_on_a_ray_cluster_sample(tmp_path: Path
             assert ours[key] == theirs[key]
         for key in ("loss", "grad_norm"):
             assert theirs[key] == pytest.approx(ours[key], rel=1e-4, abs=1e-7)
+
+
+SIGNS = """
+import os, signal, sys, time
+from datetime import timedelta
+from creditrl.errors import CreditRLError
+from creditrl.trainers import ranks
+
+ranks._BEAT, ranks._PATIENCE = 1.0, timedelta(seconds=10)
+here = ranks.join("cpu")
+if here.rank == 0:
+    time.sleep(15)  # it plays for longer than others wait
+    with here.together("act", os.getpid()):
+        pass
+    os.kill(os.getpid(), signal.SIGSTOP)  # and then its machine has gone
+command, (leader,) = here.hear()
+print("heard", command, file=sys.stderr)
+try:
+    here.hear()
+except CreditRLError as error:
+    print("said:", error, file=sys.stderr)
+finally:
+    os.kill(leader, signal.SIGKILL)
+"""
+
+
+def test_rank_0_may_play_for_hours_but_not_go_without_a_word(tmp_path: Path) -> None:
+    script = tmp_path / "signs.py"
+    script.write_text(SIGNS)
+    done = torchrun(str(script), timeout=120)
+    assert "heard act" in done.stderr
+    assert "said: Another process of this run has said nothing for 0:00:10" in done.stderr

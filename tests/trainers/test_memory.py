@@ -372,3 +372,13 @@ def test_plan_prints_and_starts_nothing(tmp_path, monkeypatch, capsys):
     assert run(["train", "@quickstart", "--plan=much"]) == 2
     assert "expected GiB" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_engines_on_a_ray_cluster_take_no_memory_of_the_trainers():
+    vllm = ("--rollout.backend=vllm",)
+    elsewhere = ("--rollout.ray.address=auto", "--rollout.ray.engines=1", "--rollout.ray.gpus=1")
+    here, there = (
+        plan_of(recipe("quickstart", *flags), 80 * GIB, gpu=True).peak
+        for flags in (vllm, vllm + elsewhere)
+    )
+    assert here - there > 39 * GIB  # half of the GPU
