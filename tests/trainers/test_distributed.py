@@ -109,7 +109,10 @@ def test_two_processes_give_the_update_of_one(runs: Any, what: str) -> None:
     assert_equal_states(one, two)
     for ours, theirs in zip(one["metrics"], two["metrics"], strict=True):
         assert ours.keys() == theirs.keys()
-        for name in ("success", "turns", "environment_turns", "loss", "grad_norm"):
+        names = {"success", "turns", "environment_turns", "loss", "grad_norm"}
+        # "critic/loss", "implicit_prm/accuracy", ...
+        names |= {n for n in ours if n.partition("/")[0] in one["state"]["models"]}
+        for name in names:
             assert theirs[name] == pytest.approx(ours[name], rel=1e-4, abs=1e-6), name
 
 
