@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -208,6 +208,17 @@ class Copies:
         self._action = object_column([""] * n)
         self._grounded = np.ones(n, dtype=np.bool_)
         self._reason = object_column([""] * n)
+        # What a snapshot keeps, in its order: task, counters, then the last event.
+        self._kept = (
+            self.tasks,
+            self.turn,
+            self.steps,
+            self.seed,
+            self._action,
+            self._grounded,
+            self._reason,
+            self.over,
+        )
         # Columns that change only when an episode begins, kept so that a step copies, not builds.
         self._task_id = object_column([""] * n)
         self._task_type = object_column([""] * n)
@@ -271,17 +282,8 @@ class Copies:
                 seed=seed,
                 steps=steps,
             )
-            for task, turn, steps, seed, state, action, grounded, reason, over in zip(
-                self.tasks[index_K].tolist(),
-                self.turn[index_K].tolist(),
-                self.steps[index_K].tolist(),
-                self.seed[index_K].tolist(),
-                states,
-                self._action[index_K].tolist(),
-                self._grounded[index_K].tolist(),
-                self._reason[index_K].tolist(),
-                self.over[index_K].tolist(),
-                strict=True,
+            for state, (task, turn, steps, seed, action, grounded, reason, over) in zip(
+                states, self._kept_of(index_K), strict=True
             )
         ]
 
@@ -305,15 +307,15 @@ class Copies:
         tasks = [snap.task for snap in snapshots]
         self.engine.restore(index_K, [snap.state for snap in snapshots], tasks)
         self._assign(index_K, tasks)
-        rows = self.engine.rows(index_K)
-        self.turn[rows] = [snap.turn for snap in snapshots]
-        self.steps[rows] = [snap.steps for snap in snapshots]
-        self.seed[rows] = [snap.seed for snap in snapshots]
-        action, grounded, reason, over = zip(*[snap.event for snap in snapshots], strict=True)
-        self._action[rows] = action
-        self._grounded[rows] = grounded
-        self._reason[rows] = reason
-        self.over[rows] = over
+        found = [(snap.turn, snap.steps, snap.seed, *snap.event) for snap in snapshots]
+        at: Any
+        values: Iterable[Any]
+        if len(found) == 1:  # as in _kept_of
+            at, values = index_K.item(), found[0]
+        else:
+            at, values = self.engine.rows(index_K), zip(*found, strict=True)
+        for column, value in zip(self._kept[1:], values, strict=True):
+            column[at] = value
         return self.frame(index_K)
 
     def expert_actions(self, index_K: IntArray) -> list[str | None]:
@@ -368,6 +370,12 @@ class Copies:
                 f"State source {source!r} is unknown: expected 'state', 'world' or 'text'."
             )
         return self.engine.state_keys(index_K, source)
+
+    def _kept_of(self, index_K: IntArray) -> Iterable[Sequence[Any]]:
+        if len(index_K) == 1:  # single values are read several times as fast as rows of one
+            at = index_K.item()
+            return ([column.item(at) for column in self._kept],)
+        return zip(*[column[index_K].tolist() for column in self._kept], strict=True)
 
     def _assign(self, index_K: IntArray, tasks: Sequence[Task]) -> None:
         if all(map(operator.is_, self.tasks[index_K].tolist(), tasks)):
