@@ -143,7 +143,7 @@ def _visible(gpus: Sequence[str]) -> Iterator[None]:
             os.environ[_VISIBLE] = before
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Place:
     """One engine, and what it still has to show before its replies count."""
 
@@ -313,10 +313,10 @@ class RayEngines(ABC):
         answers = self._get(place, place.pending)
         if answers is None:
             return
-        place.pending = []
         if place.probe is not None:
             name = f"engine {place.number} on the Ray cluster"
             place.gap = place.probe.judge(name, answers[-1], self._expected_PV)
+        place.pending = []
         place.failures, place.awaited = 0, True
 
     def _get(self, place: _Place, future: Any) -> Any:
@@ -472,6 +472,9 @@ class VLLMEngines(RayEngines):
     def close(self) -> None:
         """End the engines."""
         self._push.close()
+        with contextlib.suppress(Exception):  # one may have gone
+            closed = [place.actor.close.remote() for place in self._places]
+            self._ray.wait(closed, num_returns=len(closed), timeout=10.0)
         super().close()
 
     def _actor(self) -> tuple[type, tuple[Any, ...]]:
@@ -681,3 +684,7 @@ class _VLLMEngine:
     def generate(self, requests: list[TokenRequest], rule: SamplingRule) -> list[TokenAnswer]:
         """Return one answer per request, in their order."""
         return self._engine.generate(requests, rule)
+
+    def close(self) -> None:
+        """Leave no files on its machine."""
+        self._engine.close()

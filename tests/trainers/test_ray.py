@@ -21,6 +21,7 @@ os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 import ray as ray_module
 import torch
+from small_vision import make_vision_policy
 
 from creditrl.agents.prompts import get_form
 from creditrl.agents.transformers import TransformersAgent
@@ -278,13 +279,39 @@ def test_an_engine_in_the_place_of_another_is_probed_before_its_replies_count(
     # One that begins with other weights than those of now.
     engines._steps = [("load", ray.put(make_policy(seed=1).state_dict()))]
     lose(engines)
-    with pytest.raises(EngineError, match="engine 0 .* does not compute with the weights"):
-        ask(agent)
+    for _ in range(2):  # as often as it is asked
+        with pytest.raises(EngineError, match="engine 0 .* does not compute with the weights"):
+            ask(agent)
     # One that cannot take its weights: that is said, and not what the probe makes of it.
     engines._steps = [("load", ray.put({"lora": True, "weights": {}, "reference": None}))]
-    lose(engines)
+    engines._replace(engines._places[0])
     with pytest.raises(CheckpointError, match="holds LoRA adapters"):
         ask(agent)
+    engines.close()
+
+
+def test_engines_that_see_are_shown_a_picture(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_vision_policy()
+    made.save(tmp_path / "policy")
+    config = TrainConfig(
+        policy=PolicyConfig(model=str(tmp_path / "policy"), dtype="float32"),
+        rollout=RolloutConfig(ray=RayConfig("auto", engines=1)),
+    )
+    engines = TransformersEngines(config, made)
+    assert engines.load(made) < 1e-5
+    # Old eyes: a probe without a picture would find nothing.
+    with torch.no_grad():
+        for name, value in made.model.named_parameters():
+            if "visual" in name:
+                value.mul_(1.5)
+    [(_, stale)] = engines._steps
+    with monkeypatch.context() as patch:
+        patch.setattr(engines._ray, "put", lambda state: stale)
+        with pytest.raises(EngineError, match="engine 0"):
+            engines.load(made)
+    assert engines.load(made) < 1e-5
     engines.close()
 
 
