@@ -27,8 +27,6 @@ __all__ = ["BackendRun", "compare_backends", "difference"]
 FLAGS = (
     # vLLM computes no heads of width 16 on a CPU.
     "--policy.small.heads=2",
-    "--rollout.groups=8",
-    "--rollout.group-size=8",
     "--optim.check-every=1",
     "--eval.no-greedy",
     "--compare.no-clone-same-time",
@@ -60,7 +58,7 @@ def compare_backends(
     folder: Path,
     *,
     backends: tuple[str, ...] = ("transformers", "vllm"),
-    updates: int = 40,
+    updates: int = 150,
     levels: int = 256,
     seed: int = 0,
     flags: tuple[str, ...] = (),
@@ -120,7 +118,7 @@ def main(argv: list[str] | None = None) -> int:
     """Compare and print; the exit status is 1 where success differs by more than ``--points``."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--folder", type=Path, required=True, help="of the run folders")
-    parser.add_argument("--updates", type=int, default=40)
+    parser.add_argument("--updates", type=int, default=150)
     parser.add_argument("--levels", type=int, default=256)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--points", type=float, default=10.0, help="largest difference of success")
