@@ -217,19 +217,20 @@ class _Sides:
         if inside:
             mentions = _both(mentions, self._mentions(inside, from_zero))
         side = mentions.index(True) if sum(mentions) == 1 else None
-        entry = self._scored(value, deepest, side, from_zero)
-        if entry is None or not any(mentions):
+        entries = self._scored(value, deepest, side, from_zero)
+        if not entries or not any(mentions):
             return
         if side is None:
             self.problems.append(f"{label.strip()[:60]!r} may be either participant")
             return
-        self._give(side, entry)
-        for key, item in entry.items():
-            # The end of the first participant's object is missing.
-            if isinstance(item, dict) and _by_dimension(item, self.wanted):
-                other = self._mentions(key, from_zero)
-                if sum(other) == 1 and not other[side]:
-                    self._give(1 - side, item)
+        for entry in entries:
+            self._give(side, entry)
+            for key, item in entry.items():
+                # The end of the first participant's object is missing.
+                if isinstance(item, dict) and _by_dimension(item, self.wanted):
+                    other = self._mentions(key, from_zero)
+                    if sum(other) == 1 and not other[side]:
+                        self._give(1 - side, item)
 
     def _give(self, side: int, entry: dict[str, Any]) -> None:
         before = self.given[side]
@@ -254,8 +255,8 @@ class _Sides:
 
     def _scored(
         self, value: Any, deepest: int, side: int | None, from_zero: bool
-    ) -> dict[str, Any] | None:
-        """Return the object whose keys are dimensions, here or so many levels below."""
+    ) -> list[dict[str, Any]]:
+        """Return the objects whose keys are dimensions, here or so many levels below."""
         if isinstance(value, list):
             # A list of {"dimension": "goal", "score": 7, ...}.
             rows = {}
@@ -263,21 +264,22 @@ class _Sides:
                 name = item.get("dimension", item.get("name")) if isinstance(item, dict) else None
                 if isinstance(name, str):
                     rows[name] = item
-            return rows if _by_dimension(rows, self.wanted) else None
+            return [rows] if _by_dimension(rows, self.wanted) else []
         if not isinstance(value, dict):
-            return None
+            return []
         if _by_dimension(value, self.wanted):
-            return value
-        found = self._split(value)
-        if found is None and deepest:
-            below = (
-                self._scored(child, deepest - 1, side, from_zero)
-                for key, child in value.items()
-                # What one thinks of the other is no score of one's own.
-                if side is None or not self._mentions(key, from_zero)[1 - side]
-            )
-            found = next((entry for entry in below if entry is not None), None)
-        return found
+            return [value]
+        joined = self._split(value)
+        if joined is not None or not deepest:
+            return [] if joined is None else [joined]
+        # All of them: of a draft and a final version that differ nobody can tell which is meant.
+        return [
+            entry
+            for key, child in value.items()
+            # What one thinks of the other is no score of one's own.
+            if side is None or not self._mentions(key, from_zero)[1 - side]
+            for entry in self._scored(child, deepest - 1, side, from_zero)
+        ]
 
     def _split(self, value: Mapping[str, Any]) -> dict[str, Any] | None:
         """Join {"scores": {...}, "reasoning": {...}} by dimension."""

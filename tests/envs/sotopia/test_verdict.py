@@ -163,6 +163,10 @@ def test_other_words_for_dimensions():
     assert_right(answer(one={**renamed, "overall": 3, "comment": "fine"}))
 
 
+def test_a_final_version_that_keeps_the_draft_is_read():
+    assert_right(answer(one={"draft": {"goal": ["x", ONE["goal"]]}, "final": entry(ONE)}))
+
+
 # -- what is wrong is said ------------------------------------------------------------------------
 
 
@@ -190,6 +194,9 @@ def test_a_score_out_of_range_is_no_score(name, score):
         (answer(one={**entry(ONE), "goal": []}), "goal has no score"),
         (answer(one={**entry(ONE), "Goal": ["x", 1]}), "goal is there twice"),
         (answer(keys=("agent_1", "agent_1 ")), "agent_1 (Samuel Anderson) is there twice"),
+        # A draft and a final version within one participant's entry.
+        (answer(one={"draft": entry({**ONE, "goal": 2}), "final": entry(ONE)}), "is there twice"),
+        (answer(one={"own": entry(ONE), "other": entry(TWO)}), "is there twice"),
         ('{"agent_1": {"goal": ["x", 1]}, "agent_1": {"goal": ["x", 2]}}', "no entry for"),
         ("[1, 2]", "no JSON object"),
         ('{"evaluations": ' * 2000, "no JSON object"),
