@@ -54,7 +54,16 @@ class TaskSet(ABC):
     @cached_property
     def _weight_ends(self) -> FloatArray | None:
         weights = self.weights()
-        return None if weights is None else np.cumsum(weights)
+        if weights is None:
+            return None
+        ends = np.cumsum(weights)
+        if len(ends) != len(self) or not (np.min(weights) >= 0 and 0 < ends[-1] < np.inf):
+            raise ConfigError(
+                f"No task can be drawn by these weights: they are {len(ends)}, with the sum "
+                f"{ends[-1] if len(ends) else 0:g}. Expected one from 0 up for each of {len(self)} "
+                "tasks, and one above 0. A filter may have left tasks of weight 0 alone."
+            )
+        return ends
 
     def __getitem__(self, index: int) -> Task:
         size = len(self)

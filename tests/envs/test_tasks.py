@@ -91,6 +91,16 @@ def test_draws_follow_the_weights_and_those_of_chosen_tasks_too(tasks: TaskList)
     assert tasks.weights() is None and tasks.filter(types=["odd"]).weights() is None
 
 
+@pytest.mark.parametrize("weights", [[0.0] * 8, [1.0] * 7, [2.0, -1.0] * 4, [np.nan] * 8])
+def test_weights_that_nothing_can_be_drawn_by_are_refused(tasks: TaskList, weights: list[float]):
+    class Wrong(TaskList):
+        def weights(self) -> FloatArray:
+            return np.array(weights)
+
+    with pytest.raises(ConfigError, match="No task can be drawn by these weights"):
+        Wrong(list(tasks)).draw(np.random.default_rng(0))
+
+
 def test_a_chosen_task_still_draws_its_seed(tasks: TaskList):
     task, one = draw_task(tasks, np.random.default_rng(1), "t/3")
     _, other = draw_task(tasks, np.random.default_rng(2), 3)
