@@ -299,10 +299,15 @@ class Copies:
                 raise SnapshotError(
                     f"Expected a Snapshot of {env_id}, found {type(snap).__name__}."
                 )
-            if snap.env_id != env_id or snap.format != layout:
+            if snap.env_id != env_id:
                 raise SnapshotError(
-                    f"The snapshot is of {snap.env_id} (layout {snap.format}); this environment is "
-                    f"{env_id} (layout {layout}). Restore it where it was taken."
+                    f"The snapshot is of {snap.env_id}; this environment is {env_id}. Restore it "
+                    "where it was taken."
+                )
+            if snap.format != layout:
+                raise SnapshotError(
+                    f"The snapshot of {env_id} has layout {snap.format}, expected layout {layout}: "
+                    "another version of the package took it. Take it again, or restore it there."
                 )
         tasks = [snap.task for snap in snapshots]
         self.engine.restore(index_K, [snap.state for snap in snapshots], tasks)

@@ -252,7 +252,7 @@ def test_foreign_snapshots_are_refused():
     saved = env.snapshot()
     with pytest.raises(SnapshotError, match="Other-v0"):
         env.restore(replace(saved, env_id="Other-v0"))
-    with pytest.raises(SnapshotError, match="layout 7"):
+    with pytest.raises(SnapshotError, match="has layout 7, expected layout 1: another version"):
         env.restore(replace(saved, format=7))
     with pytest.raises(SnapshotError, match="found dict"):
         env.restore({"turn": 1})
