@@ -398,8 +398,9 @@ def _goal_table(request: EnvRequest[EvalOptions]) -> int:
         **env_options,
     )
     result.print(console())
-    wrote(result.write(out))
-    next_step("creditrl eval SOTOPIA --agent expert")
+    written = result.write(out)
+    wrote(written)
+    next_step(f"creditrl report {shlex.quote(str(written))}")
     return 0
 
 

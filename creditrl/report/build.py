@@ -55,6 +55,11 @@ def build_report(
         ConfigError: there is no such baseline or way, or two runs are one.
     """
     if goals and not runs:
+        if baseline is not None:
+            raise ConfigError(
+                f"--baseline {baseline!r}: there is no run to compare, goal tables are shown as "
+                "they are."
+            )
         title = "CreditRL: " + ", ".join(name for name, _ in goals)
         return Report(title, (Heading("Goal scores", 1), *goal_blocks(goals)), ())
     found = families(runs)

@@ -21,8 +21,9 @@ def deal_goal_tables(
     Raises:
         DataError: a table's file is damaged, or of another version.
     """
-    tables = [(Path(path).stem, GoalTable.read(path)) for path in paths if _holds_table(path)]
-    return tables, [path for path in paths if not _holds_table(path)]
+    held = [path for path in paths if _holds_table(path)]
+    tables = [(Path(path).stem, GoalTable.read(path)) for path in held]
+    return tables, [path for path in paths if path not in held]
 
 
 def _holds_table(path: str | os.PathLike[str]) -> bool:

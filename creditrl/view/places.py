@@ -55,7 +55,8 @@ def find_place(path: Path) -> Place:
         if not kept.is_dir():
             raise DataError(
                 f"{results} has no episodes beside it ({kept.name}): they are kept unless "
-                "`creditrl eval` is told --no-keep-episodes. Evaluate again to look at them."
+                "`creditrl eval` is told --no-keep-episodes or --goal-table. Evaluate again to "
+                f"look at them. `creditrl report {results}` shows what was measured."
             )
         name = results.stem if results.name != "results.json" else results.parent.resolve().name
         return Place(name, kept, kept, results, is_evaluation=True)

@@ -166,6 +166,10 @@ def test_a_report_holds_the_table(endpoint, folder, tmp_path, capsys):
     assert "| scenarios | self-chat | fixed partner |" in text
     assert re.search(r"\| hard \| 3\.00 [^|]*n=4[^|]*\| 3\.00 [^|]*\|\n\| all \| 6\.00 ", text)
     assert "temperature=0.0" in text and "same judge and settings alone" in text
+    assert run(["report", str(path), "--baseline", "talks"]) == 2
+    assert "--baseline 'talks': there is no run" in capsys.readouterr().err
+    assert run(["view", str(path)]) == 2  # it has no episodes to look at
+    assert f"`creditrl report {path}` shows" in capsys.readouterr().err
     page = (tmp_path / "report" / "report.html").read_text("utf-8")
     assert "<td>6.00 [" in page
     for damage in ({"cells": 3}, {"format": 9}, {"cells": {"all": {}}}):
@@ -259,6 +263,7 @@ def test_the_table_on_the_command_line(endpoint, folder, tmp_path, monkeypatch, 
     assert run(command) == 0
     out = capsys.readouterr().out
     assert "Wrote runs/eval/SOTOPIA-chat-goals-1.json" in " ".join(out.split())
+    assert "Next: creditrl report runs/eval/SOTOPIA-chat-goals-1.json" in " ".join(out.split())
     content = json.loads(Path("runs/eval/SOTOPIA-chat-goals-1.json").read_text("utf-8"))
     assert content["cells"]["hard"]["fixed partner"]["goal"]["value"] == 3.0
     assert content["partner"] == f"chat:other temperature=0.7 @ {endpoint.url}"
