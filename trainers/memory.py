@@ -152,11 +152,14 @@ def memory_plan(shape: ModelShape, load: Load, learned: Sequence[LearnedShape] =
     # With adapters the reference is the model with them off.
     reference = whole if load.reference and full else 0
     ours, moved = (part, ranks) if full else ("", 1)
+    # Of coarse weights AdamW moves copies, and their gradients are added to those of the copies.
+    coarse = trained * width if width < _FLOAT else 0
     resident = {
         f"weights{part}": _split(whole, ranks),
+        f"float32 copies of the weights{part}": _split(trained * _FLOAT, ranks) if coarse else 0,
         "adapters": adapters * _FLOAT,
-        f"gradients{ours}": _split(trained * width, moved),
-        f"optimizer{ours}": _split(trained * width * _ADAMW_MOMENTS, moved),
+        f"gradients{ours}": _split(trained * _FLOAT, moved),
+        f"optimizer{ours}": _split(trained * _FLOAT * _ADAMW_MOMENTS, moved),
         f"reference{part}": _split(reference, ranks),
     }
     for model in learned:
@@ -179,7 +182,8 @@ def memory_plan(shape: ModelShape, load: Load, learned: Sequence[LearnedShape] =
         )
         + load.token_budget * _passing(shape, load.weight_bytes)
         + logit_bytes(shape, load.token_budget, load.logits_per_chunk, entropy=load.entropy)
-        + _gathered(shape, load.weight_bytes, ranks, trained=full),
+        + _gathered(shape, load.weight_bytes, ranks, trained=full)
+        + _split(coarse, moved),
     }
     for model in learned:
         phases[f"fit {model.name}"] = activation_bytes(

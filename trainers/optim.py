@@ -18,7 +18,12 @@ from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.losses.metrics import add_metrics, mean_metrics
 from creditrl.trainers.losses.policy import policy_loss
 from creditrl.trainers.models.policy import Policy
-from creditrl.trainers.sharding import clip_gradients, full_tensors, shard_optimizer_state
+from creditrl.trainers.sharding import (
+    clip_gradients,
+    full_tensors,
+    shard_like,
+    shard_optimizer_state,
+)
 from creditrl.types import Credit, FloatArray, IntArray, TokenTable, TurnTable
 
 __all__ = ["PolicyOptimizer", "learning_rate"]
@@ -42,6 +47,10 @@ def learning_rate(cfg: OptimConfig, step: int, progress: float) -> float:
 
 class PolicyOptimizer:
     """AdamW over the policy's trainable parameters.
+
+    Parameters in bfloat16 have copies in float32, which AdamW moves and whose rounding they become:
+    a step of 1e-6 is less than what bfloat16 can add to a weight of 0.02, so without them nearly
+    all weights would stay where they are. Gradients are added up in float32 as well.
 
     Where several ranks train it, each takes some of the micro-batches, by tokens; the loss is that
     of the whole minibatch, and gradients are summed.
@@ -69,7 +78,15 @@ class PolicyOptimizer:
         self.seed = seed
         self.temperature = temperature
         self.steps = 0
-        self.parameters = [p for p in policy.trainable_parameters()]
+        # The policy's own where they are float32 or finer.
+        self.parameters: list[torch.nn.Parameter] = []
+        self._rounded: list[tuple[torch.nn.Parameter, torch.nn.Parameter]] = []
+        for p in policy.trainable_parameters():
+            exact = p
+            if p.dtype.itemsize < torch.float32.itemsize:
+                exact = torch.nn.Parameter(p.detach().float())
+                self._rounded.append((p, exact))
+            self.parameters.append(exact)
         self.adamw = torch.optim.AdamW(
             self.parameters, lr=cfg.lr, betas=cfg.betas, weight_decay=cfg.weight_decay
         )
@@ -123,6 +140,9 @@ class PolicyOptimizer:
                 self.policy.ranks.average_gradients(self.parameters)
                 norm = clip_gradients(self.parameters, self.cfg.grad_clip)
                 self.adamw.step()
+                with torch.no_grad():
+                    for p, exact in self._rounded:
+                        p.copy_(exact)
                 self.steps += 1
                 steps.append({**metrics, "grad_norm": norm})
         names = steps[0] if steps else ()
@@ -130,10 +150,18 @@ class PolicyOptimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs."""
-        return {"adamw": full_tensors(self.adamw.state_dict()), "steps": self.steps}
+        state = {"adamw": full_tensors(self.adamw.state_dict()), "steps": self.steps}
+        if self._rounded:
+            state["exact"] = full_tensors([exact.detach() for _, exact in self._rounded])
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what :meth:`state_dict` returned."""
+        """Take what :meth:`state_dict` returned; the policy has its weights already."""
+        # Checkpoints from before there were copies have none.
+        found = state.get("exact") or [p.detach() for p, _ in self._rounded]
+        with torch.no_grad():
+            for (_, exact), value in zip(self._rounded, found, strict=True):
+                exact.copy_(shard_like(value, exact))
         self.adamw.load_state_dict(shard_optimizer_state(state["adamw"], self.parameters))
         self.steps = int(state["steps"])
 
@@ -194,12 +222,20 @@ class PolicyOptimizer:
                 entropy_M=entropy,
             )
             ranks.share(loss, counts).backward()  # type: ignore[no-untyped-call]
+            self._add_gradients()
             if counts:
                 parts.append(metrics)
         if ranks.size > 1:
             mine = {name: value.detach().cpu() for name, value in add_metrics(parts).items()}
             parts = ranks.gather(mine)
         return mean_metrics(add_metrics(parts))
+
+    def _add_gradients(self) -> None:
+        """Add the gradients of parameters in bfloat16 to those of their copies."""
+        for p, exact in self._rounded:
+            if p.grad is not None:
+                here, p.grad = p.grad.to(exact.dtype), None
+                exact.grad = here if exact.grad is None else exact.grad.add_(here)
 
     def _micro_batches(self, rows: Rows) -> list[tuple[RowBatch, bool]]:
         """Return this rank's micro-batches, and whether each counts; see :meth:`Ranks.deal`."""

@@ -23,6 +23,7 @@ __all__ = [
     "ShardedModel",
     "clip_gradients",
     "full_tensors",
+    "shard_like",
     "shard_optimizer_state",
     "shard_weights",
 ]
@@ -109,7 +110,7 @@ class ShardedModel:
                     raise RuntimeError(
                         f"{name} has shape {list(value.shape)}, expected {list(here.shape)}."
                     )
-                here.copy_(_like(value, here))
+                here.copy_(shard_like(value, here))
         self.release()
 
     def _put(self, value: Callable[[DTensor], torch.Tensor]) -> None:
@@ -177,7 +178,7 @@ def shard_weights(
 ) -> dict[str, torch.Tensor]:
     """Return a module's whole weights as it keeps them, for its ``load_state_dict``."""
     plain = module.state_dict()
-    return {name: _like(v, plain[name]) if name in plain else v for name, v in weights.items()}
+    return {name: shard_like(v, plain[name]) if name in plain else v for name, v in weights.items()}
 
 
 def shard_optimizer_state(
@@ -186,7 +187,7 @@ def shard_optimizer_state(
     """Return an optimizer's whole state as it is kept beside these parameters."""
     moments = {
         number: {
-            key: _like(value, parameters[number])
+            key: shard_like(value, parameters[number])
             if isinstance(value, torch.Tensor) and value.shape == parameters[number].shape
             else value
             for key, value in entry.items()
@@ -196,9 +197,12 @@ def shard_optimizer_state(
     return {**state, "state": moments}
 
 
-def _like(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """Return a whole tensor as the parameter is kept: sharded or whole, on its device."""
-    if not isinstance(parameter, DTensor):
+def shard_like(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """Return a whole tensor as the parameter is kept: sharded or whole, on its device.
+
+    A tensor that is sharded already stays as it is.
+    """
+    if not isinstance(parameter, DTensor) or isinstance(value, DTensor):
         return value
     there = value.to(parameter.device)
     return distribute_tensor(there, parameter.device_mesh, parameter.placements)

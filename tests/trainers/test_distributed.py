@@ -288,6 +288,53 @@ def test_two_processes_train_what_engines_on_a_ray_cluster_sample(tmp_path: Path
             assert theirs[key] == pytest.approx(ours[key], rel=1e-4, abs=1e-7)
 
 
+HALVES = """
+import copy, sys
+import torch
+sys.path.insert(0, sys.argv[1])
+from test_optim import halved, updated
+from creditrl.trainers.ranks import join
+
+ranks = join("cpu")
+alone, together = halved(1e-4, epochs=5), halved(1e-4, ranks, epochs=5)
+begin = [p.detach().clone() for p in alone[1].parameters]
+updated(*alone, 0)
+between = copy.deepcopy([part.state_dict() for part in alone])
+updated(*alone, 1)
+updated(*together, 0)
+updated(*together, 1)
+found = [part.state_dict() for part in together]
+for part, state in zip(together, between):
+    part.load_state_dict(state)
+taken = together[1].state_dict()
+if ranks.rank == 0:
+    torch.save((begin, [part.state_dict() for part in alone], found, between, taken), sys.argv[2])
+ranks.close()
+"""
+
+
+def test_float32_copies_of_weights_in_bfloat16_are_sharded_and_saved_whole(tmp_path: Path) -> None:
+    (tmp_path / "halves.py").write_text(HALVES)
+    found = tmp_path / "found.pt"
+    done = torchrun(str(tmp_path / "halves.py"), str(SCRIPT.parent), str(found))
+    assert done.returncode == 0, done.stderr
+    begin, alone, together, between, taken = torch.load(found, weights_only=False)
+    assert len(begin) == len(together[1]["exact"])
+    moved = [
+        torch.cat([(p - old).flatten() for p, old in zip(state[1]["exact"], begin, strict=True)])
+        for state in (alone, together)
+    ]
+    # Both round as they compute, and each part in its own way.
+    assert torch.cosine_similarity(*moved, dim=0) > 0.98
+    assert moved[1].norm() == pytest.approx(float(moved[0].norm()), rel=0.02)
+    # The output layer is tied to the embeddings.
+    weights = [w for name, w in together[0]["weights"].items() if name != "lm_head.weight"]
+    for exact, rounded in zip(together[1]["exact"], weights, strict=True):
+        assert rounded.equal(exact.to(torch.bfloat16))
+    for ours, theirs in zip(taken["exact"], between[1]["exact"], strict=True):
+        assert ours.equal(theirs) and not ours.equal(ours.to(torch.bfloat16).float())
+
+
 SIGNS = """
 import os, signal, sys, time
 from datetime import timedelta

@@ -87,6 +87,23 @@ def test_adapters_are_float32_and_need_no_reference():
     }
 
 
+def test_weights_in_bfloat16_are_trained_beside_copies_in_float32():
+    load = Load(weight_bytes=2, token_budget=10)
+    plan = memory_plan(TOY, load)
+    assert plan.resident == {
+        "weights": 2000,
+        "float32 copies of the weights": 4000,
+        "gradients": 4000,
+        "optimizer": 8000,
+    }
+    # Their own gradients, until they are added.
+    assert plan.phases["update"] == 2000 + (
+        activation_bytes(TOY, 10, 2) + 10 * 2 * 3 * (16 + 8) + 10 * 10 * 16
+    )
+    shared = memory_plan(TOY, replace(load, ranks=2))
+    assert shared.resident["float32 copies of the weights, 1 of 2 shards"] == 2000
+
+
 def test_collecting_ahead_takes_weights_of_its_own_and_goes_on_beside_all_else():
     load = Load(token_budget=10, cache_tokens=3)
     turns, ahead = memory_plan(TOY, load), memory_plan(TOY, replace(load, ahead=True))
