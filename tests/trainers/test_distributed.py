@@ -335,6 +335,53 @@ def test_float32_copies_of_weights_in_bfloat16_are_sharded_and_saved_whole(tmp_p
         assert ours.equal(theirs) and not ours.equal(ours.to(torch.bfloat16).float())
 
 
+CLIPPED = """
+import sys
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+from creditrl.trainers.ranks import join
+from creditrl.trainers.sharding import clip_gradients, full_tensors
+
+ranks = join("cpu")
+mesh = init_device_mesh("cpu", (2,))
+found = []
+for largest in (1.0, 100.0):
+    # Sharded with and without a gradient; whole, as heads are, with and without one.
+    plain = [torch.nn.Parameter(torch.zeros(5, 2)) for _ in range(4)]
+    mixed = [torch.nn.Parameter(distribute_tensor(p.detach(), mesh, [Shard(0)])) for p in plain[:2]]
+    mixed += [torch.nn.Parameter(p.detach().clone()) for p in plain[2:]]
+    for number, scale in ((0, 1.0), (2, 0.3)):
+        grad = scale * (torch.arange(10.0).reshape(5, 2) - 3)
+        plain[number].grad = grad.clone()
+        sharded = number < 2
+        mixed[number].grad = distribute_tensor(grad, mesh, [Shard(0)]) if sharded else grad
+    for parameters in (plain, mixed):
+        norm = clip_gradients(parameters, largest)
+        found.append((norm, [full_tensors(p.grad) for p in parameters]))
+if ranks.rank == 0:
+    torch.save(found, sys.argv[1])
+ranks.close()
+"""
+
+
+def test_gradients_of_sharded_and_whole_weights_are_clipped_as_one(tmp_path: Path) -> None:
+    (tmp_path / "clipped.py").write_text(CLIPPED)
+    done = torchrun(str(tmp_path / "clipped.py"), str(tmp_path / "found.pt"))
+    assert done.returncode == 0, done.stderr
+    found = torch.load(tmp_path / "found.pt", weights_only=False)
+    # Squares of -3 .. 6 sum to 105.
+    norm = (105 * 1.09) ** 0.5
+    assert [n for n, _ in found] == pytest.approx([norm] * 4)
+    for (_, plain), (_, mixed) in (found[:2], found[2:]):
+        for expected, grad in zip(plain, mixed, strict=True):
+            assert (expected is None) == (grad is None)
+            if grad is not None:
+                torch.testing.assert_close(grad, expected)
+    first, whole = found[1][1][0], found[3][1][0]
+    torch.testing.assert_close(first, whole / norm)
+
+
 SIGNS = """
 import os, signal, sys, time
 from datetime import timedelta

@@ -49,6 +49,16 @@ def test_it_begins_as_the_policy(make_policy, episodes_of, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_beside_a_policy_in_bfloat16_what_it_trains_is_float32(make_policy, kind):
+    plain = make_policy()
+    plain.model.to(torch.bfloat16)
+    policy = Policy(plain.model, plain.tokenizer, lora=KINDS[kind])
+    backbone = Backbone(policy, BackboneConfig(), "progress", head=head(policy))
+    assert {p.dtype for p in backbone.parameters()} == {torch.float32}
+    assert policy.base.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", ["window", "growing"])
 def test_it_learns_at_the_ends_of_turns_and_leaves_the_policy_alone(
     make_policy, episodes_of, kind, mode

@@ -49,6 +49,15 @@ def test_a_new_critic_says_zero(make_policy, episodes_of, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_beside_a_policy_in_bfloat16_it_is_float32(make_policy, kind):
+    policy = make_policy()
+    policy.model.to(torch.bfloat16)
+    critic = Critic(policy, config(kind))
+    assert {p.dtype for p in critic.net.parameters()} == {torch.float32}
+    assert {p.dtype for p in policy.model.parameters()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_it_fits_a_constant(make_policy, episodes_of, kind):
     rows = build_rows(episodes_of("window"))
     critic = Critic(make_policy(), config(kind))
