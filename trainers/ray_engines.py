@@ -151,7 +151,11 @@ class _Place:
     actor: Any
     probe: Probe | None = None
     pending: list[Any] = field(default_factory=list)
-    """Futures of the weights that it was given, and of its answers to the probe."""
+    """Futures of the weights that it was given, and of its answers to the probe; before it was
+    given any, of its beginning."""
+    told: bool = True
+    """Whether it was given weights. One that takes the place of another gets them when it has
+    begun: calls that wait for room would keep the weights of every update in Ray's memory."""
     awaited: bool = True
     """Whether others wait for it: not for one that takes the place of another, until it is ready,
     since what is left of the cluster may have no room for it."""
@@ -215,7 +219,8 @@ class RayEngines(ABC):
                     self._probe = Probe.of(whole, self._sync, self._context_of(whole))
                 self._expected_PV = self._probe.expected(whole)
         for place in self._places:
-            self._tell(place, self._new)
+            if place.told:
+                self._tell(place, self._new)
         gap = max(place.gap for place in self._ready())
         self._stale = None
         return gap
@@ -313,6 +318,10 @@ class RayEngines(ABC):
         answers = self._get(place, place.pending)
         if answers is None:
             return
+        if not place.told:
+            place.pending, place.told = [], True
+            self._tell(place, self._steps)
+            return
         if place.probe is not None:
             name = f"engine {place.number} on the Ray cluster"
             place.gap = place.probe.judge(name, answers[-1], self._expected_PV)
@@ -324,7 +333,7 @@ class RayEngines(ABC):
         try:
             return self._ray.get(future, timeout=PATIENCE)
         except lost_errors(self._ray) as error:
-            self._why = str(error).strip().rpartition("\n")[2]
+            self._why = _last_line(error)
             if place.awaited and getattr(error, "actor_init_failed", False):
                 raise EngineError(f"Engine {place.number} could not be made: {self._why}") from None
             self.lost += 1
@@ -370,9 +379,9 @@ class RayEngines(ABC):
         if place.failures > _ATTEMPTS:
             self._places.remove(place)
             return
-        place.actor, place.pending, place.awaited = self._start(again=True), [], False
-        place.probe = None
-        self._tell(place, self._steps)
+        place.actor, place.probe = self._start(again=True), None
+        place.pending = [place.actor.__ray_ready__.remote()]
+        place.told = place.awaited = False
 
     def _tell(self, place: _Place, steps: Sequence[tuple[str, Any]]) -> None:
         """Give an engine weights and ask it for a proof; calls are done in the order they came."""
@@ -600,13 +609,24 @@ class RaySampler(Sampler):
         asked = ray.remote(find_vllm).options(num_cpus=0, num_gpus=gpus).remote()
         try:
             ray.get(asked, timeout=PATIENCE)
-        except ray.exceptions.RayTaskError as error:
-            raise error.cause from None
         except ray.exceptions.GetTimeoutError:
             raise ConfigError(
                 f"No machine of the Ray cluster had room for an engine ({gpus:g} GPUs) for "
                 f"{PATIENCE:.0f} s: expected free ones (rollout.ray.gpus)."
             ) from None
+        except ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, CreditRLError):
+                raise cause from None
+            raise ConfigError(
+                f"vLLM could not be looked for on the Ray cluster ({_last_line(error)}): expected "
+                "this environment's packages, creditrl and vLLM among them, on every machine."
+            ) from error
+
+
+def _last_line(error: Exception) -> str:
+    """Return what went wrong; lines before it say where."""
+    return str(error).strip().rpartition("\n")[2]
 
 
 class _PolicyEngine:
@@ -687,4 +707,6 @@ class _VLLMEngine:
 
     def close(self) -> None:
         """Leave no files on its machine."""
+        if self._adapter is not None:
+            self._adapter.cleanup()
         self._engine.close()

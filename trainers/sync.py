@@ -110,7 +110,7 @@ class Probe:
             EngineError: see :meth:`check`.
         """
         gap = _mean_gap(theirs, ours_PV)
-        last, self._last = self._last, (theirs, ours_PV)
+        last = self._last
         if not gap <= self.tolerance:
             raise EngineError(
                 f"After the weight sync {name} still differs from the policy by {gap:.3g} "
@@ -125,6 +125,7 @@ class Probe:
                     f"{name} gives the very numbers of before the weight sync: it still "
                     f"runs the old weights. {_ADVICE}"
                 )
+        self._last = theirs, ours_PV
         return gap
 
 

@@ -20,7 +20,7 @@ from creditrl.errors import ConfigError, EngineError
 from creditrl.trainers.config import resolve, training_hash
 from creditrl.trainers.engine_config import SyncConfig
 from creditrl.trainers.models.configs import LoRAConfig
-from creditrl.trainers.sync import WeightSync, next_logprobs
+from creditrl.trainers.sync import Probe, WeightSync, next_logprobs
 from creditrl.types import Prompt
 
 needs_vllm = pytest.mark.reference("vllm")
@@ -84,6 +84,17 @@ def test_an_engine_that_keeps_the_old_weights_is_caught_however_small_the_step(s
     blind = WeightSync(engine, SyncConfig(probe=False))
     move(policy, step)
     blind.push(policy)
+
+
+def test_an_engine_with_old_weights_stays_refused_however_often_it_is_asked():
+    probe = Probe(SyncConfig(prompts=1, length=1), 2, 8, torch.float32)
+    before_PV, now_PV = torch.tensor([[-0.5, -1.0]]), torch.tensor([[-0.5005, -1.0005]])
+    old, new = ([{0: float(p), 1: float(q)}] for p, q in (before_PV[0], now_PV[0]))
+    assert probe.judge("it", old, before_PV) == 0
+    for _ in range(2):  # half of the tolerance
+        with pytest.raises(EngineError, match="moved by 0.0005 .* it still runs the old weights"):
+            probe.judge("it", old, now_PV)
+    assert probe.judge("it", new, now_PV) == 0
 
 
 def test_prefixes_of_before_are_caught():
