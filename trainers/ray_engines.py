@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from creditrl.agents.transformers import TransformersAgent
 from creditrl.agents.vllm import VLLMAgent
 from creditrl.agents.vllm_engine import SamplingRule, TokenAnswer, TokenRequest, find_vllm
 from creditrl.envs.ray_pool import PATIENCE, lost_errors, require_ray
-from creditrl.errors import ConfigError, CreditRLError, EngineError, require_extra
+from creditrl.errors import ConfigError, CreditRLError, EngineError
 from creditrl.trainers.collect.ahead import HeldWeights
 from creditrl.trainers.config import RunConfig, TrainConfig
 from creditrl.trainers.models.policy import Policy
@@ -49,7 +48,6 @@ __all__ = [
     "RayVLLMAgent",
     "TransformersEngines",
     "VLLMEngines",
-    "connect",
 ]
 
 _BLOCK = 8
@@ -57,90 +55,6 @@ _BLOCK = 8
 _ATTEMPTS = 3
 """How often prompts are asked whose engines go, and how often in a row an engine is begun again
 that goes before it has shown that it computes with the policy's weights."""
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
-
-
-def connect(config: TrainConfig) -> Callable[[], None]:
-    """Join the run's Ray cluster, where it names one; returns what leaves it.
-
-    Raises:
-        MissingExtraError: Ray is not installed.
-        ConfigError: no cluster answers, or it has too few CPUs or GPUs.
-    """
-    cfg = config.rollout.ray
-    if cfg.address is None:
-        return lambda: None
-    require_extra("ray", "ray")
-    if cfg.address == "local":
-        # Ray listens on the loopback alone where it may not form clusters, which it reads here.
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    import ray
-
-    begun = not ray.is_initialized()
-    if begun:
-        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
-        try:
-            if cfg.address == "local":
-                with _visible(gpus := _gpus_here(config)):
-                    ray.init(
-                        address="local",
-                        num_cpus=cfg.cpus,
-                        num_gpus=len(gpus),
-                        include_dashboard=False,
-                        **options,
-                    )
-            else:
-                ray.init(address=cfg.address, **options)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            first = str(error).strip().splitlines()[0]
-            raise ConfigError(
-                f"No Ray cluster answers at rollout.ray.address {cfg.address!r} ({first}): start "
-                "one by `ray start --head` (and `ray start --address HEAD:PORT` on other "
-                'machines), or set "local".'
-            ) from None
-    cluster: Any = ray
-    found = cluster.cluster_resources()
-    for kind, wanted in (("CPU", cfg.cpus), ("GPU", cfg.gpus * cfg.engines)):
-        if found.get(kind, 0) < wanted:
-            if begun:
-                ray.shutdown()
-            raise ConfigError(
-                f"The Ray cluster has {found.get(kind, 0):g} {kind}s, and {cfg.shards} shards with "
-                f"{cfg.engines} engines need {wanted:g}: add machines, or ask for fewer "
-                "(rollout.ray.shards, rollout.ray.engines)."
-            )
-    return ray.shutdown if begun else lambda: None
-
-
-def _gpus_here(config: TrainConfig) -> list[str]:
-    """Return the GPUs of this machine that engines may have: those that train nothing, or all.
-
-    All where the others are too few: engines may share one with the policy (``gpus`` below 1).
-    """
-    import torch
-
-    cfg, device = config.rollout.ray, config.policy.device
-    count = torch.cuda.device_count() if cfg.gpus else 0
-    told = os.environ.get(_VISIBLE)
-    names = [name for name in told.split(",") if name] if told else [str(n) for n in range(count)]
-    _, _, number = device.partition("cuda:")
-    first, ranks = int(number or 0), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    training = range(0) if device == "cpu" else range(first, first + ranks)
-    others = [name for n, name in enumerate(names[:count]) if n not in training]
-    return others if len(others) >= cfg.gpus * cfg.engines else names[:count]
-
-
-@contextlib.contextmanager
-def _visible(gpus: Sequence[str]) -> Iterator[None]:
-    """Let what is started in this context see these GPUs only."""
-    before = os.environ.get(_VISIBLE)
-    os.environ[_VISIBLE] = ",".join(gpus)
-    try:
-        yield
-    finally:
-        del os.environ[_VISIBLE]
-        if before is not None:
-            os.environ[_VISIBLE] = before
 
 
 @dataclass(slots=True, eq=False)

@@ -48,7 +48,7 @@ from creditrl.trainers.pictures import (
     pictured_form,
 )
 from creditrl.trainers.ranks import ALONE, Ranks
-from creditrl.trainers.ray_engines import connect
+from creditrl.trainers.ray_cluster import connect
 from creditrl.trainers.rival import Rival
 from creditrl.trainers.sampler import PolicyAgent, make_sampler
 from creditrl.trainers.states import recorded_states
@@ -150,7 +150,11 @@ class _Run:
         self.saved = -1  # update of the newest checkpoint
         self.hash = training_hash(config)
         self._leave_ray = connect(config)
-        self.sampler = make_sampler(config, folder.path)
+        try:
+            self.sampler = make_sampler(config, folder.path)
+        except BaseException:
+            self._leave_ray()  # the next run may want another cluster
+            raise
         self._environments: dict[Any, TextVectorEnv] = {}
         self._demonstrations: list[Trajectory] | None = None
         self._rival: Rival | None = None

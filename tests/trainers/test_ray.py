@@ -43,8 +43,9 @@ from creditrl.trainers.methods import method_info
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
+from creditrl.trainers.ray_cluster import connect
 from creditrl.trainers.ray_config import RayConfig
-from creditrl.trainers.ray_engines import RayAgent, TransformersEngines, _Place, connect
+from creditrl.trainers.ray_engines import RayAgent, TransformersEngines, _Place
 from creditrl.types import Prompt, Trajectory
 
 ray: Any = ray_module
@@ -476,7 +477,7 @@ def test_one_machine_never_imports_ray(tmp_path: Path) -> None:
     code = (
         "import sys, creditrl.trainers.run, creditrl.envs.vector, creditrl.trainers.ray_engines\n"
         "from creditrl.trainers.config import TrainConfig\n"
-        "creditrl.trainers.ray_engines.connect(TrainConfig())()\n"
+        "creditrl.trainers.ray_cluster.connect(TrainConfig())()\n"
         "assert 'ray' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, timeout=120)

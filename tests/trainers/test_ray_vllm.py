@@ -28,8 +28,9 @@ from creditrl.errors import ConfigError, EngineError, MissingExtraError
 from creditrl.trainers.config import PolicyConfig, RolloutConfig, TrainConfig
 from creditrl.trainers.engine_config import VLLMConfig
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
+from creditrl.trainers.ray_cluster import connect
 from creditrl.trainers.ray_config import RayConfig
-from creditrl.trainers.ray_engines import RaySampler, VLLMEngines, _VLLMEngine, connect
+from creditrl.trainers.ray_engines import RaySampler, VLLMEngines, _VLLMEngine
 from creditrl.trainers.sampler import engine_settings, start_engine
 from creditrl.types import Prompt, Reply
 
@@ -229,3 +230,18 @@ def test_an_engine_that_is_closed_leaves_no_adapter_behind() -> None:
     assert [path.name for path in folder.iterdir()] == ["adapter_config.json"]
     engine.close()
     assert not folder.exists()
+
+
+def test_a_run_that_is_refused_leaves_its_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = []
+
+    def refuse(config: TrainConfig, folder: Path) -> None:
+        raise MissingExtraError("The package 'vllm' is not installed.")
+
+    monkeypatch.setattr("creditrl.trainers.run.connect", lambda config: lambda: left.append(True))
+    monkeypatch.setattr("creditrl.trainers.run.make_sampler", refuse)
+    flags = [f"--run.folder={tmp_path / 'run'}", "--rollout.ray.address=local"]
+    assert run(["train", "@quickstart", *flags]) == 2
+    assert left == [True]

@@ -1,0 +1,98 @@
+"""The Ray cluster of a run: joined, or started on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from creditrl.errors import ConfigError, require_extra
+from creditrl.trainers.config import TrainConfig
+
+__all__ = ["connect"]
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def connect(config: TrainConfig) -> Callable[[], None]:
+    """Join the run's Ray cluster, where it names one; returns what leaves it.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        ConfigError: no cluster answers, or it has too few CPUs or GPUs.
+    """
+    cfg = config.rollout.ray
+    if cfg.address is None:
+        return lambda: None
+    require_extra("ray", "ray")
+    if cfg.address == "local":
+        # Ray listens on the loopback alone where it may not form clusters, which it reads here.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    import ray
+
+    begun = not ray.is_initialized()
+    if begun:
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+        try:
+            if cfg.address == "local":
+                with _visible(gpus := _gpus_here(config)):
+                    ray.init(
+                        address="local",
+                        num_cpus=cfg.cpus,
+                        num_gpus=len(gpus),
+                        include_dashboard=False,
+                        **options,
+                    )
+            else:
+                ray.init(address=cfg.address, **options)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            first = str(error).strip().splitlines()[0]
+            raise ConfigError(
+                f"No Ray cluster answers at rollout.ray.address {cfg.address!r} ({first}): start "
+                "one by `ray start --head` (and `ray start --address HEAD:PORT` on other "
+                'machines), or set "local".'
+            ) from None
+    cluster: Any = ray
+    found = cluster.cluster_resources()
+    for kind, wanted in (("CPU", cfg.cpus), ("GPU", cfg.gpus * cfg.engines)):
+        if found.get(kind, 0) < wanted:
+            if begun:
+                ray.shutdown()
+            raise ConfigError(
+                f"The Ray cluster has {found.get(kind, 0):g} {kind}s, and {cfg.shards} shards with "
+                f"{cfg.engines} engines need {wanted:g}: add machines, or ask for fewer "
+                "(rollout.ray.shards, rollout.ray.engines)."
+            )
+    return ray.shutdown if begun else lambda: None
+
+
+def _gpus_here(config: TrainConfig) -> list[str]:
+    """Return the GPUs of this machine that engines may have: those that train nothing, or all.
+
+    All where the others are too few: engines may share one with the policy (``gpus`` below 1).
+    """
+    import torch
+
+    cfg, device = config.rollout.ray, config.policy.device
+    count = torch.cuda.device_count() if cfg.gpus else 0
+    told = os.environ.get(_VISIBLE)
+    names = [name for name in told.split(",") if name] if told else [str(n) for n in range(count)]
+    _, _, number = device.partition("cuda:")
+    first, ranks = int(number or 0), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    training = range(0) if device == "cpu" else range(first, first + ranks)
+    others = [name for n, name in enumerate(names[:count]) if n not in training]
+    return others if len(others) >= cfg.gpus * cfg.engines else names[:count]
+
+
+@contextlib.contextmanager
+def _visible(gpus: Sequence[str]) -> Iterator[None]:
+    """Let what is started in this context see these GPUs only."""
+    before = os.environ.get(_VISIBLE)
+    os.environ[_VISIBLE] = ",".join(gpus)
+    try:
+        yield
+    finally:
+        del os.environ[_VISIBLE]
+        if before is not None:
+            os.environ[_VISIBLE] = before
