@@ -125,7 +125,12 @@ def test_an_engine_for_text_is_shown_none(tmp_path):
         LocalEngine(str(tmp_path), weights=False, image_processor=policy.image_processor)
 
 
-def test_istar_trains_on_pictures_that_vllm_was_shown(tmp_path):
+@pytest.mark.parametrize(
+    "where",
+    [[], ["--rollout.ray.address=local", "--rollout.ray.engines=1"]],
+    ids=["in this process", "on Ray"],
+)
+def test_istar_trains_on_pictures_that_vllm_was_shown(tmp_path, where):
     policy = seeing()
     policy.save(tmp_path / "model")
     words = save_text_model(tmp_path / "words")
@@ -137,6 +142,7 @@ def test_istar_trains_on_pictures_that_vllm_was_shown(tmp_path):
         "--optim.check-every=1",
         "--budget.updates=2",
         f"--run.folder={folder}",
+        *where,
     ]
     assert run([*flags(tmp_path / "model", words), *vllm]) == 0
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
