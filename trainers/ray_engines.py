@@ -35,6 +35,7 @@ from creditrl.trainers.sampler import (
     engine_settings,
     start_engine,
 )
+from creditrl.trainers.shared_agent import COPY_BLOCK
 from creditrl.trainers.sync import Probe, WeightSync, next_logprobs
 from creditrl.types import Prompt, Reply
 
@@ -50,8 +51,6 @@ __all__ = [
     "VLLMEngines",
 ]
 
-_BLOCK = 8
-"""Neighbouring copies that one engine decodes for: members of a group begin with equal prompts."""
 _ATTEMPTS = 3
 """How often prompts are asked whose engines go, and how often in a row an engine is begun again
 that goes before it has shown that it computes with the policy's weights."""
@@ -192,7 +191,7 @@ class RayEngines(ABC):
             parts: dict[int, list[int]] = {}
             for i, copy_ in enumerate(copies):
                 if i not in found:
-                    parts.setdefault(copy_ // _BLOCK % len(ready), []).append(i)
+                    parts.setdefault(copy_ // COPY_BLOCK % len(ready), []).append(i)
             asked = []
             for k, part in parts.items():
                 arguments = [m[part] if isinstance(m, np.ndarray) else m for m in more]

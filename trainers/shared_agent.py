@@ -16,10 +16,11 @@ from creditrl.types import Prompt, Reply
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["SharedAgent"]
+__all__ = ["COPY_BLOCK", "SharedAgent"]
 
-_BLOCK = 8
-"""Neighbouring copies that one rank decodes for: members of a group begin with equal prompts."""
+COPY_BLOCK = 8
+"""Neighbouring copies that one rank or one engine decodes for: members of a group begin with equal
+prompts."""
 
 
 class SharedAgent(TransformersAgent):
@@ -50,7 +51,7 @@ class SharedAgent(TransformersAgent):
             mine = [
                 i
                 for i, prompt in enumerate(prompts)
-                if prompt.copy // _BLOCK % ranks.size == ranks.rank
+                if prompt.copy // COPY_BLOCK % ranks.size == ranks.rank
             ]
             replies: list[Reply] = []
             if mine:

@@ -212,13 +212,12 @@ def _watched(
         return
     from rich.console import Console
 
-    from creditrl.view.progress import Progress
-
-    def games(done: int, total: int | None) -> str:
-        return f"{done:,} games" if total is None else f"{done:,}/{total:,} games"
+    from creditrl.view.progress import Progress, counted
 
     with Progress(Console(stderr=True, highlight=False)) as progress:
-        show = progress.phase(f"reading the games of {folder}", updates=len(unread), counted=games)
+        show = progress.phase(
+            f"reading the games of {folder}", updates=len(unread), counted=counted("games")
+        )
         for done, trial in enumerate(unread, start=1):
             yield trial
             if done % 20 == 0 or done == len(unread):
