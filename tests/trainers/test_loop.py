@@ -437,9 +437,7 @@ def test_a_groups_rows_stay_in_one_minibatch():
     from creditrl.trainers.batch import build_rows, turn_table
 
     rows, turns = build_rows(collected), turn_table(collected)
-    parts = list(
-        trainer.optimizer._minibatches(rows, turns, np.random.default_rng(0))  # noqa: SLF001
-    )
+    parts = list(trainer.optimizer._minibatches(rows, turns, np.random.default_rng(0)))
     groups = [set(turns.group_N[rows.turn_M[part]].tolist()) for part in parts]
     assert len(groups) == 2 and not groups[0] & groups[1]
     assert sorted(np.concatenate(parts).tolist()) == list(range(rows.num_tokens))

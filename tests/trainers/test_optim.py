@@ -96,7 +96,7 @@ def test_a_minibatch_loss_takes_every_column_of_its_own_tokens(policy, loss, rng
         old_logprob_M=None if loss.ratio == "none" else logprob_M - shift_M.astype(np.float32),
         ref_logprob_M=ref_M.astype(np.float32) if loss.kl_coef else None,
     )
-    found = step._backward(rows, tokens, advantage_M, chosen_M)  # noqa: SLF001
+    found = step._backward(rows, tokens, advantage_M, chosen_M)
     weight_M = logprob_M if loss.ratio == "none" else np.exp(shift_M)
     assert found["loss_policy"] == pytest.approx(
         -np.mean((advantage_M * weight_M)[chosen_M]), rel=1e-4
@@ -142,7 +142,7 @@ def test_micro_batches_weigh_another_samplers_tokens_as_the_whole_does(policy, u
         old_logprob_M=old_M,
         logprob_M=(old_M - gap_M).astype(np.float32),
     )
-    found = step._backward(  # noqa: SLF001
+    found = step._backward(
         rows, tokens, np.ones(rows.num_tokens, np.float32), np.arange(rows.num_tokens)
     )
     of_M = {
@@ -221,7 +221,7 @@ def test_gradients_of_micro_batches_are_added_up_in_float32():
     for p in policy.trainable_parameters():
         for part in (1.0, *[2.0**-10] * 512):  # each is lost beside 1 in bfloat16
             p.grad = torch.full_like(p, part)
-            step._add_gradients()  # noqa: SLF001
+            step._add_gradients()
     for p, exact in zip(policy.trainable_parameters(), step.parameters, strict=True):
         assert p.grad is None and exact.grad is not None
         torch.testing.assert_close(exact.grad, torch.full_like(exact, 1.5))

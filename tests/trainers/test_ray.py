@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, patch
 
 import gymnasium as gym
 import numpy as np
@@ -221,9 +221,15 @@ def test_episodes_of_a_node_that_dies_are_played_again(cluster: Any, node: Any) 
     venv.close()
 
 
-def test_engines_get_new_adapters_and_ones_that_do_not_are_found_out(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def are_missed(engines: Any, policy: Policy, why: str) -> None:
+    """See that new weights which are lost on their way are missed: engines keep what they have."""
+    [(_, stale)] = engines._steps
+    with patch.object(engines._ray, "put", lambda state: stale):
+        with pytest.raises(EngineError, match=why):
+            engines.load(policy)
+
+
+def test_engines_get_new_adapters_and_ones_that_do_not_are_found_out(cluster: Any) -> None:
     lora = LoRAConfig(rank=2)
     policy = make_policy(lora)
     engines = make_engines(policy, lora)
@@ -231,23 +237,14 @@ def test_engines_get_new_adapters_and_ones_that_do_not_are_found_out(
     for parameter in policy.trainable_parameters():
         parameter.data += 0.2
     assert engines.load(policy) < 1e-5
-    # Weights that are lost on their way: the engines keep what they have.
     for parameter in policy.trainable_parameters():
         parameter.data -= 0.1
-    [(_, stale)] = engines._steps
-    with monkeypatch.context() as patch:
-        patch.setattr(engines._ray, "put", lambda state: stale)
-        with pytest.raises(EngineError, match="engine 0 .* does not compute with the weights"):
-            engines.load(policy)
+    are_missed(engines, policy, "engine 0 .* does not compute with the weights")
     # So small a step that old numbers are as good as new ones: they are the very same.
     assert engines.load(policy) < 1e-5
-    [(_, stale)] = engines._steps
     for parameter in policy.trainable_parameters():
         parameter.data += 2e-3
-    with monkeypatch.context() as patch:
-        patch.setattr(engines._ray, "put", lambda state: stale)
-        with pytest.raises(EngineError, match="old weights|does not compute with the weights"):
-            engines.load(policy)
+    are_missed(engines, policy, "old weights|does not compute with the weights")
     engines.close()
 
 
@@ -292,9 +289,7 @@ def test_an_engine_in_the_place_of_another_is_probed_before_its_replies_count(
     engines.close()
 
 
-def test_engines_that_see_are_shown_a_picture(
-    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_engines_that_see_are_shown_a_picture(cluster: Any, tmp_path: Path) -> None:
     made = make_vision_policy()
     made.save(tmp_path / "policy")
     config = TrainConfig(
@@ -308,11 +303,7 @@ def test_engines_that_see_are_shown_a_picture(
         for name, value in made.model.named_parameters():
             if "visual" in name:
                 value.mul_(1.5)
-    [(_, stale)] = engines._steps
-    with monkeypatch.context() as patch:
-        patch.setattr(engines._ray, "put", lambda state: stale)
-        with pytest.raises(EngineError, match="engine 0"):
-            engines.load(made)
+    are_missed(engines, made, "engine 0")
     assert engines.load(made) < 1e-5
     engines.close()
 
