@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from creditrl.errors import CreditInputError
-from creditrl.trainers.credit.check import finite
+from creditrl.trainers.credit.check import finite, ordered
 from creditrl.trainers.credit.gae import GAEConfig, gae_tokens, gae_turns
 from creditrl.trainers.credit.spread import reward_on_last_token
-from creditrl.trainers.credit.whiten import whiten
 from creditrl.types import FloatArray, TokenTable, TurnTable
 
 __all__ = ["bilevel_gae"]
@@ -51,7 +50,7 @@ def bilevel_gae(
         raise CreditInputError(
             "The token table has no column 'value_M': run the critic over the batch first."
         )
-    turn_M = np.asarray(tokens.turn_M)
+    turn_M = ordered("turn_M", tokens.turn_M)
     episode_M = turns.episode_N[turn_M]
     value_M = finite("value_M", tokens.value_M, episode_M, turns.episode_ids)
     last_M = np.append(turn_M[1:] != turn_M[:-1], True)[: len(turn_M)]
@@ -68,11 +67,4 @@ def bilevel_gae(
     # Within a turn: a turn is an episode, its target the reward on its last token.
     own_M = np.cumsum(last_M) - last_M
     place_K = np.arange(len(target_K))
-    advantage_M, value_target_M = gae_tokens(
-        value_M,
-        own_M,
-        place_K,
-        GAEConfig(gamma=gamma, lam=lam, whiten=False),
-        reward_N=target_K,
-    )
-    return whiten(advantage_M), value_target_M
+    return gae_tokens(value_M, own_M, place_K, GAEConfig(gamma=gamma, lam=lam), reward_N=target_K)

@@ -27,7 +27,7 @@ def ordered(name: str, index_N: ArrayLike) -> IntArray:
     """
     index = np.asarray(index_N)
     if index.size == 0:
-        return index.reshape(-1).astype(np.int64)
+        return np.zeros(0, dtype=np.int64)
     if index.ndim != 1 or not np.issubdtype(index.dtype, np.integer):
         raise CreditInputError(
             f"{name} has shape {index.shape} and dtype {index.dtype}: expected a flat int array."

@@ -138,15 +138,14 @@ def gae_tokens(
         raise CreditInputError(
             f"turn_M runs from {turn[0]} to {turn[-1]}, but episode_N has {len(episode)} turns."
         )
-    episode_M = episode[turn] if len(turn) else turn
+    episode_M = episode[turn]
     value = finite("value_M", value_M, episode_M, episode_ids)
     reward = np.zeros(len(turn))
     if reward_N is not None:
         reward += reward_on_last_token(reward_N, turn, episode, episode_ids=episode_ids)
     if reward_M is not None:
         reward += finite("reward_M", reward_M, episode_M, episode_ids)
-    after_N = _value_after(cfg, episode, truncated_N, bootstrap_value_B, episode_ids)
-    after = after_N[turn] if len(turn) else np.zeros(0)
+    after = _value_after(cfg, episode, truncated_N, bootstrap_value_B, episode_ids)[turn]
     step = np.ones(len(turn), dtype=np.bool_)
     if cfg.decay == "turn":
         # The episode's last token steps to the next turn's value, where there is one to bootstrap.

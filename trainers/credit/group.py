@@ -6,6 +6,11 @@ section 2.2; REINFORCE++ and its baseline form, Hu et al. 2025.
 Differences: members whose outcomes are equal up to rounding get exactly 0 (the printed formulas
 divide rounding noise by its own deviation). A group of one keeps its raw outcome, as released
 trainers do, or gets 0 (``singleton="zero"``).
+
+Released trainers have a row for every turn, and differ in what is counted. Feng et al. 2025's
+(verl-agent) counts each row in mean and deviation (``over="rows"``), takes the penalty for invalid
+actions off a row's outcome before (``penalty_N``), and whitens over tokens
+(``whiten_over="tokens"``), as verl, OpenRLHF and iStar's do. None of these is the default here.
 """
 
 from __future__ import annotations
@@ -18,16 +23,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from creditrl.errors import ConfigError, CreditInputError, did_you_mean
-from creditrl.trainers.credit.check import finite
-from creditrl.trainers.credit.spread import first_turns
+from creditrl.trainers.credit.check import finite, ordered
+from creditrl.trainers.credit.spread import first_turns, tokens_per_turn
 from creditrl.trainers.credit.stats import group_stats
 from creditrl.trainers.credit.whiten import whiten
-from creditrl.types import BoolArray, FloatArray, TurnTable
+from creditrl.types import BoolArray, FloatArray, TokenTable, TurnTable
 
 __all__ = [
     "GroupConfig",
     "GroupKind",
     "group_advantage",
+    "group_advantage_of_rows",
     "group_advantage_of_turns",
     "whole_groups",
 ]
@@ -48,6 +54,9 @@ class GroupConfig:
     over: Literal["trajectories", "rows"] = "trajectories"
     """"rows" counts a trajectory once per turn in every statistic, which weighs long episodes more
     (the default of Feng et al. 2025's released trainer)."""
+    whiten_over: Literal["trajectories", "rows", "tokens"] | None = None
+    """What REINFORCE++ whitens over, once the group's mean is off: "tokens" counts a turn once per
+    reply token, as released trainers do. None: as ``over``."""
     epsilon: float = 1e-6
     """Added to the standard deviation (GRPO's released implementations)."""
 
@@ -56,9 +65,10 @@ class GroupConfig:
             ("kind", get_args(GroupKind)),
             ("singleton", ("raw", "zero")),
             ("over", ("trajectories", "rows")),
+            ("whiten_over", ("trajectories", "rows", "tokens")),
         ):
             value = getattr(self, name)
-            if value not in choices:
+            if value not in choices and not (name == "whiten_over" and value is None):
                 raise ConfigError(
                     f"GroupConfig.{name} is {value!r}.{did_you_mean(str(value), choices)} "
                     f"Known: {', '.join(choices)}."
@@ -89,7 +99,8 @@ def group_advantage(
     Args:
         return_B: outcome of each episode.
         group_B: group of each episode; any integers, any order.
-        cfg: see :class:`GroupConfig`; ``cfg.over`` is applied by the caller through ``weight_B``.
+        cfg: see :class:`GroupConfig`; ``cfg.over`` and ``cfg.whiten_over`` are the caller's to
+            apply through ``weight_B``.
         weight_B: how often each episode counts (its number of turns for ``over="rows"``); None:
             once. ``n`` is then the sum of the weights, and a group of one is one row, not one
             episode.
@@ -133,29 +144,96 @@ def _advantage(
     group: NDArray[Any],
     weight: NDArray[np.float64] | None,
     cfg: GroupConfig,
+    whiten_weight: NDArray[np.float64] | None = None,
 ) -> FloatArray:
+    if whiten_weight is None:
+        whiten_weight = weight
     if cfg.kind == "reinforce++":
-        return whiten(value, weight_N=weight)
+        return whiten(value, weight_N=whiten_weight)
     stats = group_stats(value, group, weight)
     size, std = stats.size_K[stats.index_N], stats.std_K[stats.index_N]
     centred = stats.centred(value)
     alone = size <= 1
     if cfg.kind == "grpo":
-        centred = centred / (std + cfg.epsilon)
+        # Where all values that count are equal there is no deviation to measure another row by.
+        centred = centred / np.where(stats.constant_K[stats.index_N], 1.0, std + cfg.epsilon)
     elif cfg.kind == "rloo":
         centred = centred * size / np.where(alone, 1.0, size - 1.0)
     centred = np.where(alone, value if cfg.singleton == "raw" else 0.0, centred)
     if cfg.kind == "reinforce++_baseline":
-        return whiten(centred, weight_N=weight)
+        return whiten(centred, weight_N=whiten_weight)
     return centred.astype(np.float32)
 
 
-def group_advantage_of_turns(turns: TurnTable, cfg: GroupConfig) -> FloatArray:
+def group_advantage_of_rows(
+    value_N: ArrayLike,
+    episode_N: ArrayLike,
+    group_N: ArrayLike,
+    cfg: GroupConfig,
+    *,
+    tokens_N: ArrayLike | None = None,
+    episode_ids: Sequence[str] = (),
+) -> FloatArray:
+    """Return one advantage per turn, where each turn of an episode has a value of its own.
+
+    The formulas are :func:`group_advantage`'s. With ``cfg.over="rows"`` all turns of the group
+    count in ``n``, ``mean`` and ``std``; with "trajectories" an episode counts by its first turn,
+    and its other turns are compared with that (Feng et al. 2025's and iStar's released code). Where
+    all values that count are equal and a turn's is not, that code divides by epsilon alone; here
+    the difference is left undivided.
+
+    Args:
+        value_N: value of each turn.
+        episode_N: episode of each turn, non-decreasing.
+        group_N: group of each turn.
+        cfg: see :class:`GroupConfig`; ``outcome`` is not read.
+        tokens_N: reply tokens of each turn, for ``cfg.whiten_over="tokens"``.
+        episode_ids: trajectory id of each episode, for errors.
+
+    Returns:
+        ``advantage_N`` float32.
+
+    Raises:
+        CreditInputError: NaN (names the episode), columns of unequal length, no ``tokens_N``.
+    """
+    episode = ordered("episode_N", episode_N)
+    value = finite("value_N", value_N, episode, episode_ids)
+    group = np.asarray(group_N)
+    if len(group) != len(value):
+        raise CreditInputError(
+            f"group_N has {len(group)} values: expected {len(value)}, one per turn."
+        )
+    rows = np.ones(len(value))
+    trajectories = np.zeros(len(value))
+    trajectories[first_turns(episode)[0]] = 1.0
+    over = cfg.over if cfg.whiten_over is None else cfg.whiten_over
+    if over != "tokens":
+        whiten_weight = rows if over == "rows" else trajectories
+    elif tokens_N is None:
+        raise CreditInputError(
+            'GroupConfig.whiten_over is "tokens": pass the number of reply tokens of each turn.'
+        )
+    else:
+        whiten_weight = finite("tokens_N", tokens_N, length=len(value))
+    weight = rows if cfg.over == "rows" else trajectories
+    return _advantage(value, group, weight, cfg, whiten_weight)
+
+
+def group_advantage_of_turns(
+    turns: TurnTable,
+    cfg: GroupConfig,
+    *,
+    penalty_N: ArrayLike | None = None,
+    tokens: TokenTable | None = None,
+) -> FloatArray:
     """Return the group advantage of each turn's episode, repeated on its turns.
 
     Args:
         turns: flat table of N turns; reads ``cfg.outcome``, ``episode_N``, ``group_N``.
         cfg: see :class:`GroupConfig`.
+        penalty_N: added to the outcome as each turn sees it before anything is counted, so that
+            turns of an episode differ; see :func:`group_advantage_of_rows`.
+        tokens: reads ``turn_M``, for ``cfg.whiten_over="tokens"``.
 
     Returns:
         ``advantage_N`` float32; see :func:`group_advantage`.
@@ -164,14 +242,16 @@ def group_advantage_of_turns(turns: TurnTable, cfg: GroupConfig) -> FloatArray:
         CreditInputError: the outcome column is missing or has NaN (names the episode).
     """
     outcome_N = turns.require(cfg.outcome, hint="name a column with the episodes' outcome")
-    first_B, count_B = first_turns(turns.episode_N)
-    advantage_B = group_advantage(
-        outcome_N[first_B],
-        turns.group_N[first_B],
+    if penalty_N is not None:
+        outcome_N = outcome_N + finite("penalty_N", penalty_N, turns.episode_N, turns.episode_ids)
+    return group_advantage_of_rows(
+        outcome_N,
+        turns.episode_N,
+        turns.group_N,
         cfg,
-        weight_B=count_B if cfg.over == "rows" else None,
+        tokens_N=None if tokens is None else tokens_per_turn(tokens.turn_M, len(turns)),
+        episode_ids=turns.episode_ids,
     )
-    return np.repeat(advantage_B, count_B)
 
 
 def whole_groups(valid_B: ArrayLike, group_B: ArrayLike) -> BoolArray:

@@ -63,7 +63,7 @@ def modulated(
     if not len(episode):
         return np.zeros(0, dtype=np.float32)
     norm = np.bincount(episode, weights=np.abs(product))[episode]
-    found = np.where(norm > 0, product / np.where(norm > 0, norm, 1.0), 0.0)
+    found = product / np.where(norm > 0, norm, 1.0)
     if outcome_S is not None:
         found = found * finite("outcome_S", outcome_S)
     return found.astype(np.float32)

@@ -2,7 +2,9 @@
 
 Source: HGPO, arXiv 2602.22817: groups by the last k observations, from the present one alone to a
 history window and one more; deeper groups are purer and smaller, so their advantages are averaged
-with growing weights.
+with growing weights. As in the authors' released code a turn enters only the levels that it has
+observations for: the first turn of an episode k = 1, the second k = 1 and 2, and so on. That code
+takes the penalty for invalid actions off before turns are compared (``penalty_N``).
 """
 
 from __future__ import annotations
@@ -11,10 +13,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from creditrl.errors import ConfigError
-from creditrl.trainers.credit.returns import discounted_return
+from creditrl.errors import ConfigError, CreditInputError
+from creditrl.trainers.credit.group import GroupConfig, GroupKind, group_advantage_of_turns
+from creditrl.trainers.credit.spread import first_turns
 from creditrl.trainers.credit.stats import group_stats, joint_index
+from creditrl.trainers.credit.step_group import compared_returns
 from creditrl.types import FloatArray, IntArray, TurnTable
 
 __all__ = ["HistoryGroupConfig", "history_group", "same_history"]
@@ -25,17 +30,19 @@ class HistoryGroupConfig:
     """What is compared, how it is normalised and weighed."""
 
     history: int = 2
-    """H, the history window of the prompt: groups by the last k = 1 .. H + 1 observations."""
+    """H, the history window of the prompt: groups by the last k = 1 .. H + 1 observations, as many
+    as the episode has had."""
     gamma: float = 0.95
     """Discount per turn of the returns that are compared."""
     normalise: Literal["mean", "mean-std"] = "mean-std"
     """"mean-std" (the paper's ALFWorld) or "mean" (its WebShop)."""
     base_group: bool = False
-    """Also compare with all turns of the group, as k = 0."""
+    """Also take the episode's advantage, as k = 0: its outcome against the group's, counted once
+    per turn; divided by the unbiased deviation where ``normalise`` divides."""
     power: float = 1.0
     """The weight of level k is proportional to (k + 1) to this power."""
     epsilon: float = 1e-6
-    """Added to the standard deviation, which is the biased one."""
+    """Added to the standard deviation, which is the biased one from k = 1 on."""
 
     def __post_init__(self) -> None:
         if self.history < 0 or not 0 <= self.gamma <= 1:
@@ -52,52 +59,72 @@ class HistoryGroupConfig:
 def same_history(state_N: IntArray, episode_N: IntArray, length: int) -> IntArray:
     """Number the distinct last ``length`` states of N turns; equal numbers mean equal histories.
 
-    A turn that has fewer turns before it is compared with such turns only.
-
     Args:
         state_N: state that each turn left.
         episode_N: episode of each turn, non-decreasing.
-        length: states, the turn's own among them; 0: all turns are alike.
+        length: states, the turn's own among them; at least 1.
+
+    Returns:
+        Numbers from 0; -1 for turns before the episode's ``length``-th, which have no such history.
+
+    Raises:
+        CreditInputError: the length is below 1.
     """
-    columns = [np.zeros(len(state_N), dtype=np.int64)]
-    for back in range(length):
-        before_N = np.full(len(state_N), -1, dtype=np.int64)
-        there = np.arange(back, len(state_N))
-        there = there[episode_N[there] == episode_N[there - back]]
-        before_N[there] = state_N[there - back]
-        columns.append(before_N)
-    return joint_index(*columns)
+    if length < 1:
+        raise CreditInputError(f"The history has length {length}: expected at least 1 state.")
+    first_B, count_B = first_turns(episode_N)
+    place_N = np.arange(len(state_N)) - np.repeat(first_B, count_B)
+    # What is rolled in from another episode stands in rows that are not numbered.
+    index_N = joint_index(*(np.roll(state_N, back) for back in range(length)))
+    return np.where(place_N >= length - 1, index_N, -1)
 
 
-def history_group(turns: TurnTable, cfg: HistoryGroupConfig) -> FloatArray:
+def history_group(
+    turns: TurnTable,
+    cfg: HistoryGroupConfig,
+    *,
+    return_N: ArrayLike | None = None,
+    penalty_N: ArrayLike | None = None,
+) -> FloatArray:
     """Return the weighted mean of the advantages within groups of k equal last observations.
 
-    At level k, over the turns of a group (task and seed) whose last k observations are equal and
-    that are two or more: ``A_k = (R - mean) / (std + epsilon)``. Then ``A = sum_k w_k A_k`` with
-    ``w_k`` proportional to ``(k + 1)^power`` over the levels where ``A_k`` is not 0.
+    At level k from 1 to min(H + 1, place of the turn in its episode), over the turns of a group
+    (task and seed) whose last k observations are equal and that are two or more:
+    ``A_k = (R - mean) / (std + epsilon)``. Then ``A = sum_k w_k A_k`` with ``w_k`` proportional to
+    ``(k + 1)^power`` over the levels where ``A_k`` is not 0.
 
     Args:
-        turns: reads ``reward_N``, ``episode_N``, ``group_N``, ``state_N``.
+        turns: reads ``reward_N``, ``episode_N``, ``group_N``, ``state_N``; and ``return_N``, the
+            outcome of the turn's episode, for the base group.
         cfg: see :class:`HistoryGroupConfig`.
+        return_N: ready returns of the turns for the levels from k = 1 on, instead of those that are
+            discounted from ``reward_N``.
+        penalty_N: added to each turn's own return, and to its outcome in the base group, before
+            turns are compared.
 
     Returns:
         ``credit_N`` float32; 0 where no level compares.
 
     Raises:
-        CreditInputError: ``turns.state_N`` is missing, or the rewards have NaN.
+        CreditInputError: ``turns.state_N`` is missing, or the rewards or returns have NaN.
     """
     state_N = turns.require("state_N", hint="wrap the environment in creditrl.wrappers.StateHash")
-    reward_N = turns.require("reward_N", hint="every turn table has it")
-    return_N = discounted_return(reward_N, turns.episode_N, cfg.gamma).astype(np.float64)
+    value_N = compared_returns(turns, cfg.gamma, return_N, penalty_N)
     total_N = np.zeros(len(turns))
     weight_N = np.zeros(len(turns))
     for k in range(0 if cfg.base_group else 1, cfg.history + 2):
-        same_N = joint_index(turns.group_N, same_history(state_N, turns.episode_N, k))
-        stats = group_stats(return_N, same_N, ddof=0.0)
-        level_N = stats.centred(return_N)
-        if cfg.normalise == "mean-std":
-            level_N = level_N / (stats.std_K[stats.index_N] + cfg.epsilon)
-        level_N = np.where(stats.size_K[stats.index_N] >= 2, level_N, 0.0)
+        if k == 0:
+            kind: GroupKind = "grpo" if cfg.normalise == "mean-std" else "dr_grpo"
+            base = GroupConfig(kind=kind, over="rows", epsilon=cfg.epsilon)
+            level_N = group_advantage_of_turns(turns, base, penalty_N=penalty_N)
+        else:
+            same_N = same_history(state_N, turns.episode_N, k)
+            stats = group_stats(value_N, joint_index(turns.group_N, same_N), ddof=0.0)
+            level_N = stats.centred(value_N)
+            if cfg.normalise == "mean-std":
+                level_N = level_N / (stats.std_K[stats.index_N] + cfg.epsilon)
+            compared_N = (same_N >= 0) & (stats.size_K[stats.index_N] >= 2)
+            level_N = np.where(compared_N, level_N, 0.0)
         weight = (k + 1.0) ** cfg.power
         total_N += weight * level_N
         weight_N += np.where(level_N != 0, weight, 0.0)

@@ -1,8 +1,8 @@
 """Implicit process rewards: what a model that learned from outcomes says of each turn or token.
 
 Sources: iStar (also OPRL), arXiv 2509.19199: the log-ratio of a reward model to the policy that
-sampled, normalised over a group's turns. PRIME, Cui et al. 2025, arXiv 2502.01456: the log-ratio to
-a reference, with leave-one-out baselines over tokens.
+sampled, normalised over a group's turns, and what its released code makes of it. PRIME, Cui et al.
+2025, arXiv 2502.01456: the log-ratio to a reference, with leave-one-out baselines over tokens.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from creditrl.errors import CreditInputError
 from creditrl.trainers.credit.check import finite, ordered
+from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_rows
 from creditrl.trainers.credit.returns import reverse_scan
 from creditrl.trainers.credit.stats import group_stats
 from creditrl.trainers.credit.whiten import whiten
@@ -19,8 +20,10 @@ from creditrl.types import FloatArray
 
 __all__ = [
     "group_normalised",
+    "outcome_cross_entropy",
     "outcome_pairs",
     "prime_advantage",
+    "released_step_advantage",
     "scaled_by_return",
     "success_weights",
 ]
@@ -49,11 +52,13 @@ def group_normalised(
 def scaled_by_return(value_K: ArrayLike, episode_K: ArrayLike, epsilon: float = 1e-6) -> FloatArray:
     """Return the values divided by the batch's largest absolute reversed cumulative sum.
 
-    PRIME's normalisation, and that of iStar's released code.
+    PRIME's normalisation, over the tokens of an episode. iStar's released code has it over the
+    tokens of a turn, which are all that it has in a row: where a turn's reward stands on one token,
+    the divisor is the largest absolute reward of a turn.
 
     Args:
-        value_K: rewards of turns or tokens, episodes one after another.
-        episode_K: episode of each, non-decreasing.
+        value_K: rewards of turns or tokens, one episode (or turn) after another.
+        episode_K: what the sums stay within: the episode (or turn) of each, non-decreasing.
         epsilon: added to the divisor.
     """
     value = finite("value_K", value_K)
@@ -61,6 +66,36 @@ def scaled_by_return(value_K: ArrayLike, episode_K: ArrayLike, epsilon: float = 
     sums = reverse_scan(value, np.ones(len(value)), episode)
     largest = float(np.abs(sums).max()) if len(sums) else 0.0
     return (value / (largest + epsilon)).astype(np.float32)
+
+
+def released_step_advantage(
+    implicit_N: ArrayLike,
+    episode_N: ArrayLike,
+    group_N: ArrayLike,
+    cfg: GroupConfig,
+    *,
+    tokens_N: ArrayLike | None = None,
+) -> FloatArray:
+    """Return the step advantage of iStar's released code, which is not the paper's.
+
+    Rewards are divided by the largest absolute reward of a turn in the batch, and then compared by
+    ``cfg.kind`` with the *first* turns of the group's episodes: "grpo" (its mode "mean_std_norm"),
+    "dr_grpo" (its default mode "mean_norm"), "rloo" (what its scripts use: ``n / (n - 1) (x -
+    mean)``), or "reinforce++_baseline", whitened over tokens. A group of one episode has mean 0 and
+    deviation 1. The paper compares with all turns of the group: :func:`group_normalised`.
+
+    Args:
+        implicit_N: implicit reward of each turn.
+        episode_N: episode of each turn, non-decreasing.
+        group_N: group of each turn.
+        cfg: see :class:`GroupConfig`; ``whiten_over="tokens"`` is the released form.
+        tokens_N: reply tokens of each turn, to whiten over.
+
+    Raises:
+        CreditInputError: NaN, columns of unequal length, no ``tokens_N`` to whiten over.
+    """
+    scaled_N = scaled_by_return(implicit_N, np.arange(len(np.asarray(implicit_N))))
+    return group_advantage_of_rows(scaled_N, episode_N, group_N, cfg, tokens_N=tokens_N)
 
 
 def outcome_pairs(success_B: ArrayLike, group_B: ArrayLike) -> NDArray[np.int64]:
@@ -104,6 +139,32 @@ def success_weights(score_B: ArrayLike, pairs_P2: ArrayLike) -> tuple[FloatArray
     np.add.at(weight_B, pairs[:, 1], wrong_P / len(pairs))
     loss = float(np.logaddexp(0.0, -gap_P).mean())
     return weight_B.astype(np.float32), loss, float((gap_P > 0).mean())
+
+
+def outcome_cross_entropy(
+    score_B: ArrayLike, success_B: ArrayLike
+) -> tuple[FloatArray, float, float]:
+    """Return the gradient of PRIME's loss with respect to each episode's score.
+
+    The loss is ``mean over episodes of -[y log sigmoid(s) + (1 - y) log(1 - sigmoid(s))]``, the
+    cross-entropy of success ``y`` with ``s = beta * sum_tokens [log pi_phi - log pi_ref]``.
+
+    Args:
+        score_B: score of each episode.
+        success_B: whether it succeeded.
+
+    Returns:
+        ``dloss/dscore`` [B], the loss, and the share of episodes whose score has the right sign.
+        All 0 without episodes.
+    """
+    score = finite("score_B", score_B)
+    success = finite("success_B", success_B, length=len(score))
+    if not len(score):
+        return np.zeros(0, dtype=np.float32), 0.0, 0.0
+    chance = 1.0 / (1.0 + np.exp(-np.clip(score, -500, 500)))
+    weight_B = ((chance - success) / len(score)).astype(np.float32)
+    loss = float((np.logaddexp(0.0, score) - success * score).mean())
+    return weight_B, loss, float(((score > 0) == (success > 0)).mean())
 
 
 def prime_advantage(
@@ -150,7 +211,7 @@ def prime_advantage(
     _, index_B = np.unique(group, return_inverse=True)
     size_B = np.bincount(index_B)[index_B]
     others_B = np.maximum(size_B - 1, 1)
-    factor_B = np.where(size_B > 1, size_B / others_B, 1.0)
+    factor_B = size_B / others_B
 
     def baseline(value_B: NDArray[np.float64]) -> NDArray[np.float64]:
         sums = np.bincount(index_B, weights=value_B)[index_B]

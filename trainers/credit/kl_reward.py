@@ -1,7 +1,8 @@
 """KL to a reference policy as a reward per token, for methods that penalise it there.
 
 Source: Ziegler et al. 2019 (k1 in the reward); the estimators k1, k2, k3 are Schulman 2020,
-"Approximating KL divergence". In the loss instead: ``creditrl.trainers.losses.kl``.
+"Approximating KL divergence"; abs is a choice of verl's. In the loss instead:
+``creditrl.trainers.losses.kl``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def kl_reward(
     logprob_M: ArrayLike,
     ref_logprob_M: ArrayLike,
     coef: float,
-    kind: Literal["k1", "k2", "k3"] = "k1",
+    kind: Literal["k1", "k2", "k3", "abs"] = "k1",
     *,
     log_ratio_limit: float = 20.0,
     episode_M: NDArray[Any] | None = None,
@@ -31,13 +32,13 @@ def kl_reward(
 ) -> FloatArray:
     """Return ``-coef * KL`` estimated at each sampled token.
 
-    With ``d = log pi - log pi_ref``: k1 ``d``, k2 ``d^2 / 2``, k3 ``exp(-d) + d - 1``.
+    With ``d = log pi - log pi_ref``: k1 ``d``, k2 ``d^2 / 2``, k3 ``exp(-d) + d - 1``, abs ``|d|``.
 
     Args:
         logprob_M: log-probability of each token under the policy that sampled it.
         ref_logprob_M: the same under the reference.
         coef: weight of the penalty; 0 gives zeros.
-        kind: k1 is the usual choice in a reward (unbiased); k2 and k3 are never negative.
+        kind: k1 is the usual choice in a reward (unbiased); the others are never negative.
         log_ratio_limit: ``d`` is clamped to plus and minus this.
         episode_M: episode of each token, to name it in errors.
         episode_ids: trajectory id of each episode, for errors.
@@ -58,6 +59,8 @@ def kl_reward(
         kl = 0.5 * d * d
     elif kind == "k3":
         kl = np.expm1(-d) + d
+    elif kind == "abs":
+        kl = np.abs(d)
     else:
-        raise ConfigError(f"KL estimator {kind!r} is unknown. Known: k1, k2, k3.")
+        raise ConfigError(f"KL estimator {kind!r} is unknown. Known: k1, k2, k3, abs.")
     return (-coef * kl).astype(np.float32)

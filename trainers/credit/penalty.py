@@ -1,7 +1,9 @@
 """The penalty for an action that could not be executed, on its own turn.
 
 Source: the invalid-action penalty of Feng et al. 2025 (GiGPO), 0.1. Environments never charge it;
-whether a method does, and on which column, is the method's choice (default: none).
+whether a method does, and on which column, is the method's choice (default: none). On an advantage
+it costs the turn itself and nobody else; on a return or outcome that is then compared within a
+group, as released trainers have it, the group's mean falls with it.
 """
 
 from __future__ import annotations

@@ -55,8 +55,7 @@ def mean_progress(outcome_N: ArrayLike, episode_N: ArrayLike) -> FloatArray:
     """Return ``R / T``: every turn contributes alike (SPA's variant "Mean")."""
     episode = ordered("episode_N", episode_N)
     outcome = finite("outcome_N", outcome_N, episode)
-    count_B = np.bincount(episode) if len(episode) else np.zeros(0)
-    return (outcome / count_B[episode]).astype(np.float32)
+    return (outcome / np.bincount(episode)[episode]).astype(np.float32)
 
 
 def state_progress(
@@ -72,9 +71,8 @@ def state_progress(
     if not len(where_N):
         return np.zeros(0, dtype=np.float32)
     _, first = np.unique(joint_index(where_N, episode_N), return_index=True)
-    sums_K = np.bincount(where_N[first], weights=outcome[first], minlength=int(where_N.max()) + 1)
-    count_K = np.bincount(where_N[first], minlength=int(where_N.max()) + 1)
-    return (sums_K / np.maximum(count_K, 1))[where_N].astype(np.float32)
+    mean_K = np.bincount(where_N[first], weights=outcome[first]) / np.bincount(where_N[first])
+    return mean_K[where_N].astype(np.float32)
 
 
 def turns_left(episode_N: ArrayLike) -> IntArray:

@@ -85,14 +85,12 @@ def reverse_scan(
         ``x_N`` float64.
     """
     x_N = value_N.copy()
-    if len(x_N) == 0:
-        return x_N
     end_B = np.append(np.flatnonzero(episode_N[1:] != episode_N[:-1]), len(x_N) - 1)
     length_B = np.diff(end_B, prepend=-1)
     # Longest first: the episodes that have a k-th row from the end are then a prefix.
     order = np.argsort(-length_B, kind="stable")
     end_B, length_B = end_B[order], length_B[order]
-    running = np.searchsorted(-length_B, -np.arange(length_B[0]), side="left")
+    running = np.searchsorted(-length_B, -np.arange(length_B[0]))
     for k in range(1, int(length_B[0])):
         row = end_B[: running[k]] - k
         x_N[row] += decay_N[row] * x_N[row + 1]

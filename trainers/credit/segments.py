@@ -7,7 +7,6 @@ by jumps of the policy's entropy, or by asking a language model.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Sequence
 
@@ -17,6 +16,10 @@ from creditrl.errors import DataError
 from creditrl.types import FloatArray, IntArray
 
 __all__ = ["entropy_segments", "last_of_segment", "parse_ranges", "rule_segments", "segment_ids"]
+
+_LIST = re.compile(r"\[[\d\s,()]*+\]")
+_RANGE = re.compile(r"\s*+(?:\(\s*+(\d{1,9})\s*+(?:,\s*+(\d{1,9})?+\s*+)?+\)|(\d{1,9}))\s*+(?:,|$)")
+_LONGEST_QUOTE = 200
 
 
 def rule_segments(keys: Sequence[str], least: int = 1) -> list[int]:
@@ -50,14 +53,12 @@ def entropy_segments(entropy: FloatArray, least: int = 1, jump: float = 1.0) -> 
     Args:
         entropy: mean token entropy of each turn's reply.
         least: segments that an episode should have.
-        jump: see above.
+        jump: see above, at least 0.
     """
     size = len(entropy)
-    if size == 0:
-        return []
     rise = np.diff(np.asarray(entropy, dtype=np.float64))
     bound = jump * float(rise.std()) if len(rise) else 0.0
-    starts = {0} | {int(i) + 1 for i in np.flatnonzero((rise > bound) & (rise > 0))}
+    starts = {0} | {int(i) + 1 for i in np.flatnonzero(rise > bound)}
     for i in np.argsort(-rise, kind="stable").tolist():
         if len(starts) >= min(least, size):
             break
@@ -73,29 +74,32 @@ def parse_ranges(text: str, turns: int) -> list[int]:
     Raises:
         DataError: there is none, or its ranges do not cover 1 to ``turns`` in order.
     """
-    lists = re.findall(r"\[\s*\(?[\d\s,()]*\]", text)
+    lists = _LIST.findall(text)
     if not lists:
         raise DataError(
             "No list of ranges was found: expected one such as [(1, 3), (4, 6)] at the end."
         )
-    try:
-        found = ast.literal_eval(lists[-1])
-    except (SyntaxError, ValueError) as error:
-        raise DataError(
-            f"{lists[-1]} is no list of ranges: expected e.g. [(1, 3), (4, 6)]."
-        ) from error
-    ranges = [pair if isinstance(pair, tuple) else (pair, pair) for pair in found]
+    body = lists[-1][1:-1].strip()
+    shown = lists[-1] if len(lists[-1]) <= _LONGEST_QUOTE else f"{lists[-1][:_LONGEST_QUOTE]}..."
     segments: list[int] = []
-    for number, pair in enumerate(ranges):
-        first, last = pair[0], pair[-1]
-        if len(pair) > 2 or first != len(segments) + 1 or last < first:
+    at = number = 0
+    while at < len(body):
+        found = _RANGE.match(body, at)
+        if found is None:
+            raise DataError(f"{shown} is no list of ranges: expected e.g. [(1, 3), (4, 6)].")
+        first = int(found[1] or found[3])
+        last = int(found[2] or first)
+        if first != len(segments) + 1 or last < first:
             raise DataError(
-                f"Range {pair} of {lists[-1]}: expected consecutive ranges that begin at turn "
-                f"{len(segments) + 1}."
+                f"Range {found[0].strip(' ,')} of {shown}: expected consecutive ranges that begin "
+                f"at turn {len(segments) + 1}."
             )
+        if last > turns:  # before there is a list as long as somebody says
+            raise DataError(f"{shown} covers {last} turns: expected all {turns}.")
         segments += [number] * (last - first + 1)
+        at, number = found.end(), number + 1
     if len(segments) != turns:
-        raise DataError(f"{lists[-1]} covers {len(segments)} turns: expected all {turns}.")
+        raise DataError(f"{shown} covers {len(segments)} turns: expected all {turns}.")
     return segments
 
 
@@ -120,7 +124,7 @@ def last_of_segment(segment_N: IntArray) -> np.ndarray:
 def _at_least(starts: list[int], size: int, least: int) -> list[int]:
     """Halve the longest segment until there are enough, or one per turn."""
     starts = list(starts)
-    while starts and len(starts) < min(least, size):
+    while len(starts) < min(least, size):
         ends = [*starts[1:], size]
         longest = max(range(len(starts)), key=lambda i: ends[i] - starts[i])
         middle = starts[longest] + (ends[longest] - starts[longest] + 1) // 2

@@ -103,9 +103,8 @@ def reward_on_last_token(
     if len(turn) == 0:
         return np.zeros(0, dtype=np.float32)
     own_N = (token_N >= 0) & (episode[turn[np.maximum(token_N, 0)]] == episode)
-    return np.bincount(token_N[own_N], weights=reward[own_N], minlength=len(turn)).astype(
-        np.float32
-    )
+    # The last token of all ends its own turn, so there is a number for every token.
+    return np.bincount(token_N[own_N], weights=reward[own_N]).astype(np.float32)
 
 
 def _take(name: str, value: ArrayLike, index_name: str, index: ArrayLike) -> FloatArray:

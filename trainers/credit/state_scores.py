@@ -18,6 +18,7 @@ __all__ = [
     "StateScoreConfig",
     "StateTable",
     "episode_rewards",
+    "novelty_weight",
     "rollouts_at",
     "state_score",
     "turn_reward",
@@ -34,8 +35,8 @@ class StateScoreConfig:
     """Growth of lambda with the clock. At 50 scores are nearly 0 or 1 whatever the clock (rollouts
     0, 1 or 8 from the second turn on); the released class has 1, where 2 to 7 are reached too."""
     lambda_clock: Literal["depth", "global"] = "depth"
-    """What t in ``lambda_t = alpha ln t`` counts: turns from 1 (inferred from "constant for a fixed
-    depth"), or trajectories (the released code)."""
+    """What t in ``lambda_t = alpha ln t`` counts, from 1: the turns of an episode (inferred from
+    "constant for a fixed depth"), or trajectories so far and one more (the released code)."""
     xi: int = 10
     """The paper's xi: failures through a state before it may be given up."""
     zeta: float = 0.1
@@ -91,6 +92,18 @@ def rollouts_at(score: float, most: int = 8) -> int:
     return math.ceil(most * score)
 
 
+def novelty_weight(visits: int, cfg: StateScoreConfig) -> float:
+    """Return w, what novelty weighs in the reward of a turn: ``1/2 exp(-0.1 N(s))``, in [0, 1/2].
+
+    Args:
+        visits: N(s), completed trajectories through the state that the turn left.
+        cfg: its decay, and the ablations: a constant, or 0 without novelty.
+    """
+    if cfg.fixed_weight is not None:
+        return cfg.fixed_weight
+    return 0.5 * math.exp(-cfg.novelty_decay * visits) if cfg.novelty else 0.0
+
+
 def turn_reward(
     *,
     moved: bool,
@@ -107,14 +120,11 @@ def turn_reward(
         before: S(s).
         after: S(s'); 0 at the end of an episode, failed ones too (inferred), so that reaching it is
             never punished by its novelty.
-        visits: N(s); ``w = 1/2 exp(-0.1 N(s))``.
+        visits: N(s); w is :func:`novelty_weight`'s.
         success: 1 (or the environment's score) on the turn that ends an episode so, else 0.
         cfg: the ablations.
     """
-    if cfg.fixed_weight is not None:
-        weight = cfg.fixed_weight
-    else:
-        weight = 0.5 * math.exp(-cfg.novelty_decay * visits) if cfg.novelty else 0.0
+    weight = novelty_weight(visits, cfg)
     difference = (0.5 - weight) * (before - after) if cfg.score_difference else 0.0
     return weight * moved + difference + 0.5 * success
 
@@ -147,7 +157,7 @@ class StateTable:
 
     def visits(self, state: int) -> int:
         """Return N(s)."""
-        return self._counts.get(state, (0, 0))[0]
+        return self._counts[state][0] if state in self._counts else 0
 
     def score(self, state: int, depth: int, cfg: StateScoreConfig) -> float:
         """Return S(s) for a state at a turn.
@@ -158,7 +168,7 @@ class StateTable:
             cfg: see :func:`state_score`.
         """
         visits, successes = self._counts.get(state, (0, 0))
-        clock = depth + 1 if cfg.lambda_clock == "depth" else max(1, self.trajectories)
+        clock = depth + 1 if cfg.lambda_clock == "depth" else 1 + self.trajectories
         return state_score(visits, successes, clock, cfg)
 
     def high_share(self, cfg: StateScoreConfig, depth: int = 1) -> float:

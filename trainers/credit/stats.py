@@ -32,12 +32,15 @@ class GroupStats:
     std_K: NDArray[np.float64]
     """Standard deviation with ``ddof`` as asked; 0 where it is undefined (a single row)."""
     constant_K: NDArray[np.bool_]
-    """Whether all values of the group are equal up to rounding."""
+    """Whether all values that count in the group are equal up to rounding."""
+    rounding_K: NDArray[np.float64]
+    """Differences up to this size are rounding in the group."""
 
     def centred(self, value_N: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return value minus group mean, exactly 0 in constant groups."""
+        """Return value minus group mean, exactly 0 for the equal values of constant groups."""
         deviation_N = value_N - self.mean_K[self.index_N]
-        return np.where(self.constant_K[self.index_N], 0.0, deviation_N)
+        noise_N = np.abs(deviation_N) <= self.rounding_K[self.index_N]
+        return np.where(self.constant_K[self.index_N] & noise_N, 0.0, deviation_N)
 
 
 def joint_index(*columns: ArrayLike) -> NDArray[np.int64]:
@@ -52,18 +55,15 @@ def joint_index(*columns: ArrayLike) -> NDArray[np.int64]:
     Raises:
         CreditInputError: the columns differ in length.
     """
-    index_N = np.zeros(0, dtype=np.int64)
-    for i, column in enumerate(columns):
+    index_N = np.zeros(len(np.asarray(columns[0])), dtype=np.int64)
+    for column in columns:
         values, part_N = np.unique(np.asarray(column), return_inverse=True)
-        if i == 0:
-            index_N = part_N.astype(np.int64)
-            continue
         if len(part_N) != len(index_N):
             raise CreditInputError(
                 f"Columns of {len(index_N)} and {len(part_N)} rows cannot be grouped together."
             )
         # Renumbered after each column, so that the product stays below N^2 and cannot overflow.
-        _, index_N = np.unique(index_N * max(len(values), 1) + part_N, return_inverse=True)
+        _, index_N = np.unique(index_N * len(values) + part_N, return_inverse=True)
     return index_N.astype(np.int64)
 
 
@@ -81,23 +81,25 @@ def group_stats(
     Args:
         value_N: finite values.
         group_N: group of each row; any integers.
-        weight_N: how often each row counts; None: once.
+        weight_N: how often each row counts, 0 for rows that are only compared with the others;
+            None: once. Each group has a row that counts.
         ddof: 1 for the unbiased variance, 0 for the biased one.
     """
     _, index_N = np.unique(group_N, return_inverse=True)
     index_N = index_N.astype(np.int64)
     if len(value_N) == 0:
         empty = np.zeros(0)
-        return GroupStats(index_N, empty, empty, empty, np.zeros(0, dtype=np.bool_))
+        return GroupStats(index_N, empty, empty, empty, np.zeros(0, dtype=np.bool_), empty)
     weight_N = np.ones(len(value_N)) if weight_N is None else weight_N
     size_K = np.bincount(index_N, weights=weight_N).astype(np.float64)
     mean_K = np.bincount(index_N, weights=weight_N * value_N) / size_K
     square_K = np.bincount(index_N, weights=weight_N * (value_N - mean_K[index_N]) ** 2)
     free_K = size_K - ddof
-    std_K = np.sqrt(np.where(free_K > 0, square_K / np.where(free_K > 0, free_K, 1.0), 0.0))
+    std_K = np.sqrt(square_K / np.where(free_K > 0, free_K, np.inf))
     order = np.argsort(index_N, kind="stable")
     start_K = np.searchsorted(index_N[order], np.arange(len(size_K)))
-    high_K = np.maximum.reduceat(value_N[order], start_K)
-    low_K = np.minimum.reduceat(value_N[order], start_K)
-    constant_K = high_K - low_K <= EQUAL_RTOL * np.maximum(np.abs(high_K), np.abs(low_K))
-    return GroupStats(index_N, size_K, mean_K, std_K, constant_K)
+    counts_N = weight_N[order] > 0
+    high_K = np.maximum.reduceat(np.where(counts_N, value_N[order], -np.inf), start_K)
+    low_K = np.minimum.reduceat(np.where(counts_N, value_N[order], np.inf), start_K)
+    rounding_K = EQUAL_RTOL * np.maximum(high_K, -low_K)
+    return GroupStats(index_N, size_K, mean_K, std_K, high_K - low_K <= rounding_K, rounding_K)

@@ -3,7 +3,8 @@
 Source: Feng et al. 2025, "Group-in-Group Policy Optimization" (GiGPO), section 4.2, the step-level
 relative advantage A^S.
 Differences: none for the two normalisations; "mean" is the default (their F_norm = 1 variant),
-"mean-std" what their ALFWorld script sets.
+"mean-std" what their ALFWorld script sets. Released code takes the penalty for invalid actions off
+the returns before they are compared (``penalty_N``).
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from difflib import SequenceMatcher
 from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from rapidfuzz.distance import Indel
 
 from creditrl.errors import ConfigError
+from creditrl.trainers.credit.check import finite
 from creditrl.trainers.credit.returns import discounted_return
 from creditrl.trainers.credit.stats import group_stats, joint_index
 from creditrl.types import FloatArray, IntArray, TurnTable
 
-__all__ = ["StepGroupConfig", "similar_states", "step_group"]
+__all__ = ["StepGroupConfig", "compared_returns", "similar_states", "step_group"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,39 @@ class StepGroupConfig:
             )
 
 
-def step_group(turns: TurnTable, cfg: StepGroupConfig) -> FloatArray:
+def compared_returns(
+    turns: TurnTable,
+    gamma: float,
+    return_N: ArrayLike | None = None,
+    penalty_N: ArrayLike | None = None,
+) -> NDArray[np.float64]:
+    """Return what turns at one state are compared by: their discounted returns, or ready ones.
+
+    Args:
+        turns: reads ``reward_N`` and ``episode_N``, where no returns are given.
+        gamma: discount per turn, in [0, 1].
+        return_N: ready returns of the turns; None: discounted from ``reward_N``.
+        penalty_N: added to each turn's own return, so that it is not carried to turns before.
+
+    Raises:
+        CreditInputError: NaN (names the episode), or another number of values than turns.
+    """
+    if return_N is None:
+        reward_N = turns.require("reward_N", hint="every turn table has it")
+        return_N = discounted_return(reward_N, turns.episode_N, gamma)
+    found = finite("return_N", return_N, turns.episode_N, turns.episode_ids)
+    if penalty_N is None:
+        return found
+    return found + finite("penalty_N", penalty_N, turns.episode_N, turns.episode_ids)
+
+
+def step_group(
+    turns: TurnTable,
+    cfg: StepGroupConfig,
+    *,
+    return_N: ArrayLike | None = None,
+    penalty_N: ArrayLike | None = None,
+) -> FloatArray:
     """Return the centred discounted return within each (group, state) group.
 
     ``A^S_i = R_i - mean_{j: same group, same state} R_j``, with ``R`` the discounted return of
@@ -58,6 +93,9 @@ def step_group(turns: TurnTable, cfg: StepGroupConfig) -> FloatArray:
     Args:
         turns: flat table of N turns; reads ``reward_N``, ``episode_N``, ``group_N``, ``state_N``.
         cfg: see :class:`StepGroupConfig`.
+        return_N: ready returns of the turns, instead of those that are discounted from
+            ``reward_N``; ``cfg.gamma`` is then not read.
+        penalty_N: added to each turn's own return before turns are compared.
 
     Returns:
         ``credit_N`` float32, in units of return ("mean") or of standard deviations. It sums to 0
@@ -65,13 +103,12 @@ def step_group(turns: TurnTable, cfg: StepGroupConfig) -> FloatArray:
 
     Raises:
         CreditInputError: ``turns.state_N`` is missing (wrap the environment in ``StateHash``), or
-            the rewards have NaN.
+            the rewards or returns have NaN.
     """
     state_N = turns.require("state_N", hint="wrap the environment in creditrl.wrappers.StateHash")
-    reward_N = turns.require("reward_N", hint="every turn table has it")
-    return_N = discounted_return(reward_N, turns.episode_N, cfg.gamma).astype(np.float64)
-    stats = group_stats(return_N, joint_index(turns.group_N, state_N))
-    credit_N = stats.centred(return_N)
+    value_N = compared_returns(turns, cfg.gamma, return_N, penalty_N)
+    stats = group_stats(value_N, joint_index(turns.group_N, state_N))
+    credit_N = stats.centred(value_N)
     if cfg.normalise == "mean-std":
         credit_N = credit_N / (stats.std_K[stats.index_N] + cfg.epsilon)
     compared_N = stats.size_K[stats.index_N] >= cfg.min_group

@@ -31,13 +31,14 @@ def whiten(
     Args:
         value_N: values; those outside the mask may be anything, NaN included.
         mask_N: True where a row counts; None: everywhere.
-        weight_N: how often a row counts in mean and variance (e.g. the turns of a trajectory);
-            None: once.
+        weight_N: how often a row counts in mean and variance (e.g. the turns of a trajectory, or
+            the tokens of a turn); a row with 0 is whitened by the others' numbers. None: once.
         centre: False keeps the mean and only divides.
 
     Returns:
-        ``whitened_N`` float32, 0 outside the mask. Equal values, and a single one, give exactly 0
-        (without ``centre``: they are divided by ``sqrt(1e-8)`` as the formula says).
+        ``whitened_N`` float32, 0 outside the mask and where no row counts. Equal values, and a
+        single one, give exactly 0 (without ``centre``: they are divided by ``sqrt(1e-8)`` as the
+        formula says).
 
     Raises:
         CreditInputError: NaN inside the mask.
@@ -47,9 +48,11 @@ def whiten(
     value = finite("The column to whiten", np.where(mask, value, 0.0))[mask]
     weight = None if weight_N is None else np.asarray(weight_N, np.float64)[mask]
     out_N = np.zeros(len(mask), dtype=np.float32)
-    if len(value) == 0:
+    if len(value) == 0 or (weight is not None and not weight.any()):
         return out_N
     stats = group_stats(value, np.zeros(len(value), dtype=np.int64), weight)
-    scale = 1.0 / np.sqrt(stats.std_K[0] ** 2 + WHITEN_EPSILON)
+    # Where all that counts is equal, a row beside has no deviation to be measured by.
+    flat = centre and stats.constant_K[0]
+    scale = 1.0 if flat else 1.0 / np.sqrt(stats.std_K[0] ** 2 + WHITEN_EPSILON)
     out_N[mask] = (stats.centred(value) if centre else value) * scale
     return out_N

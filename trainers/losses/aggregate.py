@@ -4,8 +4,8 @@ A loss is ``sum_m w_m l_m``. The weights carry every normaliser, so a minibatch 
 micro-batches of any size: their gradients add up to the whole minibatch's, exactly.
 
 Sources: token-mean, DAPO, Yu et al. 2025, eq. 8; seq-mean-token-mean, GRPO, Shao et al. 2024, eq.
-3; seq-mean-token-sum, Dr.GRPO, Liu et al. 2025, section 3.2 (up to their constant divisor);
-turn-mean, iStar, arXiv 2509.19199, eq. 6 (the factor 1/(NT)).
+3; seq-mean-token-sum and its constant divisor, Dr.GRPO, Liu et al. 2025, section 3.2; turn-mean,
+iStar, arXiv 2509.19199, eq. 6 (the factor 1/(NT)).
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ Aggregate = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "
 
 
 def aggregation_weights(
-    aggregate: Aggregate, turn_M: ArrayLike, episode_M: ArrayLike
+    aggregate: Aggregate,
+    turn_M: ArrayLike,
+    episode_M: ArrayLike,
+    *,
+    length_divisor: float | None = None,
 ) -> FloatArray:
     """Return the weight of each of M reply tokens.
 
@@ -43,6 +47,8 @@ def aggregation_weights(
         turn_M: turn of each token; any integers, any order.
         episode_M: episode of each token. For per-row normalisation where each turn is a row of its
             own (the "sequence" of trainers with a history window), pass ``turn_M`` here, too.
+        length_divisor: a constant ``c`` that makes the weight of ``seq-mean-token-sum`` ``1 / (B
+            c)``; read for that one alone. None: 1.
 
     Returns:
         ``weight_M`` float32. Episodes and turns without tokens count in no normaliser.
@@ -71,7 +77,7 @@ def aggregation_weights(
     _, episode, length_B = np.unique(episode, return_inverse=True, return_counts=True)
     share = 1.0 / len(length_B)
     if aggregate == "seq-mean-token-sum":
-        return np.full(tokens, share, dtype=np.float32)
+        return np.full(tokens, share / (length_divisor or 1.0), dtype=np.float32)
     if aggregate == "seq-mean-token-mean":
         return (share / length_B[episode]).astype(np.float32)
     _, first, turn, length_T = np.unique(

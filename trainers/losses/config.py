@@ -12,7 +12,7 @@ __all__ = ["KLKind", "PolicyLossConfig", "Ratio", "SamplerUnit", "ValueLossConfi
 
 Ratio = Literal["token", "turn", "sequence", "none"]
 SamplerUnit = Literal["token", "turn", "sequence"]
-KLKind = Literal["k1", "k2", "k3"]
+KLKind = Literal["k1", "k2", "k3", "abs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +25,31 @@ class PolicyLossConfig:
     """Log-ratio of a turn: mean or sum over its tokens. Sequences use the mean (GSPO eq. 7)."""
     clip: bool = True
     """False: the unclipped importance-weighted gradient."""
+    clip_on: Literal["objective", "weight"] = "objective"
+    """What the clip bounds. "objective": the loss; a ratio beyond the range has no gradient (PPO).
+    "weight": the ratio as a constant weight on ``-A log pi``, so that every token keeps a gradient
+    (CISPO, MiniMax-M1, arXiv 2506.13585, eq. 4 and 5)."""
     clip_low: float | None = None
-    """Ratios below 1 - this lose their gradient; None: 0.2, for mean ratios 3e-4 (GSPO)."""
+    """Ratios below 1 - this are clipped; None: 0.2, for mean ratios 3e-4 (GSPO), for weights 1: no
+    lower bound (CISPO)."""
     clip_high: float | None = None
-    """Ratios above 1 + this lose theirs; None: 0.2, for mean ratios 4e-4. DAPO: 0.28."""
+    """Ratios above 1 + this are clipped; None: 0.2, for mean ratios 4e-4, for weights 4: at most 5
+    (ScaleRL, arXiv 2510.13786, the ``epsilon_high=5`` of TRL). DAPO: 0.28."""
     dual_clip: float | None = None
-    """Bound c > 1 of the loss, in units of -A, where the advantage is negative; 3 in the paper."""
+    """Bound c > 1 of the loss, in units of -A, where the advantage is negative; 3 in the paper (Ye
+    et al. 2020, eq. 8) and in verl (``clip_ratio_c``). TRL's ``delta``."""
     aggregate: Aggregate = "token-mean"
     """See ``aggregation_weights``; read where no ``weight_M`` is given."""
+    length_divisor: float | None = None
+    """Constant that "seq-mean-token-sum" divides a sequence's sum by, such as the longest reply in
+    tokens (Dr.GRPO's code; TRL's ``loss_type="dr_grpo"``, verl's "seq-mean-token-sum-norm"). None:
+    the sum. AdamW takes the same step either way, but gradients are clipped at another norm."""
     log_ratio_limit: float | None = None
     """Log-ratios are clamped to plus and minus this; None: 20, for sequences 10 (released GSPO)."""
     kl_coef: float = 0.0
     """Weight of the KL to the reference in the loss; 0: none, and no reference is needed."""
     kl_kind: KLKind = "k3"
-    """"k1", "k2" or "k3"; see ``kl_estimate``."""
+    """"k1", "k2", "k3" or "abs"; see ``kl_estimate``."""
     entropy_coef: float = 0.0
     """Weight of the entropy bonus; needs ``entropy_M``."""
     entropy_reduce: Literal["token", "turn"] = "token"
@@ -56,6 +67,7 @@ class PolicyLossConfig:
         for name, choices in (
             ("ratio", get_args(Ratio)),
             ("token_reduce", ("mean", "sum")),
+            ("clip_on", ("objective", "weight")),
             ("aggregate", get_args(Aggregate)),
             ("kl_kind", get_args(KLKind)),
             ("entropy_reduce", ("token", "turn")),
@@ -72,6 +84,7 @@ class PolicyLossConfig:
             ("clip_low", 0.0),
             ("clip_high", 0.0),
             ("dual_clip", 1.0),
+            ("length_divisor", 0.0),
             ("log_ratio_limit", 0.0),
         ):
             value = getattr(self, name)
@@ -84,6 +97,35 @@ class PolicyLossConfig:
                 f"PolicyLossConfig.sampler_cap is {self.sampler_cap}: expected at least 0 "
                 "(0: no correction)."
             )
+        for wrong, name, why in (
+            (
+                self.ratio == "none" and self.dual_clip is not None,
+                f"dual_clip={self.dual_clip}",
+                'ratio="none" has no ratio to bound',
+            ),
+            (
+                self.ratio == "none" and self.clip_on == "weight",
+                'clip_on="weight"',
+                'ratio="none" has no ratio to weigh by',
+            ),
+            (
+                not self.clip and self.clip_on == "weight",
+                'clip_on="weight"',
+                "clip=False leaves nothing to clip",
+            ),
+            (
+                self.clip_on == "weight" and self.dual_clip is not None,
+                f"dual_clip={self.dual_clip}",
+                'clip_on="weight" bounds the weight itself; set clip_high',
+            ),
+            (
+                self.length_divisor is not None and self.aggregate != "seq-mean-token-sum",
+                f"length_divisor={self.length_divisor}",
+                f'aggregate="{self.aggregate}" is a mean already; use "seq-mean-token-sum"',
+            ),
+        ):
+            if wrong:
+                raise ConfigError(f"PolicyLossConfig.{name} has no effect: {why}.")
 
     @property
     def mean_ratio(self) -> bool:
@@ -92,10 +134,13 @@ class PolicyLossConfig:
 
     @property
     def clip_range(self) -> tuple[float, float] | None:
-        """The smallest and the largest ratio that keep their gradient; None without a clip."""
+        """The smallest and the largest ratio that are not clipped; None without a clip."""
         if not self.clip or self.ratio == "none":
             return None
-        low, high = (3e-4, 4e-4) if self.mean_ratio else (0.2, 0.2)
+        if self.clip_on == "weight":
+            low, high = 1.0, 4.0
+        else:
+            low, high = (3e-4, 4e-4) if self.mean_ratio else (0.2, 0.2)
         return (
             1.0 - (low if self.clip_low is None else self.clip_low),
             1.0 + (high if self.clip_high is None else self.clip_high),

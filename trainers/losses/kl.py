@@ -1,7 +1,7 @@
 """KL to a reference policy, estimated at sampled tokens, as a loss.
 
 Source: Schulman 2020, "Approximating KL divergence" (k1, k2, k3); k3 in the loss is GRPO's, Shao et
-al. 2024, eq. 4.
+al. 2024, eq. 4; abs is a choice of verl's.
 Differences: the log-ratio and the estimate are clamped, as released trainers do, so that one token
 the reference finds impossible cannot overflow float32 and own the gradient.
 """
@@ -28,13 +28,15 @@ def kl_estimate(
 ) -> torch.Tensor:
     """Return an estimate of ``KL(pi || pi_ref)`` at each token.
 
-    With ``d = log pi - log pi_ref``: k1 ``d``; k2 ``d^2 / 2``; k3 ``exp(-d) + d - 1``.
+    With ``d = log pi - log pi_ref``: k1 ``d``; k2 ``d^2 / 2``; k3 ``exp(-d) + d - 1``; abs ``|d|``.
 
     Args:
         logprob_M: log-probability under the policy; gradients flow into it.
         ref_logprob_M: the same under the reference; taken as constant.
         kind: k1 is unbiased in value, but its gradient is zero on average: use it in a reward or in
-            reports. k2's gradient is that of the KL; k3 is unbiased and never negative.
+            reports. k2's gradient is that of the KL; k3 is unbiased and never negative. abs is a
+            penalty, not an estimate: its mean is above the KL, and it pulls as hard at a small
+            difference as at a large one.
         log_ratio_limit: ``d`` is clamped to plus and minus this; no gradient beyond.
         limit: the estimate is clamped to plus and minus this; no gradient beyond.
 
@@ -52,6 +54,8 @@ def kl_estimate(
         kl = 0.5 * d.square()
     elif kind == "k3":
         kl = torch.expm1(-d) + d
+    elif kind == "abs":
+        kl = d.abs()
     else:
         known = get_args(KLKind)
         raise ConfigError(

@@ -58,8 +58,8 @@ def mean_metrics(total: Mapping[str, torch.Tensor]) -> dict[str, float]:
     Returns:
         ``loss*`` and ``*_max`` as they are; means of the sums under names without ``_sum``;
         ``clip_fraction`` (share of ratios, i.e. of tokens, turns or sequences, whose gradient the
-        clip stopped); ``entropy_per_turn``; ``explained_variance`` of a critic (NaN for constant
-        targets). Waits for the device once.
+        clip stopped, or whose weight it bounded); ``entropy_per_turn``; ``explained_variance`` of a
+        critic (NaN for constant targets). Waits for the device once.
     """
     names = list(total)
     if not names:

@@ -3,7 +3,8 @@
 Sources: PPO's clip, Schulman et al. 2017, eq. 7; REINFORCE, Williams 1992; asymmetric clip and
 token mean, DAPO, Yu et al. 2025, eq. 8; sequence ratio with the stop-gradient token form, GSPO,
 Zheng et al. 2025, eq. 7 and 13-14; ratio of a whole turn, iStar, arXiv 2509.19199, eq. 6; dual
-clip, Ye et al. 2020, eq. 8; truncated importance sampling between sampler and trainer, see
+clip, Ye et al. 2020, eq. 8; clipped weights, CISPO, MiniMax-M1 2025, arXiv 2506.13585, eq. 4 and 5;
+truncated importance sampling between sampler and trainer, see
 :mod:`creditrl.trainers.losses.importance`.
 Differences: turn ratios are means over tokens unless ``token_reduce="sum"`` (the paper prints
 neither the reduction nor a clip range); log-ratios are clamped before ``exp``; turn and sequence
@@ -46,7 +47,8 @@ def policy_loss(
     ``loss = sum_m w_m [ s_m L_m + kl_coef KL_m - entropy_coef H_m ]`` with
 
     - ``L_m = max(-A rho, -A clip(rho, 1 - low, 1 + high))``; where A < 0, at most ``-c A`` (dual
-      clip); ``-A log pi`` for ``ratio="none"``;
+      clip); ``-sg[clip(rho, 1 - low, 1 + high)] A log pi`` for ``clip_on="weight"``; ``-A log pi``
+      for ``ratio="none"``;
     - ``rho_m = exp(d_m)``, ``d = log pi - log pi_old``; for a turn or sequence u of l tokens
       ``rho_m = exp(sg[D_u] + k (log pi_m - sg[log pi_m]))``, D the mean (k = 1) or sum (k = l) of
       d over u, ``sg`` the stopped gradient;
@@ -91,7 +93,12 @@ def policy_loss(
     sampler = _optional("sampler_logprob_M", sampler_logprob_M, logprob)
     _require(cfg, old, reference, sampler, entropy_M)
     if weight_M is None:
-        weight_M = aggregation_weights(cfg.aggregate, numpy_column(turn_M), numpy_column(episode_M))
+        weight_M = aggregation_weights(
+            cfg.aggregate,
+            numpy_column(turn_M),
+            numpy_column(episode_M),
+            length_divisor=cfg.length_divisor,
+        )
     weight = constant("weight_M", weight_M, logprob)
     turn = index("turn_M", turn_M, logprob)
 
@@ -160,8 +167,7 @@ def _log_ratio(
     d = logprob - old
     if unit is None:
         return torch.clamp(d, -cfg.limit, cfg.limit)
-    kinds = int(unit.max()) + 1 if len(unit) else 0
-    total = d.new_zeros(kinds).index_add(0, unit, d.detach())[unit]
+    total = torch.zeros_like(d).index_add(0, unit, d.detach())[unit]
     # Each token carries the unit's ratio with the gradient of its own log-probability alone. Over l
     # equally weighted tokens that averages to the mean's derivative; the sum's is l times as large.
     scale = torch.ones_like(size) if cfg.mean_ratio else size
@@ -190,6 +196,10 @@ def _clipped(
         loss = plain
     else:
         low, high = cfg.clip_range
+        if cfg.clip_on == "weight":
+            metrics["clipped_low"] = (per_unit * (fixed < low)).sum()
+            metrics["clipped_high"] = (per_unit * (fixed > high)).sum()
+            return -advantage * torch.clamp(fixed, low, high) * logprob
         loss = torch.maximum(plain, -advantage * torch.clamp(rho, low, high))
         metrics["clipped_low"] = (per_unit * ((fixed < low) & (advantage < 0))).sum()
         metrics["clipped_high"] = (per_unit * ((fixed > high) & (advantage > 0))).sum()

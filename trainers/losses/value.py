@@ -60,7 +60,7 @@ def value_loss(
         worst = torch.maximum(square, clipped)
         metrics["value_clipped"] = (clipped > square).float().sum()
     if weight_M is None:
-        weight = torch.full_like(value, 1.0 / max(len(value), 1)).detach()
+        weight = torch.full_like(value, 1.0 / max(len(value), 1))
     else:
         weight = constant("weight_M", weight_M, value)
     loss = 0.5 * (weight * worst).sum()

@@ -33,6 +33,7 @@ __all__ = [
     "ExploreConfig",
     "Method",
     "MethodInfo",
+    "check_penalty_order",
     "credit_of_parts",
     "list_methods",
     "load_plugin",
@@ -300,6 +301,19 @@ def load_plugin(where: str) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
+
+
+def check_penalty_order(config: Any) -> None:
+    """Raise unless a config's ``penalty_order`` is "after" or "before".
+
+    Raises:
+        ConfigError: names the config and what is known.
+    """
+    if config.penalty_order not in ("after", "before"):
+        raise ConfigError(
+            f"{type(config).__name__}.penalty_order is {config.penalty_order!r}. "
+            "Known: after, before."
+        )
 
 
 def credit_of_parts(

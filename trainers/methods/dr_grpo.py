@@ -31,7 +31,8 @@ class DrGRPOConfig:
             ratio="token", clip_low=0.2, clip_high=0.2, aggregate="seq-mean-token-sum"
         )
     )
-    """A sequence's tokens are summed. The paper divides by a constant, which is a learning rate."""
+    """A sequence's tokens are summed. The authors' code divides by a constant, the longest reply:
+    ``length_divisor``."""
 
 
 @register_method(

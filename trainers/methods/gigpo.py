@@ -1,6 +1,9 @@
 """GiGPO: GRPO's episode advantage plus a comparison of turns that left the same state.
 
 Source: Feng et al. 2025, "Group-in-Group Policy Optimization" (2505.10978): ``A = A^E + w A^S``.
+Their released trainer (verl-agent) differs from the paper in two ways that are options here: it
+counts an episode once per turn in A^E (``over="rows"``), and takes the penalty for invalid actions
+off outcomes and returns before they are compared (``penalty_order="before"``).
 """
 
 from __future__ import annotations
@@ -11,9 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from creditrl.errors import ConfigError
 from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_turns
+from creditrl.trainers.credit.penalty import ungrounded_penalty
 from creditrl.trainers.credit.step_group import StepGroupConfig, step_group
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import Method, credit_of_parts, register_method
+from creditrl.trainers.methods.base import (
+    Method,
+    check_penalty_order,
+    credit_of_parts,
+    register_method,
+)
 from creditrl.types import Credit, StateSource, TokenTable, TurnTable
 
 if TYPE_CHECKING:
@@ -41,8 +50,14 @@ class GiGPOConfig:
     where it is switched on); None: equal states."""
     singleton: Literal["raw", "zero"] = "raw"
     """Episode level: a group of one keeps its raw outcome, or gets no credit."""
+    over: Literal["trajectories", "rows"] = "trajectories"
+    """Episode level: whether a trajectory counts once in mean and std, or once per turn (the
+    released code's default, which weighs long episodes more)."""
     invalid_penalty: float = 0.1
-    """Taken off the advantage of turns whose action was not executed."""
+    """Taken off turns whose action was not executed."""
+    penalty_order: Literal["after", "before"] = "after"
+    """"after": from their advantage, once. "before": from their outcome and from their return,
+    before these are compared at either level, which moves the others' means too (released code)."""
     loss: PolicyLossConfig = field(
         default_factory=lambda: PolicyLossConfig(
             ratio="token", clip_low=0.2, clip_high=0.2, aggregate="seq-mean-token-mean"
@@ -51,6 +66,7 @@ class GiGPOConfig:
     """As GRPO's."""
 
     def __post_init__(self) -> None:
+        check_penalty_order(self)
         if self.similarity is not None and not 0 < self.similarity <= 1:
             raise ConfigError(
                 f"GiGPOConfig.similarity is {self.similarity}: expected more than 0, at most 1, or "
@@ -90,15 +106,28 @@ class GiGPO(Method[GiGPOConfig]):
         if cfg.similarity is not None:
             similar_N = turns.require("similar_N", hint="GiGPO.build_models adds it")
             turns = replace(turns, state_N=similar_N)
+        before = cfg.penalty_order == "before"
+        penalty_N = ungrounded_penalty(turns.grounded_N, cfg.invalid_penalty) if before else None
         outcome_N = group_advantage_of_turns(
             turns,
             GroupConfig(
-                kind="grpo" if cfg.normalise == "mean-std" else "dr_grpo", singleton=cfg.singleton
+                kind="grpo" if cfg.normalise == "mean-std" else "dr_grpo",
+                singleton=cfg.singleton,
+                over=cfg.over,
             ),
+            penalty_N=penalty_N,
         )
-        step_N = step_group(turns, StepGroupConfig(gamma=cfg.gamma, normalise=cfg.normalise))
+        step_N = step_group(
+            turns,
+            StepGroupConfig(gamma=cfg.gamma, normalise=cfg.normalise),
+            penalty_N=penalty_N,
+        )
         return credit_of_parts(
-            self.name, turns, cfg.invalid_penalty, outcome=outcome_N, step=cfg.step_weight * step_N
+            self.name,
+            turns,
+            0.0 if before else cfg.invalid_penalty,
+            outcome=outcome_N,
+            step=cfg.step_weight * step_N,
         )
 
     def build_models(

@@ -1,6 +1,7 @@
 """HGPO: compare a turn with turns that stood before the same last observations, at every depth.
 
-Source: HGPO, hierarchy-of-groups policy optimization, arXiv 2602.22817.
+Source: HGPO, hierarchy-of-groups policy optimization, arXiv 2602.22817. Its released trainer takes
+the penalty for invalid actions off before turns are compared: ``penalty_order="before"``.
 """
 
 from __future__ import annotations
@@ -9,8 +10,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from creditrl.trainers.credit.history_group import HistoryGroupConfig, history_group
+from creditrl.trainers.credit.penalty import ungrounded_penalty
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import Method, credit_of_parts, register_method
+from creditrl.trainers.methods.base import (
+    Method,
+    check_penalty_order,
+    credit_of_parts,
+    register_method,
+)
 from creditrl.types import Credit, StateSource, TokenTable, TurnTable
 
 __all__ = ["HGPO", "HGPOConfig"]
@@ -27,13 +34,16 @@ class HGPOConfig:
     normalise: Literal["mean", "mean-std"] = "mean-std"
     """"mean-std" (the paper's ALFWorld) or "mean" (its WebShop)."""
     base_group: bool = False
-    """Also compare with all turns of the group."""
+    """Also take the episode's advantage, its outcome against the group's, as the level k = 0."""
     weight_power: float = 1.0
     """The weight of groups by k observations is proportional to (k + 1) to this power."""
     anchor: StateSource = "text"
     """What makes two observations equal: their text, or the simulator's state."""
     invalid_penalty: float = 0.1
-    """Taken off the advantage of turns whose action was not executed."""
+    """Taken off turns whose action was not executed."""
+    penalty_order: Literal["after", "before"] = "after"
+    """"after": from their advantage, once. "before": from their return, and from their outcome in
+    the base group, before these are compared, which moves the others' means too (released code)."""
     loss: PolicyLossConfig = field(
         default_factory=lambda: PolicyLossConfig(
             ratio="token",
@@ -45,6 +55,9 @@ class HGPOConfig:
         )
     )
     """As GiGPO's scripts: clip 0.2, KL 0.01."""
+
+    def __post_init__(self) -> None:
+        check_penalty_order(self)
 
 
 @register_method(
@@ -66,6 +79,8 @@ class HGPO(Method[HGPOConfig]):
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return the weighted advantage over groups of equal histories."""
         cfg = self.config
+        before = cfg.penalty_order == "before"
+        penalty_N = ungrounded_penalty(turns.grounded_N, cfg.invalid_penalty) if before else None
         history_N = history_group(
             turns,
             HistoryGroupConfig(
@@ -75,5 +90,8 @@ class HGPO(Method[HGPOConfig]):
                 base_group=cfg.base_group,
                 power=cfg.weight_power,
             ),
+            penalty_N=penalty_N,
         )
-        return credit_of_parts(self.name, turns, cfg.invalid_penalty, history=history_N)
+        return credit_of_parts(
+            self.name, turns, 0.0 if before else cfg.invalid_penalty, history=history_N
+        )

@@ -1,7 +1,8 @@
 """iStar: an implicit reward of every turn, learned from which trajectories of a group succeed.
 
 Source: iStar (also OPRL), arXiv 2509.19199. ``A = A^E + alpha A^S``; the policy loss has one ratio
-per turn, averaged over an episode's turns and then over episodes (eq. 6).
+per turn, averaged over an episode's turns and then over episodes (eq. 6). What its released code
+does instead is ``compat="released"``; the scripts there run base "rloo".
 """
 
 from __future__ import annotations
@@ -14,11 +15,20 @@ import numpy as np
 
 from creditrl.errors import ConfigError
 from creditrl.trainers.collect.base import Collector, Gear
-from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_turns
-from creditrl.trainers.credit.implicit import group_normalised, scaled_by_return
+from creditrl.trainers.credit.group import (
+    GroupConfig,
+    GroupKind,
+    group_advantage_of_rows,
+    group_advantage_of_turns,
+)
+from creditrl.trainers.credit.implicit import (
+    group_normalised,
+    released_step_advantage,
+    scaled_by_return,
+)
 from creditrl.trainers.credit.penalty import ungrounded_penalty
 from creditrl.trainers.credit.returns import episode_sum
-from creditrl.trainers.credit.spread import turns_to_tokens
+from creditrl.trainers.credit.spread import tokens_per_turn, turn_sum, turns_to_tokens
 from creditrl.trainers.credit.stats import group_stats
 from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.losses.config import PolicyLossConfig
@@ -52,13 +62,18 @@ class IStarConfig:
     """Smallest deviation of implicit rewards that is divided by, in multiples of beta (inferred):
     below it there is nothing but rounding."""
     compat: Literal["paper", "released"] = "paper"
-    """"released": step rewards divided by the batch's largest absolute reversed sum, a baseline
-    over first turns only, a ratio per token, trajectories scored by the mean over turns, and a
-    reward model that never learns, because its loss stands on detached values."""
+    """"released": step rewards divided by the largest absolute reward of a turn and compared with
+    the group's first turns alone, in the base's own formula ("reinforce++" whitens over tokens);
+    "merged" adds to each turn's outcome its own step reward, "token" sums a turn's tokens but the
+    last; the penalty comes off the outcome before it is compared; a ratio per token, trajectories
+    scored by the mean over turns, and a reward model that never learns, because its loss stands on
+    detached values. What it does with the environment's rewards was not released; here they are
+    taken like implicit ones."""
     prm: ImplicitPRMConfig = field(default_factory=ImplicitPRMConfig)
     """The reward model: beta 0.05, lr 1e-6, batches of 64 pairs."""
     invalid_penalty: float = 0.1
-    """Taken off the advantage of turns whose action was not executed."""
+    """Taken off the advantage of turns whose action was not executed (released: off the outcome
+    that is compared)."""
     loss: PolicyLossConfig = field(
         default_factory=lambda: PolicyLossConfig(
             ratio="turn", token_reduce="mean", aggregate="turn-mean"
@@ -121,10 +136,12 @@ class IStar(Method[IStarConfig]):
             implicit_N = np.asarray(turns.reward_N, dtype=np.float32)
         else:
             implicit_N = turns.require("implicit_N", hint=_MODEL)
+        if cfg.compat == "released":
+            return self._released(implicit_N, turns, tokens)
         if cfg.process == "merged":
             sums_B = episode_sum(implicit_N, turns.episode_N)
             turns = replace(turns, return_N=turns.return_N + sums_B[turns.episode_N])
-        outcome_N = self._outcome(turns)
+        outcome_N = group_advantage_of_turns(turns, GroupConfig(kind=self._kind))
         if cfg.process == "token":
             return self._token_credit(turns, tokens, outcome_N)
         step_N = np.zeros_like(outcome_N)
@@ -147,20 +164,48 @@ class IStar(Method[IStarConfig]):
             prm = replace(prm, mean_over_turns=True, learn=False)
         return (ImplicitPRM(policy, prm, temperature=temperature, seed=seed),)
 
-    def _outcome(self, turns: TurnTable) -> FloatArray:
-        kind = {"reinforce++": "reinforce++_baseline", "rloo": "rloo"}.get(self.config.base, "grpo")
-        return group_advantage_of_turns(turns, GroupConfig(kind=kind))  # type: ignore[arg-type]
+    @property
+    def _kind(self) -> GroupKind:
+        """The estimator's name among group advantages."""
+        kinds: dict[str, GroupKind] = {"reinforce++": "reinforce++_baseline", "rloo": "rloo"}
+        return kinds.get(self.config.base, "grpo")
+
+    def _released(self, implicit_N: FloatArray, turns: TurnTable, tokens: TokenTable) -> Credit:
+        """Return what the released code computes, whose rows are turns."""
+        cfg = self.config
+        group = GroupConfig(kind=self._kind, whiten_over="tokens")
+        tokens_N = tokens_per_turn(tokens.turn_M, len(turns))
+        value_N = turns.return_N + ungrounded_penalty(turns.grounded_N, cfg.invalid_penalty)
+        step_N = np.zeros(len(turns), dtype=np.float32)
+        if cfg.process == "merged":
+            scaled_N = scaled_by_return(implicit_N, np.arange(len(turns)))
+            value_N = value_N + np.float32(cfg.alpha) * scaled_N
+        elif cfg.process == "token":
+            implicit_M = tokens.require("implicit_M", hint=_MODEL)
+            last_M = np.append(tokens.turn_M[1:] != tokens.turn_M[:-1], True)[: len(tokens)]
+            scaled_M = scaled_by_return(np.where(last_M, 0.0, implicit_M), tokens.turn_M)
+            scaled_N = turn_sum(scaled_M, tokens.turn_M, len(turns))
+            step_N = group_advantage_of_rows(
+                scaled_N, turns.episode_N, turns.group_N, group, tokens_N=tokens_N
+            )
+        else:
+            step_N = released_step_advantage(
+                implicit_N, turns.episode_N, turns.group_N, group, tokens_N=tokens_N
+            )
+        outcome_N = group_advantage_of_rows(
+            value_N,
+            turns.episode_N,
+            turns.group_N,
+            group,
+            tokens_N=tokens_N,
+            episode_ids=turns.episode_ids,
+        )
+        return credit_of_parts(
+            self.name, turns, 0.0, outcome=outcome_N, step=np.float32(cfg.alpha) * step_N
+        )
 
     def _step(self, implicit_N: FloatArray, turns: TurnTable) -> FloatArray:
         cfg = self.config
-        if cfg.compat == "released":
-            scaled_N = scaled_by_return(implicit_N, turns.episode_N)
-            first_N = turns.turn_N == 0
-            stats = group_stats(scaled_N[first_N].astype(np.float64), turns.group_N[first_N])
-            groups = np.unique(turns.group_N[first_N])
-            place_N = np.searchsorted(groups, turns.group_N)
-            centred_N = scaled_N - stats.mean_K[place_N]
-            return (centred_N / (stats.std_K[place_N] + 1e-6)).astype(np.float32)
         floor = 0.0 if cfg.process == "environment" else cfg.std_floor * cfg.prm.beta
         if cfg.base == "reinforce++":
             value_N = np.asarray(implicit_N, dtype=np.float64)

@@ -1,7 +1,8 @@
 """REINFORCE++: whiten outcomes over the whole batch instead of within groups.
 
 Source: Hu et al. 2025 (REINFORCE++): global advantage normalisation; its baseline form subtracts
-the group's mean first.
+the group's mean first. Trainers with one reply an episode (OpenRLHF, verl) whiten over tokens; with
+many turns that counts a long reply, and a long episode, more often: ``whiten_over="tokens"``.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ class ReinforcePPConfig:
     """Baseline form only: a group of one keeps its raw outcome, or gets no credit."""
     over: Literal["trajectories", "rows"] = "trajectories"
     """Whether a trajectory counts once in mean and variance, or once per turn."""
+    whiten_over: Literal["trajectories", "rows", "tokens"] | None = None
+    """What is whitened over: trajectories, turns, or reply tokens (released code). Where it is
+    given, ``over`` is of the group's mean alone; None: as ``over``."""
     invalid_penalty: float = 0.0
     """Taken off the advantage of turns whose action was not executed."""
     loss: PolicyLossConfig = field(
@@ -62,6 +66,8 @@ class ReinforcePP(Method[ReinforcePPConfig]):
                 kind="reinforce++_baseline" if cfg.baseline else "reinforce++",
                 singleton=cfg.singleton,
                 over=cfg.over,
+                whiten_over=cfg.whiten_over,
             ),
+            tokens=tokens,
         )
         return credit_of_parts(self.name, turns, cfg.invalid_penalty, outcome=outcome_N)

@@ -64,8 +64,8 @@ class SPAConfig:
     """The value function."""
     compat: Literal["paper", "released"] = "paper"
     """"released": a linear head on the logits, "leave-one-out" in place of the estimator where R is
-    the score (WebShop), the last turn always grounded, rewards multiplied by the number of turns
-    that follow, and a KL in them."""
+    the score (WebShop), rewards multiplied by the number of turns that follow (so the last turn is
+    paid nothing, though that code always calls it grounded), and a KL in them."""
     kl_reward: float = 0.2
     """Weight of the k1 KL to the reference in the reward, with ``compat="released"`` alone
     (inferred: the default of TRL, whose PPO the code builds on; its own numbers are not there)."""
@@ -131,15 +131,11 @@ class SPA(Method[SPAConfig]):
         """Return GAE's advantages over the attributed rewards, and the critic's targets."""
         cfg = self.config
         progress_N = self._progress(turns)
-        grounded_N = turns.grounded_N
-        left_N = turns_left(turns.episode_N)
-        if cfg.compat == "released":
-            grounded_N = grounded_N | (left_N == 0)
         reward_N = attributed_reward(
-            progress_N, grounded_N, alpha=cfg.alpha, beta=cfg.beta, grounding=cfg.grounding
+            progress_N, turns.grounded_N, alpha=cfg.alpha, beta=cfg.beta, grounding=cfg.grounding
         )
         if cfg.compat == "released":
-            reward_N = reward_N * left_N.astype(np.float32)
+            reward_N = reward_N * turns_left(turns.episode_N).astype(np.float32)
         kl_M = None
         if self.needs_reference:
             reference_M = tokens.require("ref_logprob_M", hint="SPA.needs_reference asks for it")

@@ -14,6 +14,7 @@ def test_a_q_target_is_the_reward_and_what_the_slow_v_says_of_the_next_state():
     found = q_targets([0.0, 1.0], [[0.5, 0.7], [9.0, np.nan]], [False, True], 0.9)
     np.testing.assert_allclose(found, [[0.45, 0.63], [1.0, 1.0]], rtol=1e-6)
     assert found.dtype == np.float32
+    np.testing.assert_allclose(q_targets([2.0], [[0.5]], [False], 0.0), [[2.0]])
     # The discount makes a difference, and one twin's target is not another's.
     np.testing.assert_allclose(q_targets([0.0], [[0.5, 0.7]], [False], 1.0), [[0.5, 0.7]])
 
@@ -36,3 +37,5 @@ def test_columns_that_do_not_fit_are_refused():
         q_targets([0.0], [[0.0]], [False], 1.5)
     with pytest.raises(CreditInputError, match="2 rewards, 1 ends"):
         q_targets([0.0, 1.0], [[0.0]], [False], 0.9)
+    with pytest.raises(CreditInputError, match=r"values of shape \(1,\): expected"):
+        q_targets([0.0], [0.0], [False], 0.9)

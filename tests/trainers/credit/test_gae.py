@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from creditrl.errors import ConfigError, CreditInputError
+from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables, gae_tokens, gae_turns
 from creditrl.trainers.credit.returns import discounted_return
 from creditrl.trainers.credit.whiten import whiten
-from creditrl.types import TokenTable, TurnTable
 
 lengths = st.lists(st.integers(1, 7), min_size=1, max_size=6)
 
@@ -52,6 +54,14 @@ def test_decay_per_turn_leaves_the_inside_of_a_reply_undiscounted():
         [1, 3, 4], [0, 0, 1], [0, 0], plain(gamma=0.5, lam=0.5, decay="turn"), reward_N=[1, 2]
     )
     np.testing.assert_allclose(advantage_M, [1.5, -0.5, -2])
+
+
+def test_decay_per_turn_knows_every_border():
+    # Turns of 2, 1 and 2 tokens, values 0, reward 1 on the last token; lambda 1/2 at both borders.
+    advantage_M, _ = gae_tokens(
+        [0] * 5, [0, 0, 1, 2, 2], [0, 0, 0], plain(lam=0.5, decay="turn"), reward_N=[0, 0, 1]
+    )
+    np.testing.assert_allclose(advantage_M, [0.25, 0.25, 0.5, 1, 1])
 
 
 def test_token_rewards_add_to_turn_rewards():
@@ -167,8 +177,18 @@ def test_bootstrapping_over_tokens_follows_the_last_token():
 
 
 def test_bootstrap_needs_its_columns():
-    with pytest.raises(CreditInputError, match="bootstrap_value_B"):
-        gae_turns([0], [0], [0], plain(at_limit="bootstrap"))
+    cfg = plain(at_limit="bootstrap")
+    both = {"truncated_N": [True, True, False], "bootstrap_value_B": [1.0, 2.0]}
+    args = ([0, 0, 0], [0, 0, 0], [0, 0, 1], cfg)
+    assert gae_turns(*args, **both)[1].tolist() == pytest.approx([0.95, 1, 0])
+    for missing in both:
+        with pytest.raises(CreditInputError, match="needs truncated_N and bootstrap_value_B"):
+            gae_turns(*args, **{**both, missing: None})
+    with pytest.raises(CreditInputError, match=r"truncated_N has shape \(2,\).*expected \(3,\)"):
+        gae_turns(*args, **{**both, "truncated_N": [True, True]})
+    with pytest.raises(CreditInputError, match=r"bootstrap_value_B \(1,\): .*at least 2 episodes"):
+        gae_turns(*args, **{**both, "bootstrap_value_B": [1.0]})
+    assert gae_turns([], [], [], cfg)[0].shape == (0,)  # no turns need none
     with pytest.raises(CreditInputError, match="episode b is|in episode b"):
         gae_turns(
             [0, 0],
@@ -182,31 +202,21 @@ def test_bootstrap_needs_its_columns():
 
 
 def test_tables_in_credit_out():
-    turns = TurnTable(
-        reward_N=np.array([1.0, 2.0]),
-        episode_N=np.array([0, 0]),
-        turn_N=np.array([0, 1]),
-        task_N=np.zeros(2, int),
-        group_N=np.zeros(2, int),
-        grounded_N=np.ones(2, bool),
-        return_N=np.array([3.0, 3.0]),
-        success_N=np.ones(2, bool),
-        truncated_N=np.zeros(2, bool),
-        episode_ids=("only",),
-    )
-    tokens = TokenTable(
-        turn_M=np.array([0, 0, 1]), logprob_M=np.zeros(3), value_M=np.array([1.0, 3, 4])
-    )
+    turns = turn_table([1, 2], ["only", "only"])
+    tokens = token_table([0, 0, 1], value=[1, 3, 4])
     advantage_M, _ = gae_of_tables(turns, tokens, plain(lam=0.5))
     np.testing.assert_allclose(advantage_M, [2.5, 1, -2])  # test_gae_over_tokens_by_hand
     swapped_M, _ = gae_of_tables(turns, tokens, plain(lam=0.5), reward_N=np.array([0.0, 0.0]))
     np.testing.assert_allclose(swapped_M, [1.5, -1, -4])  # delta = 2, 1, -4
-    broken = TokenTable(
-        turn_M=tokens.turn_M, logprob_M=tokens.logprob_M, value_M=np.array([1, np.nan, 4])
+    cut = dataclasses.replace(turns, truncated_N=np.ones(2, bool))
+    after_M, _ = gae_of_tables(
+        cut, tokens, plain(lam=0.0, at_limit="bootstrap"), bootstrap_value_B=[9.0]
     )
+    np.testing.assert_allclose(after_M, [2, 2, 7])  # 2 + 9 - 4 on the last token
+    broken = dataclasses.replace(tokens, value_M=np.array([1, np.nan, 4]))
     with pytest.raises(CreditInputError, match="value_M is nan at row 1, in episode only"):
         gae_of_tables(turns, broken, plain())
-    bare = TokenTable(turn_M=tokens.turn_M, logprob_M=tokens.logprob_M)
+    bare = token_table([0, 0, 1])
     with pytest.raises(CreditInputError, match="run the critic"):
         gae_of_tables(turns, bare, plain())
 
@@ -214,8 +224,9 @@ def test_tables_in_credit_out():
 def test_wrong_input_is_refused():
     with pytest.raises(CreditInputError, match="reward_N or reward_M"):
         gae_tokens([0], [0], [0], plain())
-    with pytest.raises(CreditInputError, match="turn_M runs"):
-        gae_tokens([0], [3], [0], plain(), reward_N=[0])
+    for turn in (-1, 1, 3):
+        with pytest.raises(CreditInputError, match=f"turn_M runs from {turn}"):
+            gae_tokens([0], [turn], [0], plain(), reward_N=[0])
     with pytest.raises(ConfigError, match="lam is 1.2"):
         GAEConfig(lam=1.2)
     with pytest.raises(ConfigError, match="at_limit"):

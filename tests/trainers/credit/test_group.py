@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import get_args
 
@@ -9,15 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from creditrl.errors import ConfigError, CreditInputError
+from creditrl.trainers.credit import turn_table
 from creditrl.trainers.credit.group import (
     GroupConfig,
     GroupKind,
     group_advantage,
+    group_advantage_of_rows,
     group_advantage_of_turns,
     whole_groups,
 )
 from creditrl.trainers.credit.whiten import whiten
-from creditrl.types import TurnTable
+from creditrl.types import TokenTable, TurnTable
 
 KINDS = get_args(GroupKind)
 CENTRED = ("grpo", "dr_grpo", "rloo")
@@ -39,20 +42,14 @@ def flat(returns):
 
 
 def make_turns(return_B, group_B, length_B, **scores) -> TurnTable:
+    """Episodes that are paid at their first turn."""
     episode_N = np.repeat(np.arange(len(return_B)), length_B)
-    n = len(episode_N)
-    return TurnTable(
-        reward_N=np.zeros(n),
-        episode_N=episode_N,
-        turn_N=np.concatenate([np.arange(k) for k in length_B]),
-        task_N=np.zeros(n, int),
-        group_N=np.asarray(group_B)[episode_N],
-        grounded_N=np.ones(n, bool),
-        return_N=np.asarray(return_B, float)[episode_N],
-        success_N=np.zeros(n, bool),
-        truncated_N=np.zeros(n, bool),
+    first_N = np.append(True, episode_N[1:] != episode_N[:-1])
+    return turn_table(
+        np.where(first_N, np.asarray(return_B)[episode_N], 0.0),
+        np.array([f"ep{b}" for b in range(len(return_B))])[episode_N],
+        group=np.asarray(group_B)[episode_N],
         scores=scores,
-        episode_ids=tuple(f"ep{b}" for b in range(len(return_B))),
     )
 
 
@@ -69,6 +66,12 @@ def make_turns(return_B, group_B, length_B, **scores) -> TurnTable:
 )
 def test_one_group_by_hand(kind, expected):
     np.testing.assert_allclose(advantage([0, 0, 3], kind=kind), expected, rtol=1e-6)
+
+
+def test_epsilon_is_added_to_the_deviation():
+    # Deviations of 1e-6, unbiased std sqrt(2) 1e-6, and epsilon of the same size.
+    found = advantage([0, 2e-6], kind="grpo")
+    np.testing.assert_allclose(found, np.array([-1, 1]) / (np.sqrt(2) + 1), rtol=1e-6)
 
 
 def test_two_groups_by_hand():
@@ -188,6 +191,80 @@ def test_rows_count_a_trajectory_once_per_turn():
             )
 
 
+@pytest.mark.parametrize(
+    ("kind", "over", "expected"),
+    [
+        # Values 1, 0.9, 1 of one episode and 0 of another. By first turns (1 and 0): mean 1/2,
+        # unbiased std sqrt(1/2), n = 2. By rows: mean 0.725, n = 4.
+        ("dr_grpo", "trajectories", [0.5, 0.4, 0.5, -0.5]),
+        ("grpo", "trajectories", np.array([0.5, 0.4, 0.5, -0.5]) * np.sqrt(2)),
+        ("rloo", "trajectories", [1, 0.8, 1, -1]),
+        ("dr_grpo", "rows", [0.275, 0.175, 0.275, -0.725]),
+        # Squares of these: 0.0756 + 0.0306 + 0.0756 + 0.5256 = 0.7075, over 3: std 0.485627.
+        ("grpo", "rows", np.array([0.275, 0.175, 0.275, -0.725]) / 0.485627),
+        ("rloo", "rows", np.array([0.275, 0.175, 0.275, -0.725]) * 4 / 3),
+    ],
+)
+def test_a_penalty_before_the_comparison_moves_means_too(kind, over, expected):
+    turns = make_turns([1, 0], [0, 0], [3, 1])
+    found = group_advantage_of_turns(
+        turns, GroupConfig(kind=kind, over=over), penalty_N=[0, -0.1, 0, 0]
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_row_beside_equal_ones_is_not_divided_by_nothing():
+    # Both first turns 1: no deviation to divide the third value by.
+    found = group_advantage_of_rows([1, 0.9, 1], [0, 0, 1], [0, 0, 0], GroupConfig(kind="grpo"))
+    np.testing.assert_allclose(found, [0, -0.1, 0], atol=1e-6)
+    for kind in ("reinforce++", "reinforce++_baseline"):
+        flat = group_advantage_of_rows([1, 0.9, 1], [0, 0, 1], [0, 0, 0], GroupConfig(kind=kind))
+        np.testing.assert_allclose(flat, [0, -0.1, 0], atol=1e-6)
+    # A group of one has mean 0 and deviation 1 (or no credit), whatever its other turns are.
+    for kind in CENTRED:
+        alone = group_advantage_of_rows([3, 2], [0, 0], [0, 0], GroupConfig(kind=kind))
+        assert alone.tolist() == [3, 2]
+        none = GroupConfig(kind=kind, singleton="zero")
+        assert group_advantage_of_rows([3, 2], [0, 0], [0, 0], none).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("kind", ["reinforce++", "reinforce++_baseline"])
+def test_whitening_over_tokens_counts_a_turn_once_per_token(kind):
+    # Outcomes 0 on turns of 1 and 3 tokens, 4 on one of 2: over tokens 0, 0, 0, 0, 4, 4 the mean is
+    # 4/3, the unbiased variance (4 * 16/9 + 2 * 64/9) / 5 = 64/15. A group's mean shifts all alike.
+    turns = make_turns([0, 4], [0, 0], [2, 1])
+    tokens = TokenTable(np.array([0, 1, 1, 1, 2, 2]), np.zeros(6))
+    cfg = GroupConfig(kind=kind, whiten_over="tokens")
+    found = group_advantage_of_turns(turns, cfg, tokens=tokens)
+    np.testing.assert_allclose(found, np.array([-4, -4, 8]) / 3 / np.sqrt(64 / 15), rtol=1e-6)
+    # Over turns 0, 0, 4: variance 16/3. Over episodes: variance 8.
+    for over, std, mean in (("rows", np.sqrt(16 / 3), 4 / 3), ("trajectories", np.sqrt(8), 2)):
+        found = group_advantage_of_turns(turns, GroupConfig(kind=kind, whiten_over=over))
+        np.testing.assert_allclose(found, (np.array([0, 0, 4]) - mean) / std, rtol=1e-6)
+    with pytest.raises(CreditInputError, match="number of reply tokens"):
+        group_advantage_of_turns(turns, cfg)
+    # No tokens at all: nothing to whiten over.
+    assert not group_advantage_of_turns(turns, cfg, tokens=TokenTable(np.zeros(0, int), [])).any()
+
+
+def test_the_groups_mean_is_taken_over_one_thing_and_whitened_over_another():
+    # Groups (0 twice, 3) and (1, 1): means by rows 1, by trajectories 3/2; and 1. Over rows first:
+    # -1, -1, 2, 0, 0; tokens 1, 1, 2, 1, 1: mean 2/6, squares 2 * 16/9 + 2 * 25/9 + 2 * 1/9 = 28/3.
+    turns = make_turns([0, 3, 1, 1], [0, 0, 1, 1], [2, 1, 1, 1])
+    tokens = TokenTable(np.array([0, 1, 2, 2, 3, 4]), np.zeros(6))
+    cfg = GroupConfig(kind="reinforce++_baseline", over="rows", whiten_over="tokens")
+    expected = (np.array([-1, -1, 2, 0, 0]) - 1 / 3) / np.sqrt(28 / 15)
+    np.testing.assert_allclose(
+        group_advantage_of_turns(turns, cfg, tokens=tokens), expected, rtol=1e-6
+    )
+    # Over trajectories: -1.5, -1.5, 1.5, 0, 0; the token mean is 0, squares 4 * 2.25 = 9.
+    cfg = GroupConfig(kind="reinforce++_baseline", whiten_over="tokens")
+    expected = np.array([-1.5, -1.5, 1.5, 0, 0]) / np.sqrt(9 / 5)
+    np.testing.assert_allclose(
+        group_advantage_of_turns(turns, cfg, tokens=tokens), expected, rtol=1e-6
+    )
+
+
 def test_rows_equal_a_table_of_repeated_members():
     return_B, length_B = np.array([0.0, 1, 3, 3]), np.array([2, 5, 1, 3])
     for kind in KINDS:
@@ -227,14 +304,34 @@ def test_nan_names_the_episode():
     with pytest.raises(CreditInputError, match="in episode b"):
         advantage([0, np.nan], episode_ids=("a", "b"))
     with pytest.raises(CreditInputError, match="episode ep1"):
-        group_advantage_of_turns(make_turns([0, np.nan], [0, 0], [2, 2]), GroupConfig())
+        turns = make_turns([0, 0], [0, 0], [2, 2])
+        broken = replace(turns, return_N=np.array([0, 0, np.nan, np.nan]))
+        group_advantage_of_turns(broken, GroupConfig())
 
 
 def test_wrong_input_is_refused():
     with pytest.raises(ConfigError, match="Did you mean 'rloo'"):
         GroupConfig(kind="rlo")
+    with pytest.raises(ConfigError, match="whiten_over is 'token'.*Did you mean 'tokens'"):
+        GroupConfig(whiten_over="token")
+    with pytest.raises(CreditInputError, match=r"penalty_N has shape \(2,\): expected \(3,\)"):
+        group_advantage_of_turns(
+            make_turns([0, 4], [0, 0], [2, 1]), GroupConfig(), penalty_N=[0, -0.1]
+        )
+    with pytest.raises(CreditInputError, match="group_N has 1 values: expected 2"):
+        group_advantage_of_rows([1, 2], [0, 1], [0], GroupConfig())
     with pytest.raises(CreditInputError, match="one value per episode"):
         group_advantage([1, 2], [0], GroupConfig())
+    with pytest.raises(CreditInputError, match=r"valid_B \(1,\): expected \(2,\)"):
+        advantage([1, 2], valid_B=[True])
+    with pytest.raises(CreditInputError, match=r"weight_B has shape \(1,\): expected \(2,\)"):
+        advantage([1, 2], weight_B=[1])
+    with pytest.raises(CreditInputError, match=r"tokens_N has shape \(1,\): expected \(2,\)"):
+        group_advantage_of_rows(
+            [1, 2], [0, 1], [0, 0], GroupConfig(whiten_over="tokens"), tokens_N=[3]
+        )
+    with pytest.raises(ConfigError, match="GroupConfig.over is None"):
+        GroupConfig(over=None)
     with pytest.raises(CreditInputError, match="weight_B has 0"):
         advantage([1, 2], weight_B=[0, 1])
 

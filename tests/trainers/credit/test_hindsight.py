@@ -43,6 +43,7 @@ def test_a_failed_trajectory_is_not_blown_up_where_it_is_scaled():
     scaled = modulated(reward, importance, episode, [0, 0, 1])
     np.testing.assert_allclose(scaled, [0, 0, 1])
     assert not modulated([0.0, 0.0], [1, 1], [0, 0]).any()
+    assert modulated([], [], []).shape == (0,)
 
 
 def test_importance_is_the_mean_log_ratio_over_beta():
@@ -60,10 +61,9 @@ def test_the_reward_of_turns():
         np.array([0, 0, 1, 2]),
         np.array([0, 0, 0, 1]),
         np.array([True, False, True, True]),
-        alpha=0.3,
     )
-    # Segment products 0.2 * 3 and 0.4 * 1: 0.6 and 0.4. What stands before a segment's end is not
-    # read.
+    # Segment products 0.2 * 3 and 0.4 * 1: 0.6 and 0.4; alpha is the paper's, 0.3. What stands
+    # before a segment's end is not read.
     expected = 0.7 * np.array([0, 0.6, 0.4, 1]) + 0.3 * np.array([1, 0, 1, 1])
     np.testing.assert_allclose(reward, expected, rtol=1e-6)
 

@@ -52,7 +52,8 @@ def test_the_objective_is_a_cross_entropy_and_its_slope_is_that_of_the_loss():
     # No constant does better than log 2 on equally many of both.
     losses = [discriminator_objective([c, c], [True, False])[0] for c in np.linspace(-1, 1, 9)]
     assert min(losses) == losses[4] == pytest.approx(np.log(2))
-    assert discriminator_objective([], [])[0] == 0
+    loss, slope = discriminator_objective([], [])
+    assert loss == 0 and slope.shape == (0,)
 
 
 def test_wrong_input_is_refused():
@@ -62,3 +63,5 @@ def test_wrong_input_is_refused():
         discriminator_reward([np.nan])
     with pytest.raises(CreditInputError, match=r"implicit_N has shape \(1,\): expected \(2,\)"):
         imitation_reward([0.0], None, [0.0, 0.0])
+    with pytest.raises(CreditInputError, match=r"discriminator_N has shape \(1,\)"):
+        imitation_reward(None, [0.0], [0.0, 0.0])

@@ -8,10 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from creditrl.errors import CreditInputError
+from creditrl.trainers.credit.group import GroupConfig
 from creditrl.trainers.credit.implicit import (
     group_normalised,
+    outcome_cross_entropy,
     outcome_pairs,
     prime_advantage,
+    released_step_advantage,
     scaled_by_return,
     success_weights,
 )
@@ -36,6 +39,60 @@ def test_the_largest_reversed_sum_scales():
     np.testing.assert_allclose(
         scaled_by_return([1, 2, -4, 3], [0, 0, 0, 1]), np.array([1, 2, -4, 3]) / 4, atol=1e-5
     )
+    # Where all is 0 nothing is divided by 0; 1e-6 in the divisor halves what is as small.
+    assert not scaled_by_return([0.0, 0.0], [0, 0]).any()
+    np.testing.assert_allclose(scaled_by_return([1e-6], [0]), [0.5])
+
+
+# Turns 0.3 and 0.1 of one episode, 0.2 of another: over 0.3 they are 1, 1/3 and 2/3. First turns: 1
+# and 2/3, mean 5/6, unbiased std (1/3) / sqrt(2); the rest is compared with these.
+CENTRED = np.array([1 / 6, -1 / 2, -1 / 6])
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("dr_grpo", CENTRED),
+        ("grpo", CENTRED / (np.sqrt(2) / 6)),
+        ("rloo", 2 * CENTRED),
+        # Tokens 2, 1, 1: 1/6, 1/6, -1/2, -1/6 have mean -1/12 and unbiased variance 11/108.
+        ("reinforce++_baseline", (CENTRED + 1 / 12) / np.sqrt(11 / 108)),
+    ],
+)
+def test_istars_released_step_is_compared_with_first_turns(kind, expected):
+    found = released_step_advantage(
+        [0.3, 0.1, 0.2],
+        [0, 0, 1],
+        [0, 0, 0],
+        GroupConfig(kind=kind, whiten_over="tokens"),
+        tokens_N=[2, 1, 1],
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["dr_grpo", "grpo", "rloo"])
+def test_in_istars_released_step_a_group_of_one_has_mean_0_and_deviation_1(kind):
+    found = released_step_advantage([0.3, -0.4, 0.2], [0, 0, 1], [0, 0, 1], GroupConfig(kind=kind))
+    np.testing.assert_allclose(found, [0.75, -1, 0.5], rtol=1e-4)
+
+
+def test_the_cross_entropy_of_outcomes_and_its_gradient():
+    # sigmoid(0) = 1/2 and sigmoid(ln 3) = 3/4: a success at 0 costs ln 2, a failure at ln 3 ln 4.
+    weight, loss, accuracy = outcome_cross_entropy([0.0, np.log(3)], [True, False])
+    assert loss == pytest.approx((np.log(2) + np.log(4)) / 2)
+    np.testing.assert_allclose(weight, [-1 / 4, 3 / 8], rtol=1e-6)
+    assert accuracy == 0.0
+    assert outcome_cross_entropy([2.0, -2.0, 2.0], [1, 0, 0])[2] == pytest.approx(2 / 3)
+    # Far out it stays finite: a success at -1000 costs 1000.
+    assert outcome_cross_entropy([-1000.0], [1])[1] == pytest.approx(1000)
+    with np.errstate(over="raise"):
+        weight, _, accuracy = outcome_cross_entropy([-1000.0, 1000.0, 0.5], [1, 1, 1])
+    np.testing.assert_allclose(weight, [-1 / 3, 0, -1 / (1 + np.exp(0.5)) / 3], rtol=1e-6)
+    assert accuracy == pytest.approx(2 / 3)
+    weight, *rest = outcome_cross_entropy([], [])
+    assert weight.shape == (0,) and rest == [0.0, 0.0]
+    with pytest.raises(CreditInputError, match=r"success_B has shape \(1,\): expected \(2,\)"):
+        outcome_cross_entropy([0.0, 0.0], [1])
 
 
 def test_pairs_are_all_successes_with_all_failures_of_a_group():
@@ -63,6 +120,15 @@ def test_the_pairwise_loss_and_its_gradient():
     assert success_weights(score, np.zeros((0, 2)))[1:] == (0.0, 0.0)
 
 
+def test_pairs_that_are_far_apart_or_equal():
+    with np.errstate(over="raise"):
+        weight, loss, accuracy = success_weights([1000.0, 0.0, 1000.0], [[0, 1], [0, 2], [1, 2]])
+    # Right by 1000, equal, wrong by 1000: slopes 0, 1/2 and 1, over three pairs; equal is no win.
+    np.testing.assert_allclose(weight, [-1 / 6, -1 / 3, 1 / 6 + 1 / 3])
+    assert loss == pytest.approx((0 + np.log(2) + 1000) / 3)
+    assert accuracy == pytest.approx(1 / 3)
+
+
 def test_primes_advantage_by_hand():
     # Two samples: tokens (0.2, 0.4) with outcome 1, and (0.1) with outcome 0; n = 2.
     # Process: factor 2, baseline (0.3 + 0.1) / 1 = 0.4: 0, 0.4 and -0.2.
@@ -73,6 +139,25 @@ def test_primes_advantage_by_hand():
     with pytest.raises(CreditInputError, match="outcome 0.5: expected 0 or 1"):
         prime_advantage([0.1], [0.5], [0], [0])
     assert len(prime_advantage([], [], [], [])) == 0
+
+
+def test_primes_baselines_leave_one_out_of_three():
+    # A group of three samples with a token each, 0.3, 0.6 and 0.9, of which two succeed; the fourth
+    # sample, alone in its group, has no baseline; the fifth has no tokens.
+    # Process: 3/2 x - (0.3 + 0.6 + 0.9) / 2: -0.45, 0, 0.45. Outcome: 3/2 - 1 = 0.5 twice, -1.
+    # The fourth: 0.2 and 1. The weights of both are 5.
+    found = prime_advantage([0.3, 0.6, 0.9, 0.2], [1, 1, 0, 1, 1], [0, 1, 2, 3], [0, 0, 0, 1, 2])
+    expected = 5 * (np.array([-0.45, 0, 0.45, 0.2]) + np.array([0.5, 0.5, -1, 1]))
+    np.testing.assert_allclose(found, whiten(expected), atol=1e-5)
+    # Groups of three and of two: 1 / (n - 1) is 1/2 in the one and 1 in the other.
+    found = prime_advantage([0] * 5, [1, 0, 0, 1, 0], range(5), [0, 0, 0, 1, 1])
+    np.testing.assert_allclose(found, whiten(np.array([1, -0.5, -0.5, 1, -1])), atol=1e-5)
+    halved = prime_advantage([0.3, 0.6], [1, 0], [0, 1], [0, 1], process_coef=2, outcome_coef=1)
+    np.testing.assert_allclose(halved, whiten(np.array([1.6, 1.2])), atol=1e-5)
+    only = prime_advantage([0.3, 0.6, 0.1], [1, 0, 0], [0, 1, 2], [0, 1, 2], outcome_coef=1)
+    np.testing.assert_allclose(only, whiten(np.array([2.5, 3.0, 0.5])), atol=1e-5)
+    only = prime_advantage([0.3, 0.6, 0.1], [1, 0, 0], [0, 1, 2], [0, 1, 2], process_coef=1)
+    np.testing.assert_allclose(only, whiten(np.array([5.3, 0.6, 0.1])), atol=1e-5)
 
 
 @settings(max_examples=50)

@@ -53,3 +53,10 @@ def test_values_of_visits():
     # (s, a) 1 visited twice: gamma^1 * (2 * 1 - 1) = 0.5 and gamma^0 * (-1) = -1: mean -0.25.
     found = visit_values([1, 0, 1], [3, 3, 4], [0, 0, 0], [1, 0, 0], gamma=0.5)
     np.testing.assert_allclose(found, [0.375, 0.375, 1.0])
+    # An outcome between 0 and 1, and the paper's discount: 0.95 * (2 * 0.75 - 1).
+    np.testing.assert_allclose(visit_values([0.75], [0], [0], [1]), [(0.475 + 1) / 2])
+    assert visit_values([], [], [], []).shape == state_progress([], [], [], []).shape == (0,)
+
+
+def test_no_turns_have_no_progress():
+    assert mean_progress([], []).shape == turns_left([]).shape == (0,)

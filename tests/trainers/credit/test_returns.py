@@ -14,6 +14,7 @@ lengths = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 def test_discounted_return_by_hand():
     # Episode 0: 1 + .5 * (2 + .5 * 4) = 3, 2 + .5 * 4 = 4, 4. Episode 1: 8 + .5 * 1 = 8.5, 1.
     return_N = discounted_return([1, 2, 4, 8, 1], [0, 0, 0, 1, 1], 0.5)
+    assert discounted_return([1, 2], [0, 0], 0.0).tolist() == [1, 2]
     np.testing.assert_allclose(return_N, [3, 4, 4, 8.5, 1])
     assert return_N.dtype == np.float32
 
@@ -25,6 +26,7 @@ def test_episode_sum_by_hand_and_episodes_without_turns_sum_to_zero():
 def test_no_turns_give_no_returns():
     assert discounted_return([], [], 0.9).shape == (0,)
     assert episode_sum([], [], 2).tolist() == [0, 0]
+    assert episode_sum([], []).shape == (0,)
 
 
 @given(lengths, st.floats(0, 1), st.integers(0, 2**32 - 1))

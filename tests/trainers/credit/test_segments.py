@@ -25,6 +25,9 @@ from creditrl.trainers.credit.segments import (
         # Too few: the longest is halved, the first half the longer one.
         (["a"] * 5, 2, [0, 0, 0, 1, 1]),
         (["a"] * 4 + ["b"], 4, [0, 1, 2, 2, 3]),
+        (["a"] + ["b"] * 5, 3, [0, 1, 1, 1, 2, 2]),
+        (["a"] + ["b"] * 6, 4, [0, 1, 1, 2, 3, 3, 3]),
+        (["a", "b", "b", "b", "c"], 4, [0, 1, 1, 2, 3]),
         (["a", "b"], 4, [0, 1]),
         ([], 4, []),
     ],
@@ -33,17 +36,30 @@ def test_the_rule(keys, least, expected):
     assert rule_segments(keys, least) == expected
 
 
+def test_one_segment_is_enough_where_no_number_is_asked_for():
+    assert rule_segments(["a", "a"]) == entropy_segments(np.ones(2)) == [0, 0]
+    assert rule_segments(["a", "b", "b"]) == [0, 1, 1]
+
+
 def test_a_jump_of_entropy_begins_a_segment():
     assert entropy_segments(np.array([0.1, 0.1, 2.0, 0.1, 0.1])) == [0, 0, 1, 1, 1]
     # Nothing jumps: only as many as are asked for, at the largest rises.
     assert entropy_segments(np.array([0.1, 0.2, 0.4, 0.1]), least=2, jump=9) == [0, 0, 1, 1]
     assert entropy_segments(np.zeros(0)) == []
     assert entropy_segments(np.ones(3), least=9) == [0, 1, 2]
+    assert entropy_segments(np.ones(1)) == [0]
+    # Rises of 1, 3 and -4: mean 0, deviation sqrt(26 / 3) = 2.94, a third of which is 0.98.
+    entropy = np.array([0.0, 1.0, 4.0, 0.0])
+    assert entropy_segments(entropy) == [0, 0, 1, 1]
+    assert entropy_segments(entropy, jump=1.1) == [0, 0, 0, 0]
+    assert entropy_segments(entropy, jump=1 / 3) == [0, 1, 2, 2]
+    assert entropy_segments(entropy, jump=0.35) == [0, 0, 1, 1]
 
 
 def test_answers_are_read():
     text = "First [it] looks. Then it takes.\nSegments: [(1, 3), (4, 6), (7), (8, 9)]"
     assert parse_ranges(text, 9) == [0, 0, 0, 1, 1, 1, 2, 3, 3]
+    assert parse_ranges("[(1,), (2, 3)]", 3) == [0, 1, 1]
     assert parse_ranges("[(1, 2)] or rather [(1, 1), (2, 2)]", 2) == [0, 1]
 
 
@@ -57,6 +73,16 @@ def test_answers_are_read():
         ("[(2, 6)]", "begin at turn 1"),
         ("[(1, 6", "No list of ranges"),
         ("[(1, (2]", "no list of ranges"),
+        ("[(1, 999999999)]", "covers 999999999 turns"),
+        (f"[(1, {'9' * 5000})]", "no list of ranges"),
+        ("[" + "1 " * 50_000 + "]", "no list of ranges"),
+        ("(" * 50_000 + "[" + "(" * 50_000 + "]", "no list of ranges"),
+        ("[" * 50_000 + "1," * 50_000, "No list of ranges"),
+        ("[1, 2, 3, 4, 5, 6, 7]", "covers 7 turns"),
+        ("[]", "covers 0 turns"),
+        ("[(1, 2, 3), (4, 6)]", "no list of ranges"),
+        ("[(1, 0), (1, 6)]", "begin at turn 1"),
+        ("[()]", "no list of ranges"),
     ],
 )
 def test_wrong_answers_are_named(text, problem):
@@ -68,3 +94,13 @@ def test_numbers_run_over_the_batch():
     ids = segment_ids([[0, 0, 1], [], [0, 1]])
     np.testing.assert_array_equal(ids, [0, 0, 1, 2, 3])
     np.testing.assert_array_equal(last_of_segment(ids), [False, True, True, True, True])
+    assert last_of_segment(np.zeros(0, int)).shape == (0,)
+
+
+@pytest.mark.parametrize(("spaces", "quoted"), [(197, "whole"), (198, "cut")])
+def test_a_long_list_is_quoted_in_part(spaces, quoted):
+    text = "[1" + " " * spaces + "]"  # of 200 characters, or one more
+    with pytest.raises(DataError) as caught:
+        parse_ranges(text, 6)
+    shown = text if quoted == "whole" else text[:200] + "..."
+    assert str(caught.value) == f"{shown} covers 1 turns: expected all 6."

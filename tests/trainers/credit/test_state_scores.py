@@ -12,6 +12,8 @@ from creditrl.errors import ConfigError
 from creditrl.trainers.credit.state_scores import (
     StateScoreConfig,
     StateTable,
+    episode_rewards,
+    novelty_weight,
     rollouts_at,
     state_score,
     turn_reward,
@@ -29,6 +31,11 @@ def test_a_state_is_new_given_up_or_between():
     assert state_score(9, 0, 5, PAPER) == 1.0
     # 12 failures, 2 successes: rate 1/7 > 0.1. lambda_2 = ln 2: exp(-ln 2 / 7) = 2^(-1/7).
     assert state_score(14, 2, 2, RELEASED) == pytest.approx(2 ** (-1 / 7), rel=1e-6)
+    # A success rate at zeta is given up, but only where 10 failed: 1 of 10 is 9 failures.
+    assert state_score(1, 0, 5, StateScoreConfig(xi=1, zeta=0)) == 0.0
+    assert state_score(10, 1, 2, RELEASED) == pytest.approx(2**-0.1, rel=1e-6)
+    # The rate has 1e-6 in its denominator: 2^(-1 / 1.000001), to the last digits.
+    assert state_score(1, 1, 2, RELEASED) == pytest.approx(2 ** (-1 / (1 + 1e-6)), rel=1e-12)
     # At the first turn lambda is 0: whatever the rate, 1.
     assert state_score(4, 4, 1, PAPER) == 1.0
 
@@ -65,6 +72,25 @@ def test_the_turns_reward_by_hand():
     assert turn_reward(**known, cfg=PAPER) == pytest.approx(w + (0.5 - w) * 0.5)
 
 
+def test_novelty_weighs_less_with_every_visit():
+    # 1/2 on the first visit, e^-0.3 / 2 after three; constant or 0 in the ablations.
+    assert novelty_weight(0, PAPER) == 0.5
+    assert novelty_weight(3, PAPER) == pytest.approx(math.exp(-0.3) / 2)
+    assert novelty_weight(3, StateScoreConfig(novelty_decay=0.2)) == pytest.approx(
+        math.exp(-0.6) / 2
+    )
+    assert novelty_weight(3, StateScoreConfig(fixed_weight=0.2)) == 0.2
+    assert novelty_weight(3, StateScoreConfig(novelty=False)) == 0.0
+
+
+def test_the_first_trajectory_of_a_global_clock_is_at_one():
+    # ln 1 = 0: after one trajectory t is 2, before it 1.
+    table, cfg = StateTable(), StateScoreConfig(alpha=1.0, lambda_clock="global")
+    assert table.score(7, 5, cfg) == 1.0
+    table.record([7], True)
+    assert table.score(7, 5, cfg) == pytest.approx(1 / 2, rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -91,7 +117,7 @@ def test_scores_lie_between_0_and_1_and_fall_with_success(n, share, t, alpha):
     score = state_score(n, wins, t, cfg)
     assert 0.0 <= score <= 1.0
     assert 0 <= rollouts_at(score) <= 8
-    if 0 < wins and n - wins < cfg.xi:
+    if 0 < wins and n - wins + 1 < cfg.xi:  # with one success less it is no dead end either
         assert score <= state_score(n, wins - 1, t, cfg)
 
 
@@ -100,20 +126,58 @@ def test_a_state_counts_once_per_trajectory():
     table.record([7, 7, 8], True)
     table.record([7], False)
     assert (table.visits(7), table.visits(8), table.visits(9)) == (2, 1, 0)
-    assert len(table) == 2 and table.trajectories == 2
+    assert len(table) == 2 and (table.trajectories, table.solved) == (2, 1)
+    kept = table.state_dict()
+    assert sorted(zip(kept["states"], kept["visits"], kept["successes"], strict=True)) == [
+        (7, 2, 1),
+        (8, 1, 1),
+    ]
     # lambda_2 = ln 2, rate 1/2
     assert table.score(7, 1, RELEASED) == pytest.approx(2**-0.5, rel=1e-6)
     by_trajectories = StateScoreConfig(alpha=1.0, lambda_clock="global")
     table.record([9], False)
-    assert table.score(7, 1, by_trajectories) == pytest.approx(3**-0.5, rel=1e-6)
+    # Three trajectories so far: t = 1 + 3, whatever the turn.
+    for depth in (0, 1, 9):
+        assert table.score(7, depth, by_trajectories) == pytest.approx(4**-0.5, rel=1e-6)
     again = StateTable()
     again.load_state_dict(table.state_dict())
     assert again.state_dict() == table.state_dict()
     # At t = 3: 8 was passed by a success alone, 1/3; 9 by a failure, 1; 7: 3^-0.5 = 0.58.
     assert table.high_share(RELEASED, depth=2) == pytest.approx(2 / 3)
+    # At t = 2, where nothing else is said: 8 has 1/2 and a little, which is high, 7 more.
+    assert table.high_share(RELEASED) == 1.0
+    # 1/2 itself is not: alpha undoes the 1e-6 of the rate.
+    assert table.high_share(StateScoreConfig(alpha=1 + 1e-6)) == pytest.approx(2 / 3)
+    assert StateTable().high_share(RELEASED) == 0.0
+
+
+def test_the_rewards_of_an_episode_by_hand():
+    # State 10 was passed once and solved, 20 twice and solved once. The episode stays in 10 for a
+    # turn, comes to 20, and ends somewhere else with a score of 0.8.
+    table = StateTable()
+    for states, success in (([10], True), ([20, 30], False), ([20], True)):
+        table.record(states, success)
+    found = episode_rewards([1, 1, 2, 3], [10, 10, 20], 0.8, table, RELEASED)
+    # S = t^-rate with t the turn from 1, and 0 after the end; w = e^(-0.1 N) / 2.
+    scores, w10, w20 = (1.0, 1 / 2, 3**-0.5), math.exp(-0.1) / 2, math.exp(-0.2) / 2
+    expected = [
+        (0.5 - w10) * (scores[0] - scores[1]),
+        w10 + (0.5 - w10) * (scores[1] - scores[2]),
+        w20 + (0.5 - w20) * scores[2] + 0.8 / 2,
+    ]
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_state_that_was_never_passed_is_not_given_up():
+    assert StateTable().score(7, 3, StateScoreConfig(xi=1)) == 1.0
 
 
 def test_numbers_out_of_range_are_refused():
-    for bad in ({"alpha": -1.0}, {"xi": 0}, {"fixed_weight": 0.6}, {"lambda_clock": "x"}):
+    bads = ({"alpha": -1.0}, {"xi": 0}, {"zeta": -0.1}, {"zeta": 1.5})
+    for bad in (*bads, {"fixed_weight": 0.6}, {"fixed_weight": -0.1}, {"lambda_clock": "x"}):
         with pytest.raises(ConfigError, match=f"StateScoreConfig.*{next(iter(bad))}"):
             StateScoreConfig(**bad)
+    for edge in ({"alpha": 0}, {"xi": 1}, {"zeta": 0}, {"zeta": 1}):
+        StateScoreConfig(**edge)
+    for edge in (0, 0.5):
+        assert StateScoreConfig(fixed_weight=edge).fixed_weight == edge

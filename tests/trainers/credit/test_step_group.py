@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import product
 
@@ -9,25 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from creditrl.errors import ConfigError, CreditInputError
+from creditrl.trainers.credit import turn_table
 from creditrl.trainers.credit.step_group import StepGroupConfig, similar_states, step_group
 from creditrl.types import TurnTable
 
 
-def make_turns(reward, episode, state, group=None, ids=()) -> TurnTable:
-    n = len(reward)
-    return TurnTable(
-        reward_N=np.asarray(reward, float),
-        episode_N=np.asarray(episode),
-        turn_N=np.zeros(n, int),
-        task_N=np.zeros(n, int),
-        group_N=np.zeros(n, int) if group is None else np.asarray(group),
-        grounded_N=np.ones(n, bool),
-        return_N=np.zeros(n),
-        success_N=np.zeros(n, bool),
-        truncated_N=np.zeros(n, bool),
-        state_N=None if state is None else np.asarray(state, np.int64),
-        episode_ids=tuple(ids),
-    )
+def make_turns(reward, episode, state, group=None) -> TurnTable:
+    return turn_table(reward, episode, state=state, group=group)
 
 
 @st.composite
@@ -80,6 +69,28 @@ def test_step_group_compares_turns_that_left_the_same_state():
     np.testing.assert_allclose(unit, np.array([1, 0, -1, 0]) / np.sqrt(2), rtol=1e-5)
 
 
+def test_epsilon_is_added_to_the_deviation():
+    # Deviations of 1e-6, unbiased std sqrt(2) 1e-6, and epsilon of the same size.
+    turns = make_turns([0, 2e-6], [0, 1], [7, 7])
+    found = step_group(turns, StepGroupConfig(normalise="mean-std"))
+    np.testing.assert_allclose(found, np.array([-1, 1]) / (np.sqrt(2) + 1), rtol=1e-6)
+
+
+def test_ready_returns_take_the_place_of_discounted_ones():
+    turns = make_turns(reward=[0, 1, 0, 0], episode=[0, 0, 1, 1], state=[7, 8, 7, 9])
+    found = step_group(turns, StepGroupConfig(gamma=0.5), return_N=[3.0, 9.0, 1.0, 9.0])
+    np.testing.assert_allclose(found, [1, 0, -1, 0])
+    with pytest.raises(CreditInputError, match=r"return_N has shape \(2,\)"):
+        step_group(turns, StepGroupConfig(), return_N=[1.0, 2.0])
+
+
+def test_a_penalty_comes_off_a_turns_own_return_before_it_is_compared():
+    # Returns 1, 1 and 0 at state 7, one of them with 0.1 off: mean 1.9 / 3.
+    turns = make_turns([0, 1, 0], [0, 0, 1], [7, 7, 7])
+    found = step_group(turns, StepGroupConfig(gamma=1.0), penalty_N=[0, -0.1, 0])
+    np.testing.assert_allclose(found, np.array([1, 0.9, 0]) - 1.9 / 3, rtol=1e-5)
+
+
 def test_a_state_of_another_group_is_another_state():
     turns = make_turns([1, 0, 1, 0], [0, 1, 2, 3], [7, 7, 7, 7], group=[0, 1, 1, 0])
     np.testing.assert_allclose(step_group(turns, StepGroupConfig()), [0.5, -0.5, 0.5, -0.5])
@@ -115,14 +126,15 @@ def test_equal_returns_give_zero_credit(normalise):
 
 
 def test_no_turns():
-    assert step_group(make_turns([], [], np.zeros(0)), StepGroupConfig()).shape == (0,)
+    assert step_group(make_turns([], [], []), StepGroupConfig()).shape == (0,)
 
 
 def test_missing_states_nan_and_settings():
     with pytest.raises(CreditInputError, match="StateHash"):
         step_group(make_turns([0], [0], None), StepGroupConfig())
     with pytest.raises(CreditInputError, match="episode b"):
-        step_group(make_turns([0, np.nan], [0, 1], [1, 1], ids=("a", "b")), StepGroupConfig())
+        turns = make_turns([0, 0], ["a", "b"], [1, 1])
+        step_group(replace(turns, reward_N=np.array([0, np.nan])), StepGroupConfig())
     with pytest.raises(ConfigError, match="mean-std"):
         StepGroupConfig(normalise="std")
     with pytest.raises(ConfigError, match="at least 2"):
@@ -164,8 +176,9 @@ def test_order_within_matched_texts_counts_as_in_the_released_code():
     # the longest block "bc" first, then "d" behind it: also 3. A block out of order counts 0.
     assert similar_states(["abcd", "bcda"], np.zeros(2, int), 0.75).tolist() == [0, 0]
     assert similar_states(["abcd", "cdab"], np.zeros(2, int), 0.75).tolist() == [0, 1]
-    with pytest.raises(ConfigError, match="more than 0, at most 1"):
-        similar_states(["a"], np.zeros(1, int), 1.5)
+    for threshold in (0.0, 1.5):
+        with pytest.raises(ConfigError, match="more than 0, at most 1"):
+            similar_states(["a"], np.zeros(1, int), threshold)
 
 
 @settings(max_examples=60)

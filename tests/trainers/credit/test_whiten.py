@@ -32,6 +32,12 @@ def test_the_mask_leaves_rows_out_even_nan():
 
 def test_without_centre_the_mean_stays():
     np.testing.assert_allclose(whiten([1, 2, 3], centre=False), [1, 2, 3], rtol=1e-6)
+    np.testing.assert_allclose(whiten([3, 3], centre=False), [3e4, 3e4])
+
+
+def test_a_small_variance_has_1e_8_added():
+    # Unbiased variance 2e-8.
+    np.testing.assert_allclose(whiten([0, 2e-4]), np.array([-1, 1]) / np.sqrt(3), rtol=1e-5)
 
 
 @given(values)

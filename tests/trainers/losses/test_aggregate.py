@@ -70,6 +70,11 @@ def test_one_row_per_turn_makes_the_turn_the_sequence():
     np.testing.assert_allclose(rows, [1 / 6, 1 / 6, 1 / 3, 1 / 9, 1 / 9, 1 / 9])
 
 
+def test_a_constant_divides_the_sum_of_a_sequence():
+    weights = aggregation_weights("seq-mean-token-sum", TURN_M, EPISODE_M, length_divisor=10)
+    np.testing.assert_allclose(weights, 1 / 20)  # two episodes
+
+
 def test_no_tokens():
     for aggregate in AGGREGATES:
         assert aggregation_weights(aggregate, [], []).shape == (0,)
@@ -80,3 +85,5 @@ def test_wrong_input_is_refused():
         aggregation_weights("token_mean", TURN_M, EPISODE_M)
     with pytest.raises(CreditInputError, match="equal length"):
         aggregation_weights("token-mean", TURN_M, EPISODE_M[:2])
+    with pytest.raises(CreditInputError, match=r"turn_M has shape \(1, 6\)"):
+        aggregation_weights("token-mean", TURN_M[None], EPISODE_M[None])

@@ -42,11 +42,20 @@ def test_weights_have_no_gradient_and_stay_finite():
     found, _ = importance_weights(old, torch.tensor([-500.0, 0.0]), 2.0)
     assert not found.requires_grad
     assert found[0] == 2.0 and 0.0 < found[1] < 1e-8
+    far, _ = importance_weights(old.detach(), torch.tensor([-500.0, 0.0]), 1e30)
+    torch.testing.assert_close(far, torch.tensor([20.0, -20.0]).exp())
+
+
+def test_a_weight_of_just_the_cap_is_not_capped():
+    weight, capped = importance_weights(OLD, OLD, 1.0)
+    assert weight.tolist() == [1.0] * 4 and not capped.any()
 
 
 def test_columns_of_unequal_length_are_refused():
     with pytest.raises(CreditInputError, match="expected flat columns of equal length"):
         importance_weights(OLD, SAMPLER[:2], 2.0)
+    with pytest.raises(CreditInputError, match=r"shapes \(4,\), \(4,\), \(2,\)"):
+        importance_weights(OLD, SAMPLER, 2.0, TURN[:2])
 
 
 def loss_of(cfg: PolicyLossConfig, sampler: torch.Tensor):

@@ -13,15 +13,22 @@ from creditrl.trainers.losses.kl import kl_estimate  # noqa: E402
 @pytest.mark.parametrize(
     ("kind", "kl"),
     # d = log pi - log pi_ref = -1 + 3 = 2.
-    [("k1", 2.0), ("k2", 2.0), ("k3", math.exp(-2) + 1)],
+    [("k1", 2.0), ("k2", 2.0), ("k3", math.exp(-2) + 1), ("abs", 2.0)],
 )
 def test_kl_by_hand(kind, kl):
     assert kl_estimate(torch.tensor([-1.0]), torch.tensor([-3.0]), kind).item() == pytest.approx(kl)
 
 
+def test_abs_is_the_distance_and_pulls_alike_at_any_distance():
+    logprob = torch.tensor([-1.0, -3.0, -2.9], requires_grad=True)
+    kl = kl_estimate(logprob, torch.tensor([-3.0, -1.0, -3.0]), "abs")
+    assert kl.tolist() == pytest.approx([2.0, 2.0, 0.1])
+    assert torch.autograd.grad(kl.sum(), logprob)[0].tolist() == [1.0, -1.0, 1.0]
+
+
 def test_equal_policies_have_no_divergence():
     logprob = torch.linspace(-9, 0, 20)
-    for kind in ("k1", "k2", "k3"):
+    for kind in ("k1", "k2", "k3", "abs"):
         assert (kl_estimate(logprob, logprob.clone(), kind) == 0).all()
 
 
@@ -51,6 +58,17 @@ def test_gradients_of_k1_average_to_zero_and_those_of_k2_to_the_kl_s():
 def test_extremes_are_clamped_and_half_precision_is_promoted():
     kl = kl_estimate(torch.tensor([-1e4, 0.0], dtype=torch.bfloat16), torch.tensor([0.0, -1e4]))
     assert kl.tolist() == [10.0, 10.0] and kl.dtype == torch.float32
+
+
+def test_beyond_the_limits_there_is_no_gradient_and_no_nan():
+    logprob = torch.tensor([-500.0, 0.0, -1.0], requires_grad=True)
+    ref = torch.tensor([0.0, -500.0, -2.0], requires_grad=True)
+    for kind in ("k1", "k2", "k3", "abs"):
+        slope = torch.autograd.grad(kl_estimate(logprob, ref, kind).sum(), logprob)[0]
+        assert slope[:2].tolist() == [0, 0] and slope[2] > 0
+    assert not kl_estimate(logprob.detach(), ref).requires_grad
+    # The log-ratio is clamped at 20 whatever bounds the estimate.
+    assert kl_estimate(logprob, ref, "k1", limit=99)[:2].tolist() == [-20, 20]
 
 
 def test_an_unknown_estimator_is_refused():

@@ -14,6 +14,7 @@ from hypothesis import strategies as st  # noqa: E402
 
 from creditrl.errors import ConfigError, CreditInputError  # noqa: E402
 from creditrl.trainers.losses.aggregate import aggregation_weights  # noqa: E402
+from creditrl.trainers.losses.columns import numpy_column  # noqa: E402
 from creditrl.trainers.losses.config import PolicyLossConfig  # noqa: E402
 from creditrl.trainers.losses.metrics import add_metrics, mean_metrics  # noqa: E402
 from creditrl.trainers.losses.policy import policy_loss  # noqa: E402
@@ -29,6 +30,11 @@ CONFIGS = {
     "turn mean": PolicyLossConfig(ratio="turn", aggregate="turn-mean"),
     "turn sum": PolicyLossConfig(ratio="turn", token_reduce="sum", aggregate="turn-mean"),
     "gspo": PolicyLossConfig(ratio="sequence", aggregate="seq-mean-token-mean"),
+    "cispo": PolicyLossConfig(clip_on="weight", clip_high=0.2),
+    "cispo of turns": PolicyLossConfig(
+        ratio="turn", token_reduce="sum", clip_on="weight", aggregate="turn-mean"
+    ),
+    "dr_grpo": PolicyLossConfig(aggregate="seq-mean-token-sum", length_divisor=16),
     "reinforce": PolicyLossConfig(ratio="none", aggregate="seq-mean-token-sum"),
     "everything": PolicyLossConfig(
         kl_coef=0.1, entropy_coef=0.01, entropy_reduce="turn", sampler_cap=2.0
@@ -83,6 +89,10 @@ def test_ppo_clip_by_hand():
     # k3 to the old policy: ratio - 1 - log ratio.
     k3 = np.mean([0.5 - math.log(1.5)] * 2 + [-0.5 - math.log(0.5)] * 2)
     assert metrics["old_kl"] == pytest.approx(k3)
+    # Log-ratios are clamped at 20 there, too.
+    for ratio, d in ((math.exp(30), 20), (math.exp(-30), -20), (3.0, math.log(3))):
+        *_, metrics = by_ratio([ratio], [1], PolicyLossConfig())
+        assert metrics["old_kl"] == pytest.approx(math.expm1(d) - d, rel=1e-5)
 
 
 def test_asymmetric_clip_by_hand():
@@ -104,6 +114,74 @@ def test_dual_clip_by_hand():
     assert loss == pytest.approx(4) and gradient.item() == pytest.approx(4)
     assert metrics["clipped_dual"] == 0
     assert by_ratio([0.5], [2], cfg)[0] == pytest.approx(-1)
+
+
+def test_what_counts_as_clipped():
+    # Just on the border 1/2 or 2 nothing is clipped, and zero advantages never are.
+    cfg = PolicyLossConfig(clip_low=0.5, clip_high=1.0, dual_clip=2.0)
+    border, advantages = [0.5, 2.0, 0.5, 2.0], [-1, 1, -0.5, -1]
+    *_, metrics = by_ratio(border, advantages, cfg, old=0.0)
+    assert [metrics[f"clipped_{side}"] for side in ("low", "high", "dual")] == [0, 0, 0]
+    *_, metrics = by_ratio([0.1, 9.0, 0.1, 9.0], [0, 0, 0.5, 0.5], cfg)
+    assert [metrics[f"clipped_{side}"] for side in ("low", "high", "dual")] == [0, 0.25, 0]
+    cispo = PolicyLossConfig(clip_on="weight", clip_low=0.5, clip_high=1.0)
+    *_, metrics = by_ratio(border, advantages, cispo, old=0.0)
+    assert metrics["clip_fraction"] == 0
+    # A turn of two tokens has one ratio: 0.4, 4, 16 with bound 3, and 1.
+    turns = {"turn": [0, 0, 1, 1, 2, 2, 3, 3], "episode": [0] * 8}
+    ratios, advantages = [0.2, 2, 2, 2, 4, 4, 1, 1], [-1, -1, 1, 1, -1, -1, 1, 1]
+    cfg = PolicyLossConfig(ratio="turn", token_reduce="sum", dual_clip=3.0)
+    *_, metrics = by_ratio(ratios, advantages, cfg, **turns)
+    assert [metrics[f"clipped_{side}"] for side in ("low", "high", "dual")] == [0.25] * 3
+    assert metrics["ratio"] == pytest.approx((0.4 + 4 + 16 + 1) / 4)
+    cispo = PolicyLossConfig(ratio="turn", token_reduce="sum", clip_on="weight", clip_low=0.2)
+    *_, metrics = by_ratio(ratios, advantages, cispo, **turns)
+    assert (metrics["clipped_low"], metrics["clipped_high"]) == (0.25, 0.25)
+
+
+def test_the_sums_are_constants_and_count_what_has_a_ratio():
+    for name, cfg in CONFIGS.items():
+        logprob, entropy, columns = random_batch([[2, 1], [3]], 7)
+        loss, metrics = policy_loss(logprob, cfg=cfg, entropy_M=entropy, **columns)
+        assert not any(value.requires_grad for value in metrics.values())
+        units = {"turn": 3, "sequence": 2}.get(cfg.ratio, 6)
+        assert (metrics["tokens"], metrics["units"], metrics["turns"]) == (6, units, 3), name
+        assert metrics["loss"] == loss.detach()
+        parts = [metrics[part] for part in metrics if part.startswith("loss_")]
+        assert sum(parts).item() == pytest.approx(loss.item(), abs=1e-6)
+        assert len(parts) == (3 if name == "everything" else 1)
+
+
+def test_cispo_by_hand():
+    # Weights of ratios 4, 1.1 and 0.5 in [0.8, 1.2]: 1.2, 1.1, 0.8. Every token keeps a gradient,
+    # -w A / 3, whatever the sign of A; the loss is that times log pi.
+    cfg = PolicyLossConfig(clip_on="weight", clip_low=0.2, clip_high=0.2)
+    ratios, advantages = [4.0, 1.1, 0.5], [1, -2, 3]
+    loss, gradient, metrics = by_ratio(ratios, advantages, cfg)
+    slopes = np.array([-1.2 * 1, 1.1 * 2, -0.8 * 3]) / 3
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-6)
+    assert loss == pytest.approx((slopes * (np.log(ratios) - 1)).sum())
+    assert metrics["clipped_low"] == metrics["clipped_high"] == pytest.approx(1 / 3)
+    # Without numbers of one's own: no lower bound, at most 5.
+    _, gradient, metrics = by_ratio([7.0, 4.0, 1e-3], [1, 1, 1], PolicyLossConfig(clip_on="weight"))
+    np.testing.assert_allclose(gradient, np.array([-5, -4, -1e-3]) / 3, rtol=1e-5)
+    assert metrics["clipped_low"] == 0
+
+
+def test_cispo_of_a_turn_weighs_all_its_tokens_alike():
+    # Ratios 2 and 1.5 of one turn: 3 for both, within [0, 5]; 8 and 2: 16, so 5.
+    cfg = PolicyLossConfig(ratio="turn", token_reduce="sum", clip_on="weight")
+    for ratios, weight in (([2.0, 1.5], 3.0), ([8.0, 2.0], 5.0)):
+        _, gradient, _ = by_ratio(ratios, [1, -1], cfg)
+        np.testing.assert_allclose(gradient, [-weight / 2, weight / 2], rtol=1e-5)
+
+
+def test_a_constant_divisor_scales_the_whole_loss():
+    # Episodes of 3 tokens with log pi = -1 and advantage 1: 6 tokens / (2 episodes * 12) = 1/4.
+    logprob = torch.full((6,), -1.0)
+    cfg = PolicyLossConfig(ratio="none", aggregate="seq-mean-token-sum", length_divisor=12)
+    loss, _ = policy_loss(logprob, None, np.ones(6), TURN_M, EPISODE_M, cfg)
+    assert loss.item() == pytest.approx(0.25)
 
 
 def test_plain_policy_gradient_by_hand():
@@ -286,16 +364,16 @@ def test_kl_and_entropy_terms_by_hand():
     args = (logprob, logprob, np.zeros(2), np.array([0, 0]), np.array([0, 0]))
     columns = {
         "ref_logprob_M": np.array([-3.0, -1.0]),
-        "entropy_M": torch.tensor([0.5, 1.5]),
+        "entropy_M": torch.tensor([0.5, 1.0]),
     }
     k3 = (math.exp(-2) + 1) / 2
-    for reduce, bonus in (("token", 1.0), ("turn", 2.0)):  # mean over tokens; sum over the turn
+    for reduce, bonus in (("token", 0.75), ("turn", 1.5)):  # mean over tokens; sum over the turn
         cfg = PolicyLossConfig(kl_coef=0.1, entropy_coef=0.01, entropy_reduce=reduce)
         loss, metrics = policy_loss(*args, cfg, **columns)
         assert loss.item() == pytest.approx(0.1 * k3 - 0.01 * bonus)
     means = mean_metrics(metrics)
     assert means["ref_kl"] == pytest.approx(k3)
-    assert means["entropy"] == 1.0 and means["entropy_per_turn"] == 2.0
+    assert means["entropy"] == 0.75 and means["entropy_per_turn"] == 1.5
 
 
 def test_sampler_correction_by_hand():
@@ -310,16 +388,60 @@ def test_sampler_correction_by_hand():
     # Without a cap the gap is reported and the loss is left alone.
     loss, metrics = policy_loss(*args, PolicyLossConfig(), sampler_logprob_M=sampler)
     assert loss.item() == pytest.approx(-1)
-    assert mean_metrics(metrics)["sampler_gap_max"] == pytest.approx(math.log(4))
+    means = mean_metrics(metrics)
+    assert means["sampler_gap_max"] == pytest.approx(math.log(4))
+    assert means["sampler_gap"] == pytest.approx((math.log(1.5) + math.log(4)) / 2)
+    # Gaps count by their size, and are clamped at 20.
+    for d in (30.0, -30.0):
+        _, metrics = policy_loss(*args, PolicyLossConfig(), sampler_logprob_M=old - d)
+        means = mean_metrics(metrics)
+        assert means["sampler_gap"] == means["sampler_gap_max"] == 20
+        clamped = math.copysign(20, d)
+        assert means["sampler_kl"] == pytest.approx(math.expm1(clamped) - clamped, rel=1e-5)
+
+
+def test_a_sampler_without_an_old_policy_is_not_corrected_for():
+    one, index = torch.full((1,), -1.0), np.zeros(1, int)
+    loss, metrics = policy_loss(
+        one, None, one, index, index, PolicyLossConfig(ratio="none"), sampler_logprob_M=one
+    )
+    assert loss.item() == -1 and "sampler_gap_sum" not in metrics
+    with pytest.raises(CreditInputError, match="sampler_logprob_M and old_logprob_M"):
+        policy_loss(
+            one,
+            None,
+            one,
+            index,
+            index,
+            PolicyLossConfig(ratio="none", sampler_cap=2.0),
+            sampler_logprob_M=one,
+        )
 
 
 def test_extreme_log_ratios_stay_finite():
     logprob = torch.tensor([0.0, -500.0], requires_grad=True)
     old = torch.tensor([-500.0, 0.0])
     for cfg in (PolicyLossConfig(clip=False), CONFIGS["turn sum"], CONFIGS["gspo"]):
-        loss, _ = policy_loss(logprob, old, np.array([-1, 1]), TURN_M[:2], EPISODE_M[:2], cfg)
-        assert torch.isfinite(loss)
-        assert torch.isfinite(torch.autograd.grad(loss, logprob)[0]).all()
+        for unit in (TURN_M[:2], TURN_M[1:3]):  # opposite log-ratios, within a unit and apart
+            loss, _ = policy_loss(logprob, old, np.array([-1, 1]), unit, unit, cfg)
+            assert torch.isfinite(loss)
+            assert torch.isfinite(torch.autograd.grad(loss, logprob)[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("fields", "limit"),
+    [
+        ({}, 20),
+        ({"ratio": "turn"}, 20),
+        ({"ratio": "sequence"}, 10),
+        ({"log_ratio_limit": 0.5}, 0.5),
+    ],
+)
+def test_log_ratios_are_clamped(fields, limit):
+    cfg = PolicyLossConfig(clip=False, **fields)
+    assert cfg.limit == limit
+    loss, gradient, _ = by_ratio([math.exp(30)], [-1], cfg)
+    assert loss == pytest.approx(math.exp(limit), rel=1e-5) and gradient.item() == 0
 
 
 def test_half_precision_log_probabilities_are_promoted():
@@ -338,6 +460,34 @@ def test_no_tokens_give_no_loss():
         loss.backward()
         assert loss.item() == 0
         assert math.isnan(mean_metrics(metrics)["ratio"])
+
+
+def test_nan_is_found_where_other_columns_are_not_given():
+    advantage = np.array([0.0, np.nan])
+    with pytest.raises(CreditInputError, match="advantage_M is nan at token 1, in episode 0"):
+        policy_loss(
+            torch.zeros(2),
+            None,
+            advantage,
+            TURN_M[:2],
+            EPISODE_M[:2],
+            PolicyLossConfig(ratio="none"),
+        )
+
+
+def test_columns_may_be_tensors_with_a_gradient():
+    # What is taken as constant gets none, wherever it comes from.
+    logprob, _, columns = random_batch([[2], [1]], 2)
+    tensors = {
+        name: torch.tensor(column, dtype=torch.float32, requires_grad=True)
+        for name, column in columns.items()
+        if name not in ("turn_M", "episode_M")
+    }
+    tensors |= {name: torch.as_tensor(columns[name]) for name in ("turn_M", "episode_M")}
+    loss, _ = policy_loss(logprob, cfg=CONFIGS["everything"], entropy_M=logprob, **tensors)
+    loss.backward()
+    assert all(tensor.grad is None for tensor in tensors.values())
+    assert numpy_column(torch.ones(1, requires_grad=True)).tolist() == [1]
 
 
 @pytest.mark.parametrize(
@@ -374,6 +524,25 @@ def test_wrong_input_is_refused():
         PolicyLossConfig(ratio="sequences")
     with pytest.raises(ConfigError, match="dual_clip is 0.5: expected more than 1"):
         PolicyLossConfig(dual_clip=0.5)
+    with pytest.raises(ConfigError, match="length_divisor is 0: expected more than 0"):
+        PolicyLossConfig(aggregate="seq-mean-token-sum", length_divisor=0)
+    with pytest.raises(ConfigError, match="Did you mean 'weight'"):
+        PolicyLossConfig(clip_on="weights")
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"ratio": "none", "dual_clip": 3.0}, "dual_clip=3.0 has no effect: .* no ratio to bound"),
+        ({"ratio": "none", "clip_on": "weight"}, "no effect: .* no ratio to weigh by"),
+        ({"clip": False, "clip_on": "weight"}, "no effect: clip=False leaves nothing to clip"),
+        ({"clip_on": "weight", "dual_clip": 3.0}, "no effect: .* set clip_high"),
+        ({"length_divisor": 9.0}, 'no effect: aggregate="token-mean" is a mean already'),
+    ],
+)
+def test_settings_that_would_do_nothing_are_refused(fields, why):
+    with pytest.raises(ConfigError, match=why):
+        PolicyLossConfig(**fields)
 
 
 def test_clip_ranges_follow_the_ratio():
@@ -383,6 +552,8 @@ def test_clip_ranges_follow_the_ratio():
     assert PolicyLossConfig(ratio="sequence", clip_low=0.1).clip_range == (0.9, 1 + 4e-4)
     assert PolicyLossConfig(ratio="none").clip_range is None
     assert PolicyLossConfig(clip=False).clip_range is None
+    assert PolicyLossConfig(clip_on="weight").clip_range == (0, 5)
+    assert PolicyLossConfig(clip_on="weight", clip_low=0.2, clip_high=1).clip_range == (0.8, 2)
 
 
 def test_settings_and_credit_do_not_import_torch():

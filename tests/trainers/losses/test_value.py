@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -37,11 +38,31 @@ def test_the_larger_of_both_errors_counts():
     assert value.grad.item() == 3
 
 
+def test_a_step_down_is_clipped_like_a_step_up():
+    # From 0 to -2, held at -0.5; target -2: errors 0 and 2.25.
+    value = torch.tensor([-2.0], requires_grad=True)
+    loss, _ = value_loss(value, torch.zeros(1), torch.tensor([-2.0]), ValueLossConfig())
+    assert loss.item() == 0.5 * 2.25
+
+
+def test_the_sums_are_constants():
+    value = torch.ones(2, requires_grad=True)
+    _, metrics = value_loss(value, torch.zeros(2), torch.zeros(2), ValueLossConfig())
+    assert not any(figure.requires_grad for figure in metrics.values())
+
+
 def test_explained_variance():
     # Targets 0, 2 (variance 1), values off by -0.5 and +0.5: residual variance 0.25.
     value, target = torch.tensor([0.5, 1.5]), torch.tensor([0.0, 2.0])
     _, metrics = value_loss(value, value, target, ValueLossConfig())
     assert mean_metrics(metrics)["explained_variance"] == pytest.approx(0.75)
+    # With means other than 0: targets 1, 3, 8, errors 1, 0, -0.5.
+    target, error = np.array([1.0, 3, 8]), np.array([1.0, 0, -0.5])
+    value = torch.tensor(target + error, dtype=torch.float32)
+    _, metrics = value_loss(value, value, torch.tensor(target), ValueLossConfig())
+    expected = 1 - error.var() / target.var()
+    assert mean_metrics(metrics)["explained_variance"] == pytest.approx(expected, rel=1e-5)
+    value, target = torch.tensor([0.5, 1.5]), torch.tensor([0.0, 2.0])
     _, metrics = value_loss(value, value, torch.ones(2), ValueLossConfig())
     assert math.isnan(mean_metrics(metrics)["explained_variance"])
 
@@ -77,6 +98,11 @@ def test_wrong_input_is_refused():
         value_loss(torch.zeros(1), None, torch.zeros(1), ValueLossConfig())
     with pytest.raises(CreditInputError, match="target_M has shape"):
         value_loss(torch.zeros(1), torch.zeros(1), torch.zeros(2), ValueLossConfig())
+    with pytest.raises(CreditInputError, match="not finite at row 1: value 0"):
+        weight = torch.tensor([1.0, float("nan")])
+        value_loss(
+            torch.zeros(2), torch.zeros(2), torch.ones(2), ValueLossConfig(), weight_M=weight
+        )
     with pytest.raises(CreditInputError, match="row 1: value nan"):
         value_loss(
             torch.tensor([0, float("nan")]), torch.zeros(2), torch.zeros(2), ValueLossConfig()

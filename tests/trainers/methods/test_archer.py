@@ -6,18 +6,18 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tables import make_tokens, make_turns
 
 from creditrl.errors import ConfigError, CreditInputError
+from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.methods.archer import ArCHer, ArCHerConfig
 from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
 from creditrl.trainers.models.utterance_critics_config import UtteranceCriticsConfig
 
-TURNS = make_turns(reward=[0, 1, 0], episode=[0, 0, 1]).with_scores(
+TURNS = turn_table(reward=[0, 1, 0], episode=[0, 0, 1]).with_scores(
     q_N=np.array([0.6, 0.9, 0.1], dtype=np.float32),
     v_N=np.array([0.4, 1.0, 0.1], dtype=np.float32),
 )
-TOKENS = make_tokens([0, 1, 2])
+TOKENS = token_table([0, 1, 2])
 
 
 def test_a_turn_is_worth_what_q_says_beyond_v():
@@ -38,9 +38,9 @@ def test_the_penalty_stays_on_its_turn():
 
 def test_missing_columns_and_nan_are_named():
     with pytest.raises(CreditInputError, match="'q_N': ArCHer.build_models adds it"):
-        ArCHer(ArCHerConfig()).credit(make_turns([1.0], [0]), TOKENS)
+        ArCHer(ArCHerConfig()).credit(turn_table([1.0], [0]), TOKENS)
     broken = TURNS.with_scores(v_N=np.array([0, 0, np.nan], dtype=np.float32))
-    with pytest.raises(CreditInputError, match="'v_N' has NaN in episode e1"):
+    with pytest.raises(CreditInputError, match="'v_N' has NaN in episode 1"):
         ArCHer(ArCHerConfig()).credit(broken, TOKENS)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tables import make_tokens, make_turns
 
 from creditrl.errors import ConfigError
 from creditrl.trainers.collect.base import Collected
 from creditrl.trainers.collect.dynamic import DynamicCollector
+from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.credit.overlong import overlong_penalty
 from creditrl.trainers.methods.dapo import DAPO, DAPOConfig
 from creditrl.types import Task, Trajectory, Turn
@@ -24,8 +24,8 @@ def test_the_penalty_grows_over_the_buffer():
 
 def test_a_long_reply_costs_its_episode():
     # Returns 1 and 0; the first one's reply has 4 of 4 tokens: 1 - 1 = 0, so nothing differs.
-    turns = make_turns(reward=[1, 0], episode=[0, 1])
-    tokens = make_tokens([0, 0, 0, 0, 1])
+    turns = turn_table(reward=[1, 0], episode=[0, 1])
+    tokens = token_table([0, 0, 0, 0, 1])
     plain = DAPO(DAPOConfig()).credit(turns, tokens)
     # mean 1/2, unbiased std sqrt(1/2)
     np.testing.assert_allclose(plain.advantage_N, np.array([1, -1]) / np.sqrt(2), atol=1e-5)

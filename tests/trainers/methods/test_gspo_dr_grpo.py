@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tables import make_tokens, make_turns
 
+from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.losses.aggregate import aggregation_weights
 from creditrl.trainers.methods.dr_grpo import DrGRPO, DrGRPOConfig
 from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
@@ -14,8 +14,8 @@ from creditrl.trainers.methods.gspo import GSPO, GSPOConfig
 torch = pytest.importorskip("torch")
 
 # One group of three episodes with returns 1, 0, 0 and lengths 2, 1, 1.
-GROUP = make_turns(reward=[0, 1, 0, 0], episode=[0, 0, 1, 2])
-TOKENS = make_tokens([0, 1, 2, 3])
+GROUP = turn_table(reward=[0, 1, 0, 0], episode=[0, 0, 1, 2])
+TOKENS = token_table([0, 1, 2, 3])
 
 
 def test_dr_grpo_divides_neither_by_the_deviation_nor_by_the_length():

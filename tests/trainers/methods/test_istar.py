@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tables import make_tokens, make_turns
 
 from creditrl.errors import ConfigError, CreditInputError
+from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
 from creditrl.trainers.methods.istar import IStar, IStarConfig
@@ -16,10 +16,10 @@ from creditrl.types import TokenTable
 
 # One group of two episodes: two turns and success, one turn and failure.
 IMPLICIT = np.array([0.3, 0.1, 0.2], dtype=np.float32)
-TURNS = make_turns(
+TURNS = turn_table(
     reward=[0, 1, 0], episode=[0, 0, 1], grounded=[True, True, False], success=[1, 1, 0]
 ).with_scores(implicit_N=IMPLICIT)
-TOKENS = make_tokens([0, 0, 1, 2]).with_scores(
+TOKENS = token_table([0, 0, 1, 2]).with_scores(
     implicit_M=np.array([0.1, 0.2, 0.1, 0.2], dtype=np.float32)
 )
 # Returns 1 and 0: mean 1/2, unbiased std sqrt(1/2).
@@ -100,13 +100,61 @@ def test_the_environments_own_rewards_need_no_reward_model():
     assert method.build_models(None, seed=0) == ()
 
 
-def test_released():
-    # Sums from each turn on: 0.4, 0.1 | 0.2: all / 0.4. Baseline over first turns (0.75 and 0.5):
-    # mean 0.625, unbiased std 0.176777.
-    found = credit(compat="released")
-    expected = (np.array([0.75, 0.25, 0.5]) - 0.625) / 0.176777
-    np.testing.assert_allclose(found.parts["step"], expected, atol=1e-3)
-    assert IStar(IStarConfig(compat="released")).policy_loss().ratio == "token"
+# Released: step rewards over the largest of a turn, 0.3: 1, 1/3, 2/3. Less the mean of first turns,
+# 5/6, whose unbiased std is (1/3) / sqrt(2).
+CENTRED = np.array([1 / 6, -1 / 2, -1 / 6])
+
+
+@pytest.mark.parametrize(
+    ("base", "outcome", "step"),
+    [
+        ("grpo", OUTCOME, CENTRED / (np.sqrt(2) / 6)),
+        ("dapo", OUTCOME, CENTRED / (np.sqrt(2) / 6)),
+        ("rloo", [1, 1, -1], 2 * CENTRED),
+        # Whitened over tokens 2, 1, 1: 1/2 three times and -1/2: mean 1/4, variance 1/4; and
+        # 1/6, 1/6, -1/2, -1/6: mean -1/12, variance 11/108.
+        ("reinforce++", [0.5, 0.5, -1.5], (CENTRED + 1 / 12) / np.sqrt(11 / 108)),
+    ],
+)
+def test_released(base, outcome, step):
+    found = credit(compat="released", base=base)
+    np.testing.assert_allclose(found.parts["outcome"], outcome, atol=1e-4)
+    np.testing.assert_allclose(found.parts["step"], step, atol=1e-4)
+    np.testing.assert_allclose(found.advantage_N, np.add(outcome, step), atol=1e-4)
+    half = credit(compat="released", base=base, alpha=0.5).parts["step"]
+    np.testing.assert_allclose(half, np.asarray(step) / 2, atol=1e-4)
+    assert IStar(IStarConfig(compat="released", base=base)).policy_loss().ratio == "token"
+
+
+@pytest.mark.parametrize("base", ["grpo", "rloo"])
+def test_released_groups_of_one_have_mean_0_and_deviation_1(base):
+    apart = dataclasses.replace(TURNS, group_N=np.array([0, 0, 1]))
+    released = IStar(IStarConfig(compat="released", base=base, invalid_penalty=0.0))
+    found = released.credit(apart, TOKENS)
+    np.testing.assert_allclose(found.parts["step"], [1, 1 / 3, 2 / 3], atol=1e-4)
+    np.testing.assert_allclose(found.parts["outcome"], [1, 1, 0], atol=1e-4)
+
+
+def test_released_takes_the_penalty_off_outcomes_before_they_are_compared():
+    # Outcomes 1, 1, -0.1: mean of first turns 0.45, times 2. Step rewards have no penalty there.
+    found = credit(compat="released", base="rloo", invalid_penalty=0.1)
+    np.testing.assert_allclose(found.parts["outcome"], [1.1, 1.1, -1.1], atol=1e-5)
+    np.testing.assert_allclose(found.advantage_N, [1.1, 1.1, -1.1] + 2 * CENTRED, atol=1e-4)
+
+
+def test_released_ablations():
+    # Merged: each turn's outcome and its own step reward: 1 + 1, 1 + 1/3, 0 + 2/3; first turns 2
+    # and 2/3, mean 4/3.
+    merged = credit(compat="released", base="rloo", process="merged")
+    np.testing.assert_allclose(merged.advantage_N, [4 / 3, 0, -4 / 3], atol=1e-4)
+    weighed = credit(compat="released", base="rloo", process="merged", alpha=0.5)
+    np.testing.assert_allclose(weighed.advantage_N, [7 / 6, 1 / 2, -7 / 6], atol=1e-4)
+    # Token: the last token of a turn is left out, so 0.1 | - | - over the largest, 0.1: 1, 0, 0.
+    token = credit(compat="released", base="rloo", process="token")
+    np.testing.assert_allclose(token.parts["step"], [1, -1, -1], atol=1e-4)
+    # The environment's own: rewards 0, 1 | 0; no first turn has any.
+    own = credit(compat="released", base="rloo", process="environment")
+    np.testing.assert_allclose(own.parts["step"], [0, 2, 0], atol=1e-4)
 
 
 def test_the_loss_has_one_ratio_a_turn_and_the_mean_over_turns():
@@ -127,9 +175,9 @@ def test_the_loss_has_one_ratio_a_turn_and_the_mean_over_turns():
 
 def test_errors():
     with pytest.raises(CreditInputError, match="no column 'implicit_N'"):
-        IStar(IStarConfig()).credit(make_turns([1.0], [0]), make_tokens([0]))
+        IStar(IStarConfig()).credit(turn_table([1.0], [0]), token_table([0]))
     broken = TURNS.with_scores(implicit_N=np.array([0.1, np.nan, 0], dtype=np.float32))
-    with pytest.raises(CreditInputError, match="NaN in episode e0"):
+    with pytest.raises(CreditInputError, match="NaN in episode 0"):
         IStar(IStarConfig()).credit(broken, TOKENS)
     with pytest.raises(ConfigError, match="Known: grpo, rloo"):
         IStarConfig(base="ppo")

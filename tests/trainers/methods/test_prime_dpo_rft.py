@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tables import make_tokens, make_turns
 
 from creditrl.errors import ConfigError, CreditInputError
+from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.losses.aggregate import aggregation_weights
 from creditrl.trainers.methods.dpo import DPO, DPOConfig
@@ -16,12 +16,12 @@ from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
 from creditrl.trainers.methods.prime import PRIME, PRIMEConfig
 from creditrl.trainers.methods.rft import RFT, RFTConfig
 
-TURNS = make_turns(reward=[0, 1, 0], episode=[0, 0, 1], success=[1, 1, 0])
+TURNS = turn_table(reward=[0, 1, 0], episode=[0, 0, 1], success=[1, 1, 0])
 
 
 def test_prime_leaves_out_the_last_ratio_and_scales_by_the_largest_sum():
     # Tokens of episode 0: 0.2, 0.4 and a last one that does not count; of 1: 0.1 and a last one.
-    tokens = make_tokens([0, 0, 1, 2, 2]).with_scores(
+    tokens = token_table([0, 0, 1, 2, 2]).with_scores(
         implicit_M=np.array([0.2, 0.4, 9.0, 0.1, -9.0], dtype=np.float32)
     )
     # Sums from the end: 0.6, 0.4, 0 | 0.1, 0: the largest is 0.6. Rewards 1/3, 2/3, 0 | 1/6, 0;
@@ -35,9 +35,9 @@ def test_prime_leaves_out_the_last_ratio_and_scales_by_the_largest_sum():
 
 
 def test_prime_takes_no_outcome_but_0_and_1():
-    tokens = make_tokens([0, 1]).with_scores(implicit_M=np.zeros(2, dtype=np.float32))
-    turns = make_turns(reward=[0.4, 1], episode=[0, 1])
-    with pytest.raises(CreditInputError, match=r"Episode e0 has outcome 0.4.*rollout.reward = "):
+    tokens = token_table([0, 1]).with_scores(implicit_M=np.zeros(2, dtype=np.float32))
+    turns = turn_table(reward=[0.4, 1], episode=[0, 1])
+    with pytest.raises(CreditInputError, match=r"Episode 0 has outcome 0.4.*rollout.reward = "):
         PRIME(PRIMEConfig()).credit(turns, tokens)
     with pytest.raises(ConfigError, match="low"):
         PRIMEConfig(accuracy_low=0.9)
@@ -58,8 +58,7 @@ def test_primes_filter():
 
 def test_dpo_is_the_gradient_of_its_loss():
     # Log-probabilities -1 each, references -2, -1, -1, -3: scores beta (1 + 0 + 0) and beta 2.
-    tokens = make_tokens([0, 0, 1, 2])
-    tokens = dataclasses.replace(tokens, ref_logprob_M=np.array([-2.0, -1.0, -1.0, -3.0]))
+    tokens = token_table([0, 0, 1, 2], logprob=[-1] * 4, ref_logprob=[-2, -1, -1, -3])
     beta = 0.5
     found = DPO(DPOConfig(beta=beta)).credit(TURNS, tokens)
     # gap 0.5 - 1 = -0.5; dloss/dscore = -+ sigmoid(0.5) = 0.622459, times beta.
@@ -80,18 +79,18 @@ def test_dpo_is_the_gradient_of_its_loss():
     grpo = GRPO(GRPOConfig()).credit(TURNS, tokens)
     assert not np.allclose(grpo.advantage_N, found.advantage_N)
     # One class only: nothing to prefer.
-    same = make_turns(reward=[0, 1, 1], episode=[0, 0, 1], success=[1, 1, 1])
+    same = turn_table(reward=[0, 1, 1], episode=[0, 0, 1], success=[1, 1, 1])
     assert not DPO(DPOConfig()).credit(same, tokens).advantage_N.any()
 
 
 def test_rft_clones_successes():
-    turns = make_turns(
+    turns = turn_table(
         reward=[0, 1, 1, 0, 1],
         episode=[0, 0, 1, 2, 3],
         success=[1, 1, 1, 0, 1],
         group=[0] * 4 + [1],
     )
-    tokens = make_tokens(range(5))
+    tokens = token_table(range(5))
     np.testing.assert_array_equal(
         RFT(RFTConfig()).credit(turns, tokens).advantage_N, [1, 1, 1, 0, 1]
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tables import make_tokens, make_turns
 
 from creditrl.errors import CreditInputError
+from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.credit.bilevel import bilevel_gae
 from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
@@ -14,8 +14,8 @@ from creditrl.trainers.methods.ppo import PPO, PPOConfig
 from creditrl.trainers.methods.ragen import RAGEN, RAGENConfig
 
 # One episode of two turns with two tokens each, reward 1 at its end.
-TURNS = make_turns(reward=[0, 1], episode=[0, 0])
-TOKENS = make_tokens([0, 0, 1, 1], value=[0.1, 0.2, 0.3, 0.4])
+TURNS = turn_table(reward=[0, 1], episode=[0, 0])
+TOKENS = token_table([0, 0, 1, 1], value=[0.1, 0.2, 0.3, 0.4])
 
 
 def test_the_turn_level_is_the_target_of_each_turns_tokens():
@@ -36,16 +36,35 @@ def test_lambda_reaches_both_levels():
     np.testing.assert_allclose(advantage_M, whiten(np.array([0.1, 0.0, 0.1, 0.6])), atol=1e-5)
 
 
+def test_each_level_has_its_own_discount():
+    # As above, and 1/2 between the tokens of a turn, too: the first one's target is 1/2 of the
+    # last one's, 0.5 * 0.5 and 0.5 * 1.
+    _, target_M = bilevel_gae(TURNS, TOKENS, gamma_turn=0.5, gamma=0.5)
+    np.testing.assert_allclose(target_M, [0.25, 0.5, 0.5, 1.0], atol=1e-6)
+    # The paper's numbers are those of nobody's own: 0.95, 1 and 1.
+    for found, same in zip(
+        bilevel_gae(TURNS, TOKENS),
+        bilevel_gae(TURNS, TOKENS, gamma_turn=0.95, gamma=1.0, lam=1.0),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(found, same)
+
+
+def test_turns_without_any_token_have_no_rows():
+    advantage_M, target_M = bilevel_gae(TURNS, token_table([], value=[]))
+    assert advantage_M.shape == target_M.shape == (0,)
+
+
 def test_what_one_episode_says_does_not_reach_another():
-    both = make_turns(reward=[0, 1, 5, 7], episode=[0, 0, 1, 1], group=[0, 0, 1, 1])
-    tokens = make_tokens([0, 0, 1, 1, 2, 3], value=[0.1, 0.2, 0.3, 0.4, 0.0, 0.0])
+    both = turn_table(reward=[0, 1, 5, 7], episode=[0, 0, 1, 1], group=[0, 0, 1, 1])
+    tokens = token_table([0, 0, 1, 1, 2, 3], value=[0.1, 0.2, 0.3, 0.4, 0.0, 0.0])
     _, target_M = bilevel_gae(both, tokens, gamma_turn=0.5)
     np.testing.assert_allclose(target_M, [0.5, 0.5, 1.0, 1.0, 5 + 3.5, 7.0], atol=1e-5)
 
 
 def test_the_reward_of_a_turn_without_tokens_goes_to_the_one_before():
-    turns = make_turns(reward=[0, 2], episode=[0, 0])
-    _, target_M = bilevel_gae(turns, make_tokens([0], value=[0.5]), gamma_turn=0.5)
+    turns = turn_table(reward=[0, 2], episode=[0, 0])
+    _, target_M = bilevel_gae(turns, token_table([0], value=[0.5]), gamma_turn=0.5)
     np.testing.assert_allclose(target_M, [2.0])
 
 
@@ -65,4 +84,4 @@ def test_released_is_token_gae_and_neither_is_grpo():
 
 def test_without_values_it_says_so():
     with pytest.raises(CreditInputError, match="no column 'value_M'"):
-        RAGEN(RAGENConfig()).credit(TURNS, make_tokens([0, 1]))
+        RAGEN(RAGENConfig()).credit(TURNS, token_table([0, 1]))

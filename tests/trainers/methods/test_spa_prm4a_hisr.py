@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tables import make_tokens, make_turns
 
 from creditrl.errors import ConfigError, CreditInputError
+from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.credit.gae import GAEConfig
 from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
@@ -18,7 +18,7 @@ from creditrl.trainers.methods.spa import SPA, SPAConfig
 
 # Two episodes: two turns and success, two turns and failure; a token each, values 0.
 PLAIN = GAEConfig(gamma=1.0, lam=1.0)
-TURNS = make_turns(
+TURNS = turn_table(
     reward=[0, 1, 0, 0],
     episode=[0, 0, 1, 1],
     grounded=[True, True, True, False],
@@ -32,7 +32,7 @@ TURNS = make_turns(
     score_N=np.array([0.5, 0.5, 0.2, 0.2], dtype=np.float32),
 )
 TOKENS = dataclasses.replace(
-    make_tokens(range(4), value=[0, 0, 0, 0]), old_logprob_M=np.full(4, -1.0, dtype=np.float32)
+    token_table(range(4), value=[0, 0, 0, 0]), old_logprob_M=np.full(4, -1.0, dtype=np.float32)
 ).with_scores(hindsight_M=np.array([-1.0, -0.7, -1.0, -1.0], dtype=np.float32))
 
 
@@ -119,7 +119,7 @@ def test_spa_explores_only_where_it_learns_an_estimator():
     assert SPA(SPAConfig()).explore.temperature == 0.7
     assert SPA(SPAConfig(progress="mean")).explore is None
     with pytest.raises(CreditInputError, match="no column 'progress_N'"):
-        SPA(SPAConfig()).credit(make_turns([1.0], [0]), make_tokens([0], value=[0]))
+        SPA(SPAConfig()).credit(turn_table([1.0], [0]), token_table([0], value=[0]))
     with pytest.raises(ConfigError, match="Known: learned"):
         SPAConfig(progress="guessed")
 

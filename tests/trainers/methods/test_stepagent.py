@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tables import make_tokens, make_turns
 
 from creditrl.errors import ConfigError, CreditInputError
+from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.credit.gae import GAEConfig
 from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
@@ -17,11 +17,11 @@ from creditrl.trainers.models.implicit_prm_config import ImplicitPRMConfig
 
 LOG3 = np.log(3.0)
 # Two episodes of two turns, a token each, values 0; the first succeeds.
-TURNS = make_turns(reward=[0, 1, 0, 0], episode=[0, 0, 1, 1], success=[1, 1, 0, 0]).with_scores(
+TURNS = turn_table(reward=[0, 1, 0, 0], episode=[0, 0, 1, 1], success=[1, 1, 0, 0]).with_scores(
     implicit_N=np.array([0.2, 0.0, -0.3, 0.1], dtype=np.float32),
     discriminator_N=np.array([LOG3, 0.0, -LOG3, 0.0], dtype=np.float32),
 )
-TOKENS = make_tokens(range(4), value=[0, 0, 0, 0])
+TOKENS = token_table(range(4), value=[0, 0, 0, 0])
 PLAIN = GAEConfig(gamma=1.0, lam=1.0)
 
 

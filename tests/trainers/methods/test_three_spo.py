@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tables import make_tokens, make_turns
 
 from creditrl.errors import ConfigError
+from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
 from creditrl.trainers.methods.three_spo import ThreeSPO, ThreeSPOConfig
 
 # Four transitions out of one state: a move, a success, and two that were not executed.
-TURNS = make_turns(
+TURNS = turn_table(
     reward=[0.5, 1.0, 0.0, 0.0], episode=[0, 1, 2, 3], grounded=[True, True, False, False]
 )
-TOKENS = make_tokens([0, 1, 2, 3])
+TOKENS = token_table([0, 1, 2, 3])
 
 
 def test_transitions_of_a_state_are_compared_and_what_failed_pays():

@@ -1,0 +1,36 @@
+"""Whoever writes a trainer of their own finds every credit function in one place."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import creditrl.trainers.credit as credit
+
+
+def test_the_package_exports_whatever_its_files_do():
+    files = sorted(Path(credit.__file__).parent.glob("[a-z]*.py"))
+    assert len(files) > 20
+    names = []
+    for file in files:
+        module = importlib.import_module(f"{credit.__name__}.{file.stem}")
+        for name in module.__all__:
+            assert getattr(credit, name, None) is getattr(module, name), (
+                f"creditrl/trainers/credit/__init__.py lacks {name} of {file.name}"
+            )
+        names += module.__all__
+    assert len(names) == len(set(names)), "one name in two files"
+    assert credit.__all__ == sorted(names)
+
+
+def test_whatever_a_file_defines_and_does_not_hide_is_exported():
+    for file in sorted(Path(credit.__file__).parent.glob("[a-z]*.py")):
+        module = importlib.import_module(f"{credit.__name__}.{file.stem}")
+        own = {
+            name
+            for name, value in vars(module).items()
+            if name[0] != "_" and getattr(value, "__module__", None) == module.__name__
+        }
+        # Type variables serve signatures alone.
+        own = {name for name in own if type(getattr(module, name)).__name__ != "TypeVar"}
+        assert own <= set(module.__all__), file.name
