@@ -311,16 +311,19 @@ def test_bad_requests_are_one_line(capsys, arguments: tuple[str, ...], says: str
     assert says in line
 
 
-def test_ls_counts_games_that_were_listed_before(release, home, web, capsys) -> None:
-    assert run(["data", "ls", "--folder", str(home)]) == 0
-    out = capsys.readouterr().out
-    assert "ALFWorld" in out and "(not there)" in out and "when last read" not in out
-    get(home)
-    capsys.readouterr()
+def test_ls_says_how_many_of_how_many(release, home, web, capsys) -> None:
     # By its short name, so that no column of the table is broken.
     assert run(["data", "ls", "--folder", home.name]) == 0
     out = capsys.readouterr().out
-    assert "ALFWorld when last read: 5 train, 2 valid_seen, 1 valid_unseen." in out
+    assert "ALFWorld" in out and "(not there)" in out and " of 3,553 games" not in out
+    get(home)
+    capsys.readouterr()
+    assert run(["data", "ls", "--folder", home.name]) == 0
+    out = capsys.readouterr().out
+    assert (
+        "ALFWorld: 5 of 3,553 games of train; 2 of 140 games of valid_seen; 1 of 134 games of "
+        "valid_unseen; 0 of 200 games of valid_train." in out
+    )
     (row,) = (line for line in out.splitlines() if line.strip().startswith("ALFWorld  "))
     assert " 16 " in row  # two files of each game
 

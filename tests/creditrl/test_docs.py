@@ -7,7 +7,6 @@ import html
 import inspect
 import json
 import re
-import threading
 import urllib.error
 import urllib.request
 from html.parser import HTMLParser
@@ -231,9 +230,7 @@ def test_a_broken_link_ends_it_and_leaves_the_old_site(tmp_path: Path) -> None:
 
 
 def test_it_is_served_to_this_machine(tmp_path: Path) -> None:
-    server = SiteServer(write_site(small(), tmp_path / "site"), 0)
-    thread = threading.Thread(target=server.serve, daemon=True)
-    thread.start()
+    server = SiteServer(write_site(small(), tmp_path / "site"))
     try:
         assert server.address.startswith("http://127.0.0.1:")
         with urllib.request.urlopen(f"{server.address}/", timeout=10) as answer:
@@ -241,7 +238,6 @@ def test_it_is_served_to_this_machine(tmp_path: Path) -> None:
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(f"{server.address}/assets/", timeout=10)
     finally:
-        server.stop()
         server.close()
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from creditrl._origin import install_command
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 PART = README.partition("## Benchmark your own agent")[2].partition("\n## ")[0]
@@ -64,7 +66,7 @@ def test_the_readmes_agent_is_measured_on_all_environments_by_the_core_package(
     assert following == "view runs/eval/standard-my_agent.act-1"
     looked = creditrl(tmp_path, *following.split())
     assert looked.returncode == 2
-    assert 'Run: pip install "creditrl[view]"' in looked.stderr
+    assert f"Run: {install_command('view')}" in looked.stderr
 
 
 def test_the_core_package_is_small() -> None:

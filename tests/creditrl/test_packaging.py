@@ -269,14 +269,19 @@ def test_dependencies_point_one_way(layer: str, above: tuple[str, ...], tmp_path
 def test_the_records_need_nothing_but_the_errors() -> None:
     # By reading: `creditrl.types` cannot be imported without the package, which registers the ids.
     imported = {}
-    for name in ("types", "errors"):
+    for name in ("types", "errors", "_origin", "_checkout"):
         tree = ast.parse((ROOT / "creditrl" / f"{name}.py").read_text("utf-8"))
         imported[name] = {
             node.module
             for node in ast.walk(tree)
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("creditrl")
         }
-    assert imported == {"types": {"creditrl.errors"}, "errors": set()}
+    assert imported == {
+        "types": {"creditrl.errors"},
+        "errors": {"creditrl._origin"},  # where hints of extras get their command
+        "_origin": {"creditrl._checkout"},
+        "_checkout": set(),
+    }
 
 
 def test_typings_link_to_the_packages() -> None:

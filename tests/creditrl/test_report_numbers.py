@@ -30,6 +30,7 @@ from creditrl.report.document import (
 )
 from creditrl.report.figures import Figure, Series, draw
 from creditrl.report.segments import Cut, reward_shares, segment_stats
+from creditrl.report.standard import _band
 from creditrl.report.states import class_keys, exploration, rollouts, success_per_rollout
 from creditrl.report.tasks import (
     Completed,
@@ -274,3 +275,9 @@ def test_a_figure_is_drawn_from_its_data_alone(kind):
     assert first.startswith(b"\x89PNG") and draw(figure) == first
     assert not figure.empty
     assert replace(figure, series=(Series("a", (0.0,), (math.nan,)),)).empty
+
+
+def test_a_band_of_shares_has_no_share_that_cannot_be():
+    assert _band(0.9, 0.2) == (pytest.approx(0.7), 1.0)
+    assert _band(0.1, 0.2) == (0.0, pytest.approx(0.3))
+    assert all(map(math.isnan, _band(math.nan, math.nan)))

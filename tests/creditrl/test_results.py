@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from dataclasses import replace
 
 import jsonschema
 import pytest
+from rich.console import Console
 
 from creditrl.agents import RandomAgent, evaluate
 from creditrl.agents.evaluate import EvalResult
 from creditrl.cli import run
+from creditrl.errors import IncompleteDataWarning
+from creditrl.report.build import build_report
+from creditrl.report.document import to_markdown
+from creditrl.report.inputs import load_runs
 from creditrl.results import (
     RESULTS_FORMAT,
     environment_version,
@@ -86,6 +92,29 @@ def test_an_evaluation_meets_the_schema_and_comes_back(tmp_path):
     assert all(e["expert_turns"] >= 1 for e in content["episodes"])
     assert len({e["task_hash"] for e in content["episodes"]}) == 3
     assert EvalResult.from_json(content) == found
+
+
+def test_results_say_how_much_of_the_data_was_there(tmp_path, test_data):
+    home = test_data / "sokoban" / "boxoban"
+    options = {"tier": "boxoban", "data": "official", "data_dir": str(home), "subset": "hard"}
+    with pytest.warns(IncompleteDataWarning, match="only 1,000 of 3,332 levels of Boxoban's hard"):
+        found = evaluate(
+            "VisualSokoban", RandomAgent(0), episodes=2, split="all", env_options=options
+        )
+    content = json.loads(found.write(tmp_path).read_text())
+    check(content)
+    assert content["coverage"] == {
+        "what": "levels of Boxoban's hard",
+        "found": 1000,
+        "expected": 3332,
+        "why": "",
+    }
+    assert EvalResult.from_json(content).coverage == found.coverage
+    out = io.StringIO()
+    found.print(Console(file=out, width=120))
+    assert "Tasks are from 1,000 of 3,332 levels of Boxoban's hard." in out.getvalue()
+    report = to_markdown(build_report(load_runs([tmp_path / "results.json"])).blocks)
+    assert "Tasks are from 1,000 of 3,332 levels of Boxoban's hard." in report
 
 
 def test_results_of_the_first_format_are_read(tmp_path):

@@ -138,7 +138,7 @@ def test_open_refuses_what_is_no_run_and_notes_the_command(run, tmp_path):
         RunFolder.open(tmp_path / "absent")
     with pytest.raises(DataError, match="has no config.toml"):
         RunFolder.open(tmp_path)
-    RunFolder.open(run.path, ["creditrl", "train", "--run.folder", "a b"])
+    RunFolder.open(run.path).add_command(["creditrl", "train", "--run.folder", "a b"])
     assert (run.path / "command.txt").read_text().splitlines()[1] == (
         "creditrl train --run.folder 'a b'"
     )

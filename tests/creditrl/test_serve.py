@@ -66,8 +66,8 @@ def test_a_taken_port_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         again = refused(capsys, "VisualSokoban", "--port", port)
     assert again == line
     assert line == (
-        f"creditrl: Port {port} of 127.0.0.1 is taken by another program: choose another one, or 0 "
-        "for any that is free."
+        f"creditrl: Port {port} of 127.0.0.1 is taken by another program: choose another one by "
+        "--port, or 0 for any that is free."
     )
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def test_a_suite_of_ones_own_is_a_file(tmp_path: Path) -> None:
     write_suite(suite, tmp_path / "mine.json")
     assert load_suite(str(tmp_path / "mine.json")) == suite
     (tmp_path / "bad.json").write_text('{"name": "x", "description": "", "listings": [{}]}')
-    with pytest.raises(DataError, match="no suite .KeyError: 'env_id'"):
+    with pytest.raises(DataError, match="no suite .KeyError: 'options'"):
         load_suite(str(tmp_path / "bad.json"))
     with pytest.raises(UnknownNameError, match="Did you mean 'standard'"):
         load_suite("standart")
@@ -157,3 +158,20 @@ def test_what_cannot_be_done_is_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
     assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_suite_may_not_name_a_key_of_whoever_plays_it(tmp_path):
+    suite = make_standard(1, ["CreditRL/SOTOPIA-v0"])
+    keyed = {"judge": "chat:m@http://127.0.0.1:9/v1?api_key_env=HOME"}
+    listings = tuple(replace(listing, options=keyed) for listing in suite.listings)
+    write_suite(replace(suite, listings=listings), tmp_path / "suite.json")
+    with pytest.raises(DataError, match="judge.*expected no key"):
+        load_suite(str(tmp_path / "suite.json"))
+
+
+def test_a_suite_may_not_name_files_outside_of_its_folder(tmp_path):
+    suite = make_standard(1, [SOKOBAN])
+    listings = tuple(replace(listing, split="../../x") for listing in suite.listings)
+    write_suite(replace(suite, listings=listings), tmp_path / "suite.json")
+    with pytest.raises(DataError, match="no name of a file"):
+        load_suite(str(tmp_path / "suite.json"))

@@ -36,6 +36,7 @@ SMALL = [
 ]
 
 
+ENDLESS = ("--budget.seconds=None", "--budget.updates=None")
 QUICK = ("--compare.no-clone-same-time", "--eval.no-greedy", "--budget.updates=1")
 
 
@@ -296,11 +297,13 @@ def test_a_killed_run_takes_its_comparison_along(tmp_path):
         (["@quickstart", "--method.name=grppo"], "Did you mean 'grpo'"),
         (["@quickstart", "--env.id=VisualSokobann"], "Did you mean"),
         (["@quickstart", "--rollout.form=plian"], "Did you mean 'plain'"),
-        (["@quickstart", "--budget.seconds=None"], "budget"),
+        (["@quickstart", "--budget.seconds=None", "--budget.updates=None"], "budget"),
         (["@quickstart", "--run.resume"], "--run.folder"),
         (["@quickstart", "--run.plugins", "nowhere.py"], "nowhere.py"),
         (["@quickstart", "--run.plugins=nowhere.py"], "nowhere.py"),
         (["@quickstart", "--method.loss.clip-low=-1"], "clip_low is -1"),
+        (["@grpo_small", "--method.loss.length-divisor=9"], "length_divisor=9.0 has no effect"),
+        (["@pg_small", "--method.loss.dual-clip=3"], "dual_clip=3.0 has no effect"),
         (["@quickstart", "--budget.updates=0"], "budget.updates is 0"),
         (["@quickstart", "--budget.seconds=-1"], "budget.seconds is -1"),
         (["@quickstart", "--run.seed=-1"], "run.seed is -1"),
@@ -310,7 +313,7 @@ def test_a_killed_run_takes_its_comparison_along(tmp_path):
         (["@quickstart", "--env.options.observation=image"], "reads text"),
         (["@quickstart", "--clone.noise=1"], "clone.noise is 1"),
         (
-            ["@quickstart", "--method.name=sft", "--budget.seconds=None", "--budget.turns=9"],
+            ["@quickstart", "--method.name=sft", *ENDLESS, "--budget.turns=9"],
             "the budget has no end",
         ),
         (["@quickstart", "@quickstart"], "Two recipes"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from creditrl.envs.webshop.server import Server
+from creditrl.door.asgi import Server
 from creditrl.neighbours.openenv import app
 from creditrl.neighbours.play import Play
 

@@ -1,0 +1,51 @@
+"""Where this package came from, and the command that installs more of it from there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from creditrl._checkout import CHECKOUT
+
+__all__ = ["direct_url", "install_command"]
+
+
+def direct_url() -> dict[str, Any]:
+    """Return what pip noted of a package that it took from an address or a file (PEP 610).
+
+    Empty where it came from an index.
+    """
+    import importlib.metadata  # 10 ms that an import of the package need not take
+
+    try:
+        text = importlib.metadata.distribution("creditrl").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    return json.loads(text) if text else {}
+
+
+def install_command(extra: str, *options: str) -> str:
+    """Return the command that brings an extra, from where this package itself came.
+
+    Args:
+        extra: its name; several are joined by commas.
+        options: of ``pip install``.
+    """
+    if CHECKOUT is not None:
+        what = f'-e "{CHECKOUT}[{extra}]"'
+    else:
+        what = f'"creditrl[{extra}]{_address(direct_url())}"'
+    return " ".join(("pip install", *options, what))
+
+
+def _address(noted: dict[str, Any]) -> str:
+    """Return the part of a requirement that says where to; empty for an index."""
+    url = noted.get("url")
+    if not isinstance(url, str):
+        return ""
+    source = noted.get("vcs_info")
+    if isinstance(source, dict):
+        url = f"{source['vcs']}+{url}@{source['commit_id']}"
+    if isinstance(noted.get("subdirectory"), str):
+        url += f"#subdirectory={noted['subdirectory']}"
+    return f" @ {url}"

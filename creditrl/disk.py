@@ -1,0 +1,99 @@
+"""What is said where a disk takes nothing more: which file, why, and how much room is left."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["disk_line", "writing"]
+
+_WHY = {
+    errno.ENOSPC: "its disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "its file system is read-only",
+    errno.EFBIG: "it may not grow further (file size limit)",
+}
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Have errors of a disk that takes no more name this path, whoever raises them.
+
+    Packages that write files by themselves raise errors of their own, and Python's ``write`` knows
+    no name. What is inside reads nothing: an error of a disk is one of this path.
+
+    Raises:
+        OSError: with the path as its ``filename``.
+    """
+    try:
+        yield
+    except Exception as error:
+        number = _number(error)
+        if number is None or (isinstance(error, OSError) and error.filename is not None):
+            raise
+        raise OSError(number, os.strerror(number), os.fspath(path)) from error
+
+
+def disk_line(error: BaseException) -> str | None:
+    """Return one line about an error whose cause is a disk that takes no more; else None."""
+    found = None
+    for one in _chain(error):
+        number = _own_number(one)
+        path = getattr(one, "filename", None)
+        if number is not None and path is not None:
+            return f"{path} cannot be written: {_WHY[number]}{_room(str(path), number)}."
+        found = found or number
+    return None if found is None else f"Something cannot be written: {os.strerror(found)}."
+
+
+def _room(path: str, number: int) -> str:
+    """Return how much is left where the path is, where that says something."""
+    if number not in (errno.ENOSPC, errno.EDQUOT):
+        return ""
+    place = Path(path).absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        usage = shutil.disk_usage(place)
+    except OSError:
+        return ""
+    return (
+        f" ({_size(usage.free)} left of {_size(usage.total)}). Free some, then give the command "
+        "again; a training run goes on by --run.resume, an evaluation by --resume"
+    )
+
+
+def _size(count: int) -> str:
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count / 1024:.1f} KiB"
+
+
+def _number(error: BaseException) -> int | None:
+    """Return which error of a disk it is, or what it came of is."""
+    return next(filter(None, map(_own_number, _chain(error))), None)
+
+
+def _own_number(error: BaseException) -> int | None:
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno if error.errno in _WHY else None
+    text = str(error)
+    for number in _WHY:
+        # Rust's packages give the number, others C's words.
+        if f"(os error {number})" in text or os.strerror(number) in text:
+            return number
+    return None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what it came of, the latest first."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__

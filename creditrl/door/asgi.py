@@ -1,0 +1,264 @@
+"""An ASGI application behind the door, served by a thread of this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from creditrl.door.gate import Gate, Refusal
+from creditrl.door.listen import (
+    BODY_SECONDS,
+    HEAD_SECONDS,
+    MOST_CONNECTIONS,
+    READ_SECONDS,
+    Crowd,
+    address_of,
+    close_in_children,
+    listen,
+)
+from creditrl.errors import ConfigError, require_extra
+
+if TYPE_CHECKING:
+    import asyncio
+
+    import uvicorn
+
+__all__ = ["MOST_BODY", "Guarded", "Server"]
+
+MOST_BODY = 1 << 20
+"""Bytes of a request's body, unless a server is told to take more."""
+_START_SECONDS = 30.0
+_LONGEST_HEAD = 1 << 20
+"""Bytes of a request before its body: an address may hold a whole state, a query included."""
+
+
+class Guarded:
+    """An ASGI application whose requests pass the gate, over HTTP and over web sockets.
+
+    Args:
+        app: the application.
+        token: see :class:`~creditrl.door.gate.Gate`.
+        most_body: most bytes of a request's body.
+    """
+
+    def __init__(self, app: Any, token: str = "", most_body: int = MOST_BODY) -> None:
+        self.app = app
+        self._gate = Gate(token)
+        self._most_body = most_body
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request."""
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        headers = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in scope["headers"]]
+        refusal = self._gate.refusal(headers)
+        if scope["type"] == "websocket":
+            if refusal is None:
+                await self.app(scope, receive, send)
+            else:  # before it is accepted: the client gets 403
+                await send({"type": "websocket.close", "code": 1008, "reason": refusal.code})
+        elif refusal is None:
+            await self._bounded(scope, receive, send)
+        else:
+            await _refuse(send, refusal)
+
+    async def _bounded(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request whose body may be too long."""
+        received = 0
+        began = refused = False
+
+        async def read() -> Any:
+            nonlocal received, refused
+            message = {"type": "http.disconnect"} if refused else await receive()
+            received += len(message.get("body", b""))
+            if received > self._most_body and not refused:
+                refused = True
+                if not began:
+                    what = f"The body has more than {self._most_body:,} bytes."
+                    await _refuse(send, Refusal(413, "too_large", what))
+            # For the application, such a client has left.
+            return {"type": "http.disconnect"} if refused else message
+
+        async def write(message: Any) -> None:
+            nonlocal began
+            if not refused or began:
+                began = True
+                await send(message)
+
+        await self.app(scope, read, write)
+
+
+async def _refuse(send: Any, refusal: Refusal) -> None:
+    headers, body = refusal.answer()
+    raw = [(name.lower().encode(), value.encode()) for name, value in headers]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": raw})
+    await send({"type": "http.response.body", "body": body})
+
+
+class Server:
+    """Serves an ASGI application from a thread until :meth:`close`.
+
+    Nothing waits for it: the thread ends with the process, and a forked child does not keep the
+    port.
+
+    Args:
+        app: the application; it need not ask who is there, see :class:`Guarded`.
+        host: name or number of the interface; the default is seen by this machine alone.
+        port: 0 takes a free one.
+        token: what clients must say; others than this machine's programs can reach no interface
+            without one. Empty: none is needed.
+        most_body: most bytes of a request's body, or of a web socket's message.
+        clients: how many are to be served at once; there is room for two connections of each.
+        websockets: the application talks over them too, and has a start and an end of its own.
+
+    Raises:
+        MissingExtraError: uvicorn is not installed.
+        ConfigError: others could reach it without a token, the port is taken or may not be used,
+            or there is no such host.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        token: str = "",
+        most_body: int = MOST_BODY,
+        clients: int = 0,
+        websockets: bool = False,
+    ) -> None:
+        require_extra("uvicorn", "serve")
+        import uvicorn
+
+        self._socket = listen(host, port, token)
+        close_in_children(self._socket)
+        self.port: int = self._socket.getsockname()[1]
+        self.address = address_of(host, self._socket)
+        """Without a slash at its end."""
+        config = uvicorn.Config(
+            Guarded(app, token, most_body),
+            http=_protocol(Crowd(max(MOST_CONNECTIONS, 2 * clients))),
+            ws="auto" if websockets else "none",
+            ws_max_size=most_body,
+            loop="asyncio",
+            lifespan="auto" if websockets else "off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=128,
+            h11_max_incomplete_event_size=_LONGEST_HEAD,
+            timeout_graceful_shutdown=1,
+        )
+        self._server: uvicorn.Server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run,
+            kwargs={"sockets": [self._socket]},
+            name="creditrl-server",
+            daemon=True,
+        )
+        self._thread.start()
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                self.close()
+                raise ConfigError(f"The server at {self.address} did not start.")
+            time.sleep(0.005)
+
+    @property
+    def running(self) -> bool:
+        """Whether it still serves."""
+        return self._thread.is_alive()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it has stopped, at most so long."""
+        self._thread.join(seconds)
+
+    def close(self) -> None:
+        """Stop serving; may be called twice."""
+        self._server.should_exit = True
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(5)
+        self._socket.close()
+
+    def __del__(self) -> None:
+        # The thread holds the application, not this object, so a forgotten server ends too.
+        server = getattr(self, "_server", None)
+        if server is not None:
+            server.should_exit = True
+
+
+def _protocol(crowd: Crowd) -> type[asyncio.Protocol]:
+    """Return uvicorn's protocol, with an end to all waiting; its own ends that for a next request.
+
+    Args:
+        crowd: where its connections are counted.
+    """
+    import h11
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    patience = {h11.IDLE: HEAD_SECONDS, h11.SEND_BODY: BODY_SECONDS}
+
+    class Timed(H11Protocol):
+        _awaited: Any = None
+        _late: asyncio.TimerHandle | None = None
+        _unread: asyncio.TimerHandle | None = None
+        _left = False
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            crowd.enter(self, transport.abort)
+            self._look()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._look()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._look()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self._leave()
+
+        def handle_websocket_upgrade(self, event: h11.Request) -> None:
+            super().handle_websocket_upgrade(event)
+            self._leave()  # from here on uvicorn's pings tell who has gone
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._unread = self.loop.call_later(READ_SECONDS, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if self._unread is not None:
+                self._unread.cancel()
+
+        def _leave(self) -> None:
+            self._left = True
+            crowd.leave(self)
+            for timer in (self._late, self._unread):
+                if timer is not None:
+                    timer.cancel()
+
+        def _look(self) -> None:
+            """See what is waited for, and until when."""
+            awaited = self.conn.their_state
+            if awaited is self._awaited or self._left:
+                return
+            self._awaited = awaited
+            if self._late is not None:
+                self._late.cancel()
+                self._late = None
+            if awaited in patience:
+                crowd.wait(self)
+                self._late = self.loop.call_later(patience[awaited], self.transport.abort)
+            else:
+                crowd.work(self)
+
+    return Timed

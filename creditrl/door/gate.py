@@ -1,0 +1,164 @@
+"""Who may ask: by the token, or as a program or a page of this machine."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import ipaddress
+import json
+import os
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from creditrl.errors import ConfigError
+
+__all__ = ["TOKEN_ENV", "Gate", "Refusal", "is_loopback", "require_token", "serve_token"]
+
+TOKEN_ENV = "CREDITRL_SERVE_TOKEN"
+"""Environment variable with the token that clients must send."""
+_SHORTEST_TOKEN = 16
+_LARGEST_PORT = 65_535
+_HOST = re.compile(r"(?P<name>\[[^\[\]]+\]|[A-Za-z0-9._~-]+)(?::(?P<port>[0-9]{1,5}))?")
+
+
+class Refusal(NamedTuple):
+    """Why a request is not carried out."""
+
+    status: int
+    """400, 401 or 403; of a body that is too long 413."""
+    code: str
+    message: str
+    """One line."""
+
+    def answer(self) -> tuple[list[tuple[str, str]], bytes]:
+        """Return headers and body of what is answered."""
+        body = json.dumps({"error": {"code": self.code, "message": self.message}}).encode()
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        if self.status == 401:  # at the second one a browser asks its user
+            for challenge in ("Bearer", 'Basic realm="CreditRL", charset="UTF-8"'):
+                headers.append(("WWW-Authenticate", challenge))
+        return headers, body
+
+
+class Gate:
+    """Lets requests in, or says why not.
+
+    A token, where there is one, is demanded of every request. Without one, the name in the address
+    must be this machine's: a name of somebody else's that was pointed at this machine (DNS
+    rebinding) is refused. In both cases, what a page of another site asks for is refused; its links
+    may lead here.
+
+    Args:
+        token: clients send it as ``Authorization: Bearer TOKEN``, browsers as the password that
+            they ask for; empty: none is needed.
+    """
+
+    def __init__(self, token: str = "") -> None:
+        self._token = token.encode()
+
+    def refusal(self, headers: Iterable[tuple[str, str]]) -> Refusal | None:
+        """Return why a request is refused; None where it may go on.
+
+        Args:
+            headers: its (name, value), in any case.
+        """
+        known: dict[str, list[str]] = {}
+        for field, value in headers:
+            known.setdefault(field.lower(), []).append(value.strip())
+        hosts = known.get("host", [])
+        name = _name_of(hosts[0]) if len(hosts) == 1 else None
+        if name is None:
+            found = f"found {', '.join(map(repr, hosts))}" if hosts else "there is none"
+            return Refusal(400, "bad_request", f'Expected one header "Host: NAME:PORT", {found}.')
+        for origin in known.get("origin", []):
+            if origin.partition("://")[2].lower() != hosts[0].lower():
+                return Refusal(403, "forbidden", f"A page of {origin!r} may not use this server.")
+        if _is_foreign(known):
+            return Refusal(403, "forbidden", "A page of another site may not use this server.")
+        if self._token:
+            if not self._is_told(known.get("authorization", [])):
+                what = 'Expected the header "Authorization: Bearer TOKEN".'
+                return Refusal(401, "unauthorized", what)
+        elif not is_loopback(name):
+            what = f"{hosts[0]!r} is not this machine: ask at 127.0.0.1 or localhost."
+            return Refusal(403, "forbidden", what)
+        return None
+
+    def _is_told(self, given: list[str]) -> bool:
+        """Return whether a request says the token; takes as long for each wrong one."""
+        if len(given) != 1:
+            return False
+        scheme, _, said = given[0].partition(" ")
+        secret = said.strip().encode()
+        if scheme.lower() == "basic":
+            try:
+                secret = base64.b64decode(secret, validate=True).partition(b":")[2]
+            except ValueError:
+                return False
+        elif scheme.lower() != "bearer":
+            return False
+        return hmac.compare_digest(secret, self._token)
+
+
+def _is_foreign(known: dict[str, list[str]]) -> bool:
+    """Return whether a browser says that a page of another site wants this for itself.
+
+    What has no ``Origin`` (a picture, a script) says so by these. A link that somebody follows does
+    too, and may: the other page does not see where it leads.
+    """
+    sites, modes = known.get("sec-fetch-site", []), known.get("sec-fetch-mode", [])
+    return any(site not in ("same-origin", "none") for site in sites) and modes != ["navigate"]
+
+
+def _name_of(host: str) -> str | None:
+    """Return the name in a ``Host`` header, without brackets; None where it is no such header."""
+    match = _HOST.fullmatch(host)
+    if match is None or int(match["port"] or 0) > _LARGEST_PORT:
+        return None
+    name = match["name"].lower()
+    if not name.startswith("["):
+        return name
+    try:
+        return str(ipaddress.IPv6Address(name[1:-1]))
+    except ValueError:
+        return None
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an interface or a name in an address is this machine's own."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def serve_token(host: str) -> str:
+    """Return the token of the environment variable; empty where none is set and none is needed.
+
+    Raises:
+        ConfigError: others can reach the interface, and there is no token, or a short one.
+    """
+    token = os.environ.get(TOKEN_ENV, "").strip()
+    require_token(host, token)
+    if token and (len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable()):
+        raise ConfigError(
+            f"{TOKEN_ENV} has {len(token)} characters: expected {_SHORTEST_TOKEN} or more, ASCII. "
+            "`python -c 'import secrets; print(secrets.token_urlsafe())'` makes one."
+        )
+    return token
+
+
+def require_token(host: str, token: str) -> None:
+    """Raise where others can reach an interface and nothing is asked of them.
+
+    Raises:
+        ConfigError: it is not this machine's alone, and the token is empty.
+    """
+    if not token and not is_loopback(host):
+        raise ConfigError(
+            f"--host {host} can be reached by others: set {TOKEN_ENV} to a token that clients send "
+            '("Authorization: Bearer ..."), or serve at 127.0.0.1.'
+        )

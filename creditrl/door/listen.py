@@ -1,0 +1,161 @@
+"""The sockets of servers, and the connections that they keep."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Hashable
+
+from creditrl.door.gate import require_token
+from creditrl.errors import ConfigError
+
+__all__ = [
+    "BODY_SECONDS",
+    "HEAD_SECONDS",
+    "MOST_CONNECTIONS",
+    "READ_SECONDS",
+    "Crowd",
+    "address_of",
+    "close_in_children",
+    "listen",
+]
+
+HEAD_SECONDS = 10.0
+"""Until the head of a request must be there, from the connection's start or the last answer on."""
+BODY_SECONDS = 30.0
+"""Until its body must be there, from the head on."""
+READ_SECONDS = 60.0
+"""Until a client must have read what it asked for."""
+MOST_CONNECTIONS = 256
+"""Of one server at once, unless it is to serve more clients."""
+
+
+def listen(host: str, port: int, token: str = "") -> socket.socket:
+    """Return a socket that listens.
+
+    Args:
+        host: name or number of the interface.
+        port: 0 takes a free one.
+        token: what clients must say; an interface that others can reach needs one.
+
+    Raises:
+        ConfigError: there is no token and others could reach it, the port is taken or may not be
+            used, or there is no such interface.
+    """
+    require_token(host, token)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With the protocol's number: asyncio sends at once (TCP_NODELAY) where it reads this one, and
+    # else the second half of an answer waits 40 ms for the client to acknowledge the first.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        if os.name == "posix":
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind((host, port))
+        require_token(str(listening.getsockname()[0]), token)  # "localhost" is what a file says
+        listening.listen(128)
+    except (OSError, OverflowError) as error:
+        listening.close()
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
+            raise ConfigError(
+                f"Port {port} of {host} is taken by another program: choose another one by --port, "
+                "or 0 for any that is free."
+            ) from None
+        raise ConfigError(
+            f"Cannot serve at port {port} of {host} ({error}): expected one from 0 to 65535 that "
+            "you may use, and an interface of this machine."
+        ) from None
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def address_of(host: str, listening: socket.socket) -> str:
+    """Return the address of a server, without a slash at its end."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{listening.getsockname()[1]}"
+
+
+class Crowd:
+    """The connections of a server, at most so many.
+
+    One that is too many takes the place of the one that has waited the longest for its request to
+    come, so those who connect and say nothing keep nobody out.
+
+    Args:
+        most: connections at once; at most half of the files that this process may open.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = min(most, _files() // 2)
+        self._lock = threading.Lock()
+        self._closes: dict[Hashable, Callable[[], None]] = {}
+        self._waiting: dict[Hashable, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._closes)
+
+    def enter(self, who: Hashable, close: Callable[[], None]) -> None:
+        """Count a connection, which waits for a request; ``close`` is called if it has to go."""
+        with self._lock:
+            self._closes[who] = close
+            self._waiting[who] = None
+            gone = None
+            if len(self._closes) > self._most:
+                gone = self._closes.pop(first := next(iter(self._waiting)))
+                del self._waiting[first]
+        if gone is not None:
+            gone()
+
+    def wait(self, who: Hashable) -> None:
+        """Note that a connection waits for a request."""
+        with self._lock:
+            if who in self._closes:
+                self._waiting.setdefault(who)
+
+    def work(self, who: Hashable) -> None:
+        """Note that a connection's request is there."""
+        with self._lock:
+            self._waiting.pop(who, None)
+
+    def leave(self, who: Hashable) -> None:
+        """Count a connection no more."""
+        with self._lock:
+            self._closes.pop(who, None)
+            self._waiting.pop(who, None)
+
+
+def _files() -> int:
+    """Return how many files this process may open."""
+    try:
+        import resource
+    except ImportError:  # not on Windows, where sockets are no files
+        return 1 << 16
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 16 if soft == resource.RLIM_INFINITY else soft
+
+
+_listening: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def close_in_children(listening: socket.socket) -> None:
+    """Let no forked child keep the port.
+
+    A child has no thread that would answer, and would keep the port busy after its parent.
+    """
+    _listening.add(listening)
+
+
+def _after_fork() -> None:
+    for listening in list(_listening):
+        listening.close()
+    _listening.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,159 @@
+"""The standard library's HTTP server behind the door, for what is read without an extra."""
+
+from __future__ import annotations
+
+import io
+import socket
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from creditrl.door.gate import Gate
+from creditrl.door.listen import (
+    HEAD_SECONDS,
+    MOST_CONNECTIONS,
+    READ_SECONDS,
+    Crowd,
+    address_of,
+    close_in_children,
+    listen,
+)
+
+__all__ = ["HOST", "PlainHandler", "PlainServer"]
+
+HOST = "127.0.0.1"
+"""These servers are seen by this machine alone."""
+
+
+class PlainServer:
+    """Serves from threads of this process until :meth:`close`; this machine alone can ask.
+
+    Args:
+        handler: answers requests; must be of :class:`PlainHandler`.
+        port: 0 takes a free one.
+
+    Raises:
+        ConfigError: the port is taken or may not be used.
+    """
+
+    def __init__(self, handler: type[PlainHandler], port: int = 0) -> None:
+        if not issubclass(handler, PlainHandler):
+            raise TypeError(f"{handler.__name__} is no PlainHandler: it would ask nobody.")
+        self._server = _Server(handler, port)
+        self.address = address_of(HOST, self._server.socket)
+        """Without a slash at its end."""
+        self._thread = threading.Thread(
+            target=self._server.serve_forever,
+            kwargs={"poll_interval": 0.1},
+            name="creditrl-server",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Serve until it is closed, or this process is interrupted."""
+        while self._thread.is_alive():
+            self._thread.join(0.5)
+
+    def close(self) -> None:
+        """Stop serving; may be called twice."""
+        if self._thread.is_alive():  # not in a forked child
+            self._server.shutdown()
+            self._thread.join(5)
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, handler: type[PlainHandler], port: int) -> None:
+        listening = listen(HOST, port)
+        super().__init__((HOST, port), handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+        self.server_address = listening.getsockname()
+        self.crowd = Crowd(MOST_CONNECTIONS)
+        close_in_children(listening)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.crowd.enter(request, lambda: _hang_up(request))
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.crowd.leave(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: the terminal belongs to the command."""
+
+
+def _hang_up(connection: socket.socket) -> None:
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:  # it has gone by itself
+        pass
+
+
+class PlainHandler(BaseHTTPRequestHandler):
+    """Answers the requests that pass the gate; write ``do_GET`` as for the standard library's."""
+
+    protocol_version = "HTTP/1.1"
+    server_version = "CreditRL"
+    sys_version = ""
+    disable_nagle_algorithm = True
+    server: _Server
+    _gate = Gate()
+
+    def setup(self) -> None:
+        """Begin with a connection."""
+        super().setup()
+        self._reading = _Patient(self.connection)
+        self.rfile = io.BufferedReader(self._reading)
+
+    def handle_one_request(self) -> None:
+        """Answer one request, whose head must be there in time."""
+        self.server.crowd.wait(self.request)
+        self._reading.deadline = time.monotonic() + HEAD_SECONDS
+        super().handle_one_request()
+
+    def parse_request(self) -> bool:
+        """Read a request's head; returns whether it may go on, and has answered it if not."""
+        if not super().parse_request():
+            return False
+        self.server.crowd.work(self.request)
+        self.connection.settimeout(READ_SECONDS)
+        if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # no body is read, nor taken for the next request
+        refusal = self._gate.refusal(self.headers.items())
+        if refusal is None:
+            return True
+        headers, body = refusal.answer()
+        self.send_response(refusal.status)
+        for name, value in (*headers, ("Connection", "close")):
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+        return False
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: the terminal belongs to the command."""
+
+
+class _Patient(io.RawIOBase):
+    """Reads a connection until a deadline, however slowly its bytes come."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.deadline = 0.0
+        self._connection = connection
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        return self._connection.recv_into(buffer)

@@ -1,0 +1,158 @@
+"""Ends a program and all that it started when the process that asked for it ends, however it ends.
+
+This file runs as a program of its own, with the standard library alone. It starts a program in a
+session of its own, and waits at a socket. That one ends when its owner closes it or is gone: by an
+exception, Ctrl-C, a signal that no Python code sees. Then the program and its descendants are
+killed, also those that left its session, which Linux gives to the guard once their parents are
+gone; elsewhere those stay.
+
+    python -I -S guard.py SOCKET FOLDER WORD PROGRAM ARGUMENT...
+
+The program has the guard's input and output. ``SOCKET`` is a number: one byte comes back through
+it when the program runs, or what went wrong. ``FOLDER`` is deleted at the end, unless it is empty.
+With a ``WORD`` the program's output is passed on up to the line that holds it; then nobody needs to
+read it any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import IO
+
+__all__ = ["main"]
+
+_SUBREAPER, _DEATH_SIGNAL = 36, 1
+"""Numbers of Linux's ``prctl`` options."""
+_LOOK = 1.0
+"""Seconds between looks whether the owner is there: a child that it forked may hold the socket."""
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _pass_on(words: IO[bytes], last: bytes) -> None:
+    """Pass the program's lines on up to the one that holds a word; close where they end."""
+    heard = True
+    for line in words:
+        if heard:
+            with contextlib.suppress(OSError):  # nobody is there any more
+                os.write(1, line)
+        heard = heard and last not in line
+    os.close(1)
+
+
+def _descendants() -> list[int]:
+    """Return the processes below this one; orphans of the program count, they became children."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                    # The program's name stands in brackets and may hold anything.
+                    parent = int(file.read().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(name))
+    found: list[int] = []
+    waiting = [os.getpid()]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def _end(leader: int) -> None:
+    """Kill everything and wait for it, so that nothing is left, not even as a zombie."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            os.killpg(leader, signal.SIGKILL)
+        for pid in _descendants():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.01)
+
+
+def _wait(leader: int, owner: int, woken: int) -> int:
+    """Wait until the program or its owner has ended; returns the program's exit status."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        ready, _, _ = select.select([owner, woken], [], [], _LOOK)
+        if owner in ready:
+            break  # nothing is ever sent: it has ended
+        if woken in ready:
+            os.read(woken, 4096)
+            with contextlib.suppress(ChildProcessError):
+                while pid := (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                    if pid == leader:
+                        code = os.waitstatus_to_exitcode(ended[1])
+                        return 128 - code if code < 0 else code  # as a shell says it
+    return 128 + signal.SIGKILL
+
+
+def main() -> None:
+    """Start the program and wait for the end."""
+    owner, folder, word, *command = sys.argv[1:]
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    _prctl(_SUBREAPER, 1)
+    woken, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+
+    def alone() -> None:
+        os.setsid()
+        _prctl(_DEATH_SIGNAL, signal.SIGKILL)
+        for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGCHLD"):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+
+    try:
+        program = subprocess.Popen(
+            command, stdout=subprocess.PIPE if word else None, preexec_fn=alone
+        )
+    except (OSError, ValueError) as error:
+        os.write(int(owner), (getattr(error, "strerror", None) or str(error)).encode())
+        sys.exit(127)
+    with contextlib.suppress(OSError):
+        os.write(int(owner), b"+")
+    # Its ends of the pipes are the program's alone, so that each side sees the other's end.
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    code = 1
+    try:
+        if word:
+            assert program.stdout is not None
+            told = (program.stdout, word.encode())
+            threading.Thread(target=_pass_on, args=told, daemon=True).start()
+        else:
+            os.dup2(nothing, 1)
+        code = _wait(program.pid, int(owner), woken)
+    finally:
+        _end(program.pid)
+        for _ in range(20 if folder else 0):
+            shutil.rmtree(folder, ignore_errors=True)
+            if not os.path.exists(folder):
+                break
+            time.sleep(0.05)
+    os._exit(code)  # not through Popen, whose child was waited for here
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""JSON that somebody else wrote: read within bounds, or refused in one line.
+
+Answers of endpoints, programs, clients, judges and simulators, and files that others hand on, all
+come through here. What Python's own reader takes beyond them ends far from where it was read: a
+thousand brackets in a ``RecursionError``, ``NaN`` in a sum of costs, a number of 400 digits where
+it becomes a float, in a file that is then refused for ever.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from creditrl.errors import DataError, OutsideJSONError
+
+__all__ = [
+    "DEEPEST",
+    "LARGEST_INT",
+    "LARGEST_IN_FILE",
+    "MOST_ANSWER",
+    "MOST_COST",
+    "MOST_FILE",
+    "MOST_TOKENS",
+    "absurd_count",
+    "find_json",
+    "read_json",
+    "read_json_file",
+    "read_object_file",
+]
+
+DEEPEST = 64
+"""Most lists and objects in one another."""
+LARGEST_INT = 2**53 - 1
+"""Whole numbers reach from minus this to this; beyond it, readers of JSON differ in what they see
+(RFC 8259, section 6)."""
+MOST_ANSWER = 4 << 20
+"""Most bytes of an answer, after unpacking."""
+MOST_FILE = 256 << 20
+"""Most bytes of a file."""
+LARGEST_IN_FILE = 2**64 - 1
+"""As :data:`LARGEST_INT`, in files: seeds and hashes of states have 64 bits."""
+MOST_TOKENS = 2**31
+"""That one answer can have taken; no model reads or writes as many. Sums over all answers of an
+evaluation then stay where every reader sees the same number."""
+MOST_COST = 1e6
+"""Dollars that one answer can have taken."""
+
+_Pairs = Callable[[list[tuple[str, Any]]], Any]
+
+
+def read_json(text: str | bytes, *, most: int = MOST_ANSWER, largest: int = LARGEST_INT) -> Any:
+    """Return the value of a text that is JSON.
+
+    Args:
+        text: characters, or bytes in UTF-8, 16 or 32.
+        most: bytes (of a str: characters) that it may have.
+        largest: whole numbers reach from minus this to this.
+
+    Raises:
+        OutsideJSONError: it is no JSON; or too long, nested more than :data:`DEEPEST` times, or
+            holds a number that is not finite or too large.
+    """
+    if len(text) > most:
+        raise OutsideJSONError(f"it has {len(text):,} bytes, expected at most {most:,}")
+    if isinstance(text, bytes):
+        try:
+            text = text.decode(json.detect_encoding(text))
+        except UnicodeDecodeError as error:
+            why = f"it is no text ({error.reason} at byte {error.start:,})"
+            raise OutsideJSONError(why) from None
+    text = text.removeprefix("\ufeff")
+    begin = len(text) - len(text.lstrip(" \t\n\r"))
+    value, end = find_json(text, begin, largest=largest)
+    if text[end:].strip(" \t\n\r"):
+        raise OutsideJSONError(f"it is no JSON: more follows at character {end:,}")
+    return value
+
+
+def read_json_file(
+    path: str | os.PathLike[str], *, most: int = MOST_FILE, largest: int = LARGEST_IN_FILE
+) -> Any:
+    """Return the value in a file that is JSON, as :func:`read_json` reads it.
+
+    Raises:
+        OSError: it cannot be read.
+        OutsideJSONError: as of :func:`read_json`.
+    """
+    with open(Path(path), "rb") as file:
+        # One more than may be: a pipe or a file that grows does not say how long it is.
+        return read_json(file.read(most + 1), most=most, largest=largest)
+
+
+def read_object_file(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the object in a file that is JSON.
+
+    Raises:
+        DataError: it cannot be read, or holds something else; names the file.
+    """
+    try:
+        found = read_json_file(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error}).") from None
+    except OutsideJSONError as error:
+        raise DataError(f"{path}: no readable JSON ({error}).") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: expected a JSON object, found a {type(found).__name__}.")
+    return found
+
+
+def find_json(
+    text: str,
+    at: int = 0,
+    *,
+    pairs: _Pairs | None = None,
+    words: bool = False,
+    largest: int = LARGEST_INT,
+) -> tuple[Any, int]:
+    """Return the value that begins at a character of a text, and the character behind it.
+
+    Args:
+        text: JSON, and anything behind it.
+        at: where it begins.
+        pairs: makes an object of its (key, value) pairs; None: a dict.
+        words: read ``NaN`` and ``Infinity`` as strings, where they stand for themselves.
+        largest: whole numbers reach from minus this to this.
+
+    Raises:
+        OutsideJSONError: as of :func:`read_json`.
+    """
+    try:
+        value, end = _decoder(pairs, words, largest).raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        found = OutsideJSONError(f"it is no JSON: {error.msg} at character {error.pos:,}")
+        found.line = error.lineno
+        raise found from None
+    except RecursionError:
+        raise _too_deep() from None
+    # Python's own bound depends on who calls; this one does not, and who reads on may recurse.
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(DEEPEST):
+        level = [
+            item
+            for held in level
+            for item in (held.values() if isinstance(held, dict) else held)
+            if isinstance(item, (dict, list))
+        ]
+    if not level:
+        return value, end
+    raise _too_deep()
+
+
+def absurd_count(tokens: Any, cost: Any) -> str:
+    """Return in words what no answer can have taken; empty where the counts are sound."""
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= MOST_TOKENS:
+        return f"{_shown(tokens)} tokens, expected a whole number of at most {MOST_TOKENS:,}"
+    sound = isinstance(cost, (int, float)) and not isinstance(cost, bool)
+    if not sound or not 0 <= cost <= MOST_COST:
+        return f"{_shown(cost)} dollars, expected a number from 0 to {MOST_COST:,.0f}"
+    return ""
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, int) and abs(value) > LARGEST_INT:
+        return "a number with too many digits"  # Python prints no more than 4,300
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return repr(value) if number else f"a {type(value).__name__}"
+
+
+@functools.cache
+def _decoder(pairs: _Pairs | None, words: bool, largest: int) -> json.JSONDecoder:
+    longest = len(str(largest)) + 1  # a sign
+
+    def whole(digits: str) -> int:
+        # By its length first: Python takes time for long numbers, and beyond 4,300 digits none.
+        if len(digits) > longest or abs(number := int(digits)) > largest:
+            raise OutsideJSONError(f"{_short(digits)} is beyond {largest:,}")
+        return number
+
+    return json.JSONDecoder(
+        object_pairs_hook=pairs,
+        parse_int=whole,
+        parse_float=_finite,
+        parse_constant=str if words else _refuse,
+    )
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise OutsideJSONError(f"{_short(digits)} is no finite number")
+    return number
+
+
+def _refuse(name: str) -> None:
+    raise OutsideJSONError(f"{name} is no finite number")
+
+
+def _too_deep() -> OutsideJSONError:
+    return OutsideJSONError(f"it is nested too deeply: expected at most {DEEPEST} levels")
+
+
+def _short(digits: str) -> str:
+    return digits if len(digits) <= 24 else f"a number of {len(digits):,} characters"

@@ -1,0 +1,157 @@
+"""What a file that somebody else made may not do without being asked: run code, reach out.
+
+A run folder and the results of an evaluation are data, and reading them runs nothing. What they
+name that is code (plugins, an agent's program), that sends a key of this machine to an address, or
+that writes elsewhere is listed with what it is, and done only where the command line says it again,
+or says ``--trust``.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from creditrl.config import setting
+from creditrl.errors import ConfigError
+from creditrl.files import sha256_of
+
+__all__ = [
+    "flags_given",
+    "is_run_config",
+    "links_out",
+    "plugins_line",
+    "reaching",
+    "require_trust",
+    "take_trust",
+]
+
+TRUST = "--trust"
+
+
+def take_trust(argv: Sequence[str]) -> tuple[list[str], bool]:
+    """Return (the other arguments, whether ``--trust`` was among them)."""
+    others = [word for word in argv if word != TRUST]
+    return others, len(others) < len(argv)
+
+
+def is_run_config(source: Path | Traversable) -> bool:
+    """Return whether a recipe is the config in the folder of a run, which may be anybody's."""
+    if not isinstance(source, Path) or source.name != "config.toml":
+        return False
+    return (source.parent / "versions.json").is_file()
+
+
+def flags_given(argv: Iterable[str]) -> set[str]:
+    """Return the names of the flags in arguments, written with dashes and without ``--``."""
+    return {word[2:].partition("=")[0].replace("_", "-") for word in argv if word.startswith("--")}
+
+
+def plugins_line(plugins: Sequence[str], flag: str) -> str:
+    """Return one line about plugins that were not imported: what they are, and how they would be.
+
+    Args:
+        plugins: as a run's config names them.
+        flag: of the command, which names plugins.
+    """
+    shown = ", ".join(f"{name!r} ({_digest(name)})" for name in plugins)
+    return (
+        f"Not imported, because they are code that a run's config names: {shown}. If you know "
+        f"them, add {flag} {' '.join(map(repr, plugins))}, or {TRUST}."
+    )
+
+
+def _digest(plugin: str) -> str:
+    """Return the beginning of the SHA-256 of a plugin's file; nothing is imported to find it."""
+    path = Path(plugin).expanduser() if plugin.endswith(".py") else _source(plugin)
+    try:
+        return "not there" if path is None else f"SHA-256 {sha256_of(path)[:16]}"
+    except (OSError, ValueError):
+        return "not readable"
+
+
+def _source(module: str) -> Path | None:
+    """Return the file of a module, without importing its packages, as ``find_spec`` would."""
+    places: Sequence[str] | None = None
+    origin = None
+    for depth in range(1, module.count(".") + 2):
+        name = ".".join(module.split(".")[:depth])
+        try:
+            spec = importlib.machinery.PathFinder.find_spec(name, places)
+        except (ImportError, ValueError):
+            return None
+        if spec is None:
+            return None
+        origin, places = spec.origin, list(spec.submodule_search_locations or ())
+    return None if origin is None else Path(origin)
+
+
+def reaching(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return what in a run's config runs code or reaches out of its folder: values by flag."""
+    found: dict[str, str] = {}
+    plugins = setting(data, "run.plugins")
+    if plugins:
+        names = [plugins] if isinstance(plugins, str) else list(plugins)
+        shown = ", ".join(f"{name!r} ({_digest(str(name))})" for name in names)
+        found["run.plugins"] = f"{shown}: code"
+    address = setting(data, "rollout.ray.address")
+    if address not in (None, "None", "local", "auto"):
+        found["rollout.ray.address"] = f"{address!r}: a cluster that may run code here"
+    key, url = setting(data, "rollout.vllm.api_key_env"), setting(data, "rollout.vllm.base_url")
+    if key not in (None, "None"):
+        found["rollout.vllm.api_key_env"] = f"{key!r}: a key of yours, sent to {url!r}"
+    folder = setting(data, "rollout.vllm.folder")
+    if folder not in (None, "None"):
+        found["rollout.vllm.folder"] = f"{folder!r}: weights are written there"
+    for name in ("partner", "judge"):
+        who = setting(data, f"env.options.{name}")
+        if isinstance(who, str) and sends_key(who):
+            found[f"env.options.{name}"] = f"{who!r}: may send a key of yours"
+    return found
+
+
+def sends_key(who: str) -> bool:
+    """Return whether the line of a chat endpoint names an environment variable with a key."""
+    return re.search(r"[?&]api_key_env=", who) is not None
+
+
+def links_out(folder: Path) -> list[str]:
+    """Return the links in a folder and right below that lead out of it, as ``name -> target``."""
+    home = Path(os.path.realpath(folder))
+    found = []
+    for place, folders, files in os.walk(folder):
+        for name in [*folders, *files]:
+            path = Path(place) / name
+            if not path.is_symlink():
+                continue
+            target = Path(os.path.realpath(path))
+            if not target.is_relative_to(home):
+                found.append(f"{path.relative_to(folder)} -> {target}")
+        if Path(place) != folder:
+            folders.clear()
+    return found
+
+
+def require_trust(where: str, found: Mapping[str, str], given: Iterable[str]) -> None:
+    """Raise where a file says what must be said on the command line, and was not said there.
+
+    Args:
+        where: names the file.
+        found: what it says, by flag.
+        given: flags of the command line.
+
+    Raises:
+        ConfigError: lists it, and says what to add.
+    """
+    named = set(given)
+    left = {flag: what for flag, what in found.items() if flag.replace("_", "-") not in named}
+    if left:
+        shown = "; ".join(f"--{flag.replace('_', '-')} {what}" for flag, what in left.items())
+        raise ConfigError(
+            f"{where} asks for {shown}. Nothing of it was done: if it is yours, or you know it, "
+            f"add {TRUST}, or say again what you want of it."
+        )

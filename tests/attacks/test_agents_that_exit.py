@@ -1,0 +1,161 @@
+"""Agents in Python that leave, and errors whose own text fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from creditrl.agents import evaluate
+from creditrl.agents.callable import CallableAgent, import_agent
+from creditrl.errors import ConfigError
+from creditrl.types import Prompt, Reply
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+class LeavingError(Exception):
+    def __str__(self) -> str:
+        sys.exit(0)
+
+
+class Odd:
+    @property
+    def __class__(self):  # what isinstance asks for
+        sys.exit(0)
+
+
+def deeper():
+    deeper()
+
+
+FAULTS = {
+    "exit 0": lambda: sys.exit(0),
+    "exit with a text": lambda: sys.exit("bye"),
+    "exit": lambda: exit(3),
+    "a generator's end": lambda: (_ for _ in ()).throw(GeneratorExit()),
+    "cancelled": lambda: (_ for _ in ()).throw(asyncio.CancelledError()),
+    "a text that raises": lambda: (_ for _ in ()).throw(MuteError()),
+    "a text that leaves": lambda: (_ for _ in ()).throw(LeavingError()),
+    "a long text": lambda: (_ for _ in ()).throw(ValueError("x" * 10_000_000)),
+    "no end of calls": deeper,
+    "no memory": lambda: (_ for _ in ()).throw(MemoryError()),
+    "an answer that leaves": lambda: Odd(),
+}
+OPTIONS = {
+    "in this thread": {},
+    "in threads": {"concurrency": 2},
+    "with a time limit": {"timeout": 30.0},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_an_agent_that_leaves_ends_its_own_episode_alone(fault, options):
+    def act(observation, info):
+        return fault() if observation == "bad" else "look"
+
+    agent = CallableAgent(act, "mine", **options)
+    good, bad, again = agent.act([Prompt("", 0), Prompt("", 1, "bad"), Prompt("", 2)])
+    assert good == again == Reply("look")
+    assert bad.error.startswith("mine") and "\n" not in bad.error and len(bad.error) < 500
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_one_that_leaves_when_it_is_made_is_made_anew(fault):
+    made = []
+
+    class Mine:
+        def __init__(self):
+            made.append(self)
+            if len(made) == 1:
+                fault()
+                raise ValueError("made in vain")
+
+        def act(self, observation, info):
+            return "look"
+
+    agent = CallableAgent(Mine)
+    first, second = agent.act([Prompt("", 0), Prompt("", 1)])
+    assert first.error and len(first.error) < 500
+    assert agent.act([Prompt("", 0)]) == [second] == [Reply("look")]
+
+
+def test_ctrl_c_is_the_users():
+    def act(observation, info):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        CallableAgent(act).act([Prompt("")])
+    (reply,) = CallableAgent(act, concurrency=2).act([Prompt("")])  # no user sits in a thread
+    assert "KeyboardInterrupt" in reply.error
+
+
+def write(folder: Path, code: str) -> str:
+    path = folder / "mine.py"
+    path.write_text(code)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["sys.exit(0)", "return []", "return [Reply('up')] * 99", "return ['up'] * len(prompts)"],
+)
+def test_one_that_answers_batches_may_leave_as_well(tmp_path, body):
+    code = (
+        "import sys\nfrom creditrl.types import Reply\n"
+        f"class Mine:\n    def act(self, prompts):\n        {body}\n"
+    )
+    agent = import_agent(f"{write(tmp_path, code)}:Mine")
+    replies = agent.act([Prompt("", 0), Prompt("", 1)])
+    assert len(replies) == 2 and all(reply.error for reply in replies)
+
+
+@pytest.mark.parametrize(
+    "counts", ["cost=float('nan')", "cost=-1.0", "num_tokens=10**400", "spent_tokens='3'"]
+)
+def test_counts_of_an_agent_cannot_spoil_the_journal(tmp_path, counts):
+    code = (
+        "from creditrl.types import Reply\nasked = []\nclass Mine:\n    def act(self, prompts):\n"
+        "        asked.append(prompts)\n"
+        f"        first = Reply('up', {counts})\n"
+        "        return [first if len(asked) == 1 else Reply('up')] * len(prompts)\n"
+    )
+    agent = import_agent(f"{write(tmp_path, code)}:Mine")
+    options = {"episodes": 2, "num_envs": 1, "env_options": {"max_turns": 2}}
+    journal = tmp_path / "j.jsonl"
+    found = evaluate("VisualSokoban", agent, journal=journal, **options)
+    assert [bool(e.error) for e in found.episodes] == [True, False]
+    assert evaluate("VisualSokoban", agent, journal=journal, **options).failed == 0
+
+
+@pytest.mark.parametrize("code", ["import sys; sys.exit(0)", "raise GeneratorExit", "exit()"])
+def test_a_module_that_leaves_when_it_is_imported_is_one_clear_line(tmp_path, code):
+    with pytest.raises(ConfigError, match="cannot be imported: (SystemExit|GeneratorExit)"):
+        import_agent(f"{write(tmp_path, code)}:act")
+
+
+@pytest.mark.parametrize("more", [[], ["--concurrency", "2"]])
+def test_an_evaluation_of_one_that_leaves_has_its_results(tmp_path, more):
+    code = (
+        "import sys\nasked = []\n"
+        "def act(observation, info):\n"
+        "    asked.append(info)\n"
+        "    if len(asked) == 1:\n        sys.exit(0)\n"
+        "    return 'up'\n"
+    )
+    out = tmp_path / "r.json"
+    command = [sys.executable, "-m", "creditrl", "eval", "VisualSokoban", "--episodes", "3"]
+    command += ["--agent", f"{write(tmp_path, code)}:act", "--retries", "0", "--out", str(out)]
+    done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    errors = [episode["error"] for episode in json.loads(out.read_text())["episodes"]]
+    assert len(errors) == 3 and sum(map(bool, errors)) == 1
+    assert "SystemExit: 0 (mine.py, line 6)" in "".join(errors)

@@ -1,0 +1,192 @@
+"""Programs as agents that hang, hide behind a shell, fork away, or do not go when they are told."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from creditrl.agents.command import CommandAgent
+from creditrl.types import Prompt, Reply
+
+HANGS = """
+import os, sys, time
+open(sys.argv[1] + "/" + str(os.getpid()), "w").close()
+sys.stdin.readline()
+time.sleep(300)
+"""
+AWAY = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open(sys.argv[1] + "/" + str(os.getpid()), "w").close()
+        time.sleep(300)
+    os._exit(0)
+os.wait()
+while not os.listdir(sys.argv[1]):
+    time.sleep(0.01)
+print('{"action": "look"}', flush=True)
+time.sleep(300)
+"""
+DEAF = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+input()
+print('{"action": "look"}', flush=True)
+time.sleep(300)
+"""
+
+
+@pytest.fixture
+def born(tmp_path: Path) -> Path:
+    """Where programs note their process numbers."""
+    folder = tmp_path / "born"
+    folder.mkdir()
+    return folder
+
+
+def script(folder: Path, code: str, *arguments: object) -> str:
+    path = folder / "agent.py"
+    path.write_text(code)
+    return shlex.join([sys.executable, str(path), *map(str, arguments)])
+
+
+def behind_a_shell(command: str) -> str:
+    return shlex.join(["sh", "-c", f"true; {command}; true"])
+
+
+def lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def nothing_is_left(born: Path, count: int) -> None:
+    pids = [int(path.name) for path in born.iterdir()]
+    assert len(pids) == count
+    until = time.monotonic() + 10
+    while (left := [pid for pid in pids if lives(pid)]) and time.monotonic() < until:
+        time.sleep(0.02)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+
+
+def test_a_time_limit_holds_through_a_shell(tmp_path, born):
+    command = behind_a_shell(script(tmp_path, HANGS, born))
+    agent = CommandAgent(command, timeout=1.0)
+    began = time.monotonic()
+    try:
+        (reply,) = agent.act([Prompt("look")])
+        assert reply.error.endswith("gave no action within 1 s")
+        assert time.monotonic() - began < 60  # it would sleep for 300
+        nothing_is_left(born, 1)
+    finally:
+        agent.close()
+
+
+def test_who_forks_away_from_the_session_is_ended_too(tmp_path, born):
+    agent = CommandAgent(script(tmp_path, AWAY, born), timeout=60)
+    assert agent.act([Prompt("look")]) == [Reply("look")]
+    agent.close()
+    nothing_is_left(born, 1)
+
+
+def test_the_background_of_a_shell_that_ended_is_ended_too(tmp_path, born):
+    inner = script(tmp_path, HANGS, born)
+    waits = f'while [ -z "$(ls {shlex.quote(str(born))})" ]; do sleep 0.05; done'
+    agent = CommandAgent(shlex.join(["sh", "-c", f"{inner} < /dev/null & {waits}; exit 3"]))
+    (reply,) = agent.act([Prompt("look")])
+    assert reply.error == "sh ended (code 3)"
+    nothing_is_left(born, 1)
+    agent.close()
+
+
+def test_who_does_not_go_costs_two_seconds_for_all_of_them(tmp_path):
+    agent = CommandAgent(script(tmp_path, DEAF), timeout=60)
+    assert agent.act([Prompt("look", copy) for copy in range(8)]) == [Reply("look")] * 8
+    began = time.monotonic()
+    agent.close()
+    assert 1.9 < time.monotonic() - began < 12  # one after the other: 16 s and more
+
+
+def test_a_pipe_that_nobody_reads_holds_nobody(tmp_path):
+    agent = CommandAgent(script(tmp_path, "import time; time.sleep(300)"), timeout=0.5)
+    (reply,) = agent.act([Prompt("x" * (1 << 20))])
+    assert reply.error.endswith("gave no action within 0.5 s")
+    agent.close()
+
+
+EVALUATION = """
+import sys
+from creditrl.agents.command import CommandAgent
+from creditrl.types import Prompt
+agent = CommandAgent(sys.argv[1], timeout=120)
+try:
+    agent.act([Prompt("look", copy) for copy in range(2)])
+finally:
+    agent.close()
+"""
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_we_are_ended(tmp_path, born, sign):
+    command = behind_a_shell(script(tmp_path, HANGS, born))
+    ours = subprocess.Popen([sys.executable, "-c", EVALUATION, command], stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 60
+        while len(list(born.iterdir())) < 2 and time.monotonic() < until:
+            time.sleep(0.02)
+        ours.send_signal(sign)
+        assert ours.wait(60) != 0  # the agent's own time-out would be 120 s
+    finally:
+        ours.kill()
+        ours.wait()
+    nothing_is_left(born, 2)
+
+
+ABSURD = [
+    "[" * 100_000,
+    json.dumps({"action": "look", "more": 1})[:-1] + ', "deep": ' + "[" * 500 + "]" * 500 + "}",
+    '{"action": "look", "tokens": ' + "9" * 400 + "}",
+    '{"action": "look", "tokens": ' + "9" * 5000 + "}",
+    '{"action": "look", "tokens": -1}',
+    '{"action": "look", "tokens": true}',
+    '{"action": "look", "cost": ' + "9" * 400 + "}",
+    '{"action": "look", "cost": NaN}',
+    '{"action": "look", "cost": Infinity}',
+    '{"action": "look", "cost": 1e999}',
+    '{"action": "look", "cost": 1e300}',
+    '{"action": "look", "cost": -1}',
+    '{"action": ["look"]}',
+    '"look"',
+    "x" * (1 << 20) + "y" * 10,
+]
+
+
+def test_no_answer_ends_more_than_its_episode(tmp_path):
+    answers = tmp_path / "answers.json"
+    answers.write_text(json.dumps(ABSURD))
+    code = (
+        "import json, sys\nanswers = json.load(open(sys.argv[1]))\n"
+        "for line in sys.stdin:\n    print(answers[json.loads(line)['episode']], flush=True)\n"
+    )
+    agent = CommandAgent(script(tmp_path, code, answers))
+    agent.begin(range(len(ABSURD)))
+    try:
+        replies = agent.act([Prompt("look", copy) for copy in range(len(ABSURD))])
+    finally:
+        agent.close()
+    for answer, reply in zip(ABSURD, replies, strict=True):
+        assert "expected a line such as" in reply.error, answer[:80]
+        assert "\n" not in reply.error and len(reply.error) < 1000

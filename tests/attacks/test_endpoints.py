@@ -1,0 +1,215 @@
+"""Endpoints that answer with too much, too deep, too large, or with what no answer can be."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tracemalloc
+
+import pytest
+from chat_server import Plan, completion
+
+from creditrl.agents import evaluate
+from creditrl.agents.chat import ChatAgent
+from creditrl.agents.vllm_engine import SamplingRule, TokenRequest
+from creditrl.agents.vllm_server import ServerEngine
+from creditrl.chat import ChatAnswer, ChatClient, ChatSettings
+from creditrl.envs.sotopia.dimensions import choose_dimensions
+from creditrl.envs.sotopia.judge_answer import read_answer
+
+
+def with_usage(**usage: str) -> bytes:
+    """Return an answer whose counts are these, written as they stand."""
+    text = json.dumps(completion(Plan("up", usage={name: "@" + name for name in usage}), "toy"))
+    for name, value in usage.items():
+        text = text.replace(f'"@{name}"', value)
+    return text.encode()
+
+
+BROKE = {
+    "nested": b"[" * 100_000,
+    "nested in an answer": b'{"choices": ' + b"[" * 2_000 + b"]" * 2_000 + b"}",
+    "a little too deep": b'{"choices": ' + b"[" * 65 + b"]" * 65 + b"}",
+    "a code that is a list": b'{"error": {"message": "no", "code": [502, {}]}}',
+    "a code that is an object": b'{"error": {"message": {"a": ["no"]}, "code": {"a": 1}}}',
+    "a cost of 400 digits": with_usage(cost="9" * 400),
+    "a cost of 5,000 digits": with_usage(cost="9" * 5_000),
+    "a cost that is NaN": with_usage(cost="NaN"),
+    "a cost without end": with_usage(cost="Infinity"),
+    "a cost too large for a float": with_usage(cost="1e999"),
+    "a cost whose double is none": with_usage(cost="1.7e308"),
+    "a cost below 0": with_usage(cost="-0.5"),
+    "400 digits of tokens": with_usage(prompt_tokens="9" * 400),
+    "5,000 digits of tokens": with_usage(completion_tokens="9" * 5_000),
+    "more tokens than there are": with_usage(completion_tokens=str(2**52)),
+    "no text": b'{"choices": [{"message": "\xff\xfe"}]}',
+    "a choice that is a number": b'{"choices": [3]}',
+    "choices that are an object": b'{"choices": {"0": 1}}',
+}
+HARMLESS = {
+    "tokens that are text": with_usage(prompt_tokens='"many"', completion_tokens="[1]"),
+    "tokens below 0": with_usage(prompt_tokens="-3"),
+    "a cost in words": with_usage(cost='"much"'),
+}
+
+
+def agent(endpoint, **settings) -> ChatAgent:
+    usual = {"base_url": endpoint.url, "backoff": 0.001, "retries": 1, "timeout": 20.0}
+    return ChatAgent("toy", **{**usual, **settings})
+
+
+def play(endpoint, journal, **settings):
+    return evaluate(
+        "VisualSokoban",
+        agent(endpoint, retries=0, **settings),
+        episodes=2,
+        num_envs=2,
+        env_options={"max_turns": 3},
+        journal=journal,
+    )
+
+
+@pytest.mark.parametrize("name", BROKE)
+def test_a_bad_answer_ends_one_episode_and_the_evaluation_goes_on(endpoint, tmp_path, name):
+    endpoint.plans = [Plan(body=BROKE[name])]
+    endpoint.answer = lambda body: "up"
+    found = play(endpoint, tmp_path / "j.jsonl", concurrency=1)
+    bad, good = sorted(found.episodes, key=lambda e: not e.error)
+    assert bad.error and "\n" not in bad.error and len(bad.error) < 1_000
+    assert not good.error and good.turns == 3
+    again = play(endpoint, tmp_path / "j.jsonl", concurrency=1)
+    assert [e.error for e in again.episodes] == ["", ""]
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_counts_that_say_nothing_count_nothing(endpoint, name):
+    endpoint.plans = [Plan(body=HARMLESS[name])]
+    [answer] = agent(endpoint).client.complete([[{"role": "user", "content": "Hello?"}]])
+    assert (answer.status, answer.tokens, answer.cost) == ("ok", 0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "9" * 400,
+        "9" * 5_000,
+        "1" + "0" * 30,
+        "Fri, 31 Dec " + "9" * 30 + " 23:59:59 GMT",
+        "Fri, 31 Dec 9999 23:59:59 GMT",
+        "Fri, 31 Dec 9999 23:59:59 -" + "9" * 20,
+        "Fri, 99 Dec 2030 99:99:99 GMT",
+        "-5",
+        "NaN",
+        "inf",
+        "1e999",
+        "soon",
+    ],
+)
+@pytest.mark.parametrize("header", ["Retry-After", "Retry-After-Ms"])
+def test_no_wait_that_is_asked_for_is_longer_than_we_wait(endpoint, header, value):
+    endpoint.plans = [Plan(status=429, headers={header: value})]
+    [answer] = agent(endpoint).client.complete([[{"role": "user", "content": "Hello?"}]])
+    assert answer.status == "ok" or "it asks to wait" in answer.error
+
+
+def bomb(layers: int) -> bytes:
+    body = b'{"choices": "' + b" " * (64 << 20)
+    for _ in range(layers):
+        body = gzip.compress(body, 9)
+    return body
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "says"),
+    [
+        ("gzip", bomb(1), "more than 4,194,304 bytes"),
+        ("gzip, gzip", bomb(2), "packed as 'gzip, gzip': expected gzip"),
+        ("br", b"\x00" * 100, "packed as 'br'"),
+        ("gzip", b"no gzip at all", "no gzip, as it says"),
+        ("", b" " * (6 << 20), "more than 4,194,304 bytes"),
+    ],
+    ids=["gzip", "gzip twice", "brotli", "no gzip", "plain"],
+)
+@pytest.mark.parametrize("status", [200, 500])
+def test_no_answer_is_unpacked_beyond_its_bound(endpoint, encoding, body, says, status):
+    headers = {"Content-Encoding": encoding} if encoding else {}
+    endpoint.answer = lambda _: Plan(status=status, body=body, headers=headers)
+    asked = agent(endpoint, retries=3).client
+    tracemalloc.start()
+    try:
+        [answer] = asked.complete([[{"role": "user", "content": "Hello?"}]])
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert answer.status == "error" and says in answer.error and answer.attempts == 1
+    assert most < 32 << 20
+
+
+def test_packed_answers_are_read_and_the_bound_is_the_users(endpoint):
+    long = "up " * 10_000
+    body = json.dumps(completion(Plan(long), "toy")).encode()
+    packed = Plan(body=gzip.compress(body), headers={"Content-Encoding": "gzip"})
+    endpoint.answer = lambda _: packed
+    [answer] = agent(endpoint).client.complete([[{"role": "user", "content": "Hello?"}]])
+    assert answer.text == long
+    narrow = ChatClient(ChatSettings.of(f"toy@{endpoint.url}?max_bytes={len(body)}", {}))
+    assert narrow.complete([[{"role": "user", "content": "?"}]])[0].status == "ok"
+    narrow = ChatClient(ChatSettings.of(f"toy@{endpoint.url}?max_bytes={len(body) - 1}", {}))
+    assert "more than" in narrow.complete([[{"role": "user", "content": "?"}]])[0].error
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"token_ids": [-1], "logprobs": {"token_logprobs": [0.0]}, "prompt_token_ids": [1]},
+        {"token_ids": [2**40], "logprobs": {"token_logprobs": [0.0]}, "prompt_token_ids": [1]},
+        {"token_ids": [[3]], "logprobs": {"token_logprobs": [0.0]}, "prompt_token_ids": [1]},
+        {"token_ids": [3], "logprobs": {"token_logprobs": [None]}, "prompt_token_ids": [1]},
+        {"token_ids": [3], "logprobs": None, "prompt_token_ids": [1]},
+    ],
+)
+def test_a_vllm_server_that_writes_tokens_that_are_none(monkeypatch, choice):
+    def request(self, path, bodies):
+        if path == "models":
+            return [ChatAnswer(data={"data": [{"id": "toy", "max_model_len": 99}]})]
+        return [ChatAnswer(data={"choices": [choice]})]
+
+    monkeypatch.setattr(ChatClient, "request", request)
+    server = ServerEngine("http://127.0.0.1:1/v1")
+    asked = TokenRequest((1,), 5, 0)
+    [answer] = server.generate([asked], SamplingRule(greedy=True))
+    assert "no token ids with log-probabilities" in answer.error
+
+
+def test_the_report_of_an_evaluation_holds_no_count_that_json_has_not(endpoint, tmp_path):
+    endpoint.answer = lambda body: Plan(body=with_usage(cost="1e6", prompt_tokens=str(2**31)))
+    found = play(endpoint, tmp_path / "j.jsonl")
+    written = json.loads(found.write(tmp_path / "r.json").read_text())
+    spent = written["reports"]["spent"]
+    assert spent["cost"] == 1e6 * spent["turns"] and spent["tokens"] == 2**31 * spent["turns"]
+    play(endpoint, tmp_path / "j.jsonl")
+
+
+JUDGED = '{"agent_1": {"goal": ["a", %s]}, "agent_2": {"goal": ["b", 4]}}'
+
+
+@pytest.mark.parametrize("digits", [30, 400, 4_299, 4_301, 100_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        JUDGED,
+        "So: " + JUDGED,
+        JUDGED.replace("}}", ",}}"),
+        JUDGED.replace('"', "'"),
+        '{"agent_1": {"goal": ["a", "%s/10"]}, "agent_2": {"goal": ["b", 4]}}',
+        '{"agent_1": {"goal": ["a", "7/%s"]}, "agent_2": {"goal": ["b", 4]}}',
+        '{"agent %s": {"goal": ["a", 7]}, "agent_2": {"goal": ["b", 4]}}',
+        '{"agent_%s": {"goal": ["a", 7]}, "agent_2": {"goal": ["b", 4]}}',
+        '{"agent_1": {"goal": ["a", "score: %s"]}, "agent_2": {"goal": ["b", 4]}}',
+        '{"agent_1": {"goal": ["a", 1e%s]}, "agent_2": {"goal": ["b", 4]}}',
+    ],
+)
+def test_a_judges_number_of_any_length_is_a_problem_that_is_named(text, digits):
+    goal = choose_dimensions(["goal"])
+    reading = read_answer(text.replace("%s", "9" * digits), ("Ann Lee", "Bob Roe"), goal)
+    assert reading.problems and "goal" not in reading.scores[0]

@@ -1,0 +1,105 @@
+"""No text from outside makes a regular expression, or what reads with it, take quadratic time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import expressions
+import gymnasium as gym
+import pytest
+
+import creditrl  # noqa: F401  (registers the environments)
+from creditrl.agents.prompts import FORMS, get_form
+from creditrl.envs.sotopia.dimensions import choose_dimensions
+from creditrl.envs.sotopia.judge_answer import read_answer
+from creditrl.errors import DataError
+from creditrl.trainers.credit.segments import parse_ranges
+from creditrl.wrappers.parse import get_parser
+
+ENVIRONMENTS = {
+    "ALFWorld": 4096,
+    "VirtualHome": 4096,
+    "VisualSokoban": 4096,
+    "WebShop": 16_384,
+    "SOTOPIA": 32_768,
+}
+"""Characters at which each cuts an action."""
+UNITS = (
+    " ",
+    "\n",
+    "[",
+    "{",
+    "<",
+    "(",
+    "0",
+    "a",
+    "[a",
+    "<a> (",
+    "a: ",
+    '{"a":',
+    "<action>",
+    "Action:",
+)
+
+
+@pytest.mark.slow
+def test_every_expression_takes_linear_time_on_pumped_text() -> None:
+    found = expressions.expressions()
+    assert len(found) > 100
+    slow = [told for told in map(expressions.slowness, found) if told]
+    assert not slow, "\n".join(slow)
+
+
+def test_the_sweep_finds_what_is_quadratic() -> None:
+    for pattern in (r"\s*x", r"\[(.*?)\]", r"(a+)b", r"<\s*/?\s*b"):
+        assert expressions.slowness(expressions.of_text(pattern)), pattern
+
+
+def _ranges(text: str) -> None:
+    with pytest.raises(DataError):
+        parse_ranges(text, 3)
+
+
+def _judged(text: str) -> None:
+    goal = choose_dimensions(["goal"])
+    for opened in ("", '{"Ann Lee": {"goal": ["', '{"Ann Lee": {"goal": "'):
+        read_answer(opened + text, ("Ann Lee", "Bob Roe"), goal)
+
+
+READERS: dict[str, Callable[[str], object]] = {
+    **{f"form {name}": get_form(name).parse for name in FORMS},
+    "form sotopia, line": get_form("sotopia", answer="line").parse,
+    **{f"parser {name}": get_parser(name) for name in ("react", "tags", "json", "tool")},
+    "segments": _ranges,
+    "judge": _judged,
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_replies_are_read_in_linear_time(reader: str) -> None:
+    slow = {
+        unit: told
+        for unit in UNITS
+        if (told := expressions.growth(READERS[reader], ("", unit, "\x00"))) is not None
+    }
+    assert not slow
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_a_long_action_costs_what_its_cut_form_costs(name: str) -> None:
+    env = gym.make(f"CreditRL/{name}-v0", disable_env_checker=True)
+    longest = ENVIRONMENTS[name]
+    assert env.action_space.max_length == longest
+    env.reset(seed=1)
+    saved = creditrl.snapshot(env)
+
+    def play(text: str) -> tuple[object, ...]:
+        creditrl.restore(env, saved)
+        observation, reward, *_, info = env.step(text)
+        return observation, reward, info["action"], info["grounded"], info["ungrounded_reason"]
+
+    for unit in UNITS:
+        text = unit * (32_000 // len(unit))
+        assert play(text) == play(text[:longest])
+        assert expressions.growth(play, ("", unit, "\x00")) is None
+    env.close()

@@ -1,0 +1,187 @@
+"""Clients of a measurement that leave with a task, hold it, or tell what no count can be."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from creditrl.agents.budget import Budget
+from creditrl.serve import measure
+from creditrl.serve.app import environment_app
+from creditrl.serve.sessions import Sessions
+
+SOKOBAN = "CreditRL/VisualSokoban-v0"
+
+
+class Measured:
+    """Three tasks of two turns, for clients whose time is up at once when they do not play."""
+
+    def __init__(self, clock: Any) -> None:
+        self.clock = clock
+        self.dealer = measure._Dealer("mine", 0, Budget(), None)
+        self.sessions = Sessions(SOKOBAN, {"max_turns": 2}, limit=4, dealer=self.dealer)
+        self.dealer.begin(self.sessions, range(3), None, None, {})
+        app = environment_app(self.sessions, tasks_left=self.dealer.left)
+        self.client = TestClient(app, base_url="http://127.0.0.1:3000")
+
+    def open(self) -> str:
+        return f"/sessions/{self.client.post('/sessions').json()['session']}"
+
+    def reset(self, at: str) -> Any:
+        return self.client.post(f"{at}/reset")
+
+    def step(self, at: str) -> Any:
+        return self.client.post(f"{at}/step", json={"action": "up"})
+
+    def play(self, at: str) -> int:
+        assert self.reset(at).status_code == 200
+        self.step(at)
+        return int(self.step(at).json()["tasks_left"])
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    now = [1000.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr("creditrl.serve.sessions.time", clock)
+    made = Measured(now)
+    yield made
+    made.dealer.close()
+    made.sessions.close()
+
+
+def told_to_wait(answer: Any) -> bool:
+    assert answer.status_code == 429 and answer.json()["error"]["code"] == "wait", answer.text
+    return float(answer.headers["Retry-After"]) > 0
+
+
+def test_a_task_that_a_client_left_with_is_dealt_to_whoever_asks(measured):
+    gone, here = measured.open(), measured.open()
+    left = measured.reset(gone).json()["info"]["task_id"]
+    assert [measured.play(here), measured.play(here)] == [2, 1]
+    assert told_to_wait(measured.reset(here))  # it may come back
+    measured.clock[0] += 599
+    assert told_to_wait(measured.reset(here))
+    measured.clock[0] += 2
+    assert measured.reset(here).json()["info"]["task_id"] == left
+    measured.step(here)
+    assert measured.step(here).json()["tasks_left"] == 0
+    assert measured.dealer.done.is_set() and sorted(measured.dealer.finished) == [0, 1, 2]
+    assert measured.step(gone).json()["error"]["code"] == "no_session"
+    assert measured.reset(here).json()["error"]["code"] == "done"
+
+
+def test_who_only_looks_on_does_not_hold_a_task(measured):
+    gone, here = measured.open(), measured.open()
+    measured.reset(gone)
+    measured.play(here), measured.play(here)
+    for _ in range(7):
+        measured.clock[0] += 100
+        assert measured.client.get(gone).status_code == 200
+    assert measured.play(here) == 0
+
+
+def test_who_plays_on_keeps_its_task(measured):
+    slow, here = measured.open(), measured.open()
+    measured.reset(slow)
+    measured.play(here), measured.play(here)
+    measured.clock[0] += 599
+    assert measured.step(slow).status_code == 200
+    measured.clock[0] += 599
+    assert told_to_wait(measured.reset(here))
+    assert measured.step(slow).json()["tasks_left"] == 0
+
+
+def ask(method: str, url: str, body: Any = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read() or b"{}")
+    except urllib.error.HTTPError as error:
+        return json.loads(error.read())
+
+
+def test_a_measurement_ends_though_a_client_left_with_a_task():
+    def drive(address: str) -> None:
+        gone = ask("POST", f"{address}/sessions")["session"]
+        ask("POST", f"{address}/sessions/{gone}/reset")  # and is never heard of again
+        here = f"{address}/sessions/{ask('POST', f'{address}/sessions')['session']}"
+        left = 1
+        while left:
+            state = ask("POST", f"{here}/reset")
+            if "error" in state:
+                assert state["error"]["code"] == "wait"
+                time.sleep(0.05)
+                continue
+            while not (state.get("terminated") or state.get("truncated")):
+                state = ask("POST", f"{here}/step", {"action": "up"})
+            left = state["tasks_left"]
+
+    clients = []
+
+    def enter(address: str) -> None:
+        clients.append(threading.Thread(target=drive, args=(address,), daemon=True))
+        clients[-1].start()
+
+    found = measure.measure_clients(
+        SOKOBAN, {"max_turns": 2}, range(3), sessions=2, idle=0.5, on_address=enter
+    )
+    assert [episode.turns for episode in found.episodes] == [2, 2, 2]
+    clients[0].join(30)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        '"tokens": ' + "9" * 400,
+        '"tokens": ' + "9" * 5_000,
+        '"tokens": 1e3',
+        '"tokens": true',
+        '"tokens": 4503599627370496',
+        '"cost": ' + "9" * 400,
+        '"cost": NaN',
+        '"cost": Infinity',
+        '"cost": 1e999',
+        '"cost": 1.7e308',
+        '"cost": -1',
+        '"cost": {}',
+        '"action": ' + "[" * 100_000,
+    ],
+)
+def test_what_no_client_can_have_spent_is_refused_and_its_episode_goes_on(measured, counts):
+    at = measured.open()
+    measured.reset(at)
+    kind = {"Content-Type": "application/json"}
+    body = '{"action": "up", ' + counts + "}"
+    answer = measured.client.post(f"{at}/step", content=body, headers=kind)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_request")
+    measured.step(at)
+    assert measured.step(at).json()["tasks_left"] == 2
+    assert measured.dealer.budget.spent.cost == 0.0
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        '"seed": 99999999999999999999',
+        '"seed": -1',
+        '"seed": 1.5',
+        '"task": 9007199254740991',
+        '"task": "\\ud800"',
+        '"task": 1e3',
+    ],
+)
+def test_tasks_and_seeds_that_are_none(measured, asked):
+    kind = {"Content-Type": "application/json"}
+    body = f"{{{asked}}}"
+    answer = measured.client.post(f"{measured.open()}/reset", content=body, headers=kind)
+    assert answer.status_code in (400, 404)

@@ -1,0 +1,363 @@
+"""Run folders and evaluations of strangers: reading runs nothing, and writing has one writer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from creditrl.cli import run
+from creditrl.errors import ConfigError, CreditRLError, DataError
+from creditrl.report.inputs import families, load_run
+from creditrl.runs import RunFolder
+from creditrl.trainers.models.policy import Policy
+from creditrl.trust import links_out, reaching, require_trust
+
+SMALL = [
+    *("@quickstart", "--clone.updates", "2", "--clone.episodes", "8", "--budget.updates", "2"),
+    *("--budget.seconds", "None", "--eval.levels", "4", "--eval.num-envs", "4"),
+    *("--eval.validation-levels", "4", "--policy.tokenizer-episodes", "4"),
+    *("--clone.until-success", "None", "--compare.no-clone-same-time", "--rollout.groups", "2"),
+    *("--run.checkpoint-every", "1", "--run.trajectories-every", "1", "--run.threads", "1"),
+]
+PLUGIN = "import pathlib\npathlib.Path({ran!r}).touch()\n"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    assert run(["train", *SMALL, "--run.folder", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def copied(trained: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be spoiled."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+@pytest.fixture
+def trap(copied: Path, tmp_path: Path) -> tuple[Path, Path, Path]:
+    """(a run whose config names a plugin, the plugin, the file that it makes when it is run)."""
+    plugin, ran = tmp_path / "trap.py", tmp_path / "ran"
+    plugin.write_text(PLUGIN.format(ran=str(ran)))
+    config = tomllib.loads((copied / "config.toml").read_text())
+    config["run"]["plugins"] = [str(plugin)]
+    (copied / "config.toml").write_text(tomli_w.dumps(config))
+    return copied, plugin, ran
+
+
+def commands(folder: Path) -> dict[str, list[str]]:
+    """Return commands that read a run, and one that goes on with it."""
+    where = ["--run.folder", str(folder), "--run.resume"]
+    return {
+        "credit": ["credit", str(folder), "--method", "grpo", "--max-episodes", "16", "--replace"],
+        "export": ["export", "policy", str(folder), "--to", f"{folder}-policy", "--overwrite"],
+        "report": ["report", str(folder), "--out", f"{folder}-report"],
+        "help": ["train", f"@{folder}/config.toml", "--help"],
+        "recipe": ["train", f"@{folder}/config.toml", "--plan"],
+        "plan": ["train", *where, "--plan"],
+        "resume": ["train", *where],
+    }
+
+
+@pytest.mark.parametrize("name", ["credit", "export", "report", "help", "recipe", "plan", "resume"])
+def test_a_plugin_that_a_runs_config_names_is_not_imported(trap, capsys, name):
+    folder, plugin, ran = trap
+    try:
+        code = run(commands(folder)[name])
+    except SystemExit as stop:  # of --help
+        code = stop.code
+    assert not ran.exists()
+    told = "".join(capsys.readouterr())
+    if name in ("recipe", "plan", "resume"):
+        assert code == 2
+        assert "--trust" in told
+    else:
+        assert code in (0, None)
+    if name not in ("help", "report"):
+        assert hashlib.sha256(plugin.read_bytes()).hexdigest()[:16] in told
+
+
+@pytest.mark.parametrize("name", ["credit", "export", "plan"])
+@pytest.mark.parametrize("how", ["named", "trusted"])
+def test_a_plugin_is_imported_where_the_user_says_so(trap, capsys, name, how):
+    folder, plugin, ran = trap
+    flag = "--run.plugins" if name == "plan" else "--plugin"
+    more = ["--trust"] if how == "trusted" else [flag, str(plugin)]
+    assert run([*commands(folder)[name], *more]) == 0
+    assert ran.exists()
+
+
+def test_the_digest_of_a_module_is_found_without_its_packages(tmp_path, monkeypatch):
+    package = tmp_path / "strange"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('imported')")
+    (package / "method.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    told = reaching({"run": {"plugins": ["strange.method", "gone.away"]}})["run.plugins"]
+    assert hashlib.sha256(b"x = 1\n").hexdigest()[:16] in told
+    assert "'gone.away' (not there)" in told
+
+
+@pytest.mark.parametrize(
+    ("section", "flag"),
+    [
+        ({"rollout": {"ray": {"address": "10.0.0.1:6379"}}}, "rollout.ray.address"),
+        ({"rollout": {"vllm": {"api_key_env": "SECRET"}}}, "rollout.vllm.api-key-env"),
+        ({"rollout": {"vllm": {"folder": "/home/me"}}}, "rollout.vllm.folder"),
+        (
+            {"env": {"options": {"judge": "chat:m@http://x/v1?api_key_env=SECRET"}}},
+            "env.options.judge",
+        ),
+    ],
+)
+def test_what_reaches_out_of_a_run_is_said_again_by_its_user(section, flag):
+    found = reaching(section)
+    with pytest.raises(ConfigError, match=f"--{flag}"):
+        require_trust("config.toml", found, set())
+    require_trust("config.toml", found, {flag})
+
+
+def test_a_run_of_ones_own_goes_on_without_a_word(copied):
+    config = tomllib.loads((copied / "config.toml").read_text())
+    assert reaching(config) == {}
+    assert links_out(copied) == []
+
+
+def test_going_on_writes_through_no_link_out_of_the_folder(copied, tmp_path, capsys):
+    outside = tmp_path / "home"
+    outside.mkdir()
+    (outside / "notes.tmp").write_text("theirs")
+    shutil.rmtree(copied / "trajectories")
+    (copied / "trajectories").symlink_to(outside)
+    assert run(commands(copied)["resume"]) == 2
+    assert f"trajectories -> {outside}" in capsys.readouterr().err
+    assert (outside / "notes.tmp").read_text() == "theirs"
+
+
+def test_a_recorded_program_is_run_where_it_is_said_again(tmp_path, capsys):
+    ran = tmp_path / "ran"
+    program = f"{sys.executable} -c \"open('{ran}', 'w')\""
+    for name, argv in {
+        "program": ["VisualSokoban", "--agent", "command", "--command", program],
+        "code": ["VisualSokoban", "--agent", f"{tmp_path}/agent.py:act"],
+        "suite": [
+            "VisualSokoban",
+            "--suite",
+            "standard",
+            "--agent=command",
+            f"--command={program}",
+        ],
+        "key": ["VisualSokoban", "--agent", "chat", "--model", "m?api_key_env=HOME&base_url=http"],
+        "odd": ["VisualSokoban", "--agent", "command", "--command", program, "--trust"],
+    }.items():
+        (tmp_path / "agent.py").write_text(PLUGIN.format(ran=str(ran)))
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "suite.json").write_text(json.dumps({"argv": [*argv, "--episodes", "1"]}))
+        head = {"journal": 1, "what": {}, "command": {"argv": [*argv, "--episodes", "1"]}}
+        (folder / "results.episodes.jsonl").write_text(json.dumps(head) + "\n")
+        for path in (folder, folder / "results.json"):
+            assert run(["eval", "--resume", str(path)]) == 2
+            told = capsys.readouterr().err
+            assert "--trust" in told
+            assert not ran.exists()
+    assert run(["eval", "--resume", str(tmp_path / "suite"), "--command", program]) == 2
+    assert ran.exists()  # it answers nothing, so that every episode failed
+
+
+@pytest.mark.parametrize("argv", [3, [], [3], {"a": 1}, None, "rm"])
+def test_a_recorded_command_of_another_kind_is_one_error(tmp_path, capsys, argv):
+    (tmp_path / "suite.json").write_text(json.dumps({"argv": argv}))
+    assert run(["eval", "--resume", str(tmp_path)]) == 2
+    assert "damaged" in capsys.readouterr().err
+
+
+class Trap:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, ran: Path) -> None:
+        self.ran = ran
+
+    def __reduce__(self):
+        return Path.touch, (self.ran,)
+
+
+def test_models_of_strangers_run_nothing(copied, tmp_path):
+    ran = tmp_path / "ran"
+    policy = copied / "policy" / "last"
+    code = PLUGIN.format(ran=str(ran)) + "class C: ...\n"
+    settings = json.loads((policy / "config.json").read_text())
+    for name, spoiled in {
+        "kind": {**settings, "model_type": "strange", "auto_map": {"AutoConfig": "code.C"}},
+        "types": {**settings, "hidden_size": "x"},
+        "size": {**settings, "vocab_size": 10**12},
+        "pickle": settings,
+    }.items():
+        folder = Path(shutil.copytree(policy, tmp_path / name))
+        (folder / "code.py").write_text(code)
+        (folder / "config.json").write_text(json.dumps(spoiled))
+        if name == "pickle":
+            (folder / "model.safetensors").unlink()
+            (folder / "SHA256SUMS").unlink()
+            with (folder / "pytorch_model.bin").open("wb") as file:
+                pickle.dump({"w": Trap(ran)}, file, protocol=2)
+        with pytest.raises(DataError, match="No model could be loaded"):
+            Policy.load(folder, device="cpu")
+        assert not ran.exists()
+
+
+# -- one writer -----------------------------------------------------------------------------------
+
+
+def test_of_two_that_go_on_with_a_run_one_is_refused(copied, capsys):
+    """Started at once, they doubled rows."""
+    for path in sorted((copied / "checkpoints").glob("update_*"))[1:]:
+        shutil.rmtree(path)
+    words = [sys.executable, "-m", "creditrl", *commands(copied)["resume"]]
+    words += ["--budget.updates", "400"]
+    first = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 120
+        while not (copied / ".lock").read_bytes():
+            assert first.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        before = (copied / "command.txt").read_text()
+        assert run(commands(copied)["resume"]) == 2
+        assert f"process {first.pid}" in capsys.readouterr().err
+        assert (copied / "command.txt").read_text().startswith(before)
+        assert len((copied / "command.txt").read_text().splitlines()) <= 2
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+    assert run(commands(copied)["resume"]) == 0
+    assert f"process {first.pid}" in capsys.readouterr().err  # taken over, with a line
+    updates = [r["update"] for r in RunFolder(copied).read_metrics() if r["phase"] == "train"]
+    assert updates == sorted(set(updates))
+
+
+# -- files of strangers ---------------------------------------------------------------------------
+
+VALUES = (
+    *(None, True, -1, 3.5, 1e308, float("nan"), "", "\x1b[31m[/b]", "../../etc", [], [1], {}),
+    *({"name": 3}, 2**70, "9" * 5000, [[[]]]),
+)
+
+
+def spoiled(data, rng: random.Random):
+    """Return plain data with one value replaced, or removed."""
+    places: list[tuple[object, object]] = []
+
+    def walk(value: object) -> None:
+        keys = value if isinstance(value, dict) else range(min(3, len(value)))  # type: ignore[arg-type]
+        for key in keys:
+            places.append((value, key))
+            if isinstance(value[key], (dict, list)):  # type: ignore[index]
+                walk(value[key])  # type: ignore[index]
+
+    walk(data)
+    table, key = rng.choice(places)
+    if rng.random() < 0.2:
+        del table[key]  # type: ignore[attr-defined]
+    else:
+        table[key] = rng.choice(VALUES)  # type: ignore[index]
+    return data
+
+
+def without_none(value):
+    """Return what TOML can hold."""
+    if isinstance(value, dict):
+        return {k: without_none(v) for k, v in value.items() if v is not None}
+    return [without_none(v) for v in value if v is not None] if isinstance(value, list) else value
+
+
+def test_1000_spoiled_files_are_read_or_refused_in_one_line(copied):
+    files = ("config.toml", "results.json", "metrics.jsonl", "evaluations/after.json")
+    whole = {name: (copied / name).read_text() for name in files}
+    rng = random.Random(4)
+    refused = 0
+    for number in range(1000):
+        name = files[number % 4]
+        if name.endswith(".toml"):
+            text = tomli_w.dumps(without_none(spoiled(tomllib.loads(whole[name]), rng)))
+        elif name.endswith(".jsonl"):
+            rows = spoiled([json.loads(line) for line in whole[name].splitlines()], rng)
+            text = "".join(json.dumps(row) + "\n" for row in rows)
+        else:
+            text = json.dumps(spoiled(json.loads(whole[name]), rng))
+        (copied / name).write_text(text)
+        try:
+            families([load_run(copied)])
+        except CreditRLError:
+            refused += 1
+        (copied / name).write_text(whole[name])
+    assert 0 < refused < 1000
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000 + "]" * 100_000, "9" * 5000])
+def test_a_config_without_end_is_one_error(copied, value):
+    (copied / "config.toml").write_text(f"x = {value}")
+    with pytest.raises(ConfigError, match=r"config\.toml"):
+        load_run(copied)
+
+
+# -- disks that take no more ----------------------------------------------------------------------
+
+LIMITED = """
+import resource, sys
+limit = int(sys.argv[1])
+from creditrl.cli import run
+import creditrl.trainers.run
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+sys.exit(run(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("size", [300, 3000, 60_000])
+def test_a_file_that_may_not_grow_is_one_line(trained, tmp_path, size):
+    """The kernel refuses whatever passes the limit: a config, metrics, a checkpoint."""
+    folder = tmp_path / "run"
+    words = ["train", *SMALL, "--run.folder", str(folder)]
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(size), *words],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert f"creditrl: {tmp_path}/" in done.stderr
+    assert "may not grow further" in done.stderr
+    if folder.exists():
+        # With room again it goes on, and to the same end.
+        assert run(["train", *SMALL, "--run.folder", str(folder), "--run.resume"]) == 0
+        ends = [RunFolder(one).read_metrics() for one in (folder, trained)]
+        assert [r.get("loss") for r in ends[0]] == [r.get("loss") for r in ends[1]]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is full")
+def test_a_full_disk_is_named_with_the_room_that_is_left(copied, capsys):
+    (copied / "metrics.jsonl").unlink()
+    (copied / "metrics.jsonl").symlink_to("/dev/full")
+    words = [*commands(copied)["resume"], "--trust", "--budget.updates", "3"]
+    assert run(words) == 2
+    told = capsys.readouterr().err
+    assert f"{copied / 'metrics.jsonl'} cannot be written: its disk is full" in told
+    assert "left of" in told
+    assert "--run.resume" in told

@@ -1,0 +1,79 @@
+"""Names, answers and servers that speak to the terminal of who measures them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+
+import pytest
+
+from creditrl.cli import run
+from creditrl.download import download
+from creditrl.errors import DataError
+
+HOSTILE = ["[/b]", "[bold", "[link=http://x]y[/link]", "\x1b[2J\x1b]0;gone\x07", "\x9b2J", "\udcff"]
+
+
+def quiet(captured) -> str:
+    text = captured.out + captured.err
+    assert not [c for c in text if ord(c) < 32 and c not in "\n\t"] and "\x9b" not in text
+    return text
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_is_shown_as_it_is(tmp_path, capsys, name):
+    agent = tmp_path / "mine.py"
+    agent.write_text(
+        "def good(observation, info):\n    return 'up'\n"
+        "def bad(observation, info):\n    raise ValueError('[/b] \\x1b[2J')\n"
+    )
+    words = ["eval", "VisualSokoban", "--episodes", "2", "--max-turns", "2", "--retries", "0"]
+    words += ["--no-keep-episodes", "--name", name]
+    assert run([*words, "--agent", f"{agent}:good", "--out", str(tmp_path / "r.json")]) == 0
+    shown = " ".join(quiet(capsys.readouterr()).split())
+    assert "on CreditRL/VisualSokoban-v0, 2 episodes" in shown
+    if name.isprintable():
+        assert name in shown
+    assert json.loads((tmp_path / "r.json").read_text())["agent"] in (name, "?")
+    assert run([*words, "--agent", f"{agent}:bad", "--out", str(tmp_path / "f.json")]) == 2
+    assert "ValueError: [/b] \\x1b[2J" in quiet(capsys.readouterr())
+
+
+@pytest.fixture
+def rude():
+    """A server whose words for its refusal are a terminal's commands."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    with listener.accept()[0] as link:
+                        link.recv(65536)
+                        link.sendall(b"HTTP/1.1 404 \x1b[2J\x1b]0;gone\x07\x9b2J [/b]\r\n\r\n")
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+
+
+def test_a_servers_reason_reaches_no_terminal_raw(rude, tmp_path, capsys, monkeypatch):
+    def fetch(argv):
+        download(f"{rude}/file", tmp_path / "file", attempts=1)
+
+    with pytest.raises(DataError, match="404"):
+        fetch([])
+    monkeypatch.setattr("creditrl.cli.envs.run", fetch)
+    assert run(["envs"]) == 2
+    assert "the server answers 404 \\x1b[2J" in quiet(capsys.readouterr())
+
+
+def test_an_endpoints_reason_reaches_no_terminal_raw(rude, tmp_path, capsys):
+    words = ["eval", "VisualSokoban", "--agent", "chat", "--base-url", f"{rude}/v1", "--model", "m"]
+    words += ["--episodes", "2", "--retries", "0", "--out", str(tmp_path / "r.json")]
+    assert run(words) == 2
+    assert "2 episodes failed" in quiet(capsys.readouterr())

@@ -1,0 +1,295 @@
+"""Connections of both kinds of servers: how long one waits, how many there are, when they end."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from creditrl.door import asgi, plain
+from creditrl.door.asgi import Server
+from creditrl.door.listen import Crowd
+from creditrl.door.plain import PlainHandler, PlainServer
+from creditrl.errors import ConfigError
+
+LARGE = b"x" * (64 << 20)
+"""More than the buffers of two sockets hold."""
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    """Answer with the length of the body, or with much."""
+    length, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        length, more = length + len(message["body"]), message["more_body"]
+    body = LARGE if scope["path"] == "/large" else f"{length} bytes".encode()
+    await send({"type": "http.response.start", "status": 200,
+                "headers": [(b"content-length", str(len(body)).encode())]})  # fmt: skip
+    await send({"type": "http.response.body", "body": body})
+
+
+class Handler(PlainHandler):
+    """Answers alike; bodies are not read."""
+
+    def do_GET(self) -> None:
+        body = LARGE if self.path == "/large" else b"0 bytes"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def serve_asgi(**options: Any) -> Server:
+    return Server(application, **options)
+
+
+def serve_plain(**options: Any) -> PlainServer:
+    return PlainServer(Handler, **options)
+
+
+MAKERS = {"asgi": serve_asgi, "plain": serve_plain}
+Maker = Callable[..., Any]
+
+
+@pytest.fixture(params=MAKERS)
+def make(request: pytest.FixtureRequest) -> Maker:
+    maker: Maker = MAKERS[request.param]
+    return maker
+
+
+@contextlib.contextmanager
+def line(server: Any) -> Iterator[socket.socket]:
+    """Return a connection."""
+    port = int(server.address.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as opened:
+        yield opened
+
+
+def head(path: str = "/", *more: str, method: str = "GET") -> bytes:
+    return "\r\n".join((f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *more, "", "")).encode()
+
+
+def answer(opened: socket.socket) -> tuple[int, bytes]:
+    """Return status and body of the next answer; (0, b"") where the line is closed."""
+    got = b""
+    while b"\r\n\r\n" not in got:
+        with contextlib.suppress(ConnectionResetError):
+            if more := opened.recv(1 << 16):
+                got += more
+                continue
+        return 0, b""
+    top, _, body = got.partition(b"\r\n\r\n")
+    (length,) = [
+        int(row[15:]) for row in top.lower().split(b"\r\n") if row.startswith(b"content-length:")
+    ]
+    while len(body) < length:
+        body += opened.recv(1 << 16)
+    return int(top.split()[1]), body
+
+
+def is_closed(opened: socket.socket) -> bool:
+    """Return whether the other side hangs up, and says nothing before."""
+    try:
+        return opened.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (asgi, plain):
+        monkeypatch.setattr(module, "HEAD_SECONDS", 1.0)
+        monkeypatch.setattr(module, "READ_SECONDS", 1.0)
+    monkeypatch.setattr(asgi, "BODY_SECONDS", 1.0)
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [b"", b"G", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n", head() + b"GET"],
+    ids=["nothing", "a letter", "a head without an end", "a second one"],
+)
+def test_who_does_not_finish_a_head_is_left(make: Maker, hurried: None, beginning: bytes) -> None:
+    with contextlib.closing(make()) as server, line(server) as opened:
+        opened.sendall(beginning)
+        if beginning.startswith(head()):
+            assert answer(opened) == (200, b"0 bytes")
+        assert is_closed(opened)
+
+
+def test_drops_that_never_end_are_no_head(make: Maker, hurried: None) -> None:
+    with contextlib.closing(make()) as server, line(server) as opened:
+        opened.settimeout(0.05)
+        opened.sendall(b"GET / HTTP/1.1\r\nX: ")
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            try:
+                opened.sendall(b"x")
+                if opened.recv(1) == b"":
+                    return
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+        pytest.fail("it was waited for")
+
+
+def test_who_does_not_finish_a_body_is_left(hurried: None) -> None:
+    with contextlib.closing(serve_asgi()) as server, line(server) as opened:
+        opened.sendall(head("/", "Content-Length: 10", method="POST") + b"12345")
+        assert is_closed(opened)
+
+
+def test_who_does_not_read_is_left(
+    make: Maker, hurried: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, leave = threading.Event(), Crowd.leave
+
+    def noting(crowd: Crowd, who: Any) -> None:
+        leave(crowd, who)
+        left.set()
+
+    monkeypatch.setattr(Crowd, "leave", noting)
+    with contextlib.closing(make()) as server, line(server) as opened:
+        opened.sendall(head("/large"))
+        assert left.wait(20)
+        got = 0
+        with contextlib.suppress(ConnectionResetError):
+            while more := opened.recv(1 << 20):
+                got += len(more)
+        assert got < len(LARGE)
+
+
+def test_every_connection_sends_at_once(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    # With Nagle's algorithm an answer of two pieces waits 40 ms for the client's acknowledgement.
+    served: list[socket.socket] = []
+    accept = socket.socket.accept
+
+    def noting(listening: socket.socket) -> tuple[socket.socket, Any]:
+        opened, address = accept(listening)
+        served.append(opened)
+        return opened, address
+
+    monkeypatch.setattr(socket.socket, "accept", noting)
+    with contextlib.closing(make()) as server, line(server) as opened:
+        opened.sendall(head())
+        assert answer(opened) == (200, b"0 bytes")
+        assert [one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in served] == [1]
+
+
+def test_half_requests_lock_nobody_out(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (asgi, plain):
+        monkeypatch.setattr(module, "MOST_CONNECTIONS", 20)
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(contextlib.closing(make()))
+        halves = [stack.enter_context(line(server)) for _ in range(60)]
+        for opened in halves:
+            with contextlib.suppress(OSError):
+                opened.sendall(b"GET / HTTP/1.1\r\n")
+        with line(server) as honest:
+            honest.sendall(head())
+            assert answer(honest) == (200, b"0 bytes")
+        assert all(is_closed(opened) for opened in halves[:40])
+
+
+def test_a_refusal_is_json_that_says_why(make: Maker) -> None:
+    with contextlib.closing(make()) as server, line(server) as opened:
+        opened.sendall(b"POST / HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 0\r\n\r\n")
+        status, body = answer(opened)
+        assert status == 403
+        assert json.loads(body)["error"] == {
+            "code": "forbidden",
+            "message": "'evil.example' is not this machine: ask at 127.0.0.1 or localhost.",
+        }
+
+
+def test_a_body_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with contextlib.closing(serve_asgi(most_body=100)) as server:
+        for length, status in ((100, 200), (101, 413), (5_000_000, 413)):
+            with line(server) as opened:
+                opened.sendall(head("/", f"Content-Length: {length}", method="POST"))
+                with contextlib.suppress(ConnectionError):
+                    opened.sendall(b"x" * length)
+                assert answer(opened)[0] == status
+
+
+def test_no_body_is_taken_for_a_request() -> None:
+    with contextlib.closing(serve_plain()) as server, line(server) as opened:
+        inside = head("/large")
+        opened.sendall(head("/", f"Content-Length: {len(inside)}") + inside)
+        assert answer(opened) == (200, b"0 bytes")
+        assert is_closed(opened)
+
+
+def test_a_handler_that_asks_nobody_is_not_served() -> None:
+    from http.server import BaseHTTPRequestHandler
+
+    with pytest.raises(TypeError, match="is no PlainHandler"):
+        PlainServer(BaseHTTPRequestHandler)  # type: ignore[arg-type]
+
+
+# -- beginnings and ends --------------------------------------------------------------------------
+
+
+def answers(address: str) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), 5).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_a_taken_port_is_said_in_one_line(make: Maker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"^Port {port} of 127.0.0.1 is taken by another"):
+            make(port=port)
+
+
+def test_a_closed_server_leaves_its_port(make: Maker) -> None:
+    server = make()
+    assert answers(server.address)
+    server.close()
+    server.close()
+    assert not answers(server.address)
+    again = make(port=int(server.address.rpartition(":")[2]))
+    assert answers(again.address)
+    again.close()
+
+
+def test_a_forgotten_server_stops() -> None:
+    server = serve_asgi()
+    address = server.address
+    del server
+    gc.collect()
+    deadline = time.monotonic() + 20
+    while answers(address) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not answers(address)
+
+
+def test_a_forked_child_does_not_keep_the_port(make: Maker) -> None:
+    server = make()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writing)
+        server.close()  # nothing of it waits for a thread that is not there
+        os.read(reading, 1)  # until the parent has looked
+        os._exit(0)
+    try:
+        server.close()
+        assert not answers(server.address)
+    finally:
+        os.close(writing)
+        os.close(reading)
+        os.waitpid(child, 0)

@@ -1,0 +1,29 @@
+"""Files of a folder, behind links as well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from creditrl.errors import DataError
+from creditrl.files import files_below
+
+
+def test_files_behind_links_are_found_and_circles_end(tmp_path: Path) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    for path in (home / "a/one", home / "three", elsewhere / "deep/two"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    (home / "b").symlink_to(elsewhere)
+    (home / "c").symlink_to(elsewhere / "deep")  # a second way to the same file is another file
+    (home / "a/up").symlink_to(home)
+    (elsewhere / "back").symlink_to(elsewhere)
+    (home / "four").symlink_to(home / "three")
+    found = [path.relative_to(home).as_posix() for path in files_below(home)]
+    assert found == ["a/one", "b/deep/two", "c/two", "four", "three"]
+
+
+def test_what_is_no_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere: No such file or directory\. Expected a folder"):
+        files_below(tmp_path / "nowhere")

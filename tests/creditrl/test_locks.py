@@ -1,0 +1,118 @@
+"""One writer at a time, whoever is killed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from creditrl.errors import RunFolderError
+from creditrl.locks import Lock
+
+HOLD = """
+import multiprocessing, sys, time
+from creditrl.locks import Lock
+
+def idle():
+    print("forked", flush=True)
+    time.sleep(60)
+
+with Lock(sys.argv[1], "the run"):
+    if len(sys.argv) > 2:
+        multiprocessing.get_context("fork").Process(target=idle, daemon=True).start()
+    else:
+        print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def holder(path: Path, *more: str) -> subprocess.Popen[str]:
+    """Return a process that holds the lock."""
+    words = [sys.executable, "-c", HOLD, str(path), *more]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() in ("held", "forked")
+    return process
+
+
+def test_the_second_is_refused_with_the_name_of_the_first(tmp_path):
+    path = tmp_path / ".lock"
+    with Lock(path, "the run"):
+        with pytest.raises(
+            RunFolderError, match=f"process {os.getpid()} on {socket.gethostname()}"
+        ):
+            Lock(path, "the run")
+    assert path.read_bytes() == b""  # given back
+    Lock(path, "the run").close()
+
+
+@pytest.mark.parametrize("forks", [(), ("forks",)])
+def test_a_killed_holder_is_taken_over_with_a_line(tmp_path, capfd, forks):
+    path = tmp_path / ".lock"
+    process = holder(path, *forks)
+    try:
+        with pytest.raises(RunFolderError, match=f"process {process.pid}"):
+            Lock(path, "the run")
+        process.kill()
+        process.wait()
+        # A child that it forked still runs, and does not hold the lock.
+        with Lock(path, "the run"):
+            said = capfd.readouterr().err
+        assert f"process {process.pid} on {socket.gethostname()} wrote the run" in said
+    finally:
+        os.killpg(process.pid, signal.SIGKILL) if forks else process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_lock_that_was_given_back_says_nothing(tmp_path, capfd):
+    for _ in range(2):
+        with Lock(tmp_path / ".lock", "the run"):
+            pass
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("what", ["link", "pipe", "folder"])
+def test_what_is_no_file_of_ours_is_refused(tmp_path, what):
+    path, other = tmp_path / ".lock", tmp_path / "other"
+    other.write_text("theirs")
+    if what == "link":
+        path.symlink_to(other)
+    elif what == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    began = time.monotonic()
+    with pytest.raises(OSError):
+        Lock(path, "the run")
+    assert time.monotonic() - began < 30  # a pipe is not waited for
+    assert other.read_text() == "theirs"
+
+
+def test_without_the_systems_locks_the_text_says_who_writes(tmp_path, monkeypatch, capfd):
+    import fcntl
+
+    def unsupported(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    path, here = tmp_path / ".lock", socket.gethostname()
+    path.write_text(f"{os.getppid()} {here}\n")
+    with pytest.raises(RunFolderError, match=f"process {os.getppid()}"):
+        Lock(path, "the run")
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    for holder_, said in ((f"{ended.pid} {here}", "was ended"), ("7 elsewhere", "may still write")):
+        path.write_text(f"{holder_}\n")
+        Lock(path, "the run").close()
+        assert said in capfd.readouterr().err
+    path.write_text("\x1b[31m nonsense")
+    Lock(path, "the run").close()
+    assert capfd.readouterr().err == ""

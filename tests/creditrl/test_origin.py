@@ -1,0 +1,98 @@
+"""The commands that bring extras: from where the package came, and made in one place."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+from creditrl import _origin
+from creditrl._checkout import CHECKOUT
+from creditrl._origin import install_command
+from creditrl.errors import MissingExtraError, require_extra
+
+ROOT = Path(__file__).parents[2]
+GIT = {
+    "url": "https://git.example/creditrl.git",
+    "vcs_info": {"vcs": "git", "commit_id": "4c8b55d", "requested_revision": "main"},
+}
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, noted: dict[str, Any] | None) -> None:
+    """Let the package look like a copy that pip has installed, with this note of its origin."""
+
+    class Distribution:
+        def read_text(self, name: str) -> str | None:
+            assert name == "direct_url.json"
+            return None if noted is None else json.dumps(noted)
+
+    monkeypatch.setattr(_origin, "CHECKOUT", None)
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: Distribution())
+
+
+def test_a_checkout_is_installed_from_its_folder() -> None:
+    assert CHECKOUT == ROOT
+    words = shlex.split(install_command("train", "--force-reinstall"))
+    assert words == ["pip", "install", "--force-reinstall", "-e", f"{ROOT}[train]"]
+    with pytest.raises(MissingExtraError, match=re.escape(f'Run: pip install -e "{ROOT}[view]"')):
+        require_extra("no_such_package_at_all", "view")
+
+
+@pytest.mark.parametrize(
+    ("noted", "url"),
+    [
+        (None, None),
+        (GIT, "git+https://git.example/creditrl.git@4c8b55d"),
+        (
+            {**GIT, "subdirectory": "python"},
+            "git+https://git.example/creditrl.git@4c8b55d#subdirectory=python",
+        ),
+        (
+            {"url": "file:///tmp/creditrl-0.1-py3-none-any.whl", "archive_info": {}},
+            "file:///tmp/creditrl-0.1-py3-none-any.whl",
+        ),
+        ({"url": "file:///home/me/creditrl", "dir_info": {}}, "file:///home/me/creditrl"),
+    ],
+)
+def test_a_copy_is_installed_from_where_it_came(
+    monkeypatch: pytest.MonkeyPatch, noted: dict[str, Any] | None, url: str | None
+) -> None:
+    installed(monkeypatch, noted)
+    *command, wanted = shlex.split(install_command("train"))
+    requirement = Requirement(wanted)
+    assert command == ["pip", "install"]
+    assert (requirement.name, requirement.extras, requirement.url) == ("creditrl", {"train"}, url)
+
+
+def test_no_hint_is_made_elsewhere() -> None:
+    # Written out, a command names an index that has no such package.
+    spelled = re.compile(r"creditrl\[")
+    files = [ROOT / "README.md", *(ROOT / ".ci").glob("*")]
+    for folder in ("creditrl", "creditrl_verifiers", "envs", "agents", "wrappers", "trainers"):
+        files += [p for p in (ROOT / folder).rglob("*") if p.suffix in (".py", ".js", ".html")]
+    found = {p.relative_to(ROOT).as_posix() for p in files if spelled.search(p.read_text("utf-8"))}
+    assert len(files) > 300 and found == {"creditrl/_origin.py"}
+
+
+def test_every_hint_names_an_extra_that_there_is() -> None:
+    import ast
+    import tomllib
+
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = set(known["optional-dependencies"])
+    place = {"require_extra": 1, "install_command": 0}
+    named = set()
+    for folder in ("creditrl", "envs", "agents", "wrappers", "trainers"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                    at = place.get(node.func.id)
+                    if at is not None and isinstance(node.args[at], ast.Constant):
+                        named.add(node.args[at].value)
+    assert {"train", "view", "trl"} <= named <= extras

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import creditrl
+from creditrl.errors import DataError, OutsideJSONError
+from creditrl.outside_json import (
+    DEEPEST,
+    LARGEST_INT,
+    absurd_count,
+    find_json,
+    read_json,
+    read_json_file,
+    read_object_file,
+)
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-LARGEST_INT, LARGEST_INT)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(PLAIN)
+def test_what_is_within_bounds_is_read_as_python_reads_it(value):
+    text = json.dumps(value)
+    assert read_json(text) == json.loads(text) == value
+    assert read_json(f" \n{text}\t".encode("utf-8-sig")) == value
+    assert read_json(text.encode("utf-16")) == value
+    assert find_json(f"so: {text} or so", 4) == (value, 4 + len(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no JSON: Expecting value at character 0"),
+        ('{"a": 1} {', "more follows at character 8"),
+        (b'"\xff"', "no text"),
+        ("NaN", "NaN is no finite number"),
+        ("[-Infinity]", "-Infinity is no finite number"),
+        ("1e400", "1e400 is no finite number"),
+        ("-1" + "0" * 399, "a number of 401 characters is beyond"),
+        ("9" * 5000, "a number of 5,000 characters is beyond"),
+        ("1." + "9" * 5000 + "e999", "a number of 5,006 characters is no finite number"),
+        (str(LARGEST_INT + 1), "9007199254740992 is beyond"),
+        ("[" * 100_000, "nested too deeply"),
+        ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "nested too deeply"),
+        ('{"a":' * 600 + "1" + "}" * 600, "nested too deeply"),
+        ('"' + "a" * 99 + '"', "101 bytes, expected at most 100"),
+    ],
+)
+def test_what_is_beyond_them_is_refused_in_one_line(text, says):
+    with pytest.raises(OutsideJSONError) as caught:
+        read_json(text, most=100 if "aaa" in str(text) else 1 << 20)
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_bounds_themselves_are_read():
+    deep = "[" * DEEPEST + "1" + "]" * DEEPEST
+    assert read_json(deep, most=len(deep)) == json.loads(deep)
+    assert read_json(f"[{LARGEST_INT}, -{LARGEST_INT}]") == [LARGEST_INT, -LARGEST_INT]
+
+
+def test_a_file_holds_seeds_of_64_bits_and_an_error_names_it(tmp_path: Path):
+    path = tmp_path / "a.json"
+    path.write_text(f'{{"seed": {2**63}}}')
+    assert read_json_file(path) == {"seed": 2**63} == read_object_file(path)
+    with pytest.raises(OutsideJSONError, match="expected at most 4"):
+        read_json_file(path, most=4)
+    path.write_text("[1]")
+    with pytest.raises(DataError, match="a.json: expected a JSON object, found a list"):
+        read_object_file(path)
+    with pytest.raises(DataError, match="no.json: cannot be read .No such file"):
+        read_object_file(tmp_path / "no.json")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "cost", "says"),
+    [
+        ("3", "0.5", ""),
+        ("0", "0", ""),
+        ("-1", "0.0", "-1 tokens"),
+        ("2**40", "0.0", "1099511627776 tokens"),
+        ("10**400", "0.0", "too many digits"),
+        ("10**5000", "0.0", "too many digits"),
+        ("1.5", "0.0", "1.5 tokens"),
+        ("True", "0.0", "a bool tokens"),
+        ("'3'", "0.0", "a str tokens"),
+        ("0", "float('nan')", "nan dollars"),
+        ("0", "float('inf')", "inf dollars"),
+        ("0", "-0.01", "-0.01 dollars"),
+        ("0", "10**5000", "too many digits"),
+        ("0", "None", "a NoneType dollars"),
+    ],
+)
+def test_counts_that_no_answer_can_have_taken_are_said(tokens, cost, says):
+    found = absurd_count(eval(tokens), eval(cost))  # written out: pytest cannot name 10**5000
+    assert says in found and bool(found) == bool(says)
+
+
+OWN_READERS = {
+    "creditrl/outside_json.py": "the reader itself",
+    "creditrl/records.py": "what json.dumps made just before",
+    "creditrl/_origin.py": "what pip noted when this package was installed",
+    "creditrl/results.py": "this package's schema",
+    "creditrl/cli/data.py": "only whether a file of official data is whole",
+    "creditrl/bench/": "what a bench on this machine wrote itself",
+    "agents/goal_table.py": "what json.dumps made just before",
+    "envs/check/replay.py": "the other half of the check, a process of ours",
+    # Data of benchmarks, fetched with a checksum, and what was made of it here. It may be larger
+    # than the bounds, hold NaN, and is read for as long as there is an environment.
+    "envs/webshop/jsonstream.py": "data",
+    "envs/webshop/records.py": "data",
+    "envs/webshop/search.py": "data",
+    "envs/webshop/splits.py": "data",
+    "envs/webshop/official.py": "data",
+    "envs/webshop/catalogue.py": "data",
+    "envs/alfworld/cache.py": "data",
+    "envs/alfworld/gamefile.py": "data",
+    "envs/virtualhome/official.py": "data",
+    "envs/virtualhome/scenes.py": "data",
+    "envs/sotopia/loose_json.py": "one string, which nests nothing",
+}
+"""Files that may read JSON without the reader of JSON from outside, and why."""
+
+
+def _reads_json(tree: ast.AST) -> list[int]:
+    """Return the lines that read JSON by other means than creditrl.outside_json."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in ("json", "json.decoder"):
+            names = {alias.name for alias in node.names}
+            found += [node.lineno] * bool(names & {"load", "loads", "JSONDecoder"})
+        if not isinstance(node, ast.Attribute):
+            continue
+        of_json = isinstance(node.value, ast.Name) and node.value.id == "json"
+        if (of_json and node.attr in ("load", "loads", "JSONDecoder")) or node.attr == "raw_decode":
+            found.append(node.lineno)
+    for node in ast.walk(tree):  # response.json(), of httpx and its kin
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr == "json" and not node.args:
+                found.append(node.lineno)
+    return found
+
+
+def test_no_file_reads_json_from_outside_without_the_bounds():
+    root = Path(creditrl.__file__).resolve().parents[1]
+    found = {}
+    for folder in ("creditrl", "agents", "envs", "trainers", "wrappers", "creditrl_verifiers"):
+        for path in sorted((root / folder).rglob("*.py")):
+            lines = _reads_json(ast.parse(path.read_text("utf-8")))
+            if lines:
+                found[path.relative_to(root).as_posix()] = lines
+    stray = {name: at for name, at in found.items() if not name.startswith(tuple(OWN_READERS))}
+    assert not stray, f"{stray}: use creditrl.outside_json, or say in OWN_READERS why not"
+    used = {own for own in OWN_READERS if any(name.startswith(own) for name in found)}
+    assert used == set(OWN_READERS)
+
+
+def test_the_sweep_sees_every_way_to_read():
+    ways = ("json.loads(x)", "json.load(f)", "json.JSONDecoder()", "d.raw_decode(x)", "r.json()")
+    for way in (*ways, "from json import loads"):
+        assert _reads_json(ast.parse(way)) == [1], way
+    assert not _reads_json(ast.parse("json.dumps(x); read_json(x); client.post(url, json=x)"))

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import ast
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+import creditrl
+from creditrl.terminal import PlainConsole, plain, printable
+from creditrl.view.progress import Progress
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("naïve\tcafé\n😀", "naïve\tcafé\n😀"),
+        ("\x1b[2J", "\\x1b[2J"),
+        ("\x9b31m\x00\r\x7f", "\\x9b31m\\x00\\r\\x7f"),
+        ("a\u202eb\u2066c\u2028d\ufeff", "a\\u202eb\\u2066c\\u2028d\\ufeff"),
+        ("\ud800", "\\ud800"),
+    ],
+)
+def test_control_characters_are_written_out_and_nothing_else(text, shown):
+    assert printable(text) == shown
+    assert printable(shown) == shown
+    shown.encode()
+
+
+HOSTILE = "[/b][red]x[/] :smile: \x1b[2J\x1b]0;title\x07 \ud800"
+
+
+def test_a_console_obeys_no_text_in_lines_tables_titles_and_captions():
+    out = PlainConsole(file=io.StringIO(), force_terminal=True, width=200)
+    table = Table(HOSTILE, title=HOSTILE, caption=HOSTILE)
+    table.add_row(HOSTILE)
+    out.print(HOSTILE, table)
+    out.rule(HOSTILE)
+    text = out.file.getvalue()
+    text.encode()
+    assert text.count("[/b][red]x[/] :smile: ") == text.count("\\x1b]0;title\\x07") == 6
+    assert "\x1b[2J" not in text and "\x1b]" not in text and "\x07" not in text
+
+
+def test_a_text_of_ours_is_obeyed_by_no_console_of_somebody_else():
+    out = Console(file=io.StringIO(), force_terminal=True, width=200)
+    out.print(plain(HOSTILE, "bold"))
+    assert "[/b][red]x[/] :smile: \\x1b[2J" in out.file.getvalue()
+
+
+@pytest.mark.parametrize("mode", ["bar", "plain"])
+def test_progress_obeys_no_name(mode):
+    out = PlainConsole(file=io.StringIO(), force_terminal=True, width=300)
+    with Progress(out, mode=mode) as progress:
+        with progress.phase(HOSTILE, updates=2) as show:
+            show(1, word=HOSTILE)
+        progress.line(HOSTILE)
+    text = out.file.getvalue()
+    assert "[/b][red]x[/]" in text and "\x1b]0;" not in text and "\x07" not in text
+
+
+def test_every_console_of_ours_is_a_plain_one():
+    root = Path(creditrl.__file__).resolve().parents[1]
+    found = []
+    for folder in ("creditrl", "agents", "envs", "trainers", "wrappers"):
+        for path in sorted((root / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                    if node.func.id == "Console":
+                        found.append(f"{path.relative_to(root)}:{node.lineno}")
+    assert not found, f"{found}: use creditrl.terminal.PlainConsole"

@@ -1,0 +1,69 @@
+"""Ends what Ray leaves behind when the process that started a cluster on this machine is killed.
+
+Ray's servers go with that process, and the agents beside its raylet do not: they wait for servers
+that have gone. This file runs as a program of its own, with the standard library alone, notes now
+and then what runs below the raylet, and ends what is left of it when its own parent has gone.
+
+    python -I -S ray_guard.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+__all__ = ["main"]
+
+_LOOK = 1.0
+"""Seconds between looks."""
+_GRACE = 5.0
+"""Seconds in which Ray's processes may end by themselves."""
+
+
+def _processes() -> dict[int, tuple[str, int, str]]:
+    """Return (name, parent, time of its start) of every process."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                    # The program's name stands in brackets and may hold anything.
+                    head, _, tail = file.read().rpartition(")")
+                words = tail.split()
+                found[int(name)] = (head.partition("(")[2], int(words[1]), words[19])
+    return found
+
+
+def _below_raylets(of: int) -> set[tuple[int, str]]:
+    """Return (process, time of its start) of what runs below the raylets of a process."""
+    found = _processes()
+    above = {pid for pid, (name, parent, _) in found.items() if name == "raylet" and parent == of}
+    below: set[int] = set()
+    while above:
+        above = {pid for pid, (_, parent, _) in found.items() if parent in above} - below
+        below |= above
+    return {(pid, found[pid][2]) for pid in below}
+
+
+def main() -> None:
+    """Wait for the end of the parent."""
+    for name in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)
+    parent = os.getppid()
+    known: set[tuple[int, str]] = set()
+    while os.getppid() == parent:
+        known = _below_raylets(parent) or known
+        time.sleep(_LOOK)
+    time.sleep(_GRACE)
+    found = _processes()
+    for pid, began in known:
+        # A number may be another process's by now.
+        if pid in found and found[pid][2] == began:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

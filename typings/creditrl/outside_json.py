@@ -1,0 +1,1 @@
+../../creditrl/outside_json.py
