@@ -10,6 +10,7 @@ from typing import Any
 
 from creditrl.agents.base import Agent
 from creditrl.errors import ConfigError
+from creditrl.outside_json import absurd_count
 from creditrl.types import Prompt, Reply
 
 __all__ = ["BUDGET_SPENT", "Budget", "Meter", "Spent"]
@@ -147,7 +148,7 @@ class Meter:
             self.stopped = over or f"{budget.turns:,} of {budget.turns:,} turns"
         if not allowed:
             return [Reply("", error=BUDGET_SPENT)] * len(prompts)
-        replies = self._agent.act(prompts[:allowed])
+        replies = [self._sound(reply) for reply in self._agent.act(prompts[:allowed])]
         for prompt, reply in zip(prompts, replies, strict=False):
             self.tokens_of[prompt.copy] += len(reply.token_ids) or reply.num_tokens
             self.cost_of[prompt.copy] = self.cost_of.get(prompt.copy, 0.0) + reply.cost
@@ -164,3 +165,12 @@ class Meter:
                 "prices (--prices READ WRITTEN, in dollars per million tokens)."
             )
         return [*replies, *[Reply("", error=BUDGET_SPENT)] * (len(prompts) - allowed)]
+
+    def _sound(self, reply: Reply) -> Reply:
+        """Return a reply, or an error where its counts would spoil every sum that they enter."""
+        counts = (reply.num_tokens, reply.cost), (reply.spent_tokens, reply.cost)
+        absurd = next(filter(None, (absurd_count(*count) for count in counts)), "")
+        if not absurd:
+            return reply
+        why = reply.error or f"{self.name} says that its reply took {absurd}"
+        return Reply("", error=why)

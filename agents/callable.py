@@ -20,13 +20,15 @@ from creditrl.types import Prompt, Reply
 
 __all__ = ["CallableAgent", "import_agent"]
 
+_LONGEST_ERROR = 300
+
 
 class CallableAgent:
     """Asks a function of yours, ``act(observation, info) -> action``, once per turn and copy.
 
     Observation and action are strings; ``info`` is a dict, see
     :func:`creditrl.agents.outside.turn_info`. An exception ends its episode as invalid, and the
-    others go on.
+    others go on; so does ``sys.exit()``. Only Ctrl-C is the user's, and ends the evaluation.
 
     Args:
         function: one of
@@ -68,6 +70,8 @@ class CallableAgent:
         self._makes = _needs(function, shown) == 0
         self._takes_info = True if self._makes else _takes_info(function, shown)
         self._players: dict[int, Any] = {}
+        self._unmade: dict[int, str] = {}
+        """Why a copy has no player."""
         self._timeout = timeout
         self._gate = threading.Semaphore(concurrency)
         self._threads = concurrency > 1 or timeout is not None
@@ -81,7 +85,7 @@ class CallableAgent:
         if self._makes:
             for prompt in prompts:
                 if prompt.copy not in self._players:
-                    self._players[prompt.copy] = self._made()
+                    self._make(prompt.copy)
         if not self._threads:
             return [self._reply(prompt) for prompt in prompts]
         calls = [_Call(self._reply, prompt, self._gate, self._timeout) for prompt in prompts]
@@ -91,17 +95,23 @@ class CallableAgent:
                 self._players.pop(prompt.copy, None)
         return replies
 
-    def _made(self) -> Any:
-        player = self._function()
+    def _make(self, copy: int) -> None:
+        try:
+            player = self._function()
+        except BaseException as error:
+            self._unmade[copy] = _said_of(self.name, error)
+            return
         if not callable(getattr(player, "act", None)):
             raise ConfigError(
                 f"{self.name} makes a {type(player).__name__} without act(): expected an object "
                 "with act(observation, info), or make it a function of (observation, info)."
             )
-        return player
+        self._players[copy] = player
 
     def _reply(self, prompt: Prompt) -> Reply:
         info = turn_info(prompt)
+        if prompt.copy in self._unmade:
+            return Reply("", error=self._unmade.pop(prompt.copy))
         try:
             if self._makes:
                 player = self._players[prompt.copy]
@@ -114,12 +124,12 @@ class CallableAgent:
                 said = self._function(prompt.observation, info)
             else:
                 said = self._function(prompt.observation)
-        except Exception as error:
-            return Reply("", error=f"{self.name}: {_where(error)}")
-        if not isinstance(said, str):
-            kind = type(said).__name__
-            return Reply("", error=f"{self.name} returned a {kind}: expected the action, a str")
-        return Reply(said)
+            if not isinstance(said, str):
+                kind = type(said).__name__
+                return Reply("", error=f"{self.name} returned a {kind}: expected the action, a str")
+            return Reply(str.__str__(said))  # of a subclass, the plain text
+        except BaseException as error:
+            return Reply("", error=_said_of(self.name, error))
 
 
 def import_agent(spec: str, **options: Any) -> Agent:
@@ -164,9 +174,7 @@ def import_agent(spec: str, **options: Any) -> Agent:
         raise ConfigError(
             f"--agent {spec} answers batches itself: --{next(iter(given))} has no use there."
         )
-    if not isinstance(getattr(batched, "name", None), str):
-        batched.name = name
-    return batched  # type: ignore[no-any-return]
+    return _Batched(batched, name)
 
 
 def _batched(found: Any) -> Any:
@@ -177,7 +185,11 @@ def _batched(found: Any) -> Any:
     # A function of a class still has its self.
     takes = _needs(act, "act") - inspect.isclass(found)
     if takes == 1:
-        return found() if inspect.isclass(found) else found
+        try:
+            return found() if inspect.isclass(found) else found
+        except BaseException as error:
+            why = _said_of(f"--agent: {found.__name__} cannot be made", error)
+            raise ConfigError(f"{why}.") from error
     if not inspect.isclass(found) and not callable(found):
         raise ConfigError(
             f"An object of {type(found).__name__} would play several episodes at once: name its "
@@ -205,10 +217,9 @@ def _module(place: str, spec: str) -> ModuleType:
         return module
     except ConfigError:
         raise
-    except Exception as error:
-        raise ConfigError(
-            f"--agent {spec}: {place} cannot be imported: {_where(error)}."
-        ) from error
+    except BaseException as error:
+        why = _said_of(f"--agent {spec}: {place} cannot be imported", error)
+        raise ConfigError(f"{why}.") from error
 
 
 def _parameters(function: Callable[..., Any], shown: str) -> list[inspect.Parameter]:
@@ -256,15 +267,49 @@ def _takes_info(function: Callable[..., Any], shown: str) -> bool:
     return sum(p.kind in positional for p in _parameters(function, shown)) > 1
 
 
-def _where(error: BaseException) -> str:
-    """Return an error in one line, with the place in the user's own code."""
+def _said_of(name: str, error: BaseException) -> str:
+    """Return in one line what the user's own code raised, and where; raises Ctrl-C again.
+
+    ``sys.exit()`` and its kin are faults like any other: nothing of an agent ends us.
+    """
+    # In other threads Python raises no Ctrl-C, so there it is the agent's own.
+    here = threading.current_thread()
+    if isinstance(error, KeyboardInterrupt) and here is threading.main_thread():
+        raise error
+    try:
+        text = " ".join(str(error).split())
+    except BaseException:  # its text is the agent's code as well
+        text = "without a text that can be read"
+    if len(text) > _LONGEST_ERROR:
+        text = f"{text[:_LONGEST_ERROR]}..."
     frames = traceback.extract_tb(error.__traceback__)
-    last = frames[-1] if frames else None
-    place = f" ({Path(last.filename).name}, line {last.lineno})" if last else ""
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     if isinstance(error, SyntaxError):
         place = ""  # its text says where
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
+    kind = type(error).__name__
+    return f"{name}: {kind}: {text}{place}" if text else f"{name}: {kind}{place}"
+
+
+class _Batched:
+    """An agent of the user's own that answers batches, as it is; what it raises are its errors."""
+
+    def __init__(self, agent: Any, name: str) -> None:
+        self._agent = agent
+        own = getattr(agent, "name", None)
+        self.name: str = own if isinstance(own, str) else name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._agent, name)
+
+    def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
+        """Return its replies; errors for all where it raises, or returns something else."""
+        try:
+            replies = list(self._agent.act(prompts))
+            fine = len(replies) == len(prompts) and all(isinstance(r, Reply) for r in replies)
+            why = f"{self.name}: expected {len(prompts)} replies, one per prompt"
+        except BaseException as error:
+            fine, why = False, _said_of(self.name, error)
+        return replies if fine else [Reply("", error=why)] * len(prompts)
 
 
 class _Call:

@@ -85,7 +85,7 @@ class ChatFormat:
         ids = [*self._tokenizer(text, add_special_tokens=False)["input_ids"], self.reply_end_id]
         if len(ids) - 1 > max_new_tokens:
             raise ConfigError(
-                f"The expert's reply {text!r} has {len(ids) - 1} tokens, and "
+                f"The reply {text!r} has {len(ids) - 1} tokens, and "
                 f"rollout.max_new_tokens is {max_new_tokens}: set it to {len(ids)} or more, the "
                 "token that ends a reply included."
             )

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import shlex
 import subprocess
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any
+from typing import Any
 
 from creditrl.agents.outside import png_url, turn_info
-from creditrl.children import end_with_parent, stop
-from creditrl.errors import ConfigError
+from creditrl.children import GuardedProgram
+from creditrl.errors import ConfigError, OutsideJSONError
+from creditrl.outside_json import absurd_count, read_json
 from creditrl.types import Prompt, Reply
 
 __all__ = ["CommandAgent"]
 
 _LONGEST_LINE = 1 << 20
 _QUOTED = 120
-_PATIENCE = 5.0
-"""Seconds that a process has to end after its input has."""
+_PATIENCE = 2.0
+"""Seconds that processes have to end after their input has, all of them together."""
+_LOOK = 0.2
+"""Seconds between looks whether somebody has given up on the answer."""
 
 
 class CommandAgent:
@@ -38,7 +44,9 @@ class CommandAgent:
     (``data:image/png;base64,...``). An answer may also hold ``"tokens"`` (written for it) and
     ``"cost"`` (dollars), which count for results and budgets. What the process writes to its
     standard error is not touched. A process that ends, answers anything else or takes too long is
-    ended, its episode fails, and the next episode gets a new process.
+    ended, its episode fails, and the next episode gets a new process. A process has a session of
+    its own, and whatever it starts is ended with it: when its turn is late, at the end, and when
+    this process is gone. Linux and macOS only.
 
     Args:
         command: split as a shell would, and run without one.
@@ -76,15 +84,24 @@ class CommandAgent:
         Raises:
             ConfigError: the program cannot be started.
         """
-        # Started here and not in a thread: a child ends with the thread that started it.
+        new = []
         for prompt in prompts:
             program = self._programs.get(prompt.copy)
             if program is None or not program.running:
-                self._programs[prompt.copy] = self._start()
+                if program is not None:
+                    program.end(0)
+                program = self._programs[prompt.copy] = self._start()
+                new.append(program)
+        for program in new:  # they start side by side
+            program.check_begun()
         if self._threads is None or len(prompts) > self._most:
             self._most = len(prompts)
             self._threads = ThreadPoolExecutor(self._most, "command")
-        return list(self._threads.map(self._ask, prompts))
+        try:
+            return list(self._threads.map(self._ask, prompts))
+        except BaseException:  # Ctrl-C: nobody waits for the answers any more
+            self._give_up()
+            raise
 
     def report(self) -> dict[str, Any]:
         """Return how many processes were started."""
@@ -92,14 +109,20 @@ class CommandAgent:
 
     def close(self) -> None:
         """End all processes."""
-        for program in self._programs.values():
-            program.close_input()
-        for program in self._programs.values():
-            program.end(_PATIENCE)
-        self._programs.clear()
+        self._give_up()
         if self._threads is not None:
             self._threads.shutdown()
             self._threads = None
+        for program in self._programs.values():
+            program.close_input()
+        until = time.monotonic() + _PATIENCE
+        for program in self._programs.values():
+            program.end(max(0.0, until - time.monotonic()))
+        self._programs.clear()
+
+    def _give_up(self) -> None:
+        for program in self._programs.values():
+            program.given_up.set()
 
     def _start(self) -> _Program:
         self._started += 1
@@ -113,11 +136,10 @@ class CommandAgent:
         asked = {"episode": number, "turn": prompt.turn, "observation": prompt.observation, **info}
         program = self._programs[prompt.copy]
         line, why = program.ask(json.dumps(asked, ensure_ascii=True), self._timeout)
-        reply = _read(line) if not why else None
+        reply, trouble = (None, why) if why else _read(line)
         if reply is None:
             program.end(0)  # what it writes next would answer another question
-            why = why or f'wrote {_quote(line)}: expected a line such as {{"action": "look"}}'
-            return Reply("", error=f"{self._words[0]} {why}")
+            return Reply("", error=f"{self._words[0]} {trouble}")
         return reply
 
 
@@ -125,48 +147,61 @@ class _Program:
     """One running process."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        try:
-            self._process = subprocess.Popen(
-                words,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                preexec_fn=end_with_parent(),
-            )
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise ConfigError(f"--command: {words[0]} cannot be started: {why}.") from None
-        self._input: IO[bytes] = self._process.stdin  # type: ignore[assignment]
-        self._output: IO[bytes] = self._process.stdout  # type: ignore[assignment]
+        self._name = words[0]
+        self._guarded = GuardedProgram(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+        process = self._guarded.process
+        assert process.stdin is not None and process.stdout is not None
+        self._input, self._output = process.stdin, process.stdout
+        # A pipe that is full, or held open by somebody else, must not hold us.
+        os.set_blocking(self._input.fileno(), False)
+        os.set_blocking(self._output.fileno(), False)
+        self._heard = bytearray()
+        """What it wrote beyond the last answer."""
+        self.given_up = threading.Event()
+        """Set when nobody waits for its answer any more."""
 
     @property
     def running(self) -> bool:
-        return self._process.poll() is None
+        return self._guarded.running
+
+    def check_begun(self) -> None:
+        """Raise :class:`ConfigError` where the program cannot be started."""
+        trouble = self._guarded.trouble()
+        if trouble:
+            self.end(0)
+            raise ConfigError(f"--command: {self._name} cannot be started: {trouble}.")
 
     def ask(self, line: str, timeout: float) -> tuple[bytes, str]:
         """Return the line that answers this one, or why there is none."""
-        late = threading.Event()
-
-        def give_up() -> None:
-            late.set()
-            self._process.kill()  # which ends the reading below
-
-        timer = threading.Timer(timeout, give_up)
-        timer.daemon = True
-        timer.start()
-        try:
-            self._input.write(line.encode("ascii") + b"\n")
-            self._input.flush()
-            answer = self._output.readline(_LONGEST_LINE)
-        except OSError:
-            answer = b""
-        finally:
-            timer.cancel()
-        if late.is_set():
-            return b"", f"gave no action within {timeout:g} s"
-        if not answer:
-            code = self._wait(_PATIENCE)
-            return b"", f"ended (code {code})" if code is not None else "closed its output"
-        return answer, ""
+        until = time.monotonic() + timeout
+        waiting = line.encode("ascii") + b"\n"
+        while True:
+            end = self._heard.find(b"\n")
+            if end >= 0 or len(self._heard) > _LONGEST_LINE:
+                end = end if end >= 0 else len(self._heard)
+                answer = bytes(self._heard[: min(end, _LONGEST_LINE + 1)])
+                del self._heard[: end + 1]
+                return answer, ""
+            left = until - time.monotonic()
+            if left <= 0:
+                return b"", f"gave no action within {timeout:g} s"
+            if self.given_up.is_set():
+                return b"", "was ended"
+            poll = select.poll()
+            poll.register(self._output, select.POLLIN)
+            if waiting:
+                poll.register(self._input, select.POLLOUT)
+            ready = {fd for fd, _ in poll.poll(1000 * min(left, _LOOK))}
+            if self._input.fileno() in ready:
+                waiting = self._send(waiting)
+            if self._output.fileno() in ready:
+                piece = self._output.read(1 << 16)
+                if piece == b"":
+                    code = self._exit_code()
+                    return b"", "closed its output" if code is None else f"ended (code {code})"
+                self._heard += piece or b""
 
     def close_input(self) -> None:
         try:
@@ -175,36 +210,37 @@ class _Program:
             pass  # it has ended, and what was still to be written has no reader
 
     def end(self, patience: float) -> None:
-        """End it, after this many seconds if it does not by itself."""
-        self.close_input()
-        if patience:
-            self._wait(patience)
-        else:
-            self._process.kill()
-        stop(self._process)
-        self._output.close()
+        """End it and all that it started, after this many seconds if it does not by itself."""
+        self._guarded.end(patience)
 
-    def _wait(self, seconds: float) -> int | None:
+    def _send(self, waiting: bytes) -> bytes:
+        """Write what the pipe takes, and return the rest."""
         try:
-            return self._process.wait(seconds)
+            return waiting[self._input.write(waiting) or 0 :]
+        except OSError:
+            return b""  # it has ended; its output says the rest
+
+    def _exit_code(self) -> int | None:
+        try:
+            return self._guarded.process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
             return None
 
 
-def _read(line: bytes) -> Reply | None:
-    """Return what a line of the process says, None where it is no answer."""
+def _read(line: bytes) -> tuple[Reply | None, str]:
+    """Return what a line of the process says; None and the reason where it is no answer."""
+    expected = f'wrote {_quote(line)}: expected a line such as {{"action": "look"}}'
     try:
-        data = json.loads(line)
-    except ValueError:
-        return None
+        data = read_json(line, most=_LONGEST_LINE)
+    except OutsideJSONError as error:
+        return None, f"{expected} ({error})"
     if not isinstance(data, dict) or not isinstance(data.get("action"), str):
-        return None
+        return None, expected
     tokens, cost = data.get("tokens", 0), data.get("cost", 0.0)
-    if not (isinstance(tokens, int) and tokens >= 0):
-        return None
-    if not (isinstance(cost, (int, float)) and cost >= 0):
-        return None
-    return Reply(data["action"], num_tokens=tokens, spent_tokens=tokens, cost=float(cost))
+    absurd = absurd_count(tokens, cost)
+    if absurd:
+        return None, f"{expected}; it says that it took {absurd}"
+    return Reply(data["action"], num_tokens=tokens, spent_tokens=tokens, cost=float(cost)), ""
 
 
 def _quote(line: bytes) -> str:

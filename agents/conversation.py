@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from creditrl.agents.prompts.base import Ask, Message, PromptForm
+from creditrl.agents.prompts.words import listed_actions
 from creditrl.types import Prompt, Reply
 
 __all__ = ["Conversation"]
@@ -61,6 +62,7 @@ class Conversation:
         )
         messages = form.messages(ask)
         plain = None if image is None else form.in_words()
+        listed = getattr(agent, "actions", "free") != "free"
         return Prompt(
             text=self._render(agent, messages),
             copy=copy,
@@ -72,6 +74,7 @@ class Conversation:
             prefix_ids=self.prefix_ids,
             image=image,
             action_hint=ask.action_hint,
+            choices=tuple(map(form.reply, listed_actions(ask))) if listed else (),
             plain_text="" if plain is None else self._render(agent, plain.messages(ask)),
         )
 

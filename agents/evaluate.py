@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import platform
@@ -11,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_origin, get_type_hints
 
 from creditrl.agents.base import Agent
 from creditrl.agents.budget import BUDGET_SPENT, Budget, Meter, Spent
@@ -22,6 +23,7 @@ from creditrl.agents.prompts.base import PromptForm
 from creditrl.agents.reflexion import reflect
 from creditrl.agents.rollout import run_episodes
 from creditrl.envs.register import environment_id
+from creditrl.envs.tasks import Coverage
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import BudgetError, ConfigError, DataError
 from creditrl.results import (
@@ -124,6 +126,9 @@ class EvalResult:
     """Of CreditRL's source, where it was known."""
     command: str = ""
     """How it was started, on the command line."""
+    coverage: Coverage | None = None
+    """How much of the published data the tasks are from; None where they are made here, or nobody
+    says how many there should be."""
 
     @property
     def split(self) -> str:
@@ -140,6 +145,13 @@ class EvalResult:
         """Episodes that ended with an error; they are in no measure."""
         return sum(bool(e.error) for e in self.episodes)
 
+    @property
+    def gaps(self) -> str:
+        """What is missing of the data that the tasks are from, in a sentence; empty where none."""
+        if self.coverage is None or self.coverage.complete:
+            return ""
+        return f"Tasks are from {self.coverage}."
+
     def to_json(self) -> dict[str, Any]:
         """Return what :meth:`write` writes; NaN becomes None."""
         content = {
@@ -155,6 +167,7 @@ class EvalResult:
             "seed": self.seed,
             "seeds": [self.seed],
             "task_set": task_set_hash(e.task_hash for e in self.episodes),
+            "coverage": None if self.coverage is None else asdict(self.coverage),
             "num_episodes": len(self.episodes),
             "failed": self.failed,
             "overall": asdict(self.overall),
@@ -174,15 +187,21 @@ class EvalResult:
         """Return what :meth:`to_json` was made of.
 
         Raises:
-            KeyError, TypeError, AttributeError: it is of another layout.
+            KeyError, TypeError, AttributeError: it is of another layout, or holds something else
+                than it says.
         """
-        names = {f.name for f in fields(cls)} - {"episodes", "overall", "by_type"}
-        return cls(
+        names = {f.name for f in fields(cls)} - {"episodes", "overall", "by_type", "coverage"}
+        coverage = data.get("coverage")
+        result = cls(
+            coverage=None if coverage is None else Coverage(**coverage),
             **{key: value for key, value in data.items() if key in names},
-            episodes=tuple(EpisodeResult(**_with_nan(episode)) for episode in data["episodes"]),
+            episodes=tuple(
+                _typed(EpisodeResult(**_with_nan(episode))) for episode in data["episodes"]
+            ),
             overall=_measures(data["overall"]),
             by_type={name: _measures(values) for name, values in data["by_type"].items()},
         )
+        return _typed(result)
 
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write ``results.json`` at once or not at all; returns its path.
@@ -198,27 +217,33 @@ class EvalResult:
 
     def print(self, console: Console | None = None) -> None:
         """Print a table of the measures, and one of the task types where there are several."""
-        from rich.console import Console
-        from rich.markup import escape
         from rich.table import Table
 
-        out = console or Console()
+        from creditrl.terminal import PlainConsole, plain
+
+        out = console or PlainConsole()
         played = len(self.episodes) - self.failed
-        table = Table(title=f"{self.agent} on {self.env_id}, {played} episodes")
+        title = f"{self.agent} on {self.env_id}, {played} episodes"
+        table = Table(title=plain(title, "table.title"))
         for name in ("measure", "value", "95 % interval"):
             table.add_column(name, justify="left" if name == "measure" else "right")
         for name, estimate, scale, digits in self._rows():
             table.add_row(name, _value(estimate, scale, digits), _interval(estimate, scale, digits))
+        notes = []
         if "stopped" in self.reports:
-            table.caption = (
+            notes.append(
                 f"Stopped at {self.reports['stopped']}; "
                 f"{self.reports['not_played']} tasks were not played."
             )
         elif self.failed:
             first = next(e.error for e in self.episodes if e.error)
-            table.caption = escape(
+            notes.append(
                 f"{self.failed} more episodes failed and are not counted, the first: {first}"
             )
+        if self.gaps:
+            notes.append(self.gaps)
+        if notes:
+            table.caption = plain(" ".join(notes), "table.caption")
         out.print(table)
         if len(self.by_type) > 1:
             types = Table(title="By type of task")
@@ -226,7 +251,7 @@ class EvalResult:
                 types.add_column(name, justify="left" if name == "type" else "right")
             for name, m in self.by_type.items():
                 share = _value(m.success, 100, 1), _interval(m.success, 100, 1)
-                types.add_row(name, str(m.success.n), *share, _value(m.score, 1, 3))
+                types.add_row(plain(name), str(m.success.n), *share, _value(m.score, 1, 3))
             out.print(types)
 
     def _rows(self) -> list[tuple[str, Estimate, float, int]]:
@@ -340,6 +365,7 @@ def evaluate(
         [play.finished[i] for i in sorted(play.finished)],
         seconds,
         {**({"agent": report} if report else {}), **play.report()},
+        venv.tasks.coverage,
     )
 
 
@@ -453,16 +479,14 @@ class _Evaluation:
         while waiting and not self.meter.stopped:
             size = min(venv.num_envs, len(waiting))
             block = self._block = [waiting.popleft() for _ in range(size)]
-            # Copies that are left over begin the first task too, and do nothing.
-            begun = block + [block[0]] * (venv.num_envs - size)
+            left_over = venv.num_envs - size
             self.meter.begin_block(block)
             played = run_episodes(
                 venv,
                 self.meter,
                 self.form,
-                seed=[self.seed + i for i in begun],
-                tasks=[self.tasks[i] for i in begun],
-                copies=size,
+                seed=[*(self.seed + i for i in block), *[self.seed] * left_over],
+                tasks=[*(self.tasks[i] for i in block), *[None] * left_over],
                 hash_states="state" if self._keeps else None,
                 states_needed=False,
                 label=f"eval/{block[0]}",
@@ -544,6 +568,7 @@ def summarise(
     episodes: Sequence[EpisodeResult],
     seconds: float,
     reports: Mapping[str, Any],
+    coverage: Coverage | None,
 ) -> EvalResult:
     """Return the measures of finished episodes, with what they were made by."""
     by_type: dict[str, list[EpisodeResult]] = {}
@@ -562,6 +587,7 @@ def summarise(
         versions=loaded_versions(),
         reports=reports,
         commit=found_commit(),
+        coverage=coverage,
     )
 
 
@@ -588,9 +614,10 @@ def task_hashes(venv: TextVectorEnv, tasks: Sequence[Task], seed: int) -> list[s
     env_id = venv.env_class.env_id
     for start in range(0, len(tasks), venv.num_envs):
         numbers = list(range(start, min(start + venv.num_envs, len(tasks))))
-        begun = numbers + [numbers[0]] * (venv.num_envs - len(numbers))
+        left_over = venv.num_envs - len(numbers)
         observation, _ = venv.reset(
-            seed=[seed + i for i in begun], options={"task": [tasks[i] for i in begun]}
+            seed=[*(seed + i for i in numbers), *[None] * left_over],
+            options={"task": [*(tasks[i] for i in numbers), *[None] * left_over]},
         )
         text = observation["text"] if isinstance(observation, dict) else observation
         if not isinstance(text, tuple):
@@ -604,12 +631,18 @@ def measure(episodes: Sequence[EpisodeResult]) -> Measures:
     valid = [e for e in episodes if not e.error]
     return Measures(
         success=wilson_interval(sum(e.success for e in valid), len(valid)),
-        score=mean_interval([e.score for e in valid]),
+        score=mean_interval([e.score for e in valid], bounds=_SHARE),
         episode_return=mean_interval([e.episode_return for e in valid]),
-        grounding=mean_interval([e.grounding for e in valid if not math.isnan(e.grounding)]),
-        turns=mean_interval([float(e.turns) for e in valid]),
-        tokens=mean_interval([float(e.tokens) for e in valid]),
+        grounding=mean_interval(
+            [e.grounding for e in valid if not math.isnan(e.grounding)], bounds=_SHARE
+        ),
+        turns=mean_interval([float(e.turns) for e in valid], bounds=_COUNT),
+        tokens=mean_interval([float(e.tokens) for e in valid], bounds=_COUNT),
     )
+
+
+_SHARE = (0.0, 1.0)
+_COUNT = (0.0, math.inf)
 
 
 def _make(
@@ -730,7 +763,35 @@ def _with_nan(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _measures(data: Mapping[str, Any]) -> Measures:
-    return Measures(**{key: Estimate(**_with_nan(value)) for key, value in data.items()})
+    return Measures(**{key: _typed(Estimate(**_with_nan(value))) for key, value in data.items()})
+
+
+_T = TypeVar("_T")
+
+
+def _typed(record: _T) -> _T:
+    """Return a record, a dataclass, whose plain values are of the types that it says.
+
+    Raises:
+        TypeError: one is not; names it.
+    """
+    cls: Any = type(record)
+    for name, kind in _plain_fields(cls).items():
+        value = getattr(record, name)
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            if kind is Mapping and isinstance(value, Mapping):
+                continue
+            raise TypeError(f"{name} is a {type(value).__name__}, not a {kind.__name__}")
+    return record
+
+
+@functools.cache
+def _plain_fields(cls: type[Any]) -> dict[str, type[Any]]:
+    hints = {name: get_origin(hint) or hint for name, hint in get_type_hints(cls).items()}
+    return {name: hint for name, hint in hints.items() if hint in (*_PLAIN, Mapping)}
+
+
+_PLAIN = (bool, int, float, str)
 
 
 def _value(e: Estimate, scale: float, digits: int) -> str:

@@ -33,6 +33,7 @@ from creditrl.envs.sotopia.profiles import Seat
 from creditrl.envs.sotopia.verdict import Judge, make_judge
 from creditrl.errors import ConfigError, DataError
 from creditrl.files import write_atomic
+from creditrl.outside_json import read_json_file
 from creditrl.types import Trajectory
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class GoalTable:
             DataError: it holds none, or one of another version.
         """
         try:
-            content = json.loads(Path(path).expanduser().read_text("utf-8"))
+            content = read_json_file(Path(path).expanduser())
             version = content.pop("format")
             if version != GOAL_TABLE_FORMAT:
                 raise DataError(
@@ -142,10 +143,11 @@ class GoalTable:
 
     def print(self, console: Console | None = None) -> None:
         """Print the table."""
-        from rich.console import Console
         from rich.table import Table
 
-        out = console or Console()
+        from creditrl.terminal import PlainConsole, plain
+
+        out = console or PlainConsole()
         table = Table(title="Goal score, 0 to 10, with its 95 % interval")
         table.add_column("scenarios")
         for setting in _SETTINGS:
@@ -153,10 +155,10 @@ class GoalTable:
         for row in self.rows():
             table.add_row(*row)
         out.print(table)
-        out.print(f"Agent: {self.agent}", markup=False, highlight=False)
-        out.print(f"Partner: {self.partner}", markup=False, highlight=False)
-        out.print(f"Judge: {self.judge}", markup=False, highlight=False)
-        out.print(f"This is {self.kind}.", markup=False, highlight=False)
+        out.print(plain(f"Agent: {self.agent}"))
+        out.print(plain(f"Partner: {self.partner}"))
+        out.print(plain(f"Judge: {self.judge}"))
+        out.print(plain(f"This is {self.kind}."))
 
 
 def goal_table(
@@ -344,7 +346,7 @@ def _cell(played: Sequence[Trajectory]) -> GoalCell:
         t.error or "nobody judged it" for t in played if t.error or math.isnan(t.episode_return)
     )
     return GoalCell(
-        goal=mean_interval([10 * t.score for t in valid]),
+        goal=mean_interval([10 * t.score for t in valid], bounds=(0.0, 10.0)),
         success=wilson_interval(sum(t.success for t in valid), len(valid)),
         invalid=len(played) - len(valid),
         causes=dict(errors.most_common(5)),

@@ -36,9 +36,9 @@ class HumanAgent:
     def __init__(
         self, console: Console | None = None, read: Callable[[str], str] | None = None
     ) -> None:
-        from rich.console import Console
+        from creditrl.terminal import PlainConsole
 
-        self._console = console or Console()
+        self._console = console or PlainConsole()
         self._read = read or _read_line
         self._actions: tuple[str, ...] = ()
 
@@ -51,7 +51,7 @@ class HumanAgent:
         return [self._ask(prompt, len(prompts) > 1) for prompt in prompts]
 
     def _ask(self, prompt: Prompt, several: bool) -> Reply:
-        from rich.text import Text
+        from creditrl.terminal import plain
 
         out = self._console
         where = (
@@ -59,16 +59,15 @@ class HumanAgent:
         )
         out.rule(where, align="left")
         if prompt.turn == 0 and prompt.goal not in prompt.observation:
-            out.print(Text(prompt.goal, style="bold"))
-        # Text, not markup: an observation may hold square brackets.
-        out.print(Text(prompt.observation))
+            out.print(plain(prompt.goal, "bold"))
+        out.print(plain(prompt.observation))
         actions = prompt.admissible_actions
         if actions:
             listed = "  ".join(f"{i + 1} {action}" for i, action in enumerate(actions[:_LISTED]))
             more = f"  ... and {len(actions) - _LISTED} more" if len(actions) > _LISTED else ""
-            out.print(Text(listed + more, style="cyan"))
+            out.print(plain(listed + more, "cyan"))
         if prompt.action_hint:
-            out.print(Text(f"or {prompt.action_hint}" if actions else prompt.action_hint, "cyan"))
+            out.print(plain(f"or {prompt.action_hint}" if actions else prompt.action_hint, "cyan"))
         while True:
             _offer(actions)
             try:

@@ -61,10 +61,20 @@ def wilson_interval(successes: int, n: int, confidence: float = CONFIDENCE) -> E
     return Estimate(share, low, high, n)
 
 
-def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+def mean_interval(
+    values: Sequence[float],
+    confidence: float = CONFIDENCE,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+) -> Estimate:
     """Return a mean and its Student t interval, ``mean -+ t_{n-1} s / sqrt(n)``.
 
-    Source: Student 1908. The interval of a bounded quantity may reach beyond its bounds.
+    Source: Student 1908.
+
+    Args:
+        values: the observations.
+        confidence: of the interval.
+        bounds: least and largest value that the quantity can have. The interval ends there, which
+            takes nothing from its confidence: no mean lies beyond.
     """
     n = len(values)
     if n == 0:
@@ -74,7 +84,9 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Es
         return Estimate(mean, math.nan, math.nan, 1)
     variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
     half = student_quantile(0.5 + confidence / 2, n - 1) * math.sqrt(variance / n)
-    return Estimate(mean, mean - half, mean + half, n)
+    # What lies beyond the bounds all the same is in its own interval.
+    least, most = min(bounds[0], mean), max(bounds[1], mean)
+    return Estimate(mean, max(mean - half, least), min(mean + half, most), n)
 
 
 def paired_interval(

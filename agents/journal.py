@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -22,13 +23,14 @@ from typing import IO, TYPE_CHECKING, Any
 from creditrl.agents.budget import Spent
 from creditrl.errors import ConfigError, DataError, RunFolderError
 from creditrl.metrics import MetricsFile, plain_json
+from creditrl.outside_json import LARGEST_IN_FILE, MOST_FILE, read_json
 from creditrl.store import TrajectoryStore
 from creditrl.types import Trajectory
 
 if TYPE_CHECKING:
     from creditrl.agents.evaluate import EpisodeResult
 
-__all__ = ["Journal", "journal_path", "read_header", "trajectories_path"]
+__all__ = ["Journal", "has_begun", "journal_path", "read_header", "trajectories_path"]
 
 JOURNAL_FORMAT = 1
 """Version of the layout of the lines."""
@@ -44,6 +46,14 @@ def trajectories_path(results: Path) -> Path:
     return results.with_suffix(".trajectories")
 
 
+def has_begun(path: Path) -> bool:
+    """Return whether a journal says what is measured; one that was cut before holds nothing."""
+    try:
+        return bool(MetricsFile(path).read())
+    except DataError:
+        return True  # it holds something, if damaged
+
+
 def read_header(path: Path) -> dict[str, Any]:
     """Return the first line of a journal.
 
@@ -52,7 +62,9 @@ def read_header(path: Path) -> dict[str, Any]:
     """
     rows = MetricsFile(path).read()
     if not rows or rows[0].get("journal") != JOURNAL_FORMAT:
-        found = "the file is empty or of another kind" if path.is_file() else "no such file"
+        found = "the file is of another kind" if path.is_file() else "no such file"
+        if path.is_file() and not rows:
+            found = "it was cut before its first line; begin anew, with the same --out"
         raise DataError(f"No evaluation to resume in {path}: {found}.")
     return rows[0]
 
@@ -92,7 +104,7 @@ class Journal:
         self._lock = _locked(path)
         try:
             rows = self._file.read()
-            plain = plain_json(what)
+            plain = _as_written(what)
             if rows:
                 self._read(rows, plain)
             else:
@@ -163,6 +175,12 @@ class Journal:
                     f"{self.path}, line {number}: no episode of this version. Remove the line to "
                     "go on; the episode is then played again."
                 ) from None
+
+
+def _as_written(what: Mapping[str, Any]) -> Any:
+    """Return it as it comes back from the file, which cannot hold half a character."""
+    text = json.dumps(plain_json(what), ensure_ascii=False).encode("utf-8", "replace")
+    return read_json(text, most=MOST_FILE, largest=LARGEST_IN_FILE)
 
 
 def _short(value: Any) -> str:

@@ -12,10 +12,12 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from creditrl.agents.prompts.env_words import IMAGE_PLACEHOLDER
 from creditrl.errors import ConfigError, CreditInputError
+from creditrl.files import check_sums
 from creditrl.types import Prompt
 
 if TYPE_CHECKING:
@@ -203,7 +205,11 @@ def load_model(path_or_name: str, **options: Any) -> Any:
     """Load a causal language model, or a vision-language model where the config is of one."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
-    config = AutoConfig.from_pretrained(path_or_name)
+    check_sums(Path(path_or_name))
+    # Said outright: where nothing is said, transformers asks on a terminal whether to run the code
+    # that a folder brings.
+    options["trust_remote_code"] = False
+    config = AutoConfig.from_pretrained(path_or_name, trust_remote_code=False)
     auto: Any = AutoModelForCausalLM
     if getattr(config, "model_type", "") in _FAMILIES:
         auto = AutoModelForImageTextToText
@@ -217,4 +223,4 @@ def load_image_processor(path_or_name: str, config: Any) -> Any:
     from transformers import AutoImageProcessor
 
     processors: Any = AutoImageProcessor
-    return processors.from_pretrained(path_or_name)
+    return processors.from_pretrained(path_or_name, trust_remote_code=False)

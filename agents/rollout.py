@@ -35,8 +35,7 @@ def run_episodes(
     form: PromptForm,
     *,
     seed: int | Sequence[int] | None = None,
-    tasks: Sequence[int | str | Task] | None = None,
-    copies: int | None = None,
+    tasks: Sequence[int | str | Task | None] | None = None,
     hash_states: StateSource | None = None,
     segments: bool = False,
     expert_actions: bool = False,
@@ -47,7 +46,7 @@ def run_episodes(
     on_episode: Callable[[int, Trajectory], None] | None = None,
     states_needed: bool = True,
 ) -> list[Trajectory]:
-    """Run one episode in every copy and return them in the order of the copies.
+    """Run one episode in every copy that has a task, and return them in the order of the copies.
 
     Args:
         venv: autoreset disabled.
@@ -55,8 +54,7 @@ def run_episodes(
         form: builds prompts and reads actions out of replies.
         seed: seeds the episodes (group g with seed + g, or one seed per group); None goes on from
             the environment's own RNG.
-        tasks: one per group; None draws them.
-        copies: so many of the copies play, from the first on; None: all.
+        tasks: one per group, None for one that does not play; None draws them.
         hash_states: record a hash of the state before each action, of this source.
         segments: record ``segment_key`` of each turn.
         expert_actions: record what the environment's expert would have done at each turn, and, of
@@ -74,7 +72,7 @@ def run_episodes(
     options = None if tasks is None else {"task": list(tasks)}
     observation, info = venv.reset(seed=seed, options=options)
     start = venv.snapshot() if retries else []
-    everyone = np.arange(venv.num_envs if copies is None else copies)
+    everyone = np.flatnonzero(venv.active)
     play = _Play(
         venv,
         agent,
@@ -90,13 +88,14 @@ def run_episodes(
     )
     trajectories = play.run(everyone, observation, info)
     for _ in range(retries):
-        failed = np.array([i for i, t in enumerate(trajectories) if t.error], dtype=np.int64)
-        if not len(failed):
+        at = np.array([k for k, t in enumerate(trajectories) if t.error], dtype=np.int64)
+        if not len(at):
             break
+        failed = everyone[at]
         observation, info = venv.restore(failed, [start[i] for i in failed.tolist()])
         again = play.run(failed, observation, info)
-        for i, trajectory in zip(failed.tolist(), again, strict=True):
-            trajectories[i] = trajectory
+        for k, trajectory in zip(at.tolist(), again, strict=True):
+            trajectories[k] = trajectory
     return trajectories
 
 
@@ -349,6 +348,7 @@ class _Play:
                     expert_ids=expert_ids,
                     image=reply.image,
                     plain_ids=reply.plain_ids,
+                    options=reply.options,
                 )
             )
             episode.talk = episode.talk.after(self.form, text[i], action, reply, prompt)

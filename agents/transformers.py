@@ -9,14 +9,19 @@ several times more per token for short replies.
 
 from __future__ import annotations
 
+import copy
 import inspect
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from creditrl.agents.chat_format import ChatFormat
+from creditrl.agents.choices import Choices, TokenTree, check_actions, tree_of
 from creditrl.agents.decoding import LogitMemo, choose_tokens, chunk_prompts, merge_equal
 from creditrl.agents.pictures import (
     PictureReader,
@@ -25,9 +30,11 @@ from creditrl.agents.pictures import (
     picture_key,
 )
 from creditrl.agents.token_text import TokenText, stop_tokens
+from creditrl.agents.tree_scores import TreeBatch
 from creditrl.agents.turn_cache import Place, TurnCache
-from creditrl.errors import ConfigError, DataError, require_extra
-from creditrl.types import Prompt, Reply
+from creditrl.errors import ConfigError, CreditRLError, DataError, require_extra
+from creditrl.files import check_sums
+from creditrl.types import Prompt, Reply, ReplyList
 
 if TYPE_CHECKING:
     import torch
@@ -39,6 +46,8 @@ _CPU_BUDGET, _GPU_BUDGET = 32_768, 131_072
 # Rows of finished replies are carried along until this share of a batch is still at work: dropping
 # them copies the whole cache.
 _COMPACT_BELOW = 0.75
+# Logits of whole lists are made for so many numbers at a time: 256 MiB.
+_SLICE_NUMBERS = 2**26
 
 
 class TransformersAgent:
@@ -60,6 +69,10 @@ class TransformersAgent:
             None takes what the model's generation settings were saved with, else 256.
         seed: of the sampling.
         device: where to compute; None leaves the model where it is.
+        actions: ``"free"``: any text. ``"listed"``: one of the prompt's ``choices``, token by token
+            among the tokens by which one of them goes on; any text where it has none. ``"choice"``:
+            one of them as a whole, see :mod:`creditrl.agents.choices`; ``top_p`` is then of whole
+            replies.
         stop_ids: further token ids that end a reply, beside the end-of-text tokens of the
             tokenizer, of the model's generation settings and of the chat template.
         merge_equal: compute equal prompts once.
@@ -93,6 +106,7 @@ class TransformersAgent:
         max_new_tokens: int | None = None,
         seed: int = 0,
         device: str | None = None,
+        actions: str = "free",
         stop_ids: Sequence[int] = (),
         merge_equal: bool = True,
         memo_limit: int = 65_536,
@@ -115,17 +129,19 @@ class TransformersAgent:
         if token_budget is None:
             on_cpu = next(model.parameters()).device.type == "cpu"
             token_budget = _CPU_BUDGET if on_cpu else _GPU_BUDGET
-        _check(temperature, top_p, max_new_tokens, token_budget)
+        _check(temperature, top_p, max_new_tokens, token_budget, actions)
         self.model = model
         self.tokenizer = tokenizer
         self.temperature = temperature
         self.greedy = greedy
         self.top_p = top_p
         self.max_new_tokens = max_new_tokens
+        self.actions = actions
         self.merge_equal = merge_equal
         self.memo_vocabulary = memo_vocabulary
         self.token_budget = token_budget
         self.chat_format = chat_format or ChatFormat(tokenizer, template_kwargs=template_kwargs)
+        self._choices = Choices(self.chat_format, max_new_tokens, actions)
         self.name = name or f"transformers:{_model_name(model)}"
         settings = getattr(_base(model), "generation_config", None)
         found = stop_tokens(tokenizer, self.chat_format, settings)
@@ -181,11 +197,12 @@ class TransformersAgent:
             if adapter is not None:
                 from peft import PeftModel
 
+                check_sums(Path(adapter))
                 loaded = PeftModel.from_pretrained(loaded, adapter)
-        except (OSError, ValueError) as error:
+        except Exception as error:
             which = model if adapter is None else f"{model} with {adapter}"
             raise DataError(
-                f"No model could be loaded from {which}: {str(error).strip().splitlines()[0]} "
+                f"No model could be loaded from {which}: {why_not_loaded(error)} "
                 "Expected a folder with config.json, tokenizer and weights, or the name of a model "
                 "that can be downloaded."
             ) from error
@@ -203,11 +220,11 @@ class TransformersAgent:
         Args:
             seed: of its own sampling.
             name: its own name.
-            sampling: ``temperature``, ``greedy``, ``top_p`` or ``max_new_tokens``.
+            sampling: ``temperature``, ``greedy``, ``top_p``, ``max_new_tokens`` or ``actions``.
         """
         import torch
 
-        known = ("temperature", "greedy", "top_p", "max_new_tokens")
+        known = ("temperature", "greedy", "top_p", "max_new_tokens", "actions")
         for key in sampling:
             if key not in known:
                 raise ConfigError(f"variant() has no setting {key!r}. Known: {', '.join(known)}.")
@@ -216,7 +233,11 @@ class TransformersAgent:
         other.__dict__.update(sampling)
         other.name = name or self.name
         other._generator = torch.Generator().manual_seed(seed)
-        _check(other.temperature, other.top_p, other.max_new_tokens, other.token_budget)
+        _check(
+            *(other.temperature, other.top_p, other.max_new_tokens),
+            *(other.token_budget, other.actions),
+        )
+        other._choices = Choices(other.chat_format, other.max_new_tokens, other.actions)
         return other
 
     # -- state ----------------------------------------------------------------------------------
@@ -286,29 +307,59 @@ class TransformersAgent:
             if self.merge_equal:
                 distinct, owner = merge_equal(prompt_ids)
         steps = self.max_new_tokens
+        trees = self._trees(prompts, prompt_ids)
         with torch.inference_mode(), _evaluating(self.model):
             if steps == 1:
                 logits_UV = self._next_logits(distinct, images)
                 owner_B = torch.tensor(owner, device=logits_UV.device)
                 token_B, logp_B = self._choose(
-                    logits_UV, owner_B, uniform_BT[:, 0].to(logits_UV.device)
+                    logits_UV,
+                    owner_B,
+                    uniform_BT[:, 0].to(logits_UV.device),
+                    [None if tree is None else tree.tokens[0] for tree in trees],
                 )
                 replies: list[tuple[int, ...]] = [(token,) for token in token_B.tolist()]
                 logprobs: list[tuple[float, ...]] = [(logp,) for logp in logp_B.tolist()]
             else:
-                replies, logprobs = self._generate_all(prompts, distinct, owner, uniform_BT, images)
+                replies, logprobs = self._generate_all(
+                    prompts, distinct, owner, uniform_BT, trees, images
+                )
         texts = self._text.texts(replies)
         stop = self.stop_ids
-        found = [
-            Reply(text, ids, tokens, logps, finished=steps == 1 or tokens[-1] in stop)
-            for text, ids, tokens, logps in zip(texts, prompt_ids, replies, logprobs, strict=True)
-        ]
+        found = []
+        for b, (ids, tokens) in enumerate(zip(prompt_ids, replies, strict=True)):
+            text, tree = texts[b], trees[b]
+            if tree is not None:
+                # As listed: a tokenizer need not write every character.
+                text = prompts[b].choices[tree.options.index(tokens)]
+            finished = steps == 1 or tokens[-1] in stop
+            options = None if tree is None else ReplyList(tree.options, tree.whole)
+            found.append(Reply(text, ids, tokens, logprobs[b], finished=finished, options=options))
         if not images:
             return found
         return [
             replace(reply, image=prompt.image, plain_ids=plain)
             for reply, prompt, plain in zip(found, prompts, plain_ids, strict=True)
         ]
+
+    def _trees(
+        self, prompts: Sequence[Prompt], prompt_ids: Sequence[tuple[int, ...]]
+    ) -> list[TokenTree | None]:
+        """Return the replies that each prompt lists, None for one that any text answers."""
+        if self.actions == "free":
+            return [None] * len(prompts)
+        trees: list[TokenTree | None] = []
+        for prompt, ids in zip(prompts, prompt_ids, strict=True):
+            options = self._choices.of(prompt.choices)
+            tree = None if options is None else tree_of(options)
+            if tree is not None and len(ids) + max(map(len, tree.options)) > self._context:
+                raise ConfigError(
+                    f"The prompt of copy {prompt.copy} at turn {prompt.turn} has {len(ids):,} "
+                    f"tokens, and the model reads at most {self._context:,}, the longest reply of "
+                    "the list included. Use a shorter form, or a model with a longer context."
+                )
+            trees.append(tree)
+        return trees
 
     # -- one token ------------------------------------------------------------------------------
 
@@ -352,16 +403,33 @@ class TransformersAgent:
         return logits_UV[back.to(logits_UV.device)]
 
     def _choose(
-        self, logits_RV: torch.Tensor, row_K: torch.Tensor, uniform_K: torch.Tensor
+        self,
+        logits_RV: torch.Tensor,
+        row_K: torch.Tensor,
+        uniform_K: torch.Tensor,
+        menu_K: Sequence[tuple[int, ...] | None],
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        return choose_tokens(
-            logits_RV,
-            row_K,
-            uniform_K,
-            temperature=self.temperature,
-            greedy=self.greedy,
-            top_p=self.top_p,
-        )
+        """Draw a token for each of K replies, among those of its menu (None: all)."""
+        import torch
+
+        rule: dict[str, Any] = {
+            "temperature": self.temperature,
+            "greedy": self.greedy,
+            "top_p": self.top_p,
+        }
+        if all(menu is None for menu in menu_K):
+            return choose_tokens(logits_RV, row_K, uniform_K, **rule)
+        if any(menu is None for menu in menu_K):
+            everything = tuple(range(logits_RV.shape[-1]))
+            menu_K = [everything if menu is None else menu for menu in menu_K]
+        width = max(len(menu) for menu in menu_K if menu is not None)
+        padded = [(*menu, *(-1,) * (width - len(menu))) for menu in menu_K if menu is not None]
+        id_KA = torch.tensor(padded, device=logits_RV.device)
+        logits_KA = logits_RV[row_K].gather(1, id_KA.clamp(min=0))
+        logits_KA = logits_KA.masked_fill(id_KA < 0, -torch.inf)
+        at_K = torch.arange(len(padded), device=logits_RV.device)
+        place_K, logp_K = choose_tokens(logits_KA, at_K, uniform_K, **rule)
+        return id_KA[at_K, place_K], logp_K
 
     # -- many tokens ----------------------------------------------------------------------------
 
@@ -371,6 +439,7 @@ class TransformersAgent:
         distinct: list[tuple[int, ...]],
         owner: list[int],
         uniform_BT: torch.Tensor,
+        trees: Sequence[TokenTree | None],
         images: Sequence[Any] = (),
     ) -> tuple[list[tuple[int, ...]], list[tuple[float, ...]]]:
         askers: list[list[int]] = [[] for _ in distinct]
@@ -380,8 +449,10 @@ class TransformersAgent:
         replies: list[tuple[int, ...]] = [()] * len(owner)
         logprobs: list[tuple[float, ...]] = [()] * len(owner)
         # Conversations that go on need few columns, new ones all of theirs: not in one batch.
-        for kind in (True, False):
-            some = [u for u, place in enumerate(places) if (place is not None) is kind]
+        # Replies of a list go on by several tokens at a time, others by one.
+        free = [any(trees[b] is None for b in who) for who in askers]
+        for kind in itertools.product((True, False), (True, False)):
+            some = [u for u, place in enumerate(places) if (place is not None, free[u]) == kind]
             if not some:
                 continue
             ids = [distinct[u] for u in some]
@@ -396,8 +467,15 @@ class TransformersAgent:
                     [[prompts[b].copy for b in askers[u]] for u in chunk],
                     [images[u] for u in chunk] if images else (),
                 )
-                room = [self._context - len(distinct[owner[b]]) for b in who]
-                result = self._generate(rows, [row for _, row in at], room, uniform_BT[who])
+                row_of = [row for _, row in at]
+                listed = [tree for b in who if (tree := trees[b]) is not None]
+                if len(listed) == len(who) and self.actions == "choice":
+                    result = self._choose_whole(rows, row_of, listed, uniform_BT[who])
+                elif len(listed) == len(who):
+                    result = self._generate_listed(rows, row_of, listed, uniform_BT[who])
+                else:
+                    room = [self._context - len(distinct[owner[b]]) for b in who]
+                    result = self._generate(rows, row_of, room, uniform_BT[who])
                 for b, (tokens, logps) in zip(who, result, strict=True):
                     replies[b], logprobs[b] = tokens, logps
         self._turns.trim()
@@ -468,7 +546,8 @@ class TransformersAgent:
         row_K = torch.tensor(owner, device=device)
         alive_K = torch.arange(size, device=device)
         for t in range(steps):
-            token_K, logp_K = self._choose(rows.logits, row_K, uniform_BT[alive_K, t])
+            every = [None] * len(row_K)
+            token_K, logp_K = self._choose(rows.logits, row_K, uniform_BT[alive_K, t], every)
             token_BT[alive_K, t] = token_K
             logp_BT[alive_K, t] = logp_K
             count_B[alive_K] = t + 1
@@ -479,6 +558,169 @@ class TransformersAgent:
             rows, row_K = self._extend(rows, row_K, token_K)
         columns = zip(token_BT.tolist(), logp_BT.tolist(), count_B.tolist(), strict=True)
         return [(tuple(tokens[:n]), tuple(logps[:n])) for tokens, logps, n in columns]
+
+    def _generate_listed(
+        self,
+        rows: _Rows,
+        owner: list[int],
+        trees: list[TokenTree],
+        uniform_BT: torch.Tensor,
+    ) -> list[tuple[tuple[int, ...], tuple[float, ...]]]:
+        """Return what :meth:`_generate` does for B replies, each of a list.
+
+        The model reads on only where there is a choice, all tokens since the last one at once.
+
+        Args:
+            rows: the prompts, read.
+            owner: the row of each reply.
+            trees: the list of each reply.
+            uniform_BT: draws.
+        """
+        import torch
+
+        device = self.device
+        uniform_BT = uniform_BT.to(device)
+        ids_B: list[list[int]] = [[] for _ in owner]
+        logp_B: list[list[float]] = [[] for _ in owner]
+        node_B = [0] * len(owner)
+        unread_B: list[tuple[int, ...]] = [()] * len(owner)
+        row_B = list(owner)
+
+        def walk(b: int) -> None:
+            """Go on to the next choice."""
+            passed, node_B[b] = trees[b].forced(node_B[b])
+            ids_B[b] += passed
+            logp_B[b] += [0.0] * len(passed)
+            unread_B[b] += tuple(passed)
+
+        for b in range(len(owner)):
+            walk(b)
+        while alive := [b for b in range(len(owner)) if trees[b].tokens[node_B[b]]]:
+            if any(unread_B[b] for b in alive):
+                number: dict[tuple[int, tuple[int, ...]], int] = {}
+                for b in alive:
+                    row_B[b] = number.setdefault((row_B[b], unread_B[b]), len(number))
+                rows = self._read_on(rows, list(number))
+            at_K = torch.tensor(alive, device=device)
+            place_K = torch.tensor([len(ids_B[b]) for b in alive], device=device)
+            token_K, logp_K = self._choose(
+                rows.logits,
+                torch.tensor([row_B[b] for b in alive], device=device),
+                uniform_BT[at_K, place_K],
+                [trees[b].tokens[node_B[b]] for b in alive],
+            )
+            for b, token, logp in zip(alive, token_K.tolist(), logp_K.tolist(), strict=True):
+                ids_B[b].append(token)
+                logp_B[b].append(logp)
+                unread_B[b] = (token,)
+                node_B[b] = trees[b].children[node_B[b]][token]
+                walk(b)
+        return [(tuple(ids), tuple(logp)) for ids, logp in zip(ids_B, logp_B, strict=True)]
+
+    def _choose_whole(
+        self,
+        rows: _Rows,
+        owner: list[int],
+        trees: list[TokenTree],
+        uniform_BT: torch.Tensor,
+    ) -> list[tuple[tuple[int, ...], tuple[float, ...]]]:
+        """Return what :meth:`_generate_listed` does, with one draw for each reply."""
+        import torch
+
+        number: dict[tuple[int, TokenTree], int] = {}
+        pair_B = [number.setdefault(pair, len(number)) for pair in zip(owner, trees, strict=True)]
+        lists = [tree for _, tree in number]
+        batch = TreeBatch(lists)
+        logp_E = self._branches(rows, [row for row, _ in number], batch)
+        gain_E, _ = batch.renormalised(logp_E)
+        reply_P = batch.replies(gain_E.double().cpu().numpy())
+        width = max(map(len, reply_P))
+        padded = np.full((len(reply_P), width), -np.inf)
+        for p, logp_O in enumerate(reply_P):
+            padded[p, : len(logp_O)] = logp_O
+        at_B, _ = choose_tokens(
+            torch.from_numpy(padded).float(),
+            torch.tensor(pair_B),
+            uniform_BT[:, 0].cpu(),
+            temperature=1.0,  # the branches have it already
+            greedy=self.greedy,
+            top_p=self.top_p,
+        )
+        gains = gain_E.tolist()
+        found = []
+        for p, at, tree in zip(pair_B, at_B.tolist(), trees, strict=True):
+            way = tree.way(tree.options[at])[1:]
+            branches = batch.branch(np.array(p), np.array(way)).tolist()
+            found.append((tree.options[at], tuple(gains[e] for e in branches)))
+        return found
+
+    def _branches(self, rows: _Rows, row_P: list[int], batch: TreeBatch) -> torch.Tensor:
+        """Return the model's log-probability of every branch of the lists, float32 [E]."""
+        import torch
+
+        device = self.device
+        pair_E, column_E, token_E = (
+            torch.from_numpy(at).to(device) for at in (batch.pair_E, batch.column_E, batch.token_E)
+        )
+        row_P1 = torch.tensor(row_P, device=device)
+        first = torch.log_softmax(rows.logits / self.temperature, dim=-1)
+        logp_E = first[row_P1[pair_E], token_E]
+        most = batch.ids_PN.shape[1]
+        if not most:
+            return logp_E
+        dtype = next(self.model.parameters()).dtype
+        never = torch.finfo(dtype).min
+        size = max(1, _SLICE_NUMBERS // (most * self._vocabulary))
+        for start in range(0, len(row_P), size):
+            chosen = slice(start, start + size)
+            at_P = row_P1[chosen]
+            # What is read goes behind the rows in their cache, and others need it as it was.
+            cache = rows.cache if len(row_P) <= size else copy.deepcopy(rows.cache)
+            cache.batch_select_indices(at_P)
+            sees_PNN = torch.from_numpy(batch.sees_PNN[chosen]).to(device)
+            past = cache.get_seq_length()
+            before = torch.ones((len(at_P), past), dtype=torch.bool, device=device)
+            if rows.mask is not None:
+                before = rows.mask[at_P].bool()
+            sees = torch.cat([before.unsqueeze(1).expand(-1, most, -1), sees_PNN], dim=2)
+            out = self.model(
+                input_ids=torch.from_numpy(batch.ids_PN[chosen]).to(device),
+                attention_mask=torch.where(sees, 0.0, never).to(dtype).unsqueeze(1),
+                position_ids=rows.position[at_P, -1:]
+                + torch.from_numpy(batch.depth_PN[chosen]).to(device),
+                past_key_values=cache,
+                use_cache=True,
+            )
+            logp = torch.log_softmax(out.logits.float() / self.temperature, dim=-1)
+            here = (pair_E >= start) & (pair_E < start + size) & (column_E >= 0)
+            logp_E[here] = logp[pair_E[here] - start, column_E[here], token_E[here]]
+        return logp_E
+
+    def _read_on(self, rows: _Rows, news: list[tuple[int, tuple[int, ...]]]) -> _Rows:
+        """Read tokens after some rows, none after some; returns the new rows.
+
+        Args:
+            rows: read so far.
+            news: (row, tokens after it) of each new row.
+        """
+        import torch
+
+        parent_R = torch.tensor([row for row, _ in news], device=self.device)
+        rows.cache.batch_select_indices(parent_R)
+        last_R1 = rows.position[parent_R, -1:]
+        read = self._prefill(
+            [ids for _, ids in news],
+            cache=True,
+            past=rows.cache,
+            past_mask=None if rows.mask is None else rows.mask[parent_R],
+            begin=(last_R1.squeeze(1) + 1).tolist(),
+        )
+        idle_R = torch.tensor([not ids for _, ids in news], device=self.device)
+        # A row that reads nothing keeps what follows it.
+        idle_R1 = idle_R.unsqueeze(1)
+        read.logits = torch.where(idle_R1, rows.logits[parent_R], read.logits)
+        read.position = torch.where(idle_R1, last_R1, read.position[:, -1:])
+        return read
 
     def _prefill(
         self,
@@ -617,6 +859,22 @@ def _merge_pictures(
     return [prompt_ids[b] for b in first], owner, [images[b] for b in first]
 
 
+def why_not_loaded(error: Exception) -> str:
+    """Return what is wrong with a model's files, of whatever kind: anybody may have written them.
+
+    Raises:
+        Exception: the error itself, where it is not about the files.
+    """
+    import torch
+
+    if isinstance(error, (CreditRLError, ImportError, torch.cuda.OutOfMemoryError)):
+        raise error
+    if type(error).__name__ == "UnpicklingError":
+        return "Its weights are a pickle that is damaged, or holds more than weights."
+    first = next(iter(str(error).strip().splitlines()), "")
+    return first if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: {first}"
+
+
 def load_tokenizer(path_or_name: str) -> Any:
     """Load a tokenizer as it was saved.
 
@@ -632,7 +890,7 @@ def load_tokenizer(path_or_name: str) -> Any:
     declared = get_tokenizer_config(path_or_name).get("tokenizer_class")
     if declared in ("PreTrainedTokenizerFast", "TokenizersBackend"):
         return PreTrainedTokenizerFast.from_pretrained(path_or_name)
-    return AutoTokenizer.from_pretrained(path_or_name)
+    return AutoTokenizer.from_pretrained(path_or_name, trust_remote_code=False)
 
 
 def require_folder(model: str | None) -> None:
@@ -678,7 +936,10 @@ class _Rows:
         self.position = position  # [R, new tokens]
 
 
-def _check(temperature: float, top_p: float, max_new_tokens: int, token_budget: int) -> None:
+def _check(
+    temperature: float, top_p: float, max_new_tokens: int, token_budget: int, actions: str
+) -> None:
+    check_actions(actions)
     for name, value, fine, expected in (
         ("temperature", temperature, temperature > 0, "above 0 (greedy=True for the best token)"),
         ("top_p", top_p, 0 < top_p <= 1, "in (0, 1]"),

@@ -5,22 +5,30 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from creditrl.agents.chat_format import ChatFormat
+from creditrl.agents.choices import Choices, check_actions, tree_of
 from creditrl.agents.pictures import PictureReader, load_image_processor
 from creditrl.agents.token_text import TokenText, stop_tokens
 from creditrl.agents.transformers import load_tokenizer
-from creditrl.agents.vllm_engine import LocalEngine, SamplingRule, TokenEngine, TokenRequest
+from creditrl.agents.vllm_engine import (
+    LocalEngine,
+    SamplingRule,
+    TokenAnswer,
+    TokenEngine,
+    TokenRequest,
+)
 from creditrl.agents.vllm_server import ServerEngine
 from creditrl.errors import ConfigError, DataError, require_extra
-from creditrl.types import Prompt, Reply
+from creditrl.types import Prompt, Reply, ReplyList
 
 __all__ = ["VLLMAgent"]
 
 _NEW_TOKENS = 256
-_SAMPLING = ("temperature", "greedy", "top_p", "max_new_tokens", "structured")
+_SAMPLING = ("temperature", "greedy", "top_p", "max_new_tokens", "actions")
 
 
 class VLLMAgent:
@@ -41,9 +49,9 @@ class VLLMAgent:
         seed: of the sampling.
         stop_ids: further token ids that end a reply, beside the end-of-text tokens of the
             tokenizer, of the generation settings and of the chat template.
-        structured: allow nothing but the admissible actions as replies (where a turn lists some).
-            The log-probabilities are then those among the replies allowed, so they are not the
-            model's own: for evaluation, and for models too weak to write an action.
+        actions: ``"free"``: any text. ``"listed"``: one of the prompt's ``choices``, token by token
+            among the tokens by which one of them goes on, for each of which the engine is asked
+            where there is a choice; any text where it has none.
         name: stamped into results; None takes the engine's name.
         chat_format: how conversations become text; None derives it from the tokenizer.
         generation_config: of the model, for the tokens that end a reply.
@@ -65,7 +73,7 @@ class VLLMAgent:
         max_new_tokens: int = _NEW_TOKENS,
         seed: int = 0,
         stop_ids: Sequence[int] = (),
-        structured: bool = False,
+        actions: str = "free",
         name: str | None = None,
         chat_format: ChatFormat | None = None,
         generation_config: Any = None,
@@ -78,7 +86,7 @@ class VLLMAgent:
         self.greedy = greedy
         self.top_p = top_p
         self.max_new_tokens = max_new_tokens
-        self.structured = structured
+        self.actions = actions
         self.name = name or f"vllm:{engine.name}"
         self.chat_format = chat_format or ChatFormat(tokenizer)
         found = stop_tokens(tokenizer, self.chat_format, generation_config)
@@ -87,6 +95,7 @@ class VLLMAgent:
         self._pictures = pictures
         self._text = TokenText(tokenizer, self.stop_ids)
         self._check()
+        self._choices = Choices(self.chat_format, max_new_tokens, actions)
         self.reseed(seed)
 
     @classmethod
@@ -124,9 +133,7 @@ class VLLMAgent:
         if adapter is not None:
             settings.setdefault("lora_rank", _rank_of(Path(adapter)))
         loaded = load_tokenizer(tokenizer or model)
-        if options.get("structured"):
-            settings.setdefault("tokenizer", loaded)
-        config: Any = AutoConfig.from_pretrained(model)
+        config: Any = AutoConfig.from_pretrained(model, trust_remote_code=False)
         processor = load_image_processor(model, config)
         if processor is not None:
             settings |= {"image_processor": processor, "tokenizer": loaded}
@@ -183,7 +190,7 @@ class VLLMAgent:
         Args:
             seed: of its own sampling.
             name: its own name.
-            sampling: ``temperature``, ``greedy``, ``top_p``, ``max_new_tokens`` or ``structured``.
+            sampling: ``temperature``, ``greedy``, ``top_p``, ``max_new_tokens`` or ``actions``.
         """
         for key in sampling:
             if key not in _SAMPLING:
@@ -195,6 +202,7 @@ class VLLMAgent:
         other.__dict__.update(sampling)
         other.name = name or self.name
         other._check()
+        other._choices = Choices(other.chat_format, other.max_new_tokens, other.actions)
         other.reseed(seed)
         return other
 
@@ -234,34 +242,93 @@ class VLLMAgent:
                     ids,
                     min(steps, context - len(ids)),
                     _seed(self._seed, self._calls, prompt.copy, asked[prompt.copy]),
-                    prompt.admissible_actions if self.structured else (),
                     # Without a reader the text has no place for it.
-                    prompt.image if self._pictures is not None else None,
-                    prompt.copy,
+                    image=prompt.image if self._pictures is not None else None,
+                    copy=prompt.copy,
                 )
             )
         self._calls += 1
         rule = SamplingRule(self.temperature, self.greedy, self.top_p, tuple(sorted(stop)))
-        answers = self.engine.generate(requests, rule)
+        listed = self.actions == "listed"
+        options = [self._choices.of(prompt.choices) if listed else None for prompt in prompts]
+        answers = self._answers(requests, options, rule)
         texts = self._text.texts([answer.token_ids for answer in answers])
-        return [
-            Reply("", error=answer.error)
-            if answer.error
-            else Reply(
-                text,
-                ids,
-                answer.token_ids,
-                answer.logprobs,
-                finished=steps == 1 or answer.token_ids[-1] in stop,
-                image=request.image,
-                plain_ids=plain if request.image is not None else (),
+        replies = []
+        for b, (answer, request) in enumerate(zip(answers, requests, strict=True)):
+            if answer.error:
+                replies.append(Reply("", error=answer.error))
+                continue
+            chosen = options[b]
+            if chosen is not None:
+                # As listed: a tokenizer need not write every character.
+                texts[b] = prompts[b].choices[chosen.ids.index(answer.token_ids)]
+            replies.append(
+                Reply(
+                    texts[b],
+                    prompt_ids[b],
+                    answer.token_ids,
+                    answer.logprobs,
+                    finished=steps == 1 or answer.token_ids[-1] in stop,
+                    image=request.image,
+                    plain_ids=plain_ids[b] if request.image is not None else (),
+                    options=chosen,
+                )
             )
-            for text, ids, answer, request, plain in zip(
-                texts, prompt_ids, answers, requests, plain_ids, strict=True
+        return replies
+
+    def _answers(
+        self,
+        requests: Sequence[TokenRequest],
+        options: Sequence[ReplyList | None],
+        rule: SamplingRule,
+    ) -> list[TokenAnswer]:
+        """Return the engine's answers; those of a list are asked for token by token."""
+        answers: dict[int, TokenAnswer] = {}
+        free = [b for b, found in enumerate(options) if found is None]
+        if free:
+            given = self.engine.generate([requests[b] for b in free], rule)
+            answers.update(zip(free, given, strict=True))
+        trees = {b: tree_of(found) for b, found in enumerate(options) if found is not None}
+        nodes: dict[int, int] = {}
+
+        def take(b: int, ids: tuple[int, ...], logprobs: tuple[float, ...], node: int) -> None:
+            """Add tokens to an answer, and those that must follow."""
+            forced, nodes[b] = trees[b].forced(node)
+            before = answers.get(b, TokenAnswer())
+            answers[b] = TokenAnswer(
+                (*before.token_ids, *ids, *forced),
+                (*before.logprobs, *logprobs, *(0.0,) * len(forced)),
             )
-        ]
+
+        for b in trees:
+            take(b, (), (), 0)
+        while open_ := [b for b in trees if not answers[b].error and trees[b].tokens[nodes[b]]]:
+            asked = [
+                replace(
+                    requests[b],
+                    prompt_ids=requests[b].prompt_ids + answers[b].token_ids,
+                    max_tokens=1,
+                    seed=_seed(requests[b].seed, len(answers[b].token_ids)),
+                    allowed=trees[b].tokens[nodes[b]],
+                )
+                for b in open_
+            ]
+            for b, answer in zip(open_, self.engine.generate(asked, rule), strict=True):
+                if answer.error:
+                    answers[b] = answer
+                else:
+                    after = trees[b].children[nodes[b]][answer.token_ids[0]]
+                    take(b, answer.token_ids, answer.logprobs, after)
+        return [answers[b] for b in range(len(requests))]
 
     def _check(self) -> None:
+        check_actions(self.actions)
+        if self.actions == "choice":
+            raise ConfigError(
+                "actions='choice' with vLLM, which cannot read a list of replies behind one "
+                "prompt: expected 'listed', which asks it for one token at a time, or a model "
+                "that transformers decode."
+            )
         for name, fine, expected in (
             ("temperature", self.temperature > 0, "above 0 (greedy=True for the best token)"),
             ("top_p", 0 < self.top_p <= 1, "in (0, 1]"),

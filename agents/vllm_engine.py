@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
+from creditrl._origin import install_command
 from creditrl.errors import ConfigError, EngineError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ class TokenRequest:
     prompt_ids: tuple[int, ...]
     max_tokens: int
     seed: int
-    choices: tuple[str, ...] = ()
-    """The only replies that are allowed; empty: any."""
+    allowed: tuple[int, ...] = ()
+    """The only tokens that are allowed; empty: any."""
     image: Any = field(default=None, compare=False)
     """The picture that ``prompt_ids`` have tokens for, uint8 [H, W, 3]."""
     copy: int = field(default=-1, compare=False)
@@ -132,7 +133,7 @@ def find_vllm() -> str:
     """
     if importlib.util.find_spec("vllm") is None:
         on_gpu = importlib.util.find_spec("torch") is not None and _cuda()
-        command = 'pip install "creditrl[vllm]"' if on_gpu else CPU_INSTALL
+        command = install_command("vllm") if on_gpu else CPU_INSTALL
         raise MissingExtraError(f"The package 'vllm' is not installed. Run: {command}")
     _prepare_environment()
     try:
@@ -263,7 +264,6 @@ class LocalEngine:
     def generate(self, requests: Sequence[TokenRequest], rule: SamplingRule) -> list[TokenAnswer]:
         """Return one answer per request, in their order."""
         from vllm import SamplingParams
-        from vllm.sampling_params import StructuredOutputsParams
 
         params = [
             SamplingParams(
@@ -274,9 +274,7 @@ class LocalEngine:
                 logprobs=0,
                 stop_token_ids=list(rule.stop_ids),
                 detokenize=False,
-                structured_outputs=StructuredOutputsParams(choice=list(request.choices))
-                if request.choices
-                else None,
+                allowed_token_ids=list(request.allowed) or None,
             )
             for request in requests
         ]
@@ -436,7 +434,7 @@ def _lora_rank(rank: int) -> int:
 def _text_config(model: str) -> Any:
     from transformers import AutoConfig
 
-    return AutoConfig.from_pretrained(model).get_text_config()
+    return AutoConfig.from_pretrained(model, trust_remote_code=False).get_text_config()
 
 
 def _saved_dtype(model: str) -> str:
@@ -456,7 +454,7 @@ def _shown(model: str, folder: str, options: dict[str, Any]) -> int:
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
     from vllm.engine.arg_utils import EngineArgs
 
-    config: Any = AutoConfig.from_pretrained(model)
+    config: Any = AutoConfig.from_pretrained(model, trust_remote_code=False)
     options |= dict(
         skip_tokenizer_init=False, tokenizer=folder, limit_mm_per_prompt={"image": 1, "video": 0}
     )

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ServerEngine"]
 
+_MOST_BYTES = 64 << 20
+"""Of one answer: it repeats the prompt's token ids, and has log-probabilities for all others."""
+_MOST_TOKEN_ID = 2**31 - 1
+
 
 class ServerEngine:
     """Sends token ids to a vLLM server, all prompts of a turn at once.
@@ -57,6 +61,7 @@ class ServerEngine:
             concurrency=concurrency,
             retries=3,
             cache=False,
+            max_bytes=_MOST_BYTES,
         )
         self._client = ChatClient(settings)
         self.base_url = base_url
@@ -67,7 +72,8 @@ class ServerEngine:
                 "those, or start a server with that model."
             )
         self.name = model or next(iter(served))
-        self.context = int(served[self.name].get("max_model_len") or 0)
+        length = served[self.name].get("max_model_len")
+        self.context = length if isinstance(length, int) else 0
         if self.context < 1:
             raise EngineError(
                 f"{base_url} does not say how many tokens {self.name} reads (max_model_len): "
@@ -96,7 +102,7 @@ class ServerEngine:
                 "stop_token_ids": list(rule.stop_ids),
                 "logprobs": 0,
             }
-            | ({"structured_outputs": {"choice": list(request.choices)}} if request.choices else {})
+            | ({"allowed_token_ids": list(request.allowed)} if request.allowed else {})
             for request in requests
         ]
         return [
@@ -218,13 +224,15 @@ class ServerEngine:
             found = None if answer.error else answer.data["data"]
         except (LookupError, TypeError):
             found = None
-        if not isinstance(found, list) or not found:
+        listed = found if isinstance(found, list) else []
+        cards: list[dict[str, Any]] = [card for card in listed if isinstance(card, dict)]
+        if not cards:
             raise EngineError(
                 f"No vLLM server answers at {self.base_url}"
                 f"{': ' + answer.error if answer.error else ''}. Start one with `vllm serve MODEL "
                 "--logprobs-mode processed_logprobs`, or name another address (base_url)."
             )
-        return found
+        return cards
 
     def _must(self, path: str, body: dict[str, Any], advice: str) -> None:
         [answer] = self._client.request(path, [body])
@@ -253,7 +261,7 @@ def _answer(answer: ChatAnswer, request: TokenRequest) -> TokenAnswer:
         read = tuple(choice["prompt_token_ids"])
     except (LookupError, TypeError, ValueError):
         ids, logprobs, read = (), (), request.prompt_ids
-    if not ids or len(ids) != len(logprobs):
+    if min(ids, default=-1) < 0 or max(ids) > _MOST_TOKEN_ID or len(ids) != len(logprobs):
         return TokenAnswer(
             error="the server's answer has no token ids with log-probabilities: expected a vLLM "
             "server, 0.32 or newer"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from creditrl._checkout import CHECKOUT  # first: the other imports need it
 from creditrl._version import __version__
+from creditrl.envs.each_task import each_task
 from creditrl.envs.register import register_environments
 from creditrl.envs.state import (
     expert_action,
@@ -25,6 +26,7 @@ register_environments()
 __all__ = [
     "CHECKOUT",
     "__version__",
+    "each_task",
     "expert_action",
     "expert_plan",
     "restore",

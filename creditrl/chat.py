@@ -17,13 +17,15 @@ import threading
 import time
 import urllib.parse
 import weakref
+import zlib
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from creditrl.chat_cache import ChatCache, request_key
-from creditrl.errors import ConfigError, did_you_mean, require_extra
+from creditrl.errors import ConfigError, OutsideJSONError, did_you_mean, require_extra
+from creditrl.outside_json import MOST_ANSWER, absurd_count, read_json
 
 if TYPE_CHECKING:
     import httpx
@@ -40,6 +42,7 @@ _OPENAI_KEY = "OPENAI_API_KEY"
 _OWN_FIELDS = ("model", "messages", "temperature", "top_p", "max_tokens", "seed", "stop", "stream")
 _TRANSIENT = frozenset((408, 409, 425, 429, *range(500, 600))) - {501, 505}
 _LONGEST_QUOTE = 300
+_LONGEST_NAME = 200
 _LINE = re.compile(r"(?P<model>.*?)(?:@(?P<url>https?://[^?]*))?(?:\?(?P<settings>.*))?", re.DOTALL)
 
 
@@ -83,6 +86,9 @@ class ChatSettings:
     failed."""
     concurrency: int = 16
     """Most requests at work at once."""
+    max_bytes: int = MOST_ANSWER
+    """Most bytes of one answer, after unpacking; the rest of a longer one is not read, and it has
+    failed."""
     cache: bool | None = None
     """Keep answers on disk and ask no question twice. None: only at temperature 0, where equal
     questions have equal answers. Where answers are drawn, the n-th asking of a question in this
@@ -104,6 +110,7 @@ class ChatSettings:
             ("backoff", _between(self.backoff, 0, math.inf), "at least 0"),
             ("longest_wait", _between(self.longest_wait, 0, math.inf), "at least 0"),
             ("concurrency", _whole(self.concurrency, 1), "a whole number of at least 1"),
+            ("max_bytes", _whole(self.max_bytes, 1), "a whole number of at least 1"),
         ):
             if not fine:
                 raise ConfigError(f"{name}={getattr(self, name)!r}: expected {expected}.")
@@ -345,7 +352,7 @@ class ChatClient:
             One answer per body, in their order, with what the server said in ``data``.
         """
         url = urllib.parse.urljoin(f"{self.settings.base_url.rstrip('/')}/", path)
-        return _background.run(self._ask_all(bodies, url, lambda data: ChatAnswer(data=data)))
+        return _background.run(self._ask_all(bodies, url, lambda data, _: ChatAnswer(data=data)))
 
     def forget(self, answer: ChatAnswer) -> None:
         """Keep an answer no longer, because it is of no use: the next time it is asked anew."""
@@ -428,7 +435,7 @@ class ChatClient:
 
         settings = self.settings
         host = urllib.parse.urlsplit(settings.base_url).hostname or ""
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "gzip"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         return httpx.AsyncClient(
@@ -468,7 +475,7 @@ class ChatClient:
                 self.usage.cost += outcome.cost
                 return replace(outcome, attempts=attempts)
             self.usage.causes[outcome.cause] += 1
-            wait = min(settings.backoff * 2 ** (attempts - 1), settings.longest_wait)
+            wait = min(settings.backoff * 2.0 ** min(attempts - 1, 64), settings.longest_wait)
             wait *= _jitter.uniform(0.5, 1.0)
             again = outcome.transient and attempts <= settings.retries
             why = outcome.why
@@ -497,27 +504,31 @@ class ChatClient:
             # httpx limits the wait for each piece; this limits the whole.
             async with asyncio.timeout(seconds):
                 method = "GET" if content is None else "POST"
-                response = await http.request(method, url, content=content)
+                async with http.stream(method, url, content=content) as response:
+                    body = await _body(response, self.settings.max_bytes)
         except (TimeoutError, httpx.TimeoutException):
             return _Failure("timeout", f"no answer within {seconds:g} s", True)
+        except _OversizeError as error:
+            return _Failure("unreadable", str(error), False)
         except httpx.TransportError as error:
             why = str(error) or type(error).__name__
             return _Failure("connection", f"the connection failed ({why})", True)
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             return _Failure("request", f"the request cannot be sent ({error})", False)
         if response.status_code != 200:
-            return self._refused(response)
+            return self._refused(response, body)
         try:
-            data = response.json()
-        except ValueError:
-            data = response.text  # what a server says of its own state may be text
-        return read(data)
+            return read(read_json(body, most=self.settings.max_bytes), "")
+        except OutsideJSONError as error:
+            # What a server says of its own state may be text.
+            return read(body.decode("utf-8", "replace"), str(error))
 
-    def _refused(self, response: httpx.Response) -> _Failure:
+    def _refused(self, response: httpx.Response, body: bytes) -> _Failure:
         status = response.status_code
-        said = _message_of(self._clean(response.text))
+        text = body.decode("utf-8", "replace")
+        said = _message_of(self._clean(text))
         # OpenAI's answer to an account without money is 429 as well, and no waiting helps.
-        broke = "insufficient_quota" in response.text
+        broke = "insufficient_quota" in text
         return _Failure(
             f"http {status}",
             f"the server answers {status} {response.reason_phrase}{said}",
@@ -525,17 +536,18 @@ class ChatClient:
             _retry_after(response.headers),
         )
 
-    def _read(self, data: Any) -> ChatAnswer | _Failure:
-        """Read a chat completion."""
-        if isinstance(data, str):
+    def _read(self, data: Any, trouble: str) -> ChatAnswer | _Failure:
+        """Read a chat completion; ``trouble`` says why the answer is text and no JSON."""
+        if trouble:
             said = _quote(self._clean(data))
-            return _Failure("unreadable", f"no JSON in the answer {said}", True)
+            return _Failure("unreadable", f"no JSON in the answer {said}: {trouble}", True)
         if isinstance(data, dict) and "choices" not in data and data.get("error"):
             # Some gateways put errors of the servers behind them into an answer of status 200.
             error = data["error"]
             code = error.get("code") if isinstance(error, dict) else None
             why = f"the server answers an error{_message_of(self._clean(json.dumps(data)))}"
-            return _Failure("in answer", why, code in _TRANSIENT if code else True)
+            passing = not code or (isinstance(code, int) and code in _TRANSIENT)
+            return _Failure("in answer", why, passing)
         try:
             choice = data["choices"][0]
             content = choice["message"].get("content")
@@ -551,14 +563,19 @@ class ChatClient:
         prices = self.settings.prices
         if prices is not None:
             cost = (read * prices[0] + written * prices[1]) / 1e6
+        cost = float(cost) if isinstance(cost, (int, float)) else 0.0
+        absurd = absurd_count(max(read, written), cost)
+        if absurd:
+            return _Failure("unreadable", f"the answer says that it took {absurd}", False)
+        model = data.get("model")
         return ChatAnswer(
             text,
             finished=reason != "length",
             prompt_tokens=read,
             completion_tokens=written,
             length=written,
-            cost=float(cost) if isinstance(cost, (int, float)) else 0.0,
-            model=str(data.get("model") or ""),
+            cost=cost,
+            model=model[:_LONGEST_NAME] if isinstance(model, str) else "",
         )
 
     def _clean(self, text: str) -> str:
@@ -579,8 +596,37 @@ class _Failure:
     """Seconds that the server asks to wait."""
 
 
-_Read: TypeAlias = "Callable[[Any], ChatAnswer | _Failure]"
-"""What makes an answer of what the server said."""
+_Read: TypeAlias = "Callable[[Any, str], ChatAnswer | _Failure]"
+"""What makes an answer of what the server said; of text, with the reason why it is no JSON."""
+
+
+class _OversizeError(Exception):
+    """An answer that is not read to its end."""
+
+
+async def _body(response: httpx.Response, most: int) -> bytes:
+    """Return what a server answers, unpacked.
+
+    Packed text can be a thousand times shorter than what it stands for, and httpx unpacks each
+    piece as a whole, through as many layers as the server names.
+
+    Raises:
+        _OversizeError: it has more bytes than that, or is packed in another way than we asked for.
+    """
+    packing = response.headers.get("content-encoding", "").strip().lower()
+    if packing not in ("", "identity", "gzip"):
+        raise _OversizeError(f"the answer is packed as {packing!r}: expected gzip, or none")
+    unpack = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS) if packing == "gzip" else None
+    found = bytearray()
+    async for piece in response.aiter_raw():
+        try:
+            # Of a size of 0 zlib would make no bound.
+            found += piece if unpack is None else unpack.decompress(piece, most - len(found) + 1)
+        except zlib.error as error:
+            raise _OversizeError(f"the answer is no gzip, as it says ({error})") from None
+        if len(found) > most:
+            raise _OversizeError(f"the answer has more than {most:,} bytes (max_bytes)")
+    return bytes(found)
 
 
 class _Background:
@@ -630,8 +676,8 @@ _jitter = random.Random()
 def _value(name: str, text: str) -> Any:
     """Return the value of a setting in a line; what is no JSON is a string."""
     try:
-        value = json.loads(text)
-    except ValueError:
+        value = read_json(text)
+    except OutsideJSONError:
         return text
     return tuple(value) if name in ("stop", "prices") and isinstance(value, list) else value
 
@@ -663,15 +709,15 @@ def _retry_after(headers: Mapping[str, str]) -> float:
     value = headers.get("retry-after", "")
     try:
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, LookupError, OverflowError, OSError):  # a year of 20 digits
         return 0.0
 
 
 def _message_of(body: str) -> str:
     """Return the message in the body of an error, after a colon; empty where there is none."""
     try:
-        data = json.loads(body)
-    except ValueError:
+        data = read_json(body)
+    except OutsideJSONError:
         return f": {_quote(body)}" if body.strip() else ""
     error = data.get("error", data) if isinstance(data, dict) else data
     if isinstance(error, dict):
@@ -693,7 +739,7 @@ def _text_of_parts(content: Any) -> str:
 
 
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return int(value) if isinstance(value, int) and value > 0 else 0
 
 
 def _between(value: Any, low: float, high: float) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from creditrl.files import cache_home, write_atomic
+from creditrl.outside_json import read_json_file
 
 __all__ = ["ChatCache", "request_key"]
 
@@ -44,7 +45,7 @@ class ChatCache:
     def get(self, key: str) -> dict[str, Any] | None:
         """Return what was stored, or None."""
         try:
-            entry = json.loads(self._path(key).read_bytes())
+            entry = read_json_file(self._path(key))
         except (OSError, ValueError):
             return None
         return entry if isinstance(entry, dict) and entry.get("format") == _FORMAT else None

@@ -18,6 +18,7 @@ import numpy as np
 
 from creditrl.errors import DataError, require_extra
 from creditrl.files import opened_draft
+from creditrl.store import PARQUET, PARQUET_READ
 from creditrl.types import FloatArray, Trajectory
 
 __all__ = ["ColumnStore", "TurnColumns"]
@@ -92,7 +93,7 @@ class ColumnStore:
         }
         self.folder.mkdir(parents=True, exist_ok=True)
         with opened_draft(self.folder / f"update-{update:06d}.parquet") as file:
-            pq.write_table(pa.table(table), file, compression="zstd")
+            pq.write_table(pa.table(table), file, **PARQUET)
 
     def read(self) -> Iterator[TurnColumns]:
         """Yield the columns of each update, in order; nothing where none were kept.
@@ -151,7 +152,7 @@ class ColumnStore:
             done |= set(update_N.tolist())
         whole = pa.concat_tables(kept, promote_options="default")
         with opened_draft(self.folder / _SEALED) as file:
-            pq.write_table(whole, file, compression="zstd")
+            pq.write_table(whole, file, **PARQUET)
 
     def _files(self) -> list[Path]:
         """Return the sealed file, then the parts in the order of their updates."""
@@ -168,7 +169,7 @@ def _open(path: Path) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path)
+        table = pq.read_table(path, **PARQUET_READ)
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{path}: not a readable Parquet file ({error}).") from None
     for name in _KEYS:

@@ -55,6 +55,7 @@ __all__ = [
     "known_recipes",
     "override",
     "read_toml",
+    "setting",
     "specialise",
     "to_mapping",
     "write_toml",
@@ -370,8 +371,23 @@ def read_toml(path: str | os.PathLike[str] | Traversable) -> dict[str, Any]:
         raise ConfigError(f"{source}{place}: {what}. This is no valid TOML; mend it.") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{source}: not UTF-8 text, so no TOML file.") from None
+    except (ValueError, RecursionError):  # numbers of thousands of digits, brackets without end
+        raise ConfigError(f"{source}: no TOML that anybody wrote by hand; mend it.") from None
     except OSError as error:
         raise ConfigError(f"{source}: cannot be read: {error.strerror or error}.") from None
+
+
+def setting(data: Mapping[str, Any], path: str, usual: Any = None) -> Any:
+    """Return a setting, ``"run.seed"``, of a file's plain data; ``usual`` where there is none.
+
+    Anybody may have written the file: what stands in the place of a table has no settings.
+    """
+    value: Any = data
+    for key in path.split("."):
+        if not isinstance(value, Mapping) or key not in value:
+            return usual
+        value = value[key]
+    return value
 
 
 def _split_place(message: str) -> tuple[str, str]:

@@ -27,6 +27,8 @@ import numpy as np
 
 from creditrl.errors import ConfigError, DataError, require_extra
 from creditrl.files import opened_draft
+from creditrl.outside_json import MOST_FILE, read_json
+from creditrl.store import PARQUET, PARQUET_READ
 from creditrl.types import FloatArray, IntArray, Trajectory
 
 __all__ = ["CreditFile", "TurnRow", "read_credit_columns", "turn_rows"]
@@ -146,7 +148,7 @@ class CreditFile:
             {_NOTES: json.dumps(self.notes).encode(), _FORMAT[0]: _FORMAT[1]}
         )
         with opened_draft(path) as file:
-            pq.write_table(table, file, compression="zstd")
+            pq.write_table(table, file, **PARQUET)
 
 
 def read_credit_columns(
@@ -163,10 +165,10 @@ def read_credit_columns(
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path)
-        notes = json.loads((table.schema.metadata or {})[_NOTES])
+        table = pq.read_table(path, **PARQUET_READ)
+        notes = read_json((table.schema.metadata or {})[_NOTES], most=MOST_FILE)
         keys = {name: table.column(name) for name in _keys()}
-    except (pa.ArrowException, KeyError, ValueError) as error:
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise DataError(
             f"{path} holds no credits that this version can read ({error!r}): move it away and "
             "run `creditrl credit` again."

@@ -27,12 +27,15 @@ from typing import IO, Any
 from creditrl._version import __version__
 from creditrl.errors import DataError
 from creditrl.files import write_atomic
+from creditrl.outside_json import read_json_file
 from creditrl.view.progress import Phase, Progress, counted_bytes
 
 __all__ = ["Downloaded", "download", "file_sha256"]
 
 _CHUNK = 1 << 18
 _PEEK = 4096
+_SIZE = r"[0-9]{1,18}"
+"""A number of bytes; no file has more."""
 _PAGE = re.compile(rb"\s*<(?:!doctype\s+html|html)\b", re.IGNORECASE)
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 """Answers of a server that a later request may not get."""
@@ -237,7 +240,8 @@ class _Job:
                 if self.progress is not None:
                     self.progress.line(f"{self.name}: the server cannot continue; it begins anew")
             self._write_note(total, response.headers)
-            self._copy(response, begin, total)
+            # A server that does not say how much it sends may send less than the file, or no end.
+            self._copy(response, begin, self.size if total is None else total)
 
     def _open(self, headers: dict[str, str]) -> Any:
         """Return the server's answer; None where it says that nothing is missing."""
@@ -298,6 +302,12 @@ class _Job:
                 raise _Interrupted(f"the connection broke after {have + got:,} bytes") from error
             if not chunk:
                 break
+            if total is not None and have + got + len(chunk) > total:
+                self.out.truncate(0)
+                raise DataError(
+                    f"{self.url}: the server sends more than the {total:,} bytes of the file that "
+                    f"was released. What was received is dropped.{self.again}{self.otherwise}"
+                )
             self.out.write(chunk)
             got += len(chunk)
             self.received += len(chunk)
@@ -325,7 +335,7 @@ class _Job:
 
     def _note(self) -> dict[str, Any]:
         try:
-            data = json.loads(self.notes.read_bytes())
+            data = read_json_file(self.notes)
         except (OSError, ValueError):
             return {}
         return data if isinstance(data, dict) else {}
@@ -345,9 +355,10 @@ def _cause(error: object) -> str:
 def _extent(response: Any, have: int) -> tuple[int, int | None]:
     """Return where the answer begins in the file, and how long the file is."""
     if response.status == 206:
-        span = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+        told = response.headers.get("Content-Range", "")
+        span = re.fullmatch(rf"bytes ({_SIZE})-{_SIZE}/({_SIZE}|\*)", told)
         if span is None or int(span[1]) != have:
             raise _Interrupted("the server sent another part than was asked for")
         return have, None if span[2] == "*" else int(span[2])
     length = response.headers.get("Content-Length", "")
-    return 0, int(length) if length.isdecimal() else None
+    return 0, int(length) if re.fullmatch(_SIZE, length) else None

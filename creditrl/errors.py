@@ -11,7 +11,10 @@ import difflib
 import importlib.util
 from collections.abc import Iterable, Sequence
 
+from creditrl._origin import install_command
+
 __all__ = [
+    "ActionTypeError",
     "BrowserError",
     "BudgetError",
     "CheckpointError",
@@ -22,9 +25,11 @@ __all__ = [
     "DataError",
     "EngineError",
     "EpisodeOverError",
+    "IncompleteDataWarning",
     "LevelError",
     "LostRankError",
     "MissingExtraError",
+    "OutsideJSONError",
     "RunFolderError",
     "SimulatorError",
     "SnapshotError",
@@ -55,6 +60,10 @@ class DataError(CreditRLError, ValueError):
     """A data file that is missing or damaged; names the path and the cause."""
 
 
+class IncompleteDataWarning(UserWarning):
+    """Of a benchmark's own data there is less than its makers publish."""
+
+
 class LevelError(DataError):
     """A level file that cannot be read; names the file and the line."""
 
@@ -69,6 +78,10 @@ class SnapshotError(CreditRLError, ValueError):
 
 class WrapperError(CreditRLError, TypeError):
     """Wrappers composed in an order that cannot work."""
+
+
+class ActionTypeError(CreditRLError, TypeError):
+    """An action that is no string, or not one string per copy."""
 
 
 class EpisodeOverError(CreditRLError, RuntimeError):
@@ -97,6 +110,13 @@ class RunFolderError(CreditRLError, FileExistsError):
     def __str__(self) -> str:
         # OSError formats (errno, strerror) pairs; ours is one sentence.
         return str(self.args[0]) if self.args else ""
+
+
+class OutsideJSONError(CreditRLError, ValueError):
+    """JSON from outside that cannot be read, or is beyond the bounds of what is read."""
+
+    line = 1
+    """In which line of the text it went wrong."""
 
 
 class BrowserError(CreditRLError, RuntimeError):
@@ -134,7 +154,7 @@ def require_extra(module: str, extra: str) -> None:
     """
     if importlib.util.find_spec(module) is None:
         raise MissingExtraError(
-            f'The package {module!r} is not installed. Run: pip install "creditrl[{extra}]"'
+            f"The package {module!r} is not installed. Run: {install_command(extra)}"
         )
 
 

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-__all__ = ["cache_home", "opened_draft", "write_atomic"]
+from creditrl.disk import writing
+from creditrl.errors import DataError
+
+__all__ = [
+    "cache_home",
+    "check_sums",
+    "files_below",
+    "opened_draft",
+    "remove_sums",
+    "sha256_of",
+    "write_atomic",
+    "write_sums",
+]
+
+_SUMS = "SHA256SUMS"
+"""As ``sha256sum --check`` reads it."""
+_WEIGHTS = "*.safetensors"
 
 
 def cache_home() -> Path:
@@ -17,6 +34,33 @@ def cache_home() -> Path:
     ``$CREDITRL_CACHE``, else ``~/.cache/creditrl``. It need not exist, or be writable.
     """
     return Path(os.environ.get("CREDITRL_CACHE") or "~/.cache/creditrl").expanduser()
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Return the files in a folder and in those below it, sorted, as ``rglob`` has them.
+
+    Links to folders are followed, but not back into a folder that they lie in.
+
+    Raises:
+        DataError: a folder cannot be read.
+    """
+    found: list[Path] = []
+
+    def look(folder: str, above: frozenset[str]) -> None:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_file():
+                    found.append(Path(entry.path))
+                elif entry.is_dir() and (real := os.path.realpath(entry.path)) not in above:
+                    look(entry.path, above | {real})
+
+    try:
+        look(os.fspath(folder), frozenset({os.path.realpath(folder)}))
+    except OSError as error:
+        raise DataError(
+            f"{error.filename}: {error.strerror}. Expected a folder of data that can be read."
+        ) from None
+    return sorted(found)
 
 
 def write_atomic(path: str | os.PathLike[str], data: str | bytes) -> None:
@@ -41,11 +85,48 @@ def opened_draft(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     target = Path(path)
     draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with open(draft, "w+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, target)
+        with writing(target):
+            with open(draft, "w+b") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, target)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def sha256_of(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file as hex digits: 1.4 GB/s where the processor has it built in."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_sums(folder: Path) -> None:
+    """Write the digests of a folder's weights beside them, in the form of ``sha256sum``."""
+    lines = [f"{sha256_of(path)}  {path.name}\n" for path in sorted(folder.glob(_WEIGHTS))]
+    write_atomic(folder / _SUMS, "".join(lines))
+
+
+def remove_sums(folder: Path) -> None:
+    """Remove the digests before the weights are written anew; a kill leaves weights without."""
+    (folder / _SUMS).unlink(missing_ok=True)
+
+
+def check_sums(folder: Path) -> None:
+    """Compare a folder's weights with their digests, where it has any.
+
+    Raises:
+        DataError: weights are damaged, or are others than those that were written.
+    """
+    sums = folder / _SUMS
+    if not sums.is_file():
+        return
+    for line in sums.read_text("utf-8", "replace").splitlines():
+        digest, _, name = line.partition("  ")
+        path = folder / name
+        if Path(name).name != name or not path.is_file() or sha256_of(path) != digest:
+            raise DataError(
+                f"{path}: its SHA-256 is not what {_SUMS} says, so it is damaged or was replaced. "
+                f"Take another copy; if it is meant to be so, remove {sums}."
+            )

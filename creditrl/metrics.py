@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+from creditrl.disk import writing
 from creditrl.errors import DataError, MissingExtraError, UnknownNameError, did_you_mean
 from creditrl.files import write_atomic
+from creditrl.outside_json import LARGEST_IN_FILE, MOST_FILE, read_json
 
 __all__ = [
     "SINKS",
@@ -47,10 +49,13 @@ class MetricsFile:
     def append(self, row: Row) -> None:
         """Write a row; NaN and infinities become null, NumPy's values Python's."""
         line = json.dumps(plain_json(row), ensure_ascii=False, allow_nan=False) + "\n"
-        if not self._whole:
-            self._mend()
-        with open(self.path, "ab") as file:
-            file.write(line.encode("utf-8", "replace"))
+        with writing(self.path):
+            if not self._whole:
+                self._mend()
+            self._whole = False  # until the line is written: a full disk may take a part of it
+            with open(self.path, "ab") as file:
+                file.write(line.encode("utf-8", "replace"))
+            self._whole = True
 
     def read(self) -> list[dict[str, Any]]:
         """Return all rows; a last line that was cut off is left out.
@@ -85,7 +90,6 @@ class MetricsFile:
 
     def _mend(self) -> None:
         """Cut off an unfinished last line, or finish it where only the line's end is missing."""
-        self._whole = True
         if not self.path.is_file():
             return
         data = self.path.read_bytes()
@@ -101,7 +105,8 @@ class MetricsFile:
 
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
-        row = json.loads(line)
+        # Sums and seeds may be larger than what one answer is believed.
+        row = read_json(line, most=MOST_FILE, largest=LARGEST_IN_FILE)
     except ValueError:  # no JSON, or no UTF-8
         return None
     return row if isinstance(row, dict) else None

@@ -7,7 +7,6 @@ The layout is published as a JSON schema beside this file (:func:`results_schema
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import json
 import os
 import subprocess
@@ -17,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from creditrl._checkout import CHECKOUT
-from creditrl.errors import DataError
+from creditrl._origin import direct_url
 from creditrl.files import write_atomic
 from creditrl.metrics import plain_json
+from creditrl.outside_json import read_object_file
 from creditrl.types import Task, Trajectory
 
 __all__ = [
@@ -68,13 +68,7 @@ def read_results(path: str | os.PathLike[str]) -> dict[str, Any]:
     file = Path(path)
     if not file.is_file():
         return {}
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{file}: no readable JSON ({error}).") from None
-    if not isinstance(data, dict):
-        raise DataError(f"{file}: expected a JSON object, found a {type(data).__name__}.")
-    return data
+    return read_object_file(file)
 
 
 @functools.cache
@@ -96,11 +90,7 @@ def found_commit() -> str | None:
 
 def _installed_commit() -> str | None:
     """Return what ``pip install git+https://...`` noted."""
-    try:
-        text = importlib.metadata.distribution("creditrl").read_text("direct_url.json")
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    commit = json.loads(text).get("vcs_info", {}).get("commit_id") if text else None
+    commit = direct_url().get("vcs_info", {}).get("commit_id")
     return commit if isinstance(commit, str) else None
 
 

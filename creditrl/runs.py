@@ -10,11 +10,13 @@
 ``trajectories/``      see :class:`creditrl.store.TrajectoryStore`
 ``columns/``           numbers of their turns, see :class:`creditrl.columns.ColumnStore`
 ``checkpoints/``       what a run goes on from
+``.lock``              held by the process that writes the run; empty where none does
 =====================  =====================================================================
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -23,15 +25,17 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from creditrl._version import __version__
 from creditrl.columns import ColumnStore
 from creditrl.config import from_mapping, read_toml, write_toml
+from creditrl.disk import writing
 from creditrl.errors import ConfigError, DataError, RunFolderError
 from creditrl.files import write_atomic
+from creditrl.locks import Lock
 from creditrl.metrics import MetricsFile, plain_json
 from creditrl.results import found_commit, read_results, write_results
 from creditrl.store import TrajectoryStore
@@ -66,6 +70,7 @@ SUMMARY = (
     "form",
     "seeds",
     "task_set",
+    "coverage",
     "num_episodes",
     "failed",
 )
@@ -90,6 +95,7 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._metrics = MetricsFile(self.path / "metrics.jsonl")
+        self._held = False
 
     @classmethod
     def create(
@@ -136,14 +142,8 @@ class RunFolder:
         return cls(target)
 
     @classmethod
-    def open(
-        cls, path: str | os.PathLike[str], command: str | Sequence[str] | None = None
-    ) -> RunFolder:
+    def open(cls, path: str | os.PathLike[str]) -> RunFolder:
         """Open an existing run folder.
-
-        Args:
-            path: the folder.
-            command: where the run is resumed, how; added to ``command.txt``.
 
         Raises:
             DataError: there is no run.
@@ -156,10 +156,30 @@ class RunFolder:
             raise DataError(
                 f"No run in {folder}: {found}. A run folder is made by `creditrl train`."
             )
-        if command is not None:
-            with open(folder / "command.txt", "a", encoding="utf-8") as file:
-                file.write(_one_line(command) + "\n")
         return cls(folder)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Let no other process write the run meanwhile; may be entered again within itself.
+
+        Raises:
+            RunFolderError: another process writes it; names it.
+        """
+        if self._held:
+            yield
+            return
+        with Lock(self.path / ".lock", f"the run {self.path}"):
+            self._held = True
+            try:
+                yield
+            finally:
+                self._held = False
+
+    def add_command(self, command: str | Sequence[str]) -> None:
+        """Note how the run is resumed."""
+        path = self.path / "command.txt"
+        with writing(path), open(path, "a", encoding="utf-8") as file:
+            file.write(_one_line(command) + "\n")
 
     @property
     def checkpoints(self) -> Path:

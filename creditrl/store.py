@@ -21,12 +21,19 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
+from creditrl.disk import writing
 from creditrl.errors import ConfigError, DataError, require_extra
 from creditrl.files import write_atomic
+from creditrl.outside_json import LARGEST_IN_FILE, MOST_FILE, read_json
 from creditrl.records import COLUMNS, columns_to_episodes, episode_to_jsonl
 from creditrl.types import Trajectory
 
-__all__ = ["Block", "Damage", "DamageWarning", "TrajectoryStore"]
+__all__ = ["PARQUET", "PARQUET_READ", "Block", "Damage", "DamageWarning", "TrajectoryStore"]
+
+PARQUET: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+"""How our Parquet files are written: zstd's blocks in them have no checksum of their own."""
+PARQUET_READ: dict[str, Any] = {"page_checksum_verification": True}
+"""How they are read; pages of older files, which have no checksum, are read as well."""
 
 _PART = re.compile(r"update-(\d+)-(\d+)\.jsonl\.zst")
 _SEALED = re.compile(r"turns-\d{4,}\.parquet")
@@ -34,8 +41,10 @@ _FORMAT = "1"
 """Version of the columns, written into sealed files."""
 _FRAME_BYTES = 1 << 20
 """JSON bytes per zstd frame: enough to compress well, little to lose."""
-_PIECE_BYTES = 1 << 17
-"""Compressed bytes handed to the decompressor at once."""
+_PIECE_BYTES = 1 << 12
+"""Compressed bytes handed to the decompressor at once: it makes up to 30,000 times as many."""
+_MOST_FRAME = 1 << 29
+"""Bytes of a frame, when unpacked."""
 _ROW_GROUP_ROWS = 1 << 15
 """Turns per Parquet row group, the unit that a reader loads."""
 _ROW_GROUP_BYTES = 1 << 27
@@ -120,7 +129,7 @@ class TrajectoryStore:
         rows = 0
         draft = self._draft(name)
         try:
-            with open(draft, "wb") as file:
+            with writing(self.folder / name), open(draft, "wb") as file:
                 frame: list[bytes] = []
                 size = 0
                 for episode in trajectories:
@@ -160,8 +169,11 @@ class TrajectoryStore:
                 _cut_torn_end(self._grows)
         lines = episode_to_jsonl(0, trajectory)
         frame = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(lines)
-        with open(self._grows, "ab") as file:
+        grows = self._grows
+        self._grows = None  # until it is written: a full disk may take a part of it
+        with writing(grows), open(grows, "ab") as file:
             file.write(frame)
+        self._grows = grows
 
     def keep(self, wanted: Callable[[Mapping[str, Any]], bool]) -> None:
         """Remove episodes from the parts that are not sealed, each part in one atomic step.
@@ -181,7 +193,7 @@ class TrajectoryStore:
             try:
                 for _, frame in _frames(memoryview(path.read_bytes())):
                     lines = frame.splitlines(keepends=True)
-                    kept = [line for line in lines if wanted(json.loads(line))]
+                    kept = [line for line in lines if wanted(_row(line))]
                     changed |= len(kept) < len(lines)
                     if kept:
                         frames.append(compressor.compress(b"".join(kept)))
@@ -239,7 +251,7 @@ class TrajectoryStore:
             raise DataError(f"{path} is no longer there: the run went on. Read the store anew.")
         if _SEALED.fullmatch(block.file):
             with _open_sealed(path) as file:
-                return file.read_row_group(block.number, columns=list(columns))
+                return _row_group(file, path, block.number, list(columns))
         import pyarrow as pa
 
         tables = [table.select(list(columns)) for table in self._tables(path)]
@@ -357,9 +369,9 @@ class TrajectoryStore:
         notes = {"creditrl.format": _FORMAT, "creditrl.parts": json.dumps(names)}
         draft = self._draft(target.name)
         try:
-            with open(draft, "wb") as file:
+            with writing(target), open(draft, "wb") as file:
                 schema = _schema().with_metadata(notes)
-                with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+                with pq.ParquetWriter(file, schema, **PARQUET) as writer:
                     waiting: list[Any] = []
                     rows = size = 0
                     for table in tables:
@@ -393,7 +405,8 @@ def _frames(data: memoryview) -> Iterator[tuple[int, bytes]]:
         raise _TornError("it is empty")
     while at < len(data):
         frame = context.decompressobj()
-        pieces = []
+        pieces: list[bytes] = []
+        size = 0
         while not frame.eof:
             if at >= len(data):
                 raise _TornError("it is cut off")
@@ -403,6 +416,9 @@ def _frames(data: memoryview) -> Iterator[tuple[int, bytes]]:
                 pieces.append(frame.decompress(piece))
             except zstandard.ZstdError as error:
                 raise _TornError(str(error)) from None
+            size += len(pieces[-1])
+            if size > _MOST_FRAME:
+                raise _TornError(f"it unpacks to more than {_MOST_FRAME:,} bytes")
         at -= len(frame.unused_data)
         yield at, b"".join(pieces)
 
@@ -477,11 +493,16 @@ def _parse(lines: bytes, path: Path) -> Any:
     return table
 
 
+def _row(line: bytes) -> dict[str, Any]:
+    row: dict[str, Any] = read_json(line, most=MOST_FILE, largest=LARGEST_IN_FILE)
+    return row
+
+
 def _parse_slowly(lines: bytes, path: Path) -> Any:
     import pyarrow as pa
 
     try:
-        rows = [json.loads(line) for line in lines.splitlines()]
+        rows = [_row(line) for line in lines.splitlines()]
         columns: dict[str, Any] = {name: [row[name] for row in rows] for name in COLUMNS}
         for name, kind in COLUMNS.items():
             if kind == "float":
@@ -499,7 +520,7 @@ def _open_sealed(path: Path) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(path, **PARQUET_READ)
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{path}: not a readable Parquet file ({error}).") from None
     notes = file.schema_arrow.metadata or {}
@@ -517,19 +538,29 @@ def _row_groups(path: Path) -> int:
         return int(file.num_row_groups)
 
 
+def _row_group(file: Any, path: Path, number: int, columns: list[str] | None = None) -> Any:
+    """Return a row group as an Arrow table; a damaged one raises :class:`DataError`."""
+    import pyarrow as pa
+
+    try:
+        return file.read_row_group(number, columns=columns)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: row group {number} is damaged ({error}).") from None
+
+
 def _sealed_parts(path: Path) -> list[str]:
     with _open_sealed(path) as file:
-        return list(json.loads(file.schema_arrow.metadata[b"creditrl.parts"]))
+        return list(read_json(file.schema_arrow.metadata[b"creditrl.parts"], most=MOST_FILE))
 
 
 def _read_sealed(path: Path, wanted: Container[int] | None) -> Iterator[tuple[int, Trajectory]]:
     with _open_sealed(path) as file:
         for i in range(file.num_row_groups):
             if wanted is not None:
-                updates = file.read_row_group(i, columns=["update"]).column(0).unique().to_pylist()
+                updates = _row_group(file, path, i, ["update"]).column(0).unique().to_pylist()
                 if not any(update in wanted for update in updates):
                     continue
-            columns = _columns(file.read_row_group(i))
+            columns = _columns(_row_group(file, path, i))
             for update, episode in columns_to_episodes(columns, str(path)):
                 if wanted is None or update in wanted:
                     yield update, episode
@@ -557,7 +588,7 @@ def _tables_until(path: Path, update: int) -> Iterator[Any]:
 
     with _open_sealed(path) as file:
         for i in range(file.num_row_groups):
-            table = file.read_row_group(i)
+            table = _row_group(file, path, i)
             kept = table.filter(pc.less_equal(table["update"], update))
             if kept.num_rows:
                 yield kept.replace_schema_metadata(None)

@@ -7,14 +7,16 @@ turns of the whole batch (flat), ``M`` reply tokens of the batch (flat), ``L`` t
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from creditrl.errors import CreditInputError
+from creditrl.errors import CreditInputError, SnapshotError
 
 __all__ = [
     "BoolArray",
@@ -23,6 +25,7 @@ __all__ = [
     "IntArray",
     "Prompt",
     "Reply",
+    "ReplyList",
     "Snapshot",
     "StateSource",
     "Task",
@@ -60,7 +63,12 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything an environment needs to continue from here; picklable."""
+    """Everything an environment needs to continue from here; picklable.
+
+    A pickle carries a short digest of itself, which is compared when it is read: a damaged one
+    raises :class:`SnapshotError`. It protects from disks and networks, not from people: unpickle
+    nobody's snapshots but your own. In memory nothing is digested.
+    """
 
     env_id: str
     """The environment's id with its version; another environment refuses it."""
@@ -80,6 +88,33 @@ class Snapshot:
     """Seed of the episode."""
     steps: int = 0
     """Steps of the episode; more than ``turn`` where some actions cost no turn."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Here, and not where a snapshot is made or restored: those take a few microseconds.
+        values = tuple([getattr(self, item.name) for item in fields(self)])
+        packed = pickle.dumps(values, pickle.HIGHEST_PROTOCOL)
+        return _unpacked, (packed, _digest(packed))
+
+
+def _unpacked(packed: bytes, digest: bytes) -> Snapshot:
+    if not isinstance(packed, bytes) or _digest(packed) != digest:
+        raise SnapshotError(
+            "This snapshot is damaged: its digest is not that of its content. Take another one."
+        )
+    return Snapshot(*pickle.loads(packed))
+
+
+def _digest(packed: bytes) -> bytes:
+    return hashlib.blake2b(packed, digest_size=8).digest()
+
+
+class ReplyList(NamedTuple):
+    """Replies to choose among."""
+
+    ids: tuple[tuple[int, ...], ...]
+    """Token ids of each, the ending token included."""
+    whole: bool = False
+    """They were compared as a whole; False: token by token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +141,8 @@ class Prompt:
     beside the policy that read text alone."""
     action_hint: str = ""
     """The form of open-ended actions, which no list holds, e.g. ``"search[<query>]"``."""
+    choices: tuple[str, ...] = ()
+    """The replies to choose among, for agents whose ``actions`` are listed; empty: any text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +172,8 @@ class Reply:
     """The picture that ``prompt_ids`` have tokens for, uint8 [H, W, 3]."""
     plain_ids: tuple[int, ...] = ()
     """Token ids of the prompt's ``plain_text``; empty where it has none."""
+    options: ReplyList | None = None
+    """The replies that it was chosen among; None where any text was possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +211,9 @@ class Turn:
     """The picture that ``prompt_ids`` have tokens for, uint8 [H, W, 3]; not stored."""
     plain_ids: tuple[int, ...] = field(default=(), compare=False)
     """The same prompt in words, where ``prompt_ids`` show a picture; not stored."""
+    options: ReplyList | None = field(default=None, compare=False)
+    """The replies that this one was chosen among, and whose probabilities add up to 1; None where
+    any text was possible. Not stored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,10 @@
-"""Zip archives: every file is checked as it is unpacked, and a broken-off run is continued."""
+"""Packed files: zips are checked as they are unpacked, and no file becomes larger than memory."""
 
 from __future__ import annotations
 
+import gzip
+import io
+import lzma
 import os
 import shutil
 import zipfile
@@ -14,7 +17,10 @@ from typing import TypeAlias
 from creditrl.errors import DataError
 from creditrl.view.progress import Progress, counted
 
-__all__ = ["Contents", "Unpacked", "absent_files", "unpack"]
+__all__ = ["MOST_IN_MEMORY", "Contents", "Unpacked", "absent_files", "read_packed", "unpack"]
+
+MOST_IN_MEMORY = 1 << 30
+"""Bytes of what is unpacked into memory; no file of a benchmark has a tenth of it."""
 
 Contents: TypeAlias = Mapping[str, tuple[int, int]]
 """Name in an archive to (size, CRC-32) of the file."""
@@ -91,6 +97,28 @@ def unpack(
         raise DataError(f"{archive}: the archive cannot be read ({error}).{again}") from error
     contents = {member.filename: (member.file_size, member.CRC) for member in members}
     return Unpacked(contents, written, kept, tuple(different))
+
+
+def read_packed(data: bytes, ending: str, most: int = MOST_IN_MEMORY) -> bytes:
+    """Return what a packed file holds.
+
+    Args:
+        data: the file.
+        ending: of its name: ``.xz``, ``.gz``; of any other it is what it holds.
+        most: bytes that it may hold.
+
+    Raises:
+        OSError, EOFError, lzma.LZMAError, zlib.error: it is cut or damaged.
+        DataError: it holds more.
+    """
+    # A thousand times smaller than what it stands for, so that its size says nothing.
+    file = io.BytesIO(data)
+    opened = lzma.open(file) if ending == ".xz" else gzip.open(file) if ending == ".gz" else file
+    with opened:
+        content = opened.read(most + 1)
+    if len(content) > most:
+        raise DataError(f"it unpacks to more than {most:,} bytes, expected less")
+    return bytes(content)
 
 
 def absent_files(folder: Path, contents: Contents, *, check: Iterable[str] = ()) -> list[str]:

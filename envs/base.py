@@ -18,8 +18,8 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Space
 from numpy.typing import NDArray
 
-from creditrl.envs.spaces import UnicodeText, clean_text
-from creditrl.envs.tasks import TaskSet, draw_task
+from creditrl.envs.spaces import UnicodeText, action_text, clean_text
+from creditrl.envs.tasks import TaskSet, draw_task, warn_of_gaps
 from creditrl.errors import ConfigError, EpisodeOverError, SnapshotError, did_you_mean
 from creditrl.types import BoolArray, FloatArray, IntArray, Snapshot, StateSource, Task
 
@@ -100,6 +100,8 @@ class View:
 
 
 _ALL_ROWS = slice(None)
+LONGEST_ACTION = 4096
+"""Characters at which an action is cut, where an environment states no other length."""
 _LONGEST_PLAN = 10_000
 """Actions after which an expert counts as one that never finishes."""
 
@@ -113,6 +115,8 @@ class Engine(ABC):
 
     format: ClassVar[int] = 1
     """Version of the snapshot layout; raise it when the layout changes."""
+    other_formats: ClassVar[Mapping[int, str]] = {}
+    """Layouts of the environment's other engines, and the option that chooses each."""
     action_hint: str = ""
     """Describes the open-ended part of the action set, e.g. ``"search[<query>]"``."""
     retry_helps: bool = False
@@ -154,7 +158,10 @@ class Engine(ABC):
         """Return canonical bytes per copy; ``source`` is ``"state"`` or ``"world"``."""
 
     def expert_action(self, index: int) -> str | None:
-        """Return an expert's next action in one copy; None where there is no expert or no way."""
+        """Return an expert's next action in one copy; None where there is no expert or no way.
+
+        There may be none from where play has led: a dead end is a state like any other.
+        """
         return None
 
     def segment_key(self, index: int) -> str:
@@ -190,16 +197,24 @@ class Copies:
         max_turns: turns after which an episode is truncated.
         max_steps: steps after which it is truncated as Gymnasium's ``TimeLimit`` does it: every
             step counts, also one that costs no turn, and the flag is set beside ``terminated``.
+        action_length: characters at which an action is cut before anything reads it.
     """
 
     def __init__(
-        self, engine: Engine, env_id: str, max_turns: int, max_steps: int | None = None
+        self,
+        engine: Engine,
+        env_id: str,
+        max_turns: int,
+        max_steps: int | None = None,
+        *,
+        action_length: int = LONGEST_ACTION,
     ) -> None:
         n = engine.num_envs
         self.engine = engine
         self.env_id = env_id
         self.max_turns = max_turns
         self.max_steps = max_steps
+        self.action_length = action_length
         self.tasks: NDArray[np.object_] = np.full(n, None, dtype=object)
         self.turn = np.zeros(n, dtype=np.int64)
         self.steps = np.zeros(n, dtype=np.int64)
@@ -242,7 +257,8 @@ class Copies:
 
     def step(self, index_K: IntArray, actions: Sequence[str]) -> Frame:
         """Do one action in each copy; none of them may be over."""
-        effect = self.engine.act(index_K, [clean_text(action) for action in actions])
+        cut = self.action_length
+        effect = self.engine.act(index_K, [clean_text(action[:cut]) for action in actions])
         turn_K, steps_K = self.turn[index_K], self.steps[index_K] + 1
         turn_K += 1 if effect.costs_turn_K is None else effect.costs_turn_K
         self.turn[index_K], self.steps[index_K] = turn_K, steps_K
@@ -303,6 +319,13 @@ class Copies:
                 raise SnapshotError(
                     f"The snapshot is of {snap.env_id}; this environment is {env_id}. Restore it "
                     "where it was taken."
+                )
+            other = self.engine.other_formats.get(snap.format)
+            if other is not None:
+                raise SnapshotError(
+                    f"The snapshot of {env_id} was taken with {other}: this environment has "
+                    "another engine, whose states are other ones. Restore it where that engine "
+                    "plays, or take one here."
                 )
             if snap.format != layout:
                 raise SnapshotError(
@@ -428,8 +451,8 @@ class EnvParts:
     max_turns: int
     text_length: int = 4096
     """Most characters of an observation."""
-    action_length: int = 4096
-    """Most characters of an action in ``action_space``; longer ones are still taken."""
+    action_length: int = LONGEST_ACTION
+    """Most characters of an action; a longer one is cut there before it is read."""
     image_shape: tuple[int, int, int] | None = None
     """(H, W, 3) where images are on."""
     text_in_observation: bool = True
@@ -508,8 +531,11 @@ class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
             )
         self.config: ConfigT = self.configure(options)
         parts = self.build(self.config, 1)
+        warn_of_gaps(parts.tasks)
         self.tasks = parts.tasks
-        self.copies = Copies(parts.engine, self.env_id, parts.max_turns)
+        self.copies = Copies(
+            parts.engine, self.env_id, parts.max_turns, action_length=parts.action_length
+        )
         self.render_mode = render_mode
         self.observation_space = parts.observation_space()
         self.action_space = UnicodeText(parts.action_length)
@@ -545,12 +571,15 @@ class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
         """Do one action; any string is taken.
 
         Raises:
+            ActionTypeError: it is no string.
             EpisodeOverError: before ``reset``, or after the episode ended.
         """
+        if type(action) is not str:
+            action = action_text(action)
         if not self._begun or self.copies.over[0]:
             state = "is over" if self._begun else "has not begun"
             raise EpisodeOverError(f"The episode {state}: call reset() before step().")
-        frame = self.copies.step(self._index, [str(action)])
+        frame = self.copies.step(self._index, [action])
         self._show()
         return (
             self._observation(frame),

@@ -148,8 +148,14 @@ class _Shard:
         self._copies: Copies | None = None
         self._failed: Exception | None = None
         try:
-            engine = env_class.build(config, size).engine
-            self._copies = Copies(engine, env_class.env_id, max_turns, max_steps)
+            parts = env_class.build(config, size)
+            self._copies = Copies(
+                parts.engine,
+                env_class.env_id,
+                max_turns,
+                max_steps,
+                action_length=parts.action_length,
+            )
         except Exception as error:
             self._failed = portable(error)  # told to whoever asks first
 

@@ -18,7 +18,9 @@ from gymnasium.spaces import utils as gym_flatten
 from gymnasium.vector.utils import shared_memory as gym_shared_memory
 from numpy.typing import NDArray
 
-__all__ = ["UnicodeText", "clean_text"]
+from creditrl.errors import ActionTypeError
+
+__all__ = ["UnicodeText", "action_column", "action_text", "clean_text"]
 
 _SAMPLE_CHARSET = (
     "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789[](){}<>|.,:;!?'\"_-/\n"
@@ -32,6 +34,37 @@ def clean_text(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def action_text(action: Any) -> str:
+    """Return an action as a plain ``str``, which NumPy's strings are too once they are taken.
+
+    Raises:
+        ActionTypeError: it is no string. Whatever an agent wrote is one.
+    """
+    if isinstance(action, str):
+        return str(action)
+    raise ActionTypeError(
+        f"An action is {action!r:.80} (type {type(action).__name__}): expected one string, such as "
+        "'look'; a vector environment takes a sequence of them, one per copy."
+    )
+
+
+def action_column(actions: Any, count: int) -> Sequence[Any]:
+    """Return the actions of several copies as they are: each may still be of another type.
+
+    Raises:
+        ActionTypeError: they are no sequence; one string would be taken for its letters.
+    """
+    if type(actions) in (list, tuple):
+        return actions  # type: ignore[no-any-return]
+    one_row = isinstance(actions, np.ndarray) and actions.ndim == 1
+    if one_row or (isinstance(actions, Sequence) and not isinstance(actions, (str, bytes))):
+        return actions  # type: ignore[no-any-return]
+    raise ActionTypeError(
+        f"The actions are {actions!r:.80} (type {type(actions).__name__}): expected a sequence of "
+        f"strings, one for each of {count} copies."
+    )
 
 
 class UnicodeText(Text):

@@ -229,7 +229,8 @@ def expert_plan(
 def expert_plan(env: Any, indices: Indices = None) -> Any:
     """Return the actions by which the expert finishes from here, or None where it cannot.
 
-    Turn limits are left aside. One plan per copy of a vector.
+    It cannot in a dead end, which play may lead into, nor where there is no expert. Turn limits are
+    left aside. One plan per copy of a vector.
     """
     if isinstance(env, VectorEnv):
         return _inner_vector(env).expert_plans(indices)

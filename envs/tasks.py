@@ -2,24 +2,68 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shlex
+import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
+from creditrl.errors import (
+    ConfigError,
+    IncompleteDataWarning,
+    UnknownNameError,
+    did_you_mean,
+)
 from creditrl.files import cache_home
 from creditrl.types import FloatArray, Task
 
-__all__ = ["SPLITS", "ChosenTasks", "MadeTasks", "TaskList", "TaskSet", "data_home", "draw_task"]
+__all__ = [
+    "SPLITS",
+    "ChosenTasks",
+    "Coverage",
+    "MadeTasks",
+    "TaskList",
+    "TaskSet",
+    "data_home",
+    "draw_task",
+    "get_command",
+    "meant_folder",
+    "where_to_look",
+    "warn_of_gaps",
+]
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
 """Splits of every builtin task set; they share no task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How many tasks there are of those that a benchmark's makers publish."""
+
+    what: str
+    """What is counted, in the plural, e.g. ``"games of valid_unseen"``."""
+    found: int
+    expected: int
+    """How many the whole release has."""
+    why: str = ""
+    """What is known of those that are not there, or do not count."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is missing; there may be more, of one's own."""
+        return self.found >= self.expected
+
+    def __str__(self) -> str:
+        why = "" if self.complete or not self.why else f" ({self.why})"
+        return f"{self.found:,} of {self.expected:,} {self.what}{why}"
 
 
 class TaskSet(ABC):
@@ -38,6 +82,14 @@ class TaskSet(ABC):
     @abstractmethod
     def find(self, task_id: str) -> Task:
         """Return the task of that id or raise :class:`UnknownNameError`."""
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """How much of the published data was there to make the set of, before any filter.
+
+        None where tasks are made here, or nobody says how many there should be.
+        """
+        return None
 
     def weights(self) -> FloatArray | None:
         """Return how likely each task is to be drawn, beside the others; None: all alike."""
@@ -120,8 +172,9 @@ class TaskSet(ABC):
 class TaskList(TaskSet):
     """A task set over tasks that exist already; also joins several sets into one."""
 
-    def __init__(self, tasks: Sequence[Task]) -> None:
+    def __init__(self, tasks: Sequence[Task], coverage: Coverage | None = None) -> None:
         self._tasks = list(tasks)
+        self._coverage = coverage
         self._by_id = {task.id: task for task in self._tasks}
         if not self._tasks:
             raise ConfigError("A task set needs at least one task; the list is empty.")
@@ -132,8 +185,22 @@ class TaskList(TaskSet):
 
     @classmethod
     def join(cls, *sets: TaskSet) -> TaskList:
-        """Return one set with the tasks of all, in order."""
-        return cls([task for part in sets for task in part])
+        """Return one set with the tasks of all, in order; what is missing of one is of it too."""
+        parts = [part.coverage for part in sets if part.coverage is not None]
+        whole = None
+        if parts:
+            whole = Coverage(
+                " and ".join(dict.fromkeys(part.what for part in parts)),
+                sum(part.found for part in parts),
+                sum(part.expected for part in parts),
+                "; ".join(part.why for part in parts if part.why),
+            )
+        return TaskList([task for part in sets for task in part], whole)
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """As it was given."""
+        return self._coverage
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -233,6 +300,11 @@ class ChosenTasks(TaskSet):
     def __len__(self) -> int:
         return len(self._indices)
 
+    @property
+    def coverage(self) -> Coverage | None:
+        """That of the set that they were chosen from."""
+        return self._source.coverage
+
     def weights(self) -> FloatArray | None:
         """Return the weights that the chosen tasks have where they were chosen from."""
         weights = self._source.weights()
@@ -269,6 +341,18 @@ def draw_task(
     return task, int(rng.integers(2**63))
 
 
+def warn_of_gaps(tasks: TaskSet) -> None:
+    """Warn where a task set was made of less than its makers publish."""
+    found = tasks.coverage
+    if found is not None and not found.complete:
+        warnings.warn(
+            f"There are only {found}: results are not those of the whole. `creditrl data ls` says "
+            "what is there.",
+            IncompleteDataWarning,
+            stacklevel=3,
+        )
+
+
 def data_home(name: str, argument: str | os.PathLike[str] | None = None) -> Path:
     """Return the folder of an environment's official data.
 
@@ -281,3 +365,59 @@ def data_home(name: str, argument: str | os.PathLike[str] | None = None) -> Path
     if from_env:
         return Path(from_env).expanduser()
     return cache_home() / name
+
+
+_MOST_LEVELS = 5
+"""Folders from a file of a release up to the one that holds it all: ALFWorld's have most."""
+
+
+def meant_folder(given: Path, holds: Callable[[Path], bool]) -> Path | None:
+    """Return the folder of data that somebody meant who named a part of it, or the folder above.
+
+    Args:
+        given: what was named, a file or a folder, there or not.
+        holds: whether a folder holds the data.
+
+    Returns:
+        The nearest folder above that holds it, or the only one below; None where there is none.
+    """
+    with contextlib.suppress(OSError):  # a folder that nobody may look into
+        for folder in given.absolute().parents[:_MOST_LEVELS]:
+            if holds(folder):
+                return folder
+        inside = sorted(given.iterdir()) if given.is_dir() else []
+        below = [folder for folder in inside if folder.is_dir() and holds(folder)]
+        return below[0] if len(below) == 1 else None
+    return None
+
+
+def get_command(name: str, home: Path, usual: Path, *options: str) -> str:
+    """Return the command that brings an environment's own data to a folder.
+
+    Args:
+        name: of the data.
+        home: the folder.
+        usual: where they go unless a folder is named.
+        options: further ones of the command.
+    """
+    folder = () if home == usual or os.path.isfile(home) else ("--folder", shlex.quote(str(home)))
+    return " ".join(("creditrl data get", name, *folder, *options))
+
+
+def where_to_look(
+    home: Path, holds: Callable[[Path], bool], command: str, variable: str, what: str
+) -> str:
+    """Return what to do where a folder lacks an environment's own data, in a sentence.
+
+    Args:
+        home: the folder.
+        holds: whether another one holds the data.
+        command: brings the data to ``home``.
+        variable: environment variable that names the folder of the data.
+        what: the data, e.g. ``"ALFWorld's games"``.
+    """
+    meant = meant_folder(home, holds)
+    if meant is not None:
+        return f"{what} lie in {meant}: set data_dir or {variable} to that folder."
+    file = "This is a file. " if os.path.isfile(home) else ""
+    return f"{file}Run `{command}`, or set data_dir or {variable} to the folder that holds {what}."

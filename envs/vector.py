@@ -7,6 +7,7 @@ This one makes a single engine call per step for all copies of a process.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -25,8 +26,9 @@ from creditrl.envs.base import (
     UnicodeText,
     check_reset_options,
 )
-from creditrl.envs.tasks import draw_task
-from creditrl.envs.workers import WorkerPool
+from creditrl.envs.spaces import action_column, action_text
+from creditrl.envs.tasks import draw_task, warn_of_gaps
+from creditrl.envs.workers import WORKER_TIMEOUT, WorkerPool
 from creditrl.errors import ConfigError, EpisodeOverError
 from creditrl.types import BoolArray, IntArray, Snapshot, StateSource, Task
 
@@ -38,6 +40,7 @@ _KEYWORDS = (
     "autoreset_mode",
     "workers",
     "worker_context",
+    "worker_timeout",
     "task",
     "render_mode",
     "max_episode_steps",
@@ -64,6 +67,8 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         worker_context: ``"fork"``, ``"spawn"``, ``"forkserver"`` or None: fork on Linux, where
             workers share static data (catalogues, games) with this process, spawn elsewhere.
             ``"ray"`` takes actors on the machines of a Ray cluster instead of processes here.
+        worker_timeout: seconds that a worker has for an answer; one that is silent for longer is
+            ended and restarted, as one that died.
         render_mode: as for one copy; ``render`` returns one frame per copy.
         max_episode_steps: steps after which an episode is truncated, as Gymnasium's ``TimeLimit``
             does it; ``gym.make_vec`` passes it on.
@@ -81,6 +86,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         autoreset_mode: AutoresetMode | str = AutoresetMode.DISABLED,
         workers: int = 0,
         worker_context: str | None = None,
+        worker_timeout: float = WORKER_TIMEOUT,
         render_mode: str | None = None,
         max_episode_steps: int | None = None,
         task: int | str | Task | None = None,
@@ -102,6 +108,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         self.config = env_class.configure(options, _KEYWORDS)
         # With workers, this process keeps the tasks and one idle copy, whose data forks share.
         parts: EnvParts = env_class.build(self.config, 1 if workers else num_envs)
+        warn_of_gaps(parts.tasks)
         self._parts = parts
         self.tasks = parts.tasks
         self.num_envs = num_envs
@@ -139,9 +146,16 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
                 workers,
                 worker_context,
                 max_steps=max_episode_steps,
+                timeout=worker_timeout,
             )
         else:
-            self.copies = Copies(parts.engine, env_class.env_id, parts.max_turns, max_episode_steps)
+            self.copies = Copies(
+                parts.engine,
+                env_class.env_id,
+                parts.max_turns,
+                max_episode_steps,
+                action_length=parts.action_length,
+            )
 
         self._only = None if task is None else self.tasks.resolve(task)
         self._all = np.arange(num_envs, dtype=np.int64) if workers else parts.engine.every
@@ -153,6 +167,8 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         self._drawn: list[dict[int, tuple[Task, int]]] = [{} for _ in range(self.num_groups)]
         self._episode = np.full(num_envs, -1, dtype=np.int64)
         self._active = np.zeros(num_envs, dtype=np.bool_)
+        self._waits = np.zeros(num_envs, dtype=np.bool_)
+        """Copies that have no episode at all."""
         self._text: list[str] = [""] * num_envs
         self._image: NDArray[np.uint8] | None = None
         self._info: dict[str, NDArray[Any]] = {}
@@ -203,7 +219,9 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
 
         Args:
             seed: one integer s (group g gets s + g), or a sequence with one per group or per copy.
-            options: ``"task"``: index, id or Task for all groups, or one per group;
+            options: ``"task"``: index, id or Task for all groups, or one per group, where None
+                lets a group wait: it has no episode until the next reset, and what it shows
+                belongs to no task (``info["task_id"]`` is empty);
                 ``"reset_mask"``: bool [num_envs], the copies to restart.
 
         Returns:
@@ -216,7 +234,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             raise EpisodeOverError("The first reset() begins every copy: leave reset_mask out.")
         index_K = self._all if mask.all() else np.flatnonzero(mask)
         seed_G = self._group_seeds(seed)
-        wanted = self._wanted_tasks(chosen.get("task"))
+        wanted, waiting = self._wanted_tasks(chosen.get("task"))
         self._check_cut_groups(mask, seed_G, wanted)
         if isinstance(seed, (int, np.integer)):
             super().reset(seed=int(seed))
@@ -224,15 +242,25 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         self._level(mask)
         self._advance(index_K, wanted)
         self._keep(index_K, self._begin(index_K))
+        self._waits[index_K] = np.isin(self._group[index_K], waiting)
+        waiting_K = index_K[self._waits[index_K]]
+        self._active[waiting_K] = False
+        self._info["task_id"][waiting_K] = ""
         return self._observation(), self._columns()
 
-    def step(self, actions: Sequence[str]) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(
+        self, actions: Sequence[str] | NDArray[Any]
+    ) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Do one action in every active copy.
 
         Args:
             actions: num_envs strings; those of finished copies are ignored.
+
+        Raises:
+            ActionTypeError: they are no sequence, or an action that counts is no string.
         """
         self._require_begun("step()")
+        actions = action_column(actions, self.num_envs)
         if len(actions) != self.num_envs:
             raise ConfigError(f"step() got {len(actions)} actions for {self.num_envs} copies.")
         reward = np.zeros(self.num_envs, dtype=np.float64)
@@ -241,10 +269,10 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         waiting_K = np.flatnonzero(~self._active)
         if len(waiting_K):
             index_K = np.flatnonzero(self._active)
-            actions_K = [str(actions[i]) for i in index_K.tolist()]
+            actions_K = _texts([actions[i] for i in index_K.tolist()])
         else:
             index_K = self._all
-            actions_K = [str(action) for action in actions]
+            actions_K = _texts(actions)
         if len(index_K):
             frame = self._act(index_K, actions_K)
             reward[index_K] = frame.reward_K
@@ -280,7 +308,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
     # -- beyond Gymnasium -----------------------------------------------------------------------
 
     def step_some(
-        self, indices: Sequence[int] | IntArray, actions: Sequence[str]
+        self, indices: Sequence[int] | IntArray, actions: Sequence[str] | NDArray[Any]
     ) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Do one action in some copies; the others wait.
 
@@ -290,9 +318,13 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
 
         Returns:
             As ``step``, but for these K copies only, in the order given.
+
+        Raises:
+            ActionTypeError: see :meth:`step`.
         """
         self._require_begun("step_some()")
         index_K = self.copy_indices(indices)
+        actions = action_column(actions, len(index_K))
         if len(actions) != len(index_K):
             raise ConfigError(f"step_some() got {len(actions)} actions for {len(index_K)} copies.")
         if self.autoreset_mode is not AutoresetMode.DISABLED:
@@ -304,7 +336,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         terminated = np.zeros(len(index_K), dtype=np.bool_)
         truncated = np.zeros(len(index_K), dtype=np.bool_)
         if len(at):
-            frame = self._act(index_K[at], [str(actions[i]) for i in at.tolist()])
+            frame = self._act(index_K[at], _texts([actions[i] for i in at.tolist()]))
             reward[at] = frame.reward_K
             terminated[at] = frame.terminated_K
             truncated[at] = frame.truncated_K
@@ -314,7 +346,13 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         """Return everything that some copies (None: all) need to continue; picklable."""
         self._require_begun("snapshot()")
         index_K = self.copy_indices(indices)
-        return self.copies.snapshot(index_K) if len(index_K) else []
+        if not len(index_K):
+            return []
+        snapshots = self.copies.snapshot(index_K)
+        for k in np.flatnonzero(self._waits[index_K]).tolist():
+            # Restored, it waits on: its last event says that it is over.
+            snapshots[k] = replace(snapshots[k], event=(*snapshots[k].event[:-1], True))
+        return snapshots
 
     def restore(
         self, indices: Sequence[int] | IntArray | None, snapshots: Sequence[Snapshot]
@@ -335,6 +373,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             # The last item of a snapshot's event says whether that episode had ended.
             self._active[index_K] = [not snap.event[-1] for snap in snapshots]
             self._seed_N[index_K] = [snap.seed for snap in snapshots]
+            self._waits[index_K] = False
         return self._observation(), self._columns()
 
     def clone(
@@ -558,13 +597,17 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             elif self._rngs[group] is None:
                 self._rngs[group] = seeding.np_random(int(self.np_random.integers(2**63)))[0]
 
-    def _wanted_tasks(self, task: Any) -> Mapping[int, Task]:
+    def _wanted_tasks(self, task: Any) -> tuple[Mapping[int, Task], list[int]]:
+        """Return the tasks that are named, by group, and the groups that are to wait.
+
+        A group that waits stands ready with another one's task.
+        """
         if task is None:
-            return {}
+            return {}, []
         if isinstance(task, (int, np.integer, str, Task)):
-            return dict.fromkeys(range(self.num_groups), self.tasks.resolve(task))
+            return dict.fromkeys(range(self.num_groups), self.tasks.resolve(task)), []
         try:
-            wanted = [self.tasks.resolve(one) for one in task]
+            wanted = [None if one is None else self.tasks.resolve(one) for one in task]
         except TypeError:
             raise ConfigError(
                 f'options["task"] is {task!r}: expected an index, a task id, a Task, or one of '
@@ -575,7 +618,14 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
                 f'options["task"] has {len(wanted)} tasks: expected one, or one per group '
                 f"({self.num_groups})."
             )
-        return dict(enumerate(wanted))
+        waiting = [group for group, one in enumerate(wanted) if one is None]
+        first = next((one for one in wanted if one is not None), None)
+        if first is None or (waiting and self.autoreset_mode is not AutoresetMode.DISABLED):
+            raise ConfigError(
+                'options["task"] lets groups wait (None): expected a task for one at least, and '
+                "autoreset_mode=DISABLED."
+            )
+        return {group: one or first for group, one in enumerate(wanted)}, waiting
 
     def _reset_mask(self, mask: Any) -> BoolArray:
         if mask is None:
@@ -596,3 +646,9 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
     def _require_begun(self, what: str) -> None:
         if not self._info:
             raise EpisodeOverError(f"{what} needs an episode: call reset() first.")
+
+
+def _texts(actions: Sequence[Any]) -> list[str]:
+    if set(map(type, actions)) == {str}:  # as a rule, and quicker than to look at each
+        return list(actions)
+    return [action_text(action) for action in actions]

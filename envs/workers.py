@@ -8,10 +8,13 @@ reason in ``info["error"]``, and the other workers' copies go on.
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing as mp
 import os
 import pickle
 import signal
+import socket
+import struct
 import sys
 import traceback
 import weakref
@@ -25,10 +28,16 @@ from creditrl.envs.base import Copies, Frame, TextEnv, object_column
 from creditrl.errors import ConfigError, CreditRLError, WorkerError
 from creditrl.types import IntArray, Snapshot, StateSource, Task
 
-__all__ = ["WorkerPool", "WorkerSpec", "answered", "portable"]
+__all__ = ["WORKER_TIMEOUT", "WorkerPool", "WorkerSpec", "answered", "portable"]
 
+WORKER_TIMEOUT = 600.0
+"""Seconds that a worker has for an answer before it counts as dead: one that was stopped, or whose
+machine swaps, would be waited for as long as it lasts."""
 _PARENT_CHECK = 5.0
 """Seconds after which an idle worker looks whether its parent still lives."""
+_SLICES = 20
+"""Parts that a worker's time is waited for in. Only whole ones count, so that a process that was
+itself stopped meanwhile (Ctrl-Z) finds its workers in time."""
 
 
 WorkerSpec: TypeAlias = tuple[type[TextEnv[Any]], Any, int, int | None]
@@ -51,6 +60,7 @@ class WorkerPool:
         workers: processes; copies are dealt in consecutive blocks.
         context: start method; None takes fork on Linux and spawn elsewhere.
         max_steps: steps after which an episode is truncated; see :class:`Copies`.
+        timeout: seconds that a worker has for an answer; then it counts as dead.
     """
 
     restarts: ClassVar[int] = 1
@@ -65,7 +75,12 @@ class WorkerPool:
         context: str | None = None,
         *,
         max_steps: int | None = None,
+        timeout: float = WORKER_TIMEOUT,
     ) -> None:
+        if not 0 < timeout < math.inf:
+            raise ConfigError(f"worker_timeout={timeout!r}: expected seconds, above 0.")
+        self._timeout = timeout
+        self._slices = _SLICES
         methods = mp.get_all_start_methods()
         if context is None:
             # Elsewhere forks are missing, or crash in system libraries (macOS).
@@ -183,21 +198,47 @@ class WorkerPool:
         )
         process.start()
         theirs.close()
+        _limit(ours, self._timeout)
         return process, ours
 
     def _send(self, worker: int, message: tuple[Any, ...]) -> None:
         """Ask a worker something; raises a connection error where it is known to be dead."""
-        self._workers[worker][1].send(message)
+        self._slices = _SLICES
+        try:
+            self._workers[worker][1].send(message)
+        except BlockingIOError:
+            raise self._silent(worker) from None
 
     def _receive(self, worker: int) -> tuple[bool, Any]:
-        """Wait for (whether it went well, the answer or error); EOFError where it died."""
+        """Wait for (whether it went well, the answer or error); EOFError where it died.
+
+        Raises:
+            TimeoutError: it has said nothing for the whole time, and was ended. All that were asked
+                together have one time.
+        """
         process, connection = self._workers[worker]
-        wait([connection, process.sentinel])
+        ends = [connection, process.sentinel]
+        while not wait(ends, self._timeout / _SLICES):
+            self._slices -= 1
+            if self._slices <= 0:
+                raise self._silent(worker)
         # An answer may be in the pipe although the process has ended since.
         if not connection.poll():
             raise EOFError
-        answer: tuple[bool, Any] = connection.recv()
+        try:
+            answer: tuple[bool, Any] = connection.recv()
+        except BlockingIOError:  # it was stopped in the middle of it
+            raise self._silent(worker) from None
+        except OSError as error:
+            if error.errno is None:  # multiprocessing's own: it died in the middle of it
+                raise EOFError from None
+            raise
         return answer
+
+    def _silent(self, worker: int) -> TimeoutError:
+        """End a worker that does not answer; a stopped one can still be killed."""
+        self._kill(worker)
+        return TimeoutError(f"no answer for {self._timeout:g} s")
 
     def _kill(self, worker: int) -> None:
         self._workers[worker][0].kill()
@@ -235,15 +276,15 @@ class WorkerPool:
                 try:
                     self._send(worker, (method, local, arguments(at)))
                     asked.append((worker, at))
-                except (BrokenPipeError, ConnectionResetError):
+                except (BrokenPipeError, ConnectionResetError, TimeoutError) as error:
                     unread.discard(worker)
-                    dead.append((at, self._bury(worker)))
+                    dead.append((at, self._bury(worker, error)))
             for worker, at in asked:
                 try:
                     ok, answer = self._receive(worker)
-                except (EOFError, ConnectionResetError):
+                except (EOFError, ConnectionResetError, TimeoutError) as error:
                     unread.discard(worker)
-                    dead.append((at, self._bury(worker)))
+                    dead.append((at, self._bury(worker, error)))
                     continue
                 unread.discard(worker)
                 if ok:
@@ -313,9 +354,11 @@ class WorkerPool:
                 result[k] = value
         return result
 
-    def _bury(self, worker: int) -> str:
+    def _bury(self, worker: int, error: BaseException | None = None) -> str:
         """Restart a dead worker; return one line that says which copies and tasks were lost."""
         cause = self._end(worker)
+        if isinstance(error, TimeoutError):
+            cause = str(error)
         self.deaths += 1
         first, stop = self._blocks[worker]
         tasks = sorted({task.id for task in self.tasks[first:stop] if task is not None})
@@ -391,6 +434,20 @@ def _join(answers: Sequence[tuple[IntArray, Frame]], k: int) -> Frame:
     return Frame(text, image, reward_K, terminated_K, truncated_K, info)
 
 
+def _limit(connection: Connection, seconds: float) -> None:
+    """Let no single read or write of a pipe take longer; such a one raises BlockingIOError.
+
+    Without that a message that is larger than the pipe waits for a stopped process for ever.
+    """
+    if sys.platform == "win32":  # which has no such pipes, nor processes that are stopped
+        return
+    whole = int(seconds)
+    limit = struct.pack("ll", whole, int((seconds - whole) * 1e6))
+    with socket.socket(fileno=os.dup(connection.fileno())) as pipe:
+        pipe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        pipe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+
+
 def _cause(exitcode: int | None) -> str:
     if exitcode is not None and exitcode < 0:
         with contextlib.suppress(ValueError):
@@ -416,8 +473,14 @@ def _serve(
     copies: Copies | None = None
     failed: Exception | None = None
     try:
-        engine = env_class.build(config, size).engine
-        copies = Copies(engine, env_class.env_id, max_turns, max_steps)
+        parts = env_class.build(config, size)
+        copies = Copies(
+            parts.engine,
+            env_class.env_id,
+            max_turns,
+            max_steps,
+            action_length=parts.action_length,
+        )
     except Exception as error:
         failed = portable(error)  # told to whoever asks first
     while True:
@@ -473,5 +536,8 @@ def _end_all(workers: list[tuple[Any, Connection]], owner: int) -> None:
         process.join(timeout=1)
         if process.is_alive():
             process.terminate()
+            process.join(timeout=5)
+        if process.is_alive():  # stopped: it hears of nothing else
+            process.kill()
             process.join(timeout=5)
     workers.clear()

@@ -17,6 +17,8 @@ import hypothesis
 import numpy as np
 import pytest
 
+from creditrl._origin import install_command
+
 TESTS = Path(__file__).parent
 
 # How long an example takes says how busy the machine is, so no test fails for it.
@@ -49,18 +51,21 @@ if os.environ.get("CREDITRL_TEST_DATA"):
 
 for _name in (
     "toy_env",
-    "tables",
     "households",
+    "alfworld_twins",
     "alfworld_files",
     "shops",
     "webshop_files",
     "chat_server",
+    "damaged_answers",
     "small_home",
     "unity_server",
     "vllm_serving",
     "small_vision",
     "viewed_runs",
     "walker",
+    "expressions",
+    "soak",
 ):
     if _name not in sys.modules:
         _load(_name)
@@ -106,15 +111,15 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         package = {"datasets": "trl"}.get(module, module.split(".")[0])
         extra = package if package in own else "reference"
         extra = "reference-sotopia" if package == "sotopia" else extra
-        how = "verl" if package == "verl" else f'"creditrl[{extra}]"'
+        how = "pip install verl" if package == "verl" else install_command(extra)
         terminalreporter.write_line(
             f"{len(tests)} tests compare with {module}, which cannot be imported here, and were "
-            f"left out. To run them: pip install {how}"
+            f"left out. To run them: {how}"
         )
     if _NO_CHROMIUM:
         terminalreporter.write_line(
             f"{len(_NO_CHROMIUM)} tests need Chromium, and were left out. To run them on Debian: "
-            'apt-get install chromium chromium-driver; pip install "creditrl[browser]"'
+            f"apt-get install chromium chromium-driver; {install_command('browser')}"
         )
 
 

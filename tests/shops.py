@@ -130,6 +130,20 @@ LAMP = _product(
 )
 """One group that says the same twice."""
 
+NAMESAKE = _product(
+    "B00NAMESK5",
+    "soft namesake",
+    options=(
+        ("page", ("attributes", "description", "features", "reviews", "rating", "buy now",
+                  "back to search", "< prev", "next >", "search", "large")),
+        ("attributes", ("attributes", "item_page", "item_sub_page", "search_results", "done")),
+        ("", ("", ".", "..", "/", "a/b", "//x", "../..", "%2f", "%", "%00", "?", "?a=b", "#", "&",
+              "&amp;", "+", "~", "b00namesk5", "\\", "{}", "{{x}}", "é", "😀", "<b>", "]", "'")),
+    ),
+    attributes=("long sleeve", "organic"),
+)  # fmt: skip
+"""Options that are called like buttons and pages, or like parts of addresses."""
+
 PRODUCTS: tuple[Product, ...] = (
     CARDIGAN,
     GADGET,

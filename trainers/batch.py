@@ -25,6 +25,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from creditrl.agents.choices import TokenTree, tree_of
 from creditrl.agents.pictures import picture_key
 from creditrl.errors import ConfigError, CreditInputError, did_you_mean
 from creditrl.types import IntArray, TokenTable, Trajectory, Turn, TurnTable
@@ -75,6 +76,12 @@ class Rows:
     """Distinct pictures, uint8 [H, W, 3]."""
     image_R: IntArray | None = None
     """Picture of each row, -1 for a row without; None: no row has one."""
+    trees: tuple[TokenTree, ...] = ()
+    """Distinct lists of replies."""
+    tree_M: IntArray | None = None
+    """The list that each token's reply was chosen among, -1 for none; None: all for none."""
+    node_M: IntArray | None = None
+    """The node of that list before the token."""
 
     def __len__(self) -> int:
         """R, the number of model inputs."""
@@ -114,6 +121,8 @@ class Rows:
             turn_M=self.turn_M[token_index],
             episode_M=self.episode_M[token_index],
             index_M=self.index_M[token_index],
+            tree_M=None if self.tree_M is None else self.tree_M[token_index],
+            node_M=None if self.node_M is None else self.node_M[token_index],
             image_R=None if self.image_R is None else self.image_R[used_R],
         )
 
@@ -144,6 +153,12 @@ class RowBatch:
     """Place of each token in the :class:`Rows` that this was cut from."""
     images: tuple[Any, ...] = ()
     """Picture of each row, None for a row without; empty where no row has one."""
+    trees: tuple[TokenTree, ...] = ()
+    """Lists of replies that tokens' replies were chosen among."""
+    tree_M: IntArray | None = None
+    """The list of each token, -1 for none; None: all for none."""
+    node_M: IntArray | None = None
+    """The node of that list before the token."""
 
     def __len__(self) -> int:
         return len(self.length_R)
@@ -188,6 +203,9 @@ def build_rows(
     prompt_N: list[int] = []
     replies: list[tuple[int, ...]] = []
     turns_B: list[int] = []
+    tree_number: dict[TokenTree, int] = {}
+    tree_M: list[int] = []
+    node_M: list[int] = []
     joined = split = 0
 
     def picture(image: Any) -> int:
@@ -236,6 +254,14 @@ def build_rows(
         for turn in turns:
             prompt_N.append(len(turn.prompt_ids))
             replies.append(turn.reply_ids)
+            listed = -1
+            if turn.options is not None and turn.reply_ids:
+                tree = tree_of(turn.options)
+                listed = tree_number.setdefault(tree, len(tree_number))
+                node_M += tree.way(turn.reply_ids)[:-1]
+            else:
+                node_M += [0] * len(turn.reply_ids)
+            tree_M += [listed] * len(turn.reply_ids)
             if together:
                 row_N.append(shared)
             elif len(turn.reply_ids) > 1:
@@ -261,6 +287,9 @@ def build_rows(
         split_episodes=split,
         images=tuple(images),
         image_R=np.array(image_of, dtype=np.int64) if images else None,
+        trees=tuple(tree_number),
+        tree_M=np.array(tree_M, dtype=np.int64) if tree_number else None,
+        node_M=np.array(node_M, dtype=np.int64) if tree_number else None,
     )
     # Turns without reply tokens leave rows, or ends of rows, that predict nothing.
     if len(size_N) and not size_N.all():
@@ -405,6 +434,9 @@ def _padded(rows: Rows, chosen_R: IntArray, token_K: IntArray, pad_id: int) -> R
         index_M=rows.index_M[token_K],
         token_index=token_K,
         images=_images(rows, chosen_R),
+        trees=rows.trees,
+        tree_M=None if rows.tree_M is None else rows.tree_M[token_K],
+        node_M=None if rows.node_M is None else rows.node_M[token_K],
     )
 
 

@@ -2,20 +2,26 @@
 
 Tasks, episodes, sampling and minibatches of an update follow from (seed, update) alone, so a
 checkpoint holds weights, optimizer states, learned models and counters, and no generator state.
+Its manifest, ``checkpoint.json``, has the SHA-256 of the state and of itself: a flipped bit would
+otherwise become a weight that nobody trained.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
+from creditrl.disk import writing
 from creditrl.errors import CheckpointError
+from creditrl.files import sha256_of
+from creditrl.outside_json import read_json_file
 
 __all__ = ["FORMAT", "latest_checkpoint", "load_checkpoint", "save_checkpoint"]
 
@@ -23,6 +29,8 @@ FORMAT = 1
 """Layout of a checkpoint folder; one of another layout is refused."""
 _META = "checkpoint.json"
 _STATE = "state.pt"
+_OLD = ".removed_"
+"""Prefix of a folder that is being removed: a kill leaves no half of a checkpoint by its name."""
 
 
 def save_checkpoint(
@@ -38,27 +46,34 @@ def save_checkpoint(
         keep: checkpoints that stay, at least 1.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    _clear(folder)
     final = folder / f"update_{update:06d}"
     partial = folder / f".partial_{update:06d}"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    torch.save(dict(state), partial / _STATE)
-    (partial / _META).write_text(
-        json.dumps({"format": FORMAT, "update": update, **meta}, indent=1) + "\n"
-    )
-    for path in partial.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    shutil.rmtree(final, ignore_errors=True)
-    partial.rename(final)
-    for old in sorted(folder.glob("update_*"))[: -max(1, keep)]:
-        shutil.rmtree(old, ignore_errors=True)
+    try:
+        with writing(final):
+            partial.mkdir()
+            with open(partial / _STATE, "wb") as file:
+                hashed: Any = _Hashed(file)
+                torch.save(dict(state), hashed)
+                _sync(file)
+            whole = {"format": FORMAT, "update": update, **meta, "sha256": {_STATE: hashed.hex()}}
+            with open(partial / _META, "wb") as file:
+                file.write(json.dumps({**whole, "self": _digest(whole)}, indent=1).encode() + b"\n")
+                _sync(file)
+            if final.exists():
+                _remove(final)
+            partial.rename(final)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    for old in _whole(folder)[: -max(1, keep)]:
+        _remove(old)
     return final
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
     """Return the newest whole checkpoint of a run, or None."""
-    found = sorted(path for path in folder.glob("update_*") if (path / _META).is_file())
+    found = _whole(folder)
     return found[-1] if found else None
 
 
@@ -72,18 +87,7 @@ def load_checkpoint(path: Path, expect: Mapping[str, Any]) -> tuple[dict[str, An
     Raises:
         CheckpointError: it is of another layout, of another method, or damaged.
     """
-    try:
-        meta = json.loads((path / _META).read_text())
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{path / _META} cannot be read ({error}): remove this checkpoint to resume from an "
-            "earlier one."
-        ) from error
-    if meta.get("format") != FORMAT:
-        raise CheckpointError(
-            f"{path} has checkpoint format {meta.get('format')!r}, this version of CreditRL reads "
-            f"format {FORMAT}: resume with the version in the run's versions.json, or start anew."
-        )
+    meta = _read_meta(path / _META)
     for name, value in expect.items():
         if meta.get(name) != value:
             raise CheckpointError(
@@ -92,10 +96,95 @@ def load_checkpoint(path: Path, expect: Mapping[str, Any]) -> tuple[dict[str, An
                 "--run.* but the seed may change), or start a new run."
             )
     try:
+        # Checkpoints of earlier versions have none.
+        if "sha256" in meta and sha256_of(path / _STATE) != meta["sha256"][_STATE]:
+            raise _damaged(path / _STATE, "its SHA-256 is not that of the manifest")
         state = torch.load(path / _STATE, map_location="cpu", weights_only=True)
+    except CheckpointError:
+        raise
     except Exception as error:
-        raise CheckpointError(
-            f"{path / _STATE} is damaged ({type(error).__name__}): remove this checkpoint to "
-            "resume from an earlier one."
-        ) from error
+        raise _damaged(path / _STATE, type(error).__name__) from error
+    if not isinstance(state, dict):
+        raise _damaged(path / _STATE, f"it holds a {type(state).__name__}")
     return state, meta
+
+
+def _read_meta(path: Path) -> dict[str, Any]:
+    """Return the manifest, checked as far as it says something of itself."""
+    try:
+        meta = read_json_file(path)
+    except (OSError, ValueError) as error:
+        raise _damaged(path, str(error)) from error
+    if not isinstance(meta, dict):
+        raise _damaged(path, f"it holds a {type(meta).__name__}, no object")
+    if meta.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{path.parent} has checkpoint format {meta.get('format')!r}, this version of CreditRL "
+            f"reads format {FORMAT}: resume with the version in the run's versions.json, or start "
+            "anew."
+        )
+    own = meta.pop("self", None)
+    if own is not None and own != _digest(meta):
+        raise _damaged(path, "it was changed after it was written")
+    update, digests = meta.get("update"), meta.get("sha256", {_STATE: ""})
+    if type(update) is not int or not isinstance(digests, dict) or _STATE not in digests:
+        raise _damaged(path, "it names no update, or no digest of the state")
+    return meta
+
+
+def _damaged(path: Path, how: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path} is damaged ({how}): remove the folder {path.parent} to resume from an earlier "
+        "checkpoint."
+    )
+
+
+def _digest(meta: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a manifest, whatever its spacing."""
+    return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
+
+
+class _Hashed:
+    """A file to write into that knows the digest of what was written: it need not be read again."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._sha256 = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        """Write and digest."""
+        self._sha256.update(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        """Hand what is written to the system."""
+        self._file.flush()
+
+    def hex(self) -> str:
+        """Return the digest of all that was written."""
+        return self._sha256.hexdigest()
+
+
+def _sync(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _whole(folder: Path) -> list[Path]:
+    """Return the folders that hold a checkpoint, oldest first."""
+    found = folder.glob("update_*")
+    return sorted(p for p in found if (p / _META).is_file() and (p / _STATE).is_file())
+
+
+def _remove(path: Path) -> None:
+    aside = path.with_name(_OLD + path.name)
+    shutil.rmtree(aside, ignore_errors=True)
+    path.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what kills left: drafts, and checkpoints that had lost their state already."""
+    bare = [path for path in folder.glob("update_*") if not (path / _STATE).exists()]
+    for path in [*folder.glob(".partial_*"), *folder.glob(f"{_OLD}*"), *bare]:
+        shutil.rmtree(path, ignore_errors=True)

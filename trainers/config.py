@@ -14,13 +14,14 @@ from creditrl.agents.prompts import get_form
 from creditrl.agents.transformers import require_folder
 from creditrl.config import config_hash, from_mapping, override, specialise
 from creditrl.envs.register import environment_class, environment_id
-from creditrl.errors import ConfigError
+from creditrl.errors import ConfigError, UnknownNameError
 from creditrl.metrics import check_sinks
 from creditrl.trainers.engine_config import VLLMConfig
 from creditrl.trainers.methods.base import load_plugin, method_info
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.pictures import check_pictures
 from creditrl.trainers.ray_config import RayConfig
+from creditrl.trust import plugins_line
 
 __all__ = [
     "BudgetConfig",
@@ -34,6 +35,7 @@ __all__ = [
     "RunConfig",
     "TrainConfig",
     "method_section",
+    "plugins_of",
     "resolve",
     "training_hash",
 ]
@@ -87,7 +89,12 @@ class RolloutConfig:
     """Copies of each task, same seed, sampled independently. Methods without groups play
     ``groups * group_size`` different tasks instead."""
     form: str = "plain"
-    """Prompt form: "plain", "dialogue", "tags", "react"."""
+    """Prompt form: "plain", "compact", "dialogue", "tags", "react"."""
+    actions: Literal["free", "listed", "choice"] = "free"
+    """How replies are made. "free": any text. "listed": one of the admissible actions (and of open
+    ones that the environment's words make by slots), token by token among the tokens by which one
+    of them goes on. "choice": one of them, each as a whole as probable as the model says. The
+    policy's distribution is that, in cloning and in every loss."""
     temperature: float = 1.0
     """Of collection."""
     max_new_tokens: int = 16
@@ -95,7 +102,8 @@ class RolloutConfig:
     reward: Literal["environment", "success"] = "environment"
     """The environment's own rewards, or 1 on the last turn of a successful episode, 0 elsewhere."""
     reward_scale: float = 1.0
-    """Rewards are multiplied by it before any credit is computed."""
+    """Rewards are multiplied by it before any credit is computed. One of more than a million in
+    size after that ends the run: float32 would lose the others beside it."""
     segments: bool = False
     """Record which sub-goal each turn served."""
     record: Literal["needed", "all"] = "needed"
@@ -334,7 +342,15 @@ def method_section(name: str) -> type:
     return section
 
 
-def resolve(data: Mapping[str, Any], argv: Sequence[str], where: str, prog: str) -> TrainConfig:
+def resolve(
+    data: Mapping[str, Any],
+    argv: Sequence[str],
+    where: str,
+    prog: str,
+    *,
+    trust: bool = False,
+    plugins: Sequence[str] = (),
+) -> TrainConfig:
     """Return the config of a recipe's data and of the flags that change it.
 
     The method and the environment are named by either; their own fields are checked like others.
@@ -346,6 +362,9 @@ def resolve(data: Mapping[str, Any], argv: Sequence[str], where: str, prog: str)
         argv: flags, e.g. ``["--rollout.group-size", "4"]``.
         where: names the recipe in messages.
         prog: names the command in messages and help.
+        trust: import the plugins that the data names, as of a recipe that the user named. Those of
+            a run's config are somebody's code, and are imported where the flags name them too.
+        plugins: further ones to import, that the user named.
 
     Raises:
         UnknownNameError: the method or the environment does not exist.
@@ -356,10 +375,18 @@ def resolve(data: Mapping[str, Any], argv: Sequence[str], where: str, prog: str)
             f"{where} is of imported conversations, which have no policy. Clone them: "
             f"creditrl train @sft_alfworld --clone.from-run {Path(where).parent}"
         )
-    plugins = _named(data, argv, "run", "plugins", ())
-    for plugin in (plugins,) if isinstance(plugins, str) else plugins:
-        load_plugin(str(plugin))
-    method = method_section(str(_named(data, argv, "method", "name", "grpo")))
+    said = _words(_named({}, argv, "run", "plugins", ()))
+    for plugin in (*plugins, *(said or (plugins_of(data) if trust else ()))):
+        load_plugin(plugin)
+    try:
+        method = method_section(str(_named(data, argv, "method", "name", "grpo")))
+    except UnknownNameError as error:
+        left = set(plugins_of(data)).difference(plugins, said)
+        if trust or not left:
+            raise
+        flag = "--run.plugins" if prog.startswith("creditrl train") else "--plugin"
+        line = plugins_line(sorted(left), flag)
+        raise UnknownNameError(f"{where}: {error} {line}") from None
     data = _for_method(data, method)
     env = environment_class(environment_id(str(_named(data, argv, "env", "id", EnvConfig().id))))
     special = specialise(
@@ -372,6 +399,17 @@ def resolve(data: Mapping[str, Any], argv: Sequence[str], where: str, prog: str)
     require_folder(config.policy.model)
     _check_together(config, where)
     return config
+
+
+def plugins_of(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the plugins that a recipe's data, or a run's, names."""
+    return _words(_named(data, (), "run", "plugins", ()))
+
+
+def _words(found: Any) -> tuple[str, ...]:
+    if isinstance(found, str):
+        return (found,)
+    return tuple(map(str, found)) if isinstance(found, (list, tuple)) else ()
 
 
 def _for_method(data: Mapping[str, Any], method: type) -> Mapping[str, Any]:
@@ -398,7 +436,7 @@ def training_hash(config: TrainConfig) -> str:
             rollout=replace(
                 config.rollout,
                 record="needed",
-                vllm=VLLMConfig(structured=config.rollout.vllm.structured),
+                vllm=VLLMConfig(),
                 ray=RayConfig(),
             ),
             budget=BudgetConfig(),
@@ -444,12 +482,16 @@ def _check_together(config: TrainConfig, where: str) -> None:
                 f"{where}: rollout.ahead and rollout.ray.engines do not work together so far: "
                 "leave one of them out."
             )
-    if rollout.vllm.structured and rollout.backend == "transformers":
-        raise ConfigError(f"{where}: rollout.vllm.structured needs vLLM: --rollout.backend vllm.")
-    if rollout.vllm.structured and get_form(rollout.form).reply("x") != "x":
+    if rollout.actions == "choice" and rollout.backend != "transformers":
         raise ConfigError(
-            f"{where}: rollout.vllm.structured allows admissible actions as replies, and in form "
-            f"{rollout.form!r} a reply is more than an action: expected a form such as 'plain'."
+            f"{where}: rollout.actions is 'choice', and vLLM cannot read a list of replies behind "
+            "one prompt: expected 'listed', or rollout.backend 'transformers'."
+        )
+    if rollout.actions != "free" and config.clone.from_run:
+        raise ConfigError(
+            f"{where}: rollout.actions is {rollout.actions!r}, and the episodes of clone.from_run "
+            "do not say what was listed: expected 'free', or demonstrations of the expert "
+            "(--clone.episodes)."
         )
     noise = config.clone.noise
     if not 0 <= noise < 1:
@@ -486,11 +528,6 @@ def _check_ahead(config: TrainConfig, where: str) -> None:
         raise ConfigError(
             f"{where}: rollout.ahead was asked for in a run of several processes: expected one "
             "process. Leave rollout.ahead out, or start without torchrun."
-        )
-    if rollout.vllm.structured:
-        raise ConfigError(
-            f"{where}: with rollout.vllm.structured the sampler's log-probabilities are not the "
-            "policy's, and older weights cannot be corrected for: leave rollout.ahead out."
         )
 
 

@@ -109,6 +109,11 @@ def check_shared(config: TrainConfig) -> None:
             "'transformers', 'vllm-server' with a server that has GPUs of its own, or engines on a "
             "Ray cluster (rollout.ray.engines)."
         )
+    if config.rollout.actions == "choice":
+        raise ConfigError(
+            "rollout.actions is 'choice', and torchrun started several processes: expected "
+            "'listed' or 'free'. Sharded weights are gathered for rows of one kind only."
+        )
     if config.policy.device.startswith("cuda:"):
         raise ConfigError(
             f"policy.device is {config.policy.device!r}, and torchrun started several processes: "

@@ -55,10 +55,6 @@ class VLLMConfig:
     sleep: bool = True
     """Free the GPU's memory while the policy is optimised; in this process, and not with
     ``rollout.ahead``, where the engine never rests."""
-    structured: bool = False
-    """Allow nothing but admissible actions as replies, in collection and evaluation, with prompt
-    forms whose reply is the action. The sampler's log-probabilities are then those among the
-    replies allowed, and the gap to the trainer's (``sampler_gap``) is what lies outside."""
     base_url: str | None = None
     """Address of a server: ``http://127.0.0.1:8000/v1``."""
     model: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -12,6 +13,7 @@ from typing import Literal
 from creditrl.config import read_toml
 from creditrl.errors import ConfigError, DataError, RunFolderError
 from creditrl.files import write_atomic
+from creditrl.outside_json import read_object_file
 from creditrl.runs import RunFolder
 from creditrl.trainers.config import TrainConfig, resolve
 from creditrl.trainers.methods.base import method_info
@@ -32,6 +34,8 @@ def export_policy(
     which: Literal["last", "best"] = "last",
     adapter: bool = False,
     overwrite: bool = False,
+    trust: bool = False,
+    plugins: Sequence[str] = (),
 ) -> str:
     """Write a run's policy and its model card to a folder; whole or not at all.
 
@@ -42,6 +46,8 @@ def export_policy(
         adapter: keep LoRA adapters apart, with their base model beside them where it can be loaded
             from nowhere else; otherwise they are folded into the weights.
         overwrite: replace ``to`` where it is such a folder already.
+        trust: import the plugins that the run's config names.
+        plugins: import these.
 
     Returns:
         ``"full"``, ``"merged"`` or ``"adapter"``: what was written.
@@ -54,7 +60,9 @@ def export_policy(
     target = Path(to).expanduser()
     folder = RunFolder.open(run)
     path = folder.path / "config.toml"
-    config = resolve(read_toml(path), [], str(path), "creditrl export")
+    config = resolve(
+        read_toml(path), [], str(path), "creditrl export", trust=trust, plugins=plugins
+    )
     _check_target(target, overwrite)
     policy = _policy(config, folder, which)
     adapted = has_lora(policy.model)
@@ -73,8 +81,15 @@ def export_policy(
         policy.save(draft)
         if own_base:
             _name_base(draft / _ADAPTER_CONFIG, str((target / "base").resolve()))
-        facts = _facts(config, folder, which, form)
-        write_atomic(draft / "README.md", model_card(replace(facts, own_base=own_base)))
+        try:
+            facts = _facts(config, folder, which, form)
+            card = model_card(replace(facts, own_base=own_base))
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            raise DataError(
+                f"{folder.path}: its results.json or versions.json is none of this version "
+                f"({error!r}), so no model card can be made."
+            ) from None
+        write_atomic(draft / "README.md", card)
         if target.exists():
             shutil.rmtree(target)
         draft.rename(target)
@@ -119,13 +134,13 @@ def _name_base(path: Path, base: str) -> None:
     Its adapters stand on weights that training moved: on the model that it began with, whose name
     peft writes, they would make another policy without a word.
     """
-    settings = json.loads(path.read_text("utf-8"))
+    settings = read_object_file(path)
     write_atomic(path, json.dumps({**settings, "base_model_name_or_path": base}, indent=2) + "\n")
 
 
 def _facts(config: TrainConfig, folder: RunFolder, which: str, form: str) -> CardFacts:
     results = folder.read_results()
-    made_by = json.loads((folder.path / "versions.json").read_text("utf-8"))
+    made_by = read_object_file(folder.path / "versions.json")
     commands = (folder.path / "command.txt").read_text("utf-8").splitlines()
     # Of the two policies at the end of a run, a card shows the one that it is of.
     moment = "after" if which == "last" else "best"

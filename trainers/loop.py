@@ -14,6 +14,7 @@ from creditrl.trainers.batch import Rows
 from creditrl.trainers.collect.base import Collected, Collector
 from creditrl.trainers.collect.usable import usable
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig
+from creditrl.trainers.credit.check import episode_label
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import Method
 from creditrl.trainers.models.base import Batch, LearnedModel, scored_by
@@ -24,8 +25,17 @@ from creditrl.trainers.stopwatch import PARTS, PREFIX, Stopwatch
 from creditrl.trainers.turn_columns import column_means, turn_columns
 from creditrl.types import Credit, FloatArray, TokenTable, Trajectory, TurnTable
 
-__all__ = ["Clock", "Trainer", "corrected", "reward_columns", "sampler_metrics"]
+__all__ = [
+    "LARGEST_REWARD",
+    "Clock",
+    "Trainer",
+    "corrected",
+    "reward_columns",
+    "sampler_metrics",
+]
 
+LARGEST_REWARD = 1e6
+"""Of one turn, in size, after scaling: float32 has 7 digits, so that 0.1 beside it is lost."""
 _SAMPLER_CAP = 2.0
 """Of weights between sampler and trainer (Yao et al. 2025)."""
 
@@ -269,8 +279,8 @@ class Trainer:
     ) -> tuple[TokenTable, dict[str, float]]:
         """Add the log-probabilities before the update, and the reference's where the loss asks.
 
-        Those of another engine or of older weights are never taken for them. The latter, and those
-        among admissible actions alone, may differ without an alarm.
+        Those of another engine or of older weights are never taken for them. The latter may differ
+        without an alarm.
         """
         metrics: dict[str, float] = {}
         if self.loss.ratio != "none" or self.loss.sampler_cap:
@@ -278,8 +288,7 @@ class Trainer:
             if not own or self.clock.updates % self.optim.check_every == 0:
                 old = self.optimizer.logprobs(rows)
                 metrics |= sampler_metrics(old, tokens.logprob_M)
-                expected = stale or self.rollout.vllm.structured
-                if not expected and not metrics["sampler_gap"] <= self.optim.gap_alarm:
+                if not stale and not metrics["sampler_gap"] <= self.optim.gap_alarm:
                     metrics["sampler_gap_alarm"] = 1.0
             else:
                 old = np.asarray(tokens.logprob_M, dtype=np.float32)
@@ -295,10 +304,10 @@ def corrected(loss: PolicyLossConfig, rollout: RolloutConfig) -> PolicyLossConfi
 
     Something else samples where a thread collects ahead, or vLLM decodes: the first has older
     weights, the second rounds differently, which losses with a ratio can be corrected for at no
-    cost. Among ``structured`` replies the sampler's log-probabilities are not the model's own.
+    cost.
     """
     elsewhere = rollout.backend != "transformers" and loss.ratio != "none"
-    if loss.sampler_cap is not None or rollout.vllm.structured:
+    if loss.sampler_cap is not None:
         return loss
     if rollout.ahead is None and not elsewhere:
         return loss
@@ -322,7 +331,13 @@ def sampler_metrics(old_M: FloatArray, sampler_M: FloatArray) -> dict[str, float
 
 
 def reward_columns(turns: TurnTable, rollout: RolloutConfig) -> TurnTable:
-    """Return the table with the rewards that the run asks for, scaled."""
+    """Return the table with the rewards that the run asks for, scaled.
+
+    Raises:
+        CreditInputError: one is larger than :data:`LARGEST_REWARD` then; names its episode.
+    """
+    if rollout.reward != "success":
+        _check_size(turns, rollout.reward_scale)
     reward_N = np.asarray(turns.reward_N, dtype=np.float32)
     last_N = np.append(turns.episode_N[1:] != turns.episode_N[:-1], True)[: len(turns)]
     if rollout.reward == "success":
@@ -330,6 +345,19 @@ def reward_columns(turns: TurnTable, rollout: RolloutConfig) -> TurnTable:
     reward_N = reward_N * np.float32(rollout.reward_scale)
     sums_B = np.bincount(turns.episode_N, weights=reward_N)
     return replace(turns, reward_N=reward_N, return_N=sums_B[turns.episode_N].astype(np.float32))
+
+
+def _check_size(turns: TurnTable, scale: float) -> None:
+    size_N = np.abs(np.asarray(turns.reward_N, dtype=np.float64) * scale)
+    if len(size_N) and size_N.max() > LARGEST_REWARD:
+        row = int(size_N.argmax())
+        episode = episode_label(int(turns.episode_N[row]), turns.episode_ids)
+        raise CreditInputError(
+            f"Episode {episode} has reward {turns.reward_N[row]:g} at turn {turns.turn_N[row]}, "
+            f"times rollout.reward_scale {scale:g}: expected at most {LARGEST_REWARD:g} in size, "
+            "beside which float32 loses rewards of usual size. Mend the environment's reward, or "
+            "set a smaller rollout.reward_scale."
+        )
 
 
 def _credit_metrics(credit: Credit) -> dict[str, float]:

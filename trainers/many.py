@@ -7,20 +7,21 @@ go on.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from creditrl.children import end_with_parent, stop
 from creditrl.config import config_hash, find_recipe, read_toml
 from creditrl.errors import ConfigError, RunFolderError
+from creditrl.locks import Lock
 from creditrl.runs import RunFolder
 from creditrl.trainers.config import TrainConfig, resolve
+from creditrl.trust import is_run_config
 
 __all__ = ["PlannedRun", "is_finished", "run_many"]
 
@@ -48,7 +49,8 @@ class PlannedRun:
         """
         source = find_recipe(self.recipe)
         prog = f"creditrl train {self.recipe}"
-        return resolve(read_toml(source), self.flags, f"recipe {source.name}", prog)
+        trust = not is_run_config(source)
+        return resolve(read_toml(source), self.flags, f"recipe {source.name}", prog, trust=trust)
 
 
 def run_many(
@@ -72,7 +74,7 @@ def run_many(
     for run in runs:
         _check_same(run, folder / run.name)
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
+    with Lock(folder / ".lock", f"the folder of runs {folder}"):
         waiting = [run for run in runs if not is_finished(folder / run.name)]
         if len(waiting) < len(runs):
             show(f"{len(runs) - len(waiting)} of {len(runs)} runs are done already.")
@@ -161,24 +163,6 @@ def _check_same(run: PlannedRun, path: Path) -> None:
 def _identity(config: TrainConfig) -> str:
     run = replace(config.run, folder=None, resume=False, threads=0)
     return config_hash(replace(config, run=run))
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep a second command out of the folder while inside, where the system has file locks."""
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        yield
-        return
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise RunFolderError(
-                f"Another command is at work in {folder}. Wait for it, or choose another --folder."
-            ) from None
-        yield
 
 
 def _last_line(log: Path) -> str:

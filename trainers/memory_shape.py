@@ -230,7 +230,7 @@ def _config(model: str) -> Any:
 
         return _config(base_of(folder))
     try:
-        return AutoConfig.from_pretrained(model)
+        return AutoConfig.from_pretrained(model, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise DataError(
             f"The config of {model!r} was not found: {str(error).strip().splitlines()[0]} "

@@ -197,7 +197,12 @@ class PolicyOptimizer:
         """Add the gradients of one minibatch; returns its metrics."""
         whole = len(chosen_M) == rows.num_tokens
         part = rows if whole else rows.select_tokens(chosen_M)
-        weight = aggregation_weights(self.loss.aggregate, part.turn_M, part.episode_M)
+        weight = aggregation_weights(
+            self.loss.aggregate,
+            part.turn_M,
+            part.episode_M,
+            length_divisor=self.loss.length_divisor,
+        )
         ranks = self.policy.ranks
         parts: list[dict[str, torch.Tensor]] = []
         for batch, counts in self._micro_batches(part):

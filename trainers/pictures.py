@@ -87,6 +87,11 @@ def _check_seam(config: TrainConfig, form: PromptForm) -> None:
             f"rollout.backend is {config.rollout.backend!r}, and pictures are shown: expected "
             "'transformers' or 'vllm', the backends that pass pictures on."
         )
+    if config.rollout.actions == "choice":
+        raise ConfigError(
+            "rollout.actions is 'choice', and pictures are shown: expected 'listed' or 'free'. A "
+            "whole list is read behind prompts in words only."
+        )
     if not isinstance(form, TagsForm):
         raise ConfigError(
             f"rollout.form is {config.rollout.form!r}, which has no place for a picture: expected "

@@ -7,6 +7,7 @@ told by :meth:`Ranks.together` on rank 0 and heard by :meth:`Ranks.hear` on the 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from creditrl.children import end_after_parent
 from creditrl.errors import ConfigError, CreditRLError, LostRankError
 from creditrl.types import FloatArray
 
@@ -254,12 +256,21 @@ class Ranks:
         smallest = min(batches, key=lambda batch: batch.ids_RL.size)
         return [(b, True) for b in mine] + [(smallest, False)] * (most - len(mine))
 
-    def close(self) -> None:
-        """Leave the others."""
-        if self.size > 1:
-            import torch.distributed as dist
+    def leave(self) -> None:
+        """Leave the others, at the end of a run; the process of a follower ends here, with code 0.
 
-            dist.destroy_process_group()
+        It ends without the interpreter's own end: gloo's threads outlive the group while a sharded
+        model knows it, and one that still lets go of a Python object then aborts the process.
+        """
+        if self.size == 1:
+            return
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+        if self.rank:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +318,15 @@ def join(device: str = "auto") -> Ranks:
     """
     if launched() is None or int(os.environ["WORLD_SIZE"]) == 1:
         return ALONE
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        # Killed, torchrun takes nobody along; whoever starts it anew would find the GPUs taken.
+        first = os.environ["LOCAL_RANK"] == "0"
+        end_after_parent(
+            f"torchrun (process {os.getppid()}) has ended, and so do its processes on this "
+            "machine. Go on with --run.resume."
+            if first
+            else ""
+        )
     import torch
     import torch.distributed as dist
 

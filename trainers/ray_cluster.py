@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+from creditrl.children import stop
 from creditrl.errors import ConfigError, require_extra
 from creditrl.trainers.config import TrainConfig
 
@@ -32,6 +36,13 @@ def connect(config: TrainConfig) -> Callable[[], None]:
     import ray
 
     begun = not ray.is_initialized()
+    guard: subprocess.Popen[bytes] | None = None
+
+    def leave() -> None:
+        ray.shutdown()
+        if guard is not None:
+            stop(guard)
+
     if begun:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
         try:
@@ -44,6 +55,7 @@ def connect(config: TrainConfig) -> Callable[[], None]:
                         include_dashboard=False,
                         **options,
                     )
+                guard = _guard()
             else:
                 ray.init(address=cfg.address, **options)
         except (ConnectionError, RuntimeError, ValueError) as error:
@@ -58,13 +70,26 @@ def connect(config: TrainConfig) -> Callable[[], None]:
     for kind, wanted in (("CPU", cfg.cpus), ("GPU", cfg.gpus * cfg.engines)):
         if found.get(kind, 0) < wanted:
             if begun:
-                ray.shutdown()
+                leave()
             raise ConfigError(
                 f"The Ray cluster has {found.get(kind, 0):g} {kind}s, and {cfg.shards} shards with "
                 f"{cfg.engines} engines need {wanted:g}: add machines, or ask for fewer "
                 "(rollout.ray.shards, rollout.ray.engines)."
             )
-    return ray.shutdown if begun else lambda: None
+    return leave if begun else lambda: None
+
+
+def _guard() -> subprocess.Popen[bytes] | None:
+    """Start what ends Ray's agents if this process is killed; Linux has what it looks at."""
+    if sys.platform != "linux":
+        return None
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", str(Path(__file__).with_name("ray_guard.py"))],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _gpus_here(config: TrainConfig) -> list[str]:

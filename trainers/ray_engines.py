@@ -355,7 +355,6 @@ class VLLMEngines(RayEngines):
         shape, settings = engine_settings(config, policy)
         # Nothing else computes on its device.
         self._made_of = shape, settings | {"can_sleep": False}, config.rollout.ray.gpus > 0
-        self._structured = config.rollout.vllm.structured
         self._context = 0
         self.name = settings["name"]
         super().__init__(config, policy)
@@ -364,7 +363,7 @@ class VLLMEngines(RayEngines):
 
     def agent(self, policy: Policy, settings: dict[str, Any]) -> PolicyAgent:
         """Return an agent whose replies the engines give."""
-        return RayVLLMAgent(policy, self, structured=self._structured, **settings)
+        return RayVLLMAgent(policy, self, **settings)
 
     @property
     def context(self) -> int:
@@ -499,6 +498,7 @@ class RaySampler(Sampler):
             "max_new_tokens": max_new_tokens,
             "seed": seed,
             "name": self.name,
+            "actions": self.config.rollout.actions,
         }
         if self._engines is None:
             kind = VLLMEngines if self._vllm else TransformersEngines
@@ -549,7 +549,7 @@ class _PolicyEngine:
         from creditrl.trainers.run import build_policy
 
         self._policy = build_policy(config, device, tokenizer=tokenizer)
-        self._sampler = TransformersSampler(f"policy:{config.policy.model}")
+        self._sampler = TransformersSampler(f"policy:{config.policy.model}", config.rollout.actions)
         self._sampling: dict[str, Any] = {}
         self._agent: Any = None
 

@@ -69,6 +69,10 @@ __all__ = [
 T = TypeVar("T")
 
 
+_PACE_KNOWN = 0.05
+"""Share of the budget after which the time of a whole training is told from its pace."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a finished run found; evaluations by name, "sampled" and "greedy"."""
@@ -103,16 +107,18 @@ def run_training(
     Raises:
         ConfigError: settings that do not fit together.
         CheckpointError: the folder's checkpoint is of another version, method or config.
+        RunFolderError: another process writes the folder.
     """
     if ranks.size > 1:
         check_shared(config)
-    run = _Run(config, folder, progress, ranks)
-    try:
-        outcome = run.all()
-        with ranks.together("stop"):
-            return outcome
-    finally:
-        run.close()
+    with folder.held():
+        run = _Run(config, folder, progress, ranks)
+        try:
+            outcome = run.all()
+            with ranks.together("stop"):
+                return outcome
+        finally:
+            run.close()
 
 
 def help_training(config: TrainConfig, ranks: Ranks) -> None:
@@ -194,8 +200,7 @@ class _Run:
             if explore is not None:
                 self.timed("explore", lambda: self.explore(trainer, explore))
             self.checkpoint(trainer)
-        rival = self.rival_beside(checkpoint is None)
-        self.train(trainer)
+        self.train(trainer, fresh=checkpoint is None)
         self.save_policy(policy, "last")
         found = {"before": before}
         found |= self.timed("evaluate", lambda: self.evaluate_all(policy, "after"))
@@ -205,7 +210,7 @@ class _Run:
             found |= self.timed("evaluate", lambda: self.evaluate_all(chosen, "best"))
         if self.compares:
             spent = self.seconds.get("clone", 0.0) + trainer.clock.seconds
-            found["cloned"] = self.timed("compare", lambda: self.compare(rival, spent))
+            found["cloned"] = self.timed("compare", lambda: self.compare(spent))
         self.seconds["train"] = trainer.clock.seconds
         for name, results in found.items():
             self.folder.write_evaluations(name, results)
@@ -305,8 +310,14 @@ class _Run:
         self.record({"phase": "clone", "update": update, "validation_success": reached}, update)
         return reached >= cfg.until_success
 
-    def train(self, trainer: Trainer) -> None:
-        """Update until the budget is used up, with checkpoints, metrics and stored trajectories."""
+    def train(self, trainer: Trainer, fresh: bool) -> None:
+        """Update until the budget is used up, with checkpoints, metrics and stored trajectories.
+
+        Args:
+            trainer: of the recipe's method.
+            fresh: the run does not go on from a checkpoint.
+        """
+        beside = fresh and self.has_room_beside()
         run = self.config.run
         store, columns = self.folder.store(), self.folder.column_store()
         budget = self.config.budget
@@ -315,6 +326,8 @@ class _Run:
                 turns = trainer.clock.turns
                 metrics, trajectories = trainer.update()
                 update = trainer.clock.updates
+                if beside and self._rival is None:
+                    self.begin_beside(trainer)
                 self.record({"phase": "train", **metrics}, update)
                 if run.trajectories_every and update % run.trajectories_every == 0:
                     store.append(update, trajectories)
@@ -410,26 +423,20 @@ class _Run:
         """Return what a checkpoint must agree with."""
         return {"method": self.method.name, "config_hash": self.hash}
 
-    def rival_beside(self, fresh: bool) -> Rival | None:
-        """Start the comparison beside the training, where that takes nothing away from it.
+    def has_room_beside(self) -> bool:
+        """Return whether a comparison beside the training takes nothing away from it.
 
-        That is on a CPU with a core for each, and where the time of training is known beforehand.
+        That is on a CPU with a core for each.
         """
-        seconds = self.config.budget.seconds
-        beside = (
-            self.compares
-            and fresh
-            and seconds is not None
-            and self.config.budget.updates is None
-            and self.config.budget.turns is None
-            and self.device == "cpu"
-            and self.config.run.threads == 1
-            and _cores() > 1
-        )
-        if not beside:
-            return None
-        assert seconds is not None
-        return self.start_rival(self.seconds.get("clone", 0.0) + seconds)
+        room = self.device == "cpu" and self.config.run.threads == 1 and _cores() > 1
+        return self.compares and room
+
+    def begin_beside(self, trainer: Trainer) -> None:
+        """Start the comparison once the training's pace says how long all of it will take."""
+        progress = trainer.clock.progress(self.config.budget)
+        if progress >= _PACE_KNOWN:
+            spent = self.seconds.get("clone", 0.0)
+            self.start_rival(spent + trainer.clock.seconds / min(progress, 1.0))
 
     def start_rival(self, seconds: float) -> Rival:
         """Start a run that clones the same demonstrations for so long."""
@@ -438,17 +445,17 @@ class _Run:
         self._rival = Rival(self.config, folder, seconds)
         return self._rival
 
-    def compare(self, rival: Rival | None, seconds: float) -> dict[str, EvalResult]:
+    def compare(self, seconds: float) -> dict[str, EvalResult]:
         """Return the evaluations of the same policy cloned for the same total time."""
         folder = self.folder.path / "clone_same_time"
-        if rival is None and folder.is_dir():
+        if self._rival is None and folder.is_dir():
             # A resumed run: the comparison was begun before, and may have been cut.
             done = RunFolder(folder).read_evaluations("after")
             if done:
                 return done
         with self.progress.phase("compare"):
             try:
-                return (rival or self.start_rival(seconds)).result()
+                return (self._rival or self.start_rival(seconds)).result()
             except CreditRLError as error:
                 self.progress.line(str(error))
                 return {}
@@ -623,6 +630,7 @@ class _Run:
                 noise=cfg.noise,
                 seed=self.seed,
                 pictures=policy.pictures,
+                actions=self.config.rollout.actions,
             )
             self._demonstrations = demonstrate(
                 venv, demonstrator, self.form, cfg.episodes, self.seed

@@ -67,8 +67,9 @@ class Sampler(ABC):
 class TransformersSampler(Sampler):
     """The training model itself decodes."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, actions: str = "free") -> None:
         self.name = name
+        self.actions = actions
 
     def agent(
         self, policy: Policy, *, temperature: float, greedy: bool, max_new_tokens: int, seed: int
@@ -81,6 +82,7 @@ class TransformersSampler(Sampler):
                 greedy=greedy,
                 max_new_tokens=max_new_tokens,
                 seed=seed,
+                actions=self.actions,
                 name=self.name,
             )
         return TransformersAgent(
@@ -90,6 +92,7 @@ class TransformersSampler(Sampler):
             greedy=greedy,
             max_new_tokens=max_new_tokens,
             seed=seed,
+            actions=self.actions,
             name=self.name,
             image_processor=policy.image_processor,
         )
@@ -106,6 +109,7 @@ class TransformersSampler(Sampler):
             temperature=temperature,
             max_new_tokens=max_new_tokens,
             seed=seed,
+            actions=self.actions,
             name=self.name,
             image_processor=policy.image_processor,
         )
@@ -167,7 +171,7 @@ class VLLMSampler(Sampler):
             greedy=greedy,
             max_new_tokens=max_new_tokens,
             seed=seed,
-            structured=cfg.structured,
+            actions=self.config.rollout.actions,
             name=self.name,
             generation_config=policy.base.generation_config,
             refresh=lambda: sync.push(policy),
@@ -221,7 +225,7 @@ def engine_settings(config: TrainConfig, policy: Policy) -> tuple[Any, dict[str,
         cache_gib=cfg.cache_gib,
         max_rows=cfg.max_rows,
         lora_rank=rank,
-        tokenizer=policy.tokenizer if cfg.structured or policy.pictures else None,
+        tokenizer=policy.tokenizer if policy.pictures else None,
         image_processor=policy.image_processor,
         can_sleep=cfg.sleep,
         seed=config.run.seed,
@@ -249,5 +253,5 @@ def make_sampler(config: TrainConfig, folder: Path) -> Sampler:
 
         return RaySampler(config)
     if config.rollout.backend == "transformers":
-        return TransformersSampler(f"policy:{config.policy.model}")
+        return TransformersSampler(f"policy:{config.policy.model}", config.rollout.actions)
     return VLLMSampler(config, folder)

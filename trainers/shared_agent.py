@@ -45,6 +45,7 @@ class SharedAgent(TransformersAgent):
             "temperature": self.temperature,
             "greedy": self.greedy,
             "max_new_tokens": self.max_new_tokens,
+            "actions": self.actions,
         }
         with ranks.together("act", sampling, list(prompts), uniform_BT):
             self.model = self.policy.whole_model()

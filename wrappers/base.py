@@ -19,6 +19,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from creditrl.envs import state
+from creditrl.envs.spaces import action_column
 from creditrl.errors import WrapperError
 from creditrl.types import BoolArray, IntArray, Snapshot, StateSource
 
@@ -173,12 +174,16 @@ class VectorTextWrapper(VectorWrapper[Any, Any, Any, Any, Any], RecordConstructo
         index_K = self._all if mask is None else np.flatnonzero(mask)
         self._over[index_K] = False
         self._begin(index_K, *self._rows(index_K, observation, info))
+        # Copies that were given no task wait; Gymnasium's own environments have none that do.
+        active = getattr(self.unwrapped, "active", None)
+        if active is not None:
+            self._over[index_K] = ~active[index_K]
         return self.present(observation, info)
 
     def step(self, actions: Sequence[Any]) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Do one action in every copy that plays."""
         acting_K = np.flatnonzero(~self._over) if self._over.any() else self._all
-        inward = list(actions)
+        inward = list(action_column(actions, self.num_envs))
         if len(inward) == self.num_envs:  # a wrong number is refused by the environment
             for i, action in zip(
                 acting_K.tolist(),
@@ -227,7 +232,7 @@ class VectorTextWrapper(VectorWrapper[Any, Any, Any, Any, Any], RecordConstructo
             )
         index_K: IntArray = self.unwrapped.copy_indices(indices)  # type: ignore[attr-defined]
         at = np.flatnonzero(~self._over[index_K])
-        inward = list(actions)
+        inward = list(action_column(actions, len(index_K)))
         if len(inward) == len(index_K):
             for k, action in zip(
                 at.tolist(), self._inward(index_K[at], [inward[k] for k in at]), strict=True

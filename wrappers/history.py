@@ -15,7 +15,7 @@ from gymnasium.spaces import Sequence as SequenceSpace
 from gymnasium.vector import VectorEnv
 
 from creditrl.envs.base import TextEnv, object_column
-from creditrl.envs.spaces import UnicodeText
+from creditrl.envs.spaces import UnicodeText, action_text
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, WrapperError
 from creditrl.types import IntArray
@@ -284,7 +284,7 @@ class History(TextWrapper):
         self._memory = self._builder.more(self._memory, text_of(observation), info, reply)
 
     def _inward(self, action: Any) -> Any:
-        self._action = str(action)
+        self._action = action_text(action)
         return action
 
 
@@ -358,7 +358,7 @@ class VectorHistory(VectorTextWrapper):
             self._memory[i] = self._builder.more(self._memory[i], text, row, reply)
 
     def _inward(self, index_K: IntArray, actions: Sequence[Any]) -> Sequence[Any]:
-        self._actions[index_K] = object_column([str(action) for action in actions])
+        self._actions[index_K] = object_column([action_text(action) for action in actions])
         return actions
 
     def _present(

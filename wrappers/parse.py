@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from creditrl.errors import ConfigError, did_you_mean
+from creditrl.errors import ConfigError, OutsideJSONError, did_you_mean
+from creditrl.outside_json import find_json, read_json
 
 if TYPE_CHECKING:
     from creditrl.agents.prompts import Parsed, PromptForm
@@ -20,7 +21,6 @@ MAX_OBJECTS = 32
 
 _THOUGHT_KEYS = ("thought", "thoughts", "reasoning", "think")
 _ACTION_KEYS = ("action", "command")
-_DECODER = json.JSONDecoder()
 
 
 def get_parser(form: Any, tools: Mapping[str, str] | None = None) -> Parser:
@@ -142,8 +142,8 @@ def _call(found: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
     name, arguments = found.get("name"), found.get("arguments", found.get("parameters", {}))
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
+            arguments = read_json(arguments)
+        except OutsideJSONError:
             return None
     if isinstance(name, str) and isinstance(arguments, dict):
         return name, arguments
@@ -156,8 +156,8 @@ def _objects(reply: str) -> Iterator[tuple[dict[str, Any], str]]:
     while at >= 0 and tried < MAX_OBJECTS:
         tried += 1
         try:
-            found, end = _DECODER.raw_decode(reply, at)
-        except (ValueError, RecursionError):
+            found, end = find_json(reply, at)
+        except OutsideJSONError:
             at = reply.find("{", at + 1)
             continue
         yield found, _words_before(reply[:at])

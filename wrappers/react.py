@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from creditrl.envs.base import object_column
-from creditrl.envs.spaces import UnicodeText, clean_text
+from creditrl.envs.spaces import UnicodeText, action_text, clean_text
 from creditrl.errors import WrapperError
 from creditrl.types import IntArray
 from creditrl.wrappers.base import TextWrapper, VectorTextWrapper, below
@@ -62,7 +62,7 @@ class ReActAction(TextWrapper):
         self._own = {"parse_ok": True, "thought": "", "reply": ""}
 
     def _inward(self, action: Any) -> str:
-        reply = clean_text(str(action))
+        reply = clean_text(action_text(action))
         parsed = self._parser(reply)
         self._own = {
             "parse_ok": bool(parsed.valid_format),
@@ -102,7 +102,7 @@ class VectorReActAction(VectorTextWrapper):
     def _inward(self, index_K: IntArray, actions: Sequence[Any]) -> list[str]:
         passed = []
         for i, action in zip(index_K.tolist(), actions, strict=True):
-            reply = clean_text(str(action))
+            reply = clean_text(action_text(action))
             parsed = self._parser(reply)
             self._own["parse_ok"][i] = bool(parsed.valid_format)
             self._own["thought"][i] = parsed.thought

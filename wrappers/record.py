@@ -10,6 +10,7 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 from creditrl.envs.base import TextEnv, object_column
+from creditrl.envs.spaces import action_text
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import WrapperError
 from creditrl.types import IntArray, Task, Trajectory, Turn
@@ -116,7 +117,7 @@ class RecordTrajectory(TextWrapper):
             self._draft = None
 
     def _inward(self, action: Any) -> Any:
-        self._action = str(action)
+        self._action = action_text(action)
         return action
 
 
@@ -216,7 +217,7 @@ class VectorRecordTrajectory(VectorTextWrapper):
             self._draft[i] = draft
 
     def _inward(self, index_K: IntArray, actions: Sequence[Any]) -> Sequence[Any]:
-        self._actions[index_K] = object_column([str(action) for action in actions])
+        self._actions[index_K] = object_column([action_text(action) for action in actions])
         return actions
 
 

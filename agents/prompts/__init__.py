@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 from creditrl.agents.prompts.base import Ask, Message, Parsed, PromptForm
+from creditrl.agents.prompts.compact import CompactForm
 from creditrl.agents.prompts.dialogue import DialogueForm
 from creditrl.agents.prompts.env_words import EnvWords, Example, ExampleTurn
 from creditrl.agents.prompts.files import FilesForm
@@ -14,12 +15,13 @@ from creditrl.agents.prompts.react import ReActForm
 from creditrl.agents.prompts.reflexion import ReflexionForm
 from creditrl.agents.prompts.social import SotopiaForm
 from creditrl.agents.prompts.tags import TagsForm
-from creditrl.agents.prompts.words import register_words, words_for
+from creditrl.agents.prompts.words import listed_actions, register_words, words_for
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
 
 __all__ = [
     "FORMS",
     "Ask",
+    "CompactForm",
     "DialogueForm",
     "EnvWords",
     "Example",
@@ -34,13 +36,17 @@ __all__ = [
     "SotopiaForm",
     "TagsForm",
     "get_form",
+    "listed_actions",
     "register_words",
     "words_for",
 ]
 
 FORMS: dict[str, type[PromptForm]] = {
     form.name: form
-    for form in (PlainForm, DialogueForm, ReActForm, ReflexionForm, TagsForm, SotopiaForm)
+    for form in (
+        *(PlainForm, CompactForm, DialogueForm, ReActForm),
+        *(ReflexionForm, TagsForm, SotopiaForm),
+    )
 }
 """Prompt forms by name; a form of your own is added with ``FORMS["name"] = MyForm``."""
 
@@ -49,7 +55,7 @@ def get_form(name: str, **options: Any) -> PromptForm:
     """Return the prompt form of that name.
 
     Args:
-        name: ``"plain"``, ``"dialogue"``, ``"react"``, ``"reflexion"``, ``"tags"``,
+        name: ``"plain"``, ``"compact"``, ``"dialogue"``, ``"react"``, ``"reflexion"``, ``"tags"``,
             ``"sotopia"`` or a name added to :data:`FORMS`.
         options: arguments of the form, e.g. ``history_length=2``.
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from typing import Literal, TypeAlias
 
+from creditrl.agents.prompts.alfworld_compact import choices, compact
 from creditrl.agents.prompts.base import Ask
 from creditrl.agents.prompts.env_words import EnvWords, Example, ExampleTurn
 
@@ -132,6 +133,8 @@ def _words(flavour: Flavour) -> EnvWords:
         ),
         trim=_trim,
         example=_example(flavour),
+        choices=choices,
+        compact=compact,
         # As verl-agent lists them.
         separator="\n ",
     )

@@ -76,6 +76,13 @@ class EnvWords:
     """Admissible actions that prompts do not list."""
     offers: Callable[[Ask], Sequence[str]] | None = None
     """What a window prompt lists as admissible; None: the admissible actions and the hint."""
+    choices: Callable[[Ask], Sequence[str]] | None = None
+    """The actions to choose among where replies are listed: what is admissible, and of open actions
+    those that slots make (queries of the goal's words, offers at prices on a grid); None: the
+    admissible actions without the hidden ones."""
+    compact: Callable[[Ask], str] | None = None
+    """What a small policy reads in form "compact": the goal, and what the observations so far have
+    told, in few words; None: the observation."""
     separator: str = ", "
     """Stands between the admissible actions that a window prompt lists."""
     max_prompt_chars: int | None = None

@@ -8,7 +8,6 @@ the instruction, and a JSON file with a list of examples, each a list of message
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -19,6 +18,7 @@ from creditrl.agents.prompts.env_words import task_message
 from creditrl.agents.prompts.react import parse_react
 from creditrl.agents.prompts.words import words_for
 from creditrl.errors import ConfigError, DataError
+from creditrl.outside_json import MOST_FILE, read_json
 
 __all__ = ["FilesForm"]
 
@@ -88,7 +88,7 @@ def _examples(path: str | os.PathLike[str]) -> list[list[Message]]:
     try:
         return [
             [Message(_role(message["role"]), str(message["content"])) for message in example]
-            for example in json.loads(_read(path))
+            for example in read_json(_read(path), most=MOST_FILE)
         ]
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(

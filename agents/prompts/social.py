@@ -23,7 +23,6 @@ Answer: TypeAlias = Literal["json", "line", "tags"]
 
 _NEWS_LINE = f"\n{NEWS}\n"
 _FIRST = re.compile(r"You are (.+)\.")
-_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 _LINE = re.compile(r"^[ \t]*(?:(?:say|nonverbal|do)[ \t]*:.*|leave|nothing)[ \t]*$", re.M | re.I)
 _SCHEMA = json.dumps(
     {
@@ -118,10 +117,12 @@ class SotopiaForm(PromptForm):
         if self.answer == "tags":
             return parse_tags(reply, lower=False)
         text = reply.strip()
-        for form, said in (("json", _OBJECT.search(text)), ("line", _LINE.search(text))):
-            action = None if said is None else read_action(said[0])[0]
-            if said is not None and action is not None:
-                return Parsed(action_text(action), form == self.answer and said[0] == text)
+        line = _LINE.search(text)
+        whole = text[text.find("{") : text.rfind("}") + 1]  # "" without both
+        for form, said in (("json", whole), ("line", line[0] if line else "")):
+            action = read_action(said)[0] if said else None
+            if action is not None:
+                return Parsed(action_text(action), form == self.answer and said == text)
         return Parsed(text, valid_format=False)
 
     def reply(self, action: str, thought: str = "") -> str:

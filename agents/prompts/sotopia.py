@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from creditrl.agents.prompts.env_words import EnvWords, Example, ExampleTurn
+from creditrl.agents.prompts.sotopia_compact import compact, sotopia_choices
 from creditrl.envs.sotopia.action_text import ACTION_FORMS
 from creditrl.envs.sotopia.rendering import NEWS
 
@@ -77,4 +78,6 @@ SOTOPIA = EnvWords(
     observation_holds_past=True,
     example=_EXAMPLE,
     offers=lambda ask: (*ACTION_FORMS, *(a for a in ask.admissible_actions if a not in _BARE)),
+    choices=sotopia_choices,
+    compact=compact,
 )

@@ -9,6 +9,7 @@ unmentioned there (wearing, lying down, putting back). Their own text is not par
 from __future__ import annotations
 
 from creditrl.agents.prompts.env_words import EnvWords, Example, ExampleTurn
+from creditrl.agents.prompts.virtualhome_compact import choices, compact
 
 __all__ = ["VIRTUALHOME"]
 
@@ -111,4 +112,6 @@ VIRTUALHOME = EnvWords(
         "nothing and cost a turn, so try another one."
     ),
     example=_EXAMPLE,
+    choices=choices,
+    compact=compact,
 )

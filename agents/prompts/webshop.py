@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from creditrl.agents.prompts.base import Ask
 from creditrl.agents.prompts.env_words import EnvWords, Example, ExampleTurn
+from creditrl.agents.prompts.webshop_choices import choices
+from creditrl.agents.prompts.webshop_compact import compact
 
 __all__ = ["WEBSHOP"]
 
@@ -129,6 +131,8 @@ WEBSHOP = EnvWords(
     ),
     window_trim=_window_trim,
     offers=_offers,
+    choices=choices,
+    compact=compact,
     example=_EXAMPLE,
     # As verl-agent lists them.
     separator=",\n",

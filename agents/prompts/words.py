@@ -16,7 +16,7 @@ from creditrl.agents.prompts.sotopia import SOTOPIA
 from creditrl.agents.prompts.virtualhome import VIRTUALHOME
 from creditrl.agents.prompts.webshop import WEBSHOP
 
-__all__ = ["GENERIC", "Words", "register_words", "words_for"]
+__all__ = ["GENERIC", "Words", "listed_actions", "register_words", "words_for"]
 
 Words: TypeAlias = EnvWords | Callable[[Ask], EnvWords]
 """A function where an environment has several wordings, and an episode decides which."""
@@ -44,3 +44,11 @@ def words_for(ask: Ask) -> EnvWords:
     unversioned = name if version.isdigit() else ask.env_id
     words = _WORDS.get(ask.env_id) or _WORDS.get(unversioned) or GENERIC
     return words if isinstance(words, EnvWords) else words(ask)
+
+
+def listed_actions(ask: Ask) -> tuple[str, ...]:
+    """Return the actions to choose among where replies are listed, each once."""
+    words = words_for(ask)
+    if words.choices is not None:
+        return tuple(dict.fromkeys(words.choices(ask)))
+    return tuple(a for a in ask.admissible_actions if a not in words.hidden_actions)

@@ -81,9 +81,8 @@ SETTINGS: dict[str, Setting] = {
     setting.env.lower(): setting
     for setting in (
         Setting("VisualSokoban", "@quickstart"),
-        # The recipe stops at 13 % success and learns the rest by itself. Where nearly everything
-        # fails, nearly every advantage is 0, so cloning goes on here.
-        Setting("ALFWorld", "@alfworld_small", ("--clone.updates", "1600")),
+        # Where most episodes fail, most advantages are 0, so cloning goes on here.
+        Setting("ALFWorld", "@alfworld_small", ("--clone.updates", "200")),
     )
 }
 
@@ -525,6 +524,7 @@ class _EnvBench:
             policy.tokenizer,
             temperature=rollout.temperature,
             max_new_tokens=rollout.max_new_tokens,
+            actions=rollout.actions,
         )
 
     def environment(self, copies: int, group_size: int, progress: bool = False) -> TextVectorEnv:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from creditrl._origin import install_command
 from creditrl._version import __version__
 from creditrl.bench.alfworld import ALFWorldSizes, alfworld_contests, alfworld_games
 from creditrl.bench.measure import Contest, Figures, Round, Side, importable, machine
@@ -150,7 +151,7 @@ BENCHES: tuple[EnvBench, ...] = (
         reference=WEBSHOP_REFERENCE,
         extra="reference-webshop",
         how="git clone https://github.com/princeton-nlp/WebShop, put it on PYTHONPATH, and "
-        'pip install "creditrl[reference-webshop]"',
+        + install_command("reference-webshop"),
     ),
 )
 

@@ -258,7 +258,7 @@ def compare(
             theirs_KS = success_table([other[seed] for seed in both], "sampled")
             gap_KS = success_table([runs[seed] for seed in both], "sampled") - theirs_KS
             difference = paired_interval(gap_KS)
-            over_seeds = mean_interval(gap_KS.mean(axis=0).tolist())
+            over_seeds = mean_interval(gap_KS.mean(axis=0).tolist(), bounds=(-1.0, 1.0))
     seen = [float(run.metrics.get("states_seen", np.nan)) for run in mine]
     rollouts = [float(run.metrics.get("rollouts_done", np.nan)) for run in mine]
     return MethodResult(

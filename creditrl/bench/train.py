@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from creditrl._origin import install_command
 from creditrl._version import __version__
 from creditrl.bench.measure import machine
 from creditrl.bench.train_work import JOBS, TrainWork, write_work
@@ -131,9 +132,9 @@ def missing_sides() -> dict[str, str]:
     from creditrl.agents.vllm_engine import CPU_INSTALL
 
     lines = {
-        "trl": 'TRL is not installed, so only ours is measured: pip install "creditrl[trl]"',
-        "ours_vllm": f"vLLM is not installed, so it decodes nothing here. On a GPU: pip install "
-        f'"creditrl[vllm]"; on a CPU: {CPU_INSTALL}',
+        "trl": f"TRL is not installed, so only ours is measured: {install_command('trl')}",
+        "ours_vllm": "vLLM is not installed, so it decodes nothing here. On a GPU: "
+        f"{install_command('vllm')}; on a CPU: {CPU_INSTALL}",
     }
     return {
         side: line

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from creditrl._version import __version__
+from creditrl.disk import disk_line
 from creditrl.errors import CreditRLError, UnknownNameError, did_you_mean
 
 __all__ = ["COMMANDS", "Command", "main", "run"]
@@ -129,10 +130,14 @@ def run(argv: Sequence[str]) -> int:
         # The reader of our output left (`| head`); Python must not complain while it shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    except (CreditRLError, OSError) as error:
-        if debug:
+    except Exception as error:
+        line = disk_line(error)
+        if debug or (line is None and not isinstance(error, (CreditRLError, OSError))):
             raise
-        print(f"creditrl: {' '.join(str(error).split())}", file=sys.stderr)
+        from creditrl.terminal import printable
+
+        line = printable(line or " ".join(str(error).split()))
+        print(f"creditrl: {line}", file=sys.stderr)
         return USAGE_ERROR
 
 

@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from creditrl._origin import install_command
 from creditrl.cli.console import console, next_step, table, wrote
 from creditrl.cli.options import parse_env_command, short_name
 from creditrl.envs.tasks import SPLITS
@@ -105,13 +106,16 @@ class BenchSearchOptions:
 
 def run(argv: list[str]) -> int:
     """Run one of the benches."""
-    known = ("envs", "conformance", "tasks", "search", "credit", "methods", "train", "baselines")
+    known = [
+        *("envs", "conformance", "tasks", "search", "credit", "methods", "train", "baselines"),
+        *("small", "actions"),
+    ]
     if not argv or argv[0] in ("-h", "--help"):
         override(
             BenchEnvsOptions(),
             ["--help"],
             "creditrl bench envs | conformance ENV | tasks ID | search | credit | methods | "
-            "train | baselines",
+            "train | baselines | small | actions",
         )
     if argv[0] not in known:
         raise UnknownNameError(
@@ -127,6 +131,14 @@ def run(argv: list[str]) -> int:
         from creditrl.cli.bench_methods import bench_methods
 
         return bench_methods(argv[1:])
+    if argv[0] == "small":
+        from creditrl.cli.bench_small import bench_small
+
+        return bench_small(argv[1:])
+    if argv[0] == "actions":
+        from creditrl.cli.bench_actions import bench_actions
+
+        return bench_actions(argv[1:])
     if argv[0] == "baselines":
         from creditrl.cli.bench_baselines import bench_baselines
 
@@ -183,8 +195,7 @@ def _envs(options: BenchEnvsOptions, path: Path | None) -> int:
         if not importable(bench.reference):
             print(
                 f"{bench.reference} is not installed, so only ours was measured for {bench.env}. "
-                "In an environment of its own: "
-                + (bench.how or f'pip install "creditrl[{bench.extra}]"')
+                "In an environment of its own: " + (bench.how or install_command(bench.extra))
             )
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)

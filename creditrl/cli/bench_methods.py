@@ -108,7 +108,7 @@ def bench_methods(argv: Sequence[str]) -> int:
         runs,
         folder,
         workers=options.workers or cores(),
-        show=lambda line: out.print(line, soft_wrap=True, markup=False),
+        show=lambda line: out.print(line, soft_wrap=True),
     )
     results, more = summarise(folder, plan, ablations)
     levels = f"levels {plan.first} to {plan.first + plan.levels - 1} of valid_unseen"
@@ -137,7 +137,7 @@ def bench_methods(argv: Sequence[str]) -> int:
     )
     wrote(markdown, data, curves)
     for name, error in failed.items():
-        out.print(f"Failed: {name}: {error}", soft_wrap=True, markup=False)
+        out.print(f"Failed: {name}: {error}", soft_wrap=True)
     if failed:
         next_step(shlex.join(["creditrl", "bench", "methods", *argv]))
     elif not options.ablations:

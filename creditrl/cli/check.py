@@ -14,7 +14,12 @@ from creditrl.envs.check import RuleResult, check
 
 __all__ = ["run"]
 
-_OUTCOMES = {"passed": "ok", "failed": "[bold red]FAILED[/]", "not applicable": "[dim]n/a[/]"}
+_OUTCOMES = {
+    "passed": ("ok", ""),
+    "failed": ("FAILED", "bold red"),
+    "not applicable": ("n/a", "dim"),
+}
+"""Word and style of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,7 @@ class CheckOptions:
 
 def run(argv: list[str]) -> int:
     """Test an environment against the contract and print a table."""
-    from rich.markup import escape
+    from rich.text import Text
 
     request = parse_env_command(CheckOptions(), argv, "creditrl check")
     out = console()
@@ -35,7 +40,8 @@ def run(argv: list[str]) -> int:
     def told(result: RuleResult) -> None:
         # Long work shows where it stands: one line per rule, as it finishes.
         if out.is_terminal:
-            out.print(f"[dim]{result.rule}: {result.outcome} ({result.seconds:.1f} s)[/]")
+            line = f"{result.rule}: {result.outcome} ({result.seconds:.1f} s)"
+            out.print(line, style="dim")
 
     report = check(
         request.env_id,
@@ -47,11 +53,11 @@ def run(argv: list[str]) -> int:
     rows = table("rule", "outcome", "what was seen", ">seconds")
     for result in report.results:
         rows.add_row(
-            result.rule, _OUTCOMES[result.outcome], escape(result.found), f"{result.seconds:.2f}"
+            result.rule, Text(*_OUTCOMES[result.outcome]), result.found, f"{result.seconds:.2f}"
         )
     out.print(rows)
     for result in report.failures:
-        out.print(f"[bold red]{result.rule}[/] asks: {escape(result.claim)}")
+        out.print(Text(result.rule, "bold red"), f"asks: {result.claim}")
     failed = len(report.failures)
     print(f"{report.env_id}: {len(report.results) - failed} rules hold, {failed} broken.")
     name = short_name(report.env_id)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["console", "next_step", "table", "wrote"]
+__all__ = ["console", "next_step", "say", "table", "wrote"]
 
 PLAIN_WIDTH = 120
 """Columns of a table that does not go to a terminal."""
@@ -16,10 +16,10 @@ PLAIN_WIDTH = 120
 
 def console() -> Console:
     """Return a console on stdout; wide enough for tables where nobody watches."""
-    from rich.console import Console
+    from creditrl.terminal import PlainConsole
 
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
+    out = PlainConsole()
+    return out if out.is_terminal else PlainConsole(width=PLAIN_WIDTH)
 
 
 def table(*columns: str, title: str | None = None) -> Table:
@@ -37,12 +37,19 @@ def table(*columns: str, title: str | None = None) -> Table:
     return made
 
 
+def say(text: str) -> None:
+    """Print a line that may hold text from outside."""
+    from creditrl.terminal import printable
+
+    print(printable(text))
+
+
 def wrote(*paths: object) -> None:
     """Say which files a command wrote."""
     for path in paths:
-        print(f"Wrote {path}")
+        say(f"Wrote {path}")
 
 
 def next_step(command: str) -> None:
     """Name the next sensible command."""
-    print(f"Next: {command}")
+    say(f"Next: {command}")

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from creditrl.bench.credit_agreement import agreement, disagreements
-from creditrl.cli.console import console, next_step, table, wrote
+from creditrl.cli.console import console, next_step, say, table, wrote
+from creditrl.cli.options import show_plugins_left
 from creditrl.config import config_hash, find_recipe, known_recipes, read_toml
 from creditrl.credit_file import CreditFile, turn_rows
 from creditrl.errors import ConfigError, CreditRLError, MissingExtraError, require_extra
 from creditrl.flags import override
+from creditrl.locks import Lock
 from creditrl.runs import RunFolder
+from creditrl.trust import is_run_config
 
 if TYPE_CHECKING:
     from creditrl.trainers.config import TrainConfig
@@ -53,6 +56,11 @@ class CreditOptions:
     """Score methods anew whose credits are stored already."""
     top: int = 5
     """Turns shown over which the methods part most."""
+    plugin: tuple[str, ...] = ()
+    """Modules or files to import that register further methods. Those that the run's config names
+    are somebody's code: they are imported where they are named here."""
+    trust: bool = False
+    """Import all plugins that the run's config names."""
 
 
 def run(argv: list[str]) -> int:
@@ -74,24 +82,29 @@ def run(argv: list[str]) -> int:
 
     folder = RunFolder.open(named[0])
     where = folder.path / "config.toml"
-    config = resolve(read_toml(where), [], str(where), PROG)
+    data = read_toml(where)
+    config = resolve(data, [], str(where), PROG, trust=options.trust, plugins=options.plugin)
+    if not options.trust:
+        show_plugins_left(data, options.plugin)
     if config.run.threads:
         import torch
 
         torch.set_num_threads(config.run.threads)
-    methods, notes = _methods(options.method, config)
+    methods, notes = _methods(options, config)
     path = folder.path / "credit.parquet"
-    stored = CreditFile.read(path)
-    if not options.replace:
-        stored.require_free(methods)
-    chosen = _episodes(folder, config, options)
-    refused = _score(folder, config, options, methods, notes, chosen, stored)
-    done = [name for name in methods if name not in refused]
-    for name, error in refused.items():
-        print(f"Not scored: {name}: {' '.join(str(error).split())}")
-    if not done:
-        raise ConfigError(f"None of the methods can score this run; {path} was left as it was.")
-    stored.write(path)
+    # Read, added to and written whole: of two at once one would lose the other's.
+    with Lock(folder.path / ".credit.lock", str(path)):
+        stored = CreditFile.read(path)
+        if not options.replace:
+            stored.require_free(methods)
+        chosen = _episodes(folder, config, options)
+        refused = _score(folder, config, options, methods, notes, chosen, stored)
+        done = [name for name in methods if name not in refused]
+        for name, error in refused.items():
+            say(f"Not scored: {name}: {' '.join(str(error).split())}")
+        if not done:
+            raise ConfigError(f"None of the methods can score this run; {path} was left as it was.")
+        stored.write(path)
     _report(stored, options.top)
     wrote(path)
     rest = [name for name in _known() if name not in stored.credit and name not in refused]
@@ -110,7 +123,7 @@ def _known() -> list[str]:
 
 
 def _methods(
-    words: str, config: TrainConfig
+    options: CreditOptions, config: TrainConfig
 ) -> tuple[dict[str, Method[Any]], dict[str, dict[str, Any]]]:
     """Return methods by label, and where the numbers of each come from."""
     from creditrl.bench.credit import bench_method
@@ -119,12 +132,14 @@ def _methods(
 
     methods: dict[str, Method[Any]] = {}
     notes: dict[str, dict[str, Any]] = {}
-    asked = [word.strip() for word in words.split(",") if word.strip()]
+    asked = [word.strip() for word in options.method.split(",") if word.strip()]
     for word in _known() if asked == ["all"] else asked:
         name, label, settings = word, word, "defaults"
         if word.startswith("@"):
             source = find_recipe(word)
-            found = resolve(read_toml(source), [], f"recipe {source.name}", PROG).method
+            recipe = f"recipe {source.name}"
+            trust = options.trust or not is_run_config(source)
+            found = resolve(read_toml(source), [], recipe, PROG, trust=trust).method
             name, label, settings = found.name, Path(source.name).stem, f"recipe {source.name}"
         elif word == config.method.name:
             found, settings = config.method, "the run's own"

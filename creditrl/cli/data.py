@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from creditrl.cli.console import console, next_step, table
+from creditrl.cli.console import console, next_step, say, table
 from creditrl.cli.fetch import Archive, Order, PlainFile, get_archive, get_file, has_record
-from creditrl.envs.alfworld.official import RELEASE_SIZES, known_sizes, official_home, survey
-from creditrl.envs.tasks import data_home
-from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
+from creditrl.envs.alfworld.official import (
+    RELEASE_SIZES,
+    holds_games,
+    official_home,
+    survey,
+)
+from creditrl.envs.alfworld.official import (
+    official_coverage as alfworld_coverage,
+)
+from creditrl.envs.sokoban.tasks import holds_levels
+from creditrl.envs.sokoban.tasks import official_coverage as sokoban_coverage
+from creditrl.envs.sotopia.official import holds_profiles
+from creditrl.envs.sotopia.official import official_coverage as sotopia_coverage
+from creditrl.envs.tasks import Coverage, data_home, meant_folder
+from creditrl.envs.virtualhome.official import official_coverage as virtualhome_coverage
+from creditrl.envs.virtualhome.scenes import holds_data
+from creditrl.envs.webshop.official import holds_shop
+from creditrl.envs.webshop.official import official_coverage as webshop_coverage
+from creditrl.errors import ConfigError, DataError, UnknownNameError, did_you_mean
 from creditrl.flags import override
 from creditrl.view.progress import Progress, bytes_text
 
@@ -38,6 +54,10 @@ class OfficialData:
     """A command that uses it."""
     variables: tuple[str, ...]
     """Environment variables that name the folder."""
+    holds: Callable[[Path], bool]
+    """Whether a folder holds this data."""
+    coverage: Callable[[Path], Sequence[Coverage]]
+    """Says how much of what is published lies in a folder; it takes seconds at most."""
     fetch: tuple[str, ...] = ()
     """What the user does to get it, a line each; empty where ``get`` does it."""
     base_url: str = ""
@@ -50,8 +70,6 @@ class OfficialData:
     """Folder for the user's argument; None: :func:`creditrl.envs.tasks.data_home` decides."""
     survey: Callable[[Path], tuple[dict[str, int], list[Path]]] | None = None
     """Counts the tasks by split and finds the folders of damaged ones; it may take a while."""
-    counted: Callable[[Path], dict[str, int]] | None = None
-    """The counts of an earlier survey, at once."""
     full: Mapping[str, int] = field(default_factory=dict)
     """The counts of a complete release."""
 
@@ -134,6 +152,8 @@ OFFICIAL_DATA: tuple[OfficialData, ...] = (
         ),
         example="creditrl play VisualSokoban --tier boxoban --data official",
         variables=("CREDITRL_SOKOBAN_DATA",),
+        holds=holds_levels,
+        coverage=sokoban_coverage,
     ),
     OfficialData(
         env="ALFWorld",
@@ -176,7 +196,8 @@ OFFICIAL_DATA: tuple[OfficialData, ...] = (
         },
         locate=official_home,
         survey=survey,
-        counted=known_sizes,
+        holds=holds_games,
+        coverage=alfworld_coverage,
         full=RELEASE_SIZES,
     ),
     OfficialData(
@@ -198,6 +219,8 @@ OFFICIAL_DATA: tuple[OfficialData, ...] = (
             "splits": "creditrl play WebShop --data official --goals human --splits eto",
         },
         variables=("CREDITRL_WEBSHOP_DATA",),
+        holds=holds_shop,
+        coverage=webshop_coverage,
         releases={
             "small": (
                 _from_drive(
@@ -286,6 +309,8 @@ OFFICIAL_DATA: tuple[OfficialData, ...] = (
         example="creditrl play SOTOPIA --data official --split valid_unseen",
         examples={"pi": "creditrl play SOTOPIA --data official --split train"},
         variables=("CREDITRL_SOTOPIA_DATA",),
+        holds=holds_profiles,
+        coverage=sotopia_coverage,
         releases={
             "profiles": (
                 _profiles(
@@ -361,6 +386,8 @@ OFFICIAL_DATA: tuple[OfficialData, ...] = (
         ),
         example="creditrl play VirtualHome --data official --source programs",
         variables=("CREDITRL_VIRTUALHOME_DATA",),
+        holds=holds_data,
+        coverage=virtualhome_coverage,
     ),
 )
 
@@ -434,15 +461,23 @@ def _ls(options: ListOptions) -> int:
             f"{len(files):,}",
             bytes_text(size),
         )
-        known = data.counted(folder) if data.counted is not None else {}
-        if known:
-            counts.append(f"{data.env} when last read: {_sizes(known)}.")
+        if files:
+            counts.append(f"{data.env}: {_coverage(data, folder)}.")
     console().print(rows)
     for line in counts:
         print(line)
     print("No environment needs a download: data=builtin, the default, makes its own tasks.")
     next_step(f"creditrl data get {OFFICIAL_DATA[-1].env.lower()}")
     return 0
+
+
+def _coverage(data: OfficialData, folder: Path) -> str:
+    """Return how much of what is published is there, in words."""
+    try:
+        found = data.coverage(folder)
+    except DataError as error:
+        return str(error).rstrip(".")
+    return "; ".join(map(str, found)) or "files that nobody counts, or that were not read yet"
 
 
 def _get(name: str, options: GetOptions, command: str) -> int:
@@ -453,6 +488,8 @@ def _get(name: str, options: GetOptions, command: str) -> int:
             f"No official data named {name!r}.{did_you_mean(name.lower(), by_name)} "
             f"Known: {', '.join(by_name)}."
         )
+    if options.folder is not None:
+        _refuse_part(data, data.folder(options.folder))
     if data.releases:
         return _fetch(data, options, command)
     if options != GetOptions(folder=options.folder):
@@ -474,6 +511,15 @@ def _get(name: str, options: GetOptions, command: str) -> int:
         print(f"  {line.format(folder=folder)}")
     next_step("creditrl data ls")
     return 0
+
+
+def _refuse_part(data: OfficialData, folder: Path) -> None:
+    """Raise where somebody named a part of the data as its folder: it would be fetched into it."""
+    above = meant_folder(folder, data.holds)
+    if folder.exists() and not data.holds(folder) and above in folder.absolute().parents:
+        raise ConfigError(f"--folder {folder}: it is a part of the data in {above}. Name that.")
+    if folder.is_file():
+        raise ConfigError(f"--folder {folder} is a file: expected a folder.")
 
 
 def _fetch(data: OfficialData, options: GetOptions, command: str) -> int:
@@ -530,7 +576,7 @@ def _fetch(data: OfficialData, options: GetOptions, command: str) -> int:
     if any(sizes.get(split) != size for split, size in data.full.items()):
         print(f"A full release has {_sizes(data.full)}.")
     if damaged:
-        print(f"{len(damaged):,} are damaged, e.g. {damaged[0]}; --force replaces them.")
+        say(f"{len(damaged):,} are damaged, e.g. {damaged[0]}; --force replaces them.")
     _next(data, release, home)
     return 0
 
@@ -553,7 +599,7 @@ def _is_damaged_json(path: Path) -> bool:
     """Return whether a file is no JSON: cut or garbled, not one that somebody has changed."""
     try:
         json.loads(path.read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         return True
     return False
 

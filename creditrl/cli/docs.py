@@ -65,7 +65,7 @@ def run(argv: list[str]) -> int:
 def _serve(server: SiteServer) -> int:
     print(f"The site is open at {server.address}. Ctrl-C closes it.", flush=True)
     try:
-        server.serve()
+        server.wait()
     except KeyboardInterrupt:
         print("\nClosed.")
     finally:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from creditrl.cli.eval_options import EvalOptions
-from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
+from creditrl.errors import ConfigError, OutsideJSONError, UnknownNameError, did_you_mean
+from creditrl.outside_json import read_json, read_object_file
+from creditrl.trust import sends_key
 
-__all__ = ["file_name", "make_agent", "resolve_agent", "usual_copies"]
+__all__ = ["file_name", "make_agent", "reaching_options", "resolve_agent", "usual_copies"]
 
 _COPIES = 64
 _COPIES_OF_COMMAND = 8
@@ -27,7 +29,7 @@ _OF_AGENTS = {
     "model": ("transformers", "vllm", *_CHAT),
     "adapter": ("transformers", "vllm"),
     "base_url": ("vllm", *_CHAT),
-    "structured": ("vllm",),
+    "actions": ("transformers", "vllm"),
     "api_key_env": ("vllm", *_CHAT),
     "concurrency": (*_CHAT, _CALLABLE),
     "timeout": (*_CHAT, "command", _CALLABLE),
@@ -86,6 +88,29 @@ def resolve_agent(options: EvalOptions) -> EvalOptions:
     if options.trials is not None and options.trials < 1:
         raise ConfigError(f"--trials {options.trials}: expected 1 or more.")
     return options
+
+
+def reaching_options(options: EvalOptions, env_options: Mapping[str, Any]) -> dict[str, str]:
+    """Return what runs a program, sends a key or opens a port to others: values by flag."""
+    found: dict[str, str] = {}
+    kind, colon, _ = options.agent.partition(":")
+    if colon and kind != "hf":
+        found["agent"] = f"{options.agent!r}: code"
+    if options.command is not None:
+        found["command"] = f"{options.command!r}: a program"
+    if options.api_key_env is not None:
+        found["api_key_env"] = (
+            f"{options.api_key_env!r}: a key of yours, sent to {options.base_url!r}"
+        )
+    if options.host is not None:
+        found["host"] = f"{options.host!r}: open to others"
+    lines = {"model": options.model} | {
+        name: env_options.get(name) for name in ("partner", "judge")
+    }
+    for name, line in lines.items():
+        if isinstance(line, str) and sends_key(line):
+            found[name] = f"{line!r}: may send a key of yours"
+    return found
 
 
 def file_name(options: EvalOptions) -> str:
@@ -160,6 +185,7 @@ def _model_agent(options: EvalOptions) -> Any:
         greedy=options.greedy,
         max_new_tokens=options.max_new_tokens,
         seed=options.seed,
+        actions=options.actions or "free",
     )
     if (Path(options.model) / "adapter_config.json").is_file() and options.adapter is None:
         # A policy that was trained with LoRA: the folder knows which model its adapters are for.
@@ -181,7 +207,7 @@ def _vllm(options: EvalOptions) -> Any:
         greedy=options.greedy,
         max_new_tokens=options.max_new_tokens,
         seed=options.seed,
-        structured=bool(options.structured),
+        actions=options.actions or "free",
     )
     if options.base_url is not None:
         if options.adapter is not None:
@@ -195,7 +221,7 @@ def _vllm(options: EvalOptions) -> Any:
     folder = Path(model)
     if (folder / "adapter_config.json").is_file() and adapter is None:
         # A policy that was trained with LoRA: the folder knows which model its adapters are for.
-        settings = json.loads((folder / "adapter_config.json").read_text())
+        settings = read_object_file(folder / "adapter_config.json")
         base = folder / "base"
         model = str(base) if base.is_dir() else settings["base_model_name_or_path"]
         adapter = str(folder)
@@ -230,8 +256,8 @@ def _extra(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        fields = json.loads(text)
-    except ValueError:
+        fields = read_json(text)
+    except OutsideJSONError:
         fields = None
     if not isinstance(fields, dict):
         raise ConfigError(f"--extra {text!r}: expected a JSON object.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 __all__ = ["EvalOptions"]
 
@@ -28,7 +29,7 @@ class EvalOptions:
     name: str | None = None
     """What to call an agent of yours in the results."""
     form: str = "plain"
-    """Prompt form: plain, dialogue, react, reflexion or tags."""
+    """Prompt form: plain, compact, dialogue, react, reflexion or tags."""
     episodes: int | None = None
     """Tasks 0 .. N - 1 of the split, each played once; None: 256, or all of a smaller split (of a
     suite: all of its tasks)."""
@@ -63,8 +64,9 @@ class EvalOptions:
     base_url: str | None = None
     """Address of the endpoint up to ``/chat/completions``; None: OpenAI's (of ``vllm``: no server,
     but an engine in this process)."""
-    structured: bool | None = None
-    """``vllm`` only: allow nothing but admissible actions as replies."""
+    actions: Literal["free", "listed", "choice"] | None = None
+    """How ``transformers`` and ``vllm`` make replies: any text (None), or one of the listed
+    actions, token by token or (``transformers``) as a whole."""
     api_key_env: str | None = None
     """Environment variable that holds the endpoint's key; None: ``OPENAI_API_KEY`` for OpenAI's
     own address, and no key for others."""
@@ -95,4 +97,5 @@ class EvalOptions:
     Episodes are written beside it as they end."""
     resume: str | None = None
     """Go on with an interrupted evaluation: the file or folder of its results. Its options are
-    those of its command; further ones, such as a larger budget, may follow."""
+    those of its command; further ones, such as a larger budget, may follow. Who runs a program of
+    yours, names a key or is open to others is asked for it again: say it anew, or ``--trust``."""

@@ -54,12 +54,13 @@ class LiveTable:
 
     def __enter__(self) -> LiveTable:
         if sys.stderr.isatty():
-            from rich.console import Console
             from rich.live import Live
+
+            from creditrl.terminal import PlainConsole
 
             self._live = Live(
                 get_renderable=self._table,
-                console=Console(stderr=True),
+                console=PlainConsole(stderr=True),
                 refresh_per_second=4,
                 transient=True,
             )

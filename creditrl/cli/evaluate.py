@@ -12,8 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from creditrl.cli.console import console, next_step, table, wrote
-from creditrl.cli.eval_agents import file_name, make_agent, resolve_agent, usual_copies
+from creditrl.cli.console import console, next_step, say, table, wrote
+from creditrl.cli.eval_agents import (
+    file_name,
+    make_agent,
+    reaching_options,
+    resolve_agent,
+    usual_copies,
+)
 from creditrl.cli.eval_options import EvalOptions
 from creditrl.cli.options import EnvRequest, parse_env_command, short_name
 from creditrl.errors import (
@@ -23,7 +29,10 @@ from creditrl.errors import (
     DataError,
     RunFolderError,
 )
+from creditrl.files import write_atomic
 from creditrl.flags import override
+from creditrl.outside_json import read_json_file
+from creditrl.trust import TRUST, flags_given, require_trust, take_trust
 
 if TYPE_CHECKING:
     from creditrl.agents.budget import Budget
@@ -42,26 +51,45 @@ def run(argv: list[str]) -> int:
     """Measure an agent and write its results."""
     resume = _flag(argv, "resume")
     if resume is not None:
-        return _resume(Path(resume), _without(argv, "resume"))
+        return _resume(Path(resume), *take_trust(_without(argv, "resume")))
     return _run(argv, None)
 
 
-def _run(argv: list[str], resumed: Path | None) -> int:
-    """Do what a command says; ``resumed`` is where the results of an interrupted one go."""
+@dataclass(frozen=True, slots=True)
+class _Resumed:
+    """What is gone on with: a file that somebody else may have written."""
+
+    out: Path
+    """Where its results go."""
+    given: set[str] | None
+    """Flags that were said anew; None: what was noted is trusted."""
+
+    def check(self, options: EvalOptions, env_options: Mapping[str, Any]) -> None:
+        """Raise where what was noted runs a program, or sends or offers something to others."""
+        if self.given is not None:
+            require_trust(str(self.out), reaching_options(options, env_options), self.given)
+
+
+def _run(argv: list[str], resumed: _Resumed | None) -> int:
+    """Do what a command says; ``resumed`` is the interrupted one that it goes on with."""
     if _flag(argv, "suite") is not None:
         return _suite(argv, resumed)
     request = parse_env_command(EvalOptions(), argv, "creditrl eval", {"split": _SPLIT})
+    if resumed is not None:
+        resumed.check(request.command, request.env_options)
     request = replace(request, command=resolve_agent(request.command))
     options = request.command
     name = short_name(request.env_id)
     if options.goal_table:
+        if resumed is not None:
+            raise DataError(f"{resumed.out}: a table of goals keeps no episodes to go on with.")
         return _goal_table(request)
-    out = resumed or _free_path(options.out, f"{name}-{file_name(options)}")
+    out = resumed.out if resumed else _free_path(options.out, f"{name}-{file_name(options)}")
     episodes = options.episodes
     if episodes is None:
         episodes = min(_EPISODES, len(request.tasks()))
     job = _Job(name, request.env_id, request.env_options, episodes, options.seed, out)
-    with _interrupts(out):
+    with _interrupts(out, options, request.env_options):
         (result,), _ = _measure([job], options, argv)
     if result.failed < len(result.episodes):
         result.print(console())
@@ -211,7 +239,7 @@ def _refuse_failure(result: EvalResult) -> None:
 # -- suites ---------------------------------------------------------------------------------------
 
 
-def _suite(argv: list[str], resumed: Path | None) -> int:
+def _suite(argv: list[str], resumed: _Resumed | None) -> int:
     """Play a suite, or the part of it that is one environment's or one split's."""
     from creditrl.envs.register import environment_id
     from creditrl.suites import load_suite
@@ -220,10 +248,14 @@ def _suite(argv: list[str], resumed: Path | None) -> int:
     env_id = None if argv[0].startswith("-") else environment_id(argv[0])
     flags = argv if env_id is None else argv[1:]
     split = _flag(flags, "split") or _SPLIT
-    options = resolve_agent(override(EvalOptions(), _without(flags, "split"), prog))
-    assert options.suite is not None
-    suite = load_suite(options.suite)
+    said = override(EvalOptions(), _without(flags, "split"), prog)
+    assert said.suite is not None
+    suite = load_suite(said.suite)
     listings = suite.choose(env_id, split)
+    for listing in listings:
+        if resumed is not None:
+            resumed.check(said, listing.env_options)
+    options = resolve_agent(said)
     if options.goal_table:
         raise ConfigError("--goal-table and --suite are two lists of tasks: choose one.")
     if options.agent == "http" and len(listings) > 1:
@@ -236,10 +268,11 @@ def _suite(argv: list[str], resumed: Path | None) -> int:
         if options.episodes < 1:
             raise ConfigError(f"--episodes {options.episodes}: expected 1 or more.")
         listings = tuple(listing.first(options.episodes) for listing in listings)
-    folder = resumed or _free_folder(options.out, f"{suite.name}-{file_name(options)}")
+    name = f"{suite.name}-{file_name(options)}"
+    folder = resumed.out if resumed else _free_folder(options.out, name)
     folder.mkdir(parents=True, exist_ok=True)
     if resumed is None:
-        (folder / _SUITE_FILE).write_text(json.dumps({"argv": argv}) + "\n", "utf-8")
+        write_atomic(folder / _SUITE_FILE, json.dumps({"argv": argv}) + "\n")
     jobs = [
         _Job(
             listing.name,
@@ -252,11 +285,11 @@ def _suite(argv: list[str], resumed: Path | None) -> int:
         )
         for listing in listings
     ]
-    with _interrupts(folder):
+    with _interrupts(folder, options, {}):
         results, stopped = _measure(jobs, options, argv)
     _print_suite(suite.name, results, [job.name for job in jobs])
     if stopped:
-        print(f"Stopped at {stopped}. Go on: creditrl eval --resume {shlex.quote(str(folder))}")
+        say(f"Stopped at {stopped}. Go on: {_again(folder, options, {})}")
     wrote(*(job.out for job, _ in zip(jobs, results, strict=False)))
     for result in results:
         _refuse_failure(result)
@@ -287,29 +320,42 @@ def _print_suite(name: str, results: Sequence[EvalResult], wanted: Sequence[str]
             str(result.failed),
         )
     console().print(shown)
+    for label, result in zip(wanted, results, strict=False):
+        if result.gaps:
+            print(f"{label}: {result.gaps}")
 
 
 # -- resuming -------------------------------------------------------------------------------------
 
 
-def _resume(path: Path, more: list[str]) -> int:
+def _resume(path: Path, more: list[str], trust: bool) -> int:
     """Go on with what was interrupted."""
     from creditrl.agents.journal import journal_path, read_header
 
+    given = None if trust else flags_given(more)
     if (path / _SUITE_FILE).is_file():
         try:
-            argv = json.loads((path / _SUITE_FILE).read_text("utf-8"))["argv"]
+            argv = _words(read_json_file(path / _SUITE_FILE)["argv"])
         except (ValueError, LookupError, TypeError):
             raise DataError(f"{path / _SUITE_FILE} is damaged: nothing to resume.") from None
-        return _run(_updated(argv, more), path)
+        return _run(_updated(argv, more), _Resumed(path, given))
     if path.is_dir():
         raise DataError(f"No evaluation to resume in {path}: it has no {_SUITE_FILE}.")
     journal = path if path.suffix == ".jsonl" else journal_path(path)
-    command = read_header(journal)["command"]
-    if "argv" not in command:
-        raise DataError(f"{journal} was not written by `creditrl eval`: pass it to evaluate().")
+    try:
+        argv = _words(read_header(journal)["command"]["argv"])
+    except (LookupError, TypeError):
+        raise DataError(
+            f"{journal} was not written by `creditrl eval`: pass it to evaluate()."
+        ) from None
     name = journal.name.removesuffix(".episodes.jsonl") + ".json"
-    return _run(_updated(command["argv"], more), journal.with_name(name))
+    return _run(_updated(argv, more), _Resumed(journal.with_name(name), given))
+
+
+def _words(argv: Any) -> list[str]:
+    if not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv):
+        raise TypeError(argv)
+    return argv
 
 
 def _updated(argv: Sequence[str], more: Sequence[str]) -> list[str]:
@@ -322,13 +368,18 @@ def _updated(argv: Sequence[str], more: Sequence[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _interrupts(out: Path) -> Iterator[None]:
+def _interrupts(out: Path, options: EvalOptions, env_options: Mapping[str, Any]) -> Iterator[None]:
     """Say how to go on, where the work is interrupted."""
     try:
         yield
     except KeyboardInterrupt:
-        print(f"\nGo on with: creditrl eval --resume {shlex.quote(str(out))}", file=sys.stderr)
+        print(f"\nGo on with: {_again(out, options, env_options)}", file=sys.stderr)
         raise
+
+
+def _again(out: Path, options: EvalOptions, env_options: Mapping[str, Any]) -> str:
+    trust = f" {TRUST}" if reaching_options(options, env_options) else ""
+    return f"creditrl eval --resume {shlex.quote(str(out))}{trust}"
 
 
 def _flag(argv: Sequence[str], name: str) -> str | None:
@@ -406,7 +457,7 @@ def _goal_table(request: EnvRequest[EvalOptions]) -> int:
 
 def _free_path(wanted: str | None, name: str) -> Path:
     """Return where results go; nothing is overwritten, nor an interrupted evaluation."""
-    from creditrl.agents.journal import journal_path, trajectories_path
+    from creditrl.agents.journal import has_begun, journal_path, trajectories_path
 
     if wanted is not None:
         path = Path(wanted)
@@ -414,7 +465,7 @@ def _free_path(wanted: str | None, name: str) -> Path:
             path = path / "results.json"
         if path.is_file():
             raise RunFolderError(f"{path} exists; nothing was overwritten. Choose another --out.")
-        if journal_path(path).is_file():
+        if has_begun(journal_path(path)):
             raise RunFolderError(
                 f"{journal_path(path)} holds an interrupted evaluation. Go on with it: creditrl "
                 f"eval --resume {shlex.quote(str(path))}, or choose another --out."
@@ -429,7 +480,9 @@ def _free_path(wanted: str | None, name: str) -> Path:
 def _free_folder(wanted: str | None, name: str) -> Path:
     if wanted is not None:
         folder = Path(wanted)
-        if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        # A draft is what is left where the first file was cut.
+        held = [] if not folder.is_dir() else [p for p in folder.iterdir() if p.suffix != ".tmp"]
+        if folder.is_file() or held:
             raise RunFolderError(
                 f"{folder} exists; nothing was overwritten. Choose another --out, or go on with "
                 f"it: creditrl eval --resume {shlex.quote(str(folder))}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from creditrl.cli.console import next_step, wrote
-from creditrl.cli.options import require_training, short_name
+from creditrl.cli.options import require_training, short_name, show_plugins_left
 from creditrl.errors import ConfigError
 from creditrl.flags import override
 
@@ -33,6 +33,11 @@ class ExportPolicyOptions:
     """Keep adapters apart; their base model lies in ``base/`` where training moved it."""
     overwrite: bool = False
     """Replace ``--to`` where it is a folder of a policy."""
+    plugin: tuple[str, ...] = ()
+    """Modules or files to import that register further methods. Those that the run's config names
+    are somebody's code: they are imported where they are named here."""
+    trust: bool = False
+    """Import all plugins that the run's config names."""
 
 
 def run(argv: list[str]) -> int:
@@ -49,7 +54,7 @@ def run(argv: list[str]) -> int:
     if options.merge and options.adapter:
         raise ConfigError("--merge and --adapter: expected one of them.")
     require_training()
-    from creditrl.config import read_toml
+    from creditrl.config import read_toml, setting
     from creditrl.trainers.export import export_policy
 
     form = export_policy(
@@ -58,12 +63,17 @@ def run(argv: list[str]) -> int:
         which=options.which,
         adapter=options.adapter,
         overwrite=options.overwrite,
+        trust=options.trust,
+        plugins=options.plugin,
     )
     what = {"full": "all weights", "merged": "adapters merged", "adapter": "adapters alone"}[form]
     print(f"The policy of {argv[1]} ({options.which}): {what}, with its model card.")
     wrote(options.to)
     config = read_toml(f"{argv[1]}/config.toml")
-    words = ["creditrl", "eval", short_name(config["env"]["id"]), "--agent", f"hf:{options.to}"]
-    prompt_form = config["rollout"]["form"]
+    if not options.trust:
+        show_plugins_left(config, options.plugin)
+    env_id = setting(config, "env.id", "ID")
+    words = ["creditrl", "eval", short_name(env_id), "--agent", f"hf:{options.to}"]
+    prompt_form = setting(config, "rollout.form", "plain")
     next_step(shlex.join(words + (["--form", prompt_form] if prompt_form != "plain" else [])))
     return 0

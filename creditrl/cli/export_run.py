@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from creditrl.cli.console import next_step, wrote
+from creditrl.cli.console import next_step, say, wrote
 from creditrl.errors import ConfigError
 from creditrl.flags import override
 from creditrl.view.progress import Progress, counted
@@ -49,7 +49,7 @@ def run(argv: list[str]) -> int:
         export = export_trajectories(source, options.folder, updates, show)
     found = ", ".join(f"{rows:,} {name}" for name, rows in export.rows.items())
     credit = f", credit by {', '.join(export.credits)}" if export.credits else ""
-    print(f"{source.name}: {found}{credit}.")
+    say(f"{source.name}: {found}{credit}.")
     wrote(export.folder)
     print(f'Python reads it: datasets.load_dataset("{export.folder}", split="train")')
     next_step(f"creditrl view {shlex.quote(argv[0])}")

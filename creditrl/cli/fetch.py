@@ -16,6 +16,7 @@ from typing import Any
 from creditrl.download import download, file_sha256
 from creditrl.errors import DataError
 from creditrl.files import write_atomic
+from creditrl.outside_json import read_json_file
 from creditrl.unpack import Contents, Unpacked, absent_files, unpack
 from creditrl.view.progress import Progress, bytes_text
 
@@ -242,7 +243,7 @@ def _record_path(home: Path, archive: Archive) -> Path:
 
 def _read_record(home: Path, archive: Archive) -> dict[str, Any] | None:
     try:
-        record = json.loads(_record_path(home, archive).read_bytes())
+        record = read_json_file(_record_path(home, archive))
         _contents(record)
         return dict(record) if isinstance(record["sha256"], str) else None
     except (OSError, ValueError, LookupError, TypeError, AttributeError):

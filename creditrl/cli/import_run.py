@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from creditrl.cli.console import next_step, wrote
+from creditrl.cli.console import next_step, say, wrote
 from creditrl.cli.options import parse_env_command, short_name
 from creditrl.errors import ConfigError, require_extra
 from creditrl.files import write_atomic
@@ -228,28 +228,28 @@ def _say(
     solved = sum(episode.success for episode in episodes)
     invalid = sum(not turn.valid_format for episode in episodes for turn in episode.turns)
     name = short_name(episodes[0].env_id)
-    print(
+    say(
         f"{path.name}: {len(episodes):,} episodes of {name}, {turns:,} turns, {solved:,} solved; "
         f"{invalid:,} replies are not in the form {options.form!r}; the tasks of "
         f"{counts['matched']:,} are known."
     )
     for line in refused:
-        print(f"Left out: {line}.")
+        say(f"Left out: {line}.")
     if not options.replay:
         return
     if not counts["played"]:
-        print(
+        say(
             "Nothing was replayed: no record names a task of this set. Options of the environment "
             "choose another, e.g. --data official --split train."
         )
         return
-    print(
+    say(
         f"Replayed {counts['played']:,}: {counts['equal']:,} as recorded; {len(differences):,} of "
         f"{counts['compared']:,} observations differ, and {counts['cut']:,} episodes ended before "
         "their last recorded turn."
     )
     for difference in differences[:_SHOWN]:
-        print(
+        say(
             f"  record {difference.record}, turn {difference.turn}: recorded "
             f"{_short(difference.recorded)}, seen {_short(difference.seen)}"
         )

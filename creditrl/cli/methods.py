@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 
+from creditrl._origin import install_command
 from creditrl.cli.console import console, next_step, table
 from creditrl.errors import MissingExtraError
 from creditrl.flags import override
@@ -26,7 +27,7 @@ def run(argv: list[str]) -> int:
     if importlib.util.find_spec("creditrl.trainers") is None:
         raise MissingExtraError(
             "This installation has no creditrl.trainers, so there are no methods. "
-            'Run: pip install --force-reinstall "creditrl[train]"'
+            f"Run: {install_command('train', '--force-reinstall')}"
         )
     from creditrl.trainers.methods import list_methods, load_plugin
 
@@ -37,6 +38,7 @@ def run(argv: list[str]) -> int:
         rows.add_row(info.name, info.kind, info.granularity, info.reward_source, info.paper)
     console().print(rows)
     if importlib.util.find_spec("torch") is None:
-        print('Training needs PyTorch, which is not installed. Run: pip install "creditrl[train]"')
+        command = install_command("train")
+        print(f"Training needs PyTorch, which is not installed. Run: {command}")
     next_step("creditrl train @quickstart")
     return 0

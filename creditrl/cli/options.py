@@ -15,8 +15,15 @@ from creditrl.envs.register import environment_class, environment_id
 from creditrl.envs.tasks import TaskSet
 from creditrl.errors import ConfigError, MissingExtraError, did_you_mean, require_extra
 from creditrl.flags import override
+from creditrl.trust import plugins_line
 
-__all__ = ["EnvRequest", "parse_env_command", "require_training", "short_name"]
+__all__ = [
+    "EnvRequest",
+    "parse_env_command",
+    "require_training",
+    "short_name",
+    "show_plugins_left",
+]
 
 CommandT = TypeVar("CommandT")
 
@@ -146,3 +153,12 @@ def require_training() -> None:
         "tomli_w",
     ):
         require_extra(module, "train")
+
+
+def show_plugins_left(config: Mapping[str, Any], named: Sequence[str]) -> None:
+    """Say which plugins of a run's config were not imported, because ``--plugin`` named others."""
+    from creditrl.trainers.config import plugins_of
+
+    left = [plugin for plugin in plugins_of(config) if plugin not in named]
+    if left:
+        print(plugins_line(left, "--plugin"))

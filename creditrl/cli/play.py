@@ -8,7 +8,7 @@ from typing import Any
 
 from creditrl.agents.human import HumanAgent, PlayerLeft
 from creditrl.agents.prompts import Ask, words_for
-from creditrl.cli.console import console, next_step
+from creditrl.cli.console import console, next_step, say
 from creditrl.cli.options import EnvRequest, parse_env_command, short_name
 from creditrl.envs.base import TextEnv
 from creditrl.envs.state import expert_action
@@ -61,7 +61,7 @@ def run(argv: list[str]) -> int:
     words = words_for(Ask(observation="", env_id=request.env_id))
     for part in (words.rules, words.text_legend):
         if part:
-            out.print(part, markup=False)
+            out.print(part)
     try:
         for episode in range(options.episodes):
             _play(env, player, request, options.seed + episode, task)
@@ -83,12 +83,12 @@ def _play(
     task: int | str | None,
 ) -> None:
     observation, info = env.reset(seed=seed, options=None if task is None else {"task": task})
-    print(f"Task {info['task_id']}")
+    say(f"Task {info['task_id']}")
     total = 0.0
     over = False
     while not over:
         if request.command.hints:
-            print(f"Hint: {expert_action(env) or 'the expert knows no way'}")
+            say(f"Hint: {expert_action(env) or 'the expert knows no way'}")
         prompt = Prompt(
             text="",
             observation=_shown(env, observation),
@@ -102,8 +102,8 @@ def _play(
         total += float(reward)
         over = terminated or truncated
         if not info["grounded"]:
-            print(f"{info['action']!r} was not executed ({info['ungrounded_reason']}).")
-    print(_shown(env, observation))
+            say(f"{info['action']!r} was not executed ({info['ungrounded_reason']}).")
+    say(_shown(env, observation))
     outcome = "Solved" if info["success"] else "Cut at the turn limit" if truncated else "Over"
     print(f"{outcome} after {info['turn']} turns: score {info['score']:g}, return {total:g}.")
 

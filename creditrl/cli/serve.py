@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from creditrl.cli.options import EnvRequest, parse_env_command, short_name
+from creditrl.door.gate import is_loopback, serve_token
 from creditrl.errors import ConfigError, require_extra
 
 __all__ = ["SERVE_PORT", "run"]
@@ -24,7 +25,8 @@ class ServeOptions:
 
     host: str = "127.0.0.1"
     """Interface; 127.0.0.1 is seen by this machine alone, 0.0.0.0 by all that reach it, who need
-    the token in the environment variable ``CREDITRL_SERVE_TOKEN``."""
+    the token in the environment variable ``CREDITRL_SERVE_TOKEN`` (browsers ask for a password,
+    which it is, with any name)."""
     port: int = SERVE_PORT
     """Port; 0 takes a free one."""
     max_sessions: int = 16
@@ -39,7 +41,7 @@ class ServeOptions:
     """Seeds the draws of episodes for which a client names no seed; None: different each time."""
     openenv: bool = False
     """Speak OpenEnv's protocol, for its clients; on this machine alone, and without
-    ``--max-snapshots``, ``--max-body`` and ``--idle``."""
+    ``--max-snapshots`` and ``--idle``."""
     pages: bool = False
     """WebShop only: serve its pages instead, for a person with a browser."""
     task: str | None = None
@@ -50,16 +52,16 @@ def run(argv: list[str]) -> int:
     """Serve until Ctrl-C."""
     request = parse_env_command(ServeOptions(), argv, "creditrl serve")
     options = request.command
+    if options.max_body < 1:
+        raise ConfigError(f"--max-body {options.max_body}: expected bytes, 1 or more.")
     if options.pages:
         return _pages(request)
     if options.task is not None:
         raise ConfigError("--task needs --pages: over HTTP a client names the task in its reset.")
     if options.openenv:
         return _openenv(request)
-    if options.max_body < 1:
-        raise ConfigError(f"--max-body {options.max_body}: expected bytes, 1 or more.")
     require_extra("starlette", "serve")
-    from creditrl.serve.app import environment_app, serve_token
+    from creditrl.serve.app import environment_app
     from creditrl.serve.sessions import Sessions
 
     token = serve_token(options.host)
@@ -72,7 +74,7 @@ def run(argv: list[str]) -> int:
         seed=options.seed,
     )
     try:
-        app = environment_app(sessions, token=token, max_body=options.max_body)
+        app = environment_app(sessions, needs_token=bool(token))
 
         def tell(address: str) -> None:
             needed = "; clients send the token" if token else ""
@@ -82,7 +84,7 @@ def run(argv: list[str]) -> int:
             )
             print(f"The API: {address}/docs and {address}/openapi.json", flush=True)
 
-        return _until_interrupt(app, options, tell)
+        return _until_interrupt(app, options, token, tell)
     finally:
         sessions.close()
 
@@ -90,14 +92,13 @@ def run(argv: list[str]) -> int:
 def _openenv(request: EnvRequest[ServeOptions]) -> int:
     """Serve it in OpenEnv's protocol."""
     from creditrl.neighbours.openenv import app
-    from creditrl.serve.app import for_this_machine, is_loopback
 
     options = request.command
     if not is_loopback(options.host):
         raise ConfigError(
             f"--host {options.host} can be reached by others, and OpenEnv's protocol knows no "
             "token: leave it at 127.0.0.1. Behind a gate of your own, let uvicorn serve "
-            "creditrl.neighbours.openenv.app(ID)."
+            "creditrl.neighbours.openenv.app(ID), which asks nobody."
         )
     made = app(
         request.env_id, sessions=options.max_sessions, seed=options.seed, **request.env_options
@@ -107,7 +108,7 @@ def _openenv(request: EnvRequest[ServeOptions]) -> int:
         print(f"{short_name(request.env_id)} is served at {address} to OpenEnv's clients.")
         print(f"GenericEnvClient(base_url={address!r}); the API: {address}/docs", flush=True)
 
-    return _until_interrupt(for_this_machine(made), options, tell, websockets=True)
+    return _until_interrupt(made, options, "", tell, websockets=True)
 
 
 def _pages(request: EnvRequest[ServeOptions]) -> int:
@@ -117,6 +118,7 @@ def _pages(request: EnvRequest[ServeOptions]) -> int:
     from creditrl.envs.webshop.pages import START
     from creditrl.envs.webshop.site import site_app
 
+    token = serve_token(request.command.host)
     parts = request.env_class.build(request.env_class.configure(request.env_options), 1)
     name = short_name(request.env_id)
     if not isinstance(parts.engine, WebShopEngine):
@@ -128,18 +130,31 @@ def _pages(request: EnvRequest[ServeOptions]) -> int:
     task = tasks.resolve(int(which) if which.isdecimal() else which)
 
     def tell(at: str) -> None:
-        print(f"WebShop is open at {at} ({len(tasks):,} goals). Ctrl-C closes it.")
+        needed = "; the token is the password" if token else ""
+        print(f"WebShop is open at {at} ({len(tasks):,} goals{needed}). Ctrl-C closes it.")
         print(f"Play {task.id}: {at}{address(START, task.id)}", flush=True)
 
-    return _until_interrupt(site_app(parts.engine.site(tasks)), options, tell)
+    return _until_interrupt(site_app(parts.engine.site(tasks)), options, token, tell)
 
 
 def _until_interrupt(
-    app: Any, options: ServeOptions, tell: Callable[[str], None], websockets: bool = False
+    app: Any,
+    options: ServeOptions,
+    token: str,
+    tell: Callable[[str], None],
+    websockets: bool = False,
 ) -> int:
-    from creditrl.envs.webshop.server import Server
+    from creditrl.door.asgi import Server
 
-    server = Server(app, options.host, options.port, websockets)
+    server = Server(
+        app,
+        options.host,
+        options.port,
+        token=token,
+        most_body=options.max_body,
+        clients=options.max_sessions,
+        websockets=websockets,
+    )
     try:
         tell(server.address)
         while server.running:

@@ -85,7 +85,7 @@ def sweep(argv: list[str]) -> int:
         runs,
         folder,
         workers=options.workers or cores(),
-        show=lambda line: out.print(line, soft_wrap=True, markup=False),
+        show=lambda line: out.print(line, soft_wrap=True),
     )
     rows = [
         _Row(
@@ -103,7 +103,7 @@ def sweep(argv: list[str]) -> int:
     _show(names, rows, f"{evaluation.levels} levels of {evaluation.split}")
     wrote(*_write(folder, names, rows))
     for name, error in failed.items():
-        out.print(f"Failed: {name}: {error}", soft_wrap=True, markup=False)
+        out.print(f"Failed: {name}: {error}", soft_wrap=True)
     again = shlex.join(["creditrl", "sweep", *argv])
     next_step(again if failed else "creditrl train with the chosen values and the recipe's split")
     return 1 if failed else 0

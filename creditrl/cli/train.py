@@ -15,6 +15,14 @@ from creditrl.cli.plan import plan_line, show_plan, take_plan_flag
 from creditrl.config import find_recipe, read_toml
 from creditrl.errors import ConfigError, CreditRLError, LostRankError
 from creditrl.runs import RunFolder, default_run_path
+from creditrl.trust import (
+    flags_given,
+    is_run_config,
+    links_out,
+    reaching,
+    require_trust,
+    take_trust,
+)
 
 if TYPE_CHECKING:
     from creditrl.agents.evaluate import EvalResult
@@ -36,7 +44,7 @@ def train(argv: list[str]) -> int:
     """Train with a recipe; returns the exit code.
 
     ``--plan`` prints what the run needs of memory and starts nothing; ``--plan=80`` against a GPU
-    of so many GiB.
+    of so many GiB. ``--trust`` lets a run go on whose config names plugins, or reaches out.
 
     Under torchrun every process comes here: ``torchrun --nproc-per-node 2 -m creditrl train ...``.
     The one that fails says why, and the others end with it, without a word; what is wrong with
@@ -47,8 +55,9 @@ def train(argv: list[str]) -> int:
 
     rank = launched()
     given, planned, gib = take_plan_flag(argv)
+    given, trust = take_trust(given)
     try:
-        config = _resolved(given)
+        config = _resolved(given, trust)
     except CreditRLError:
         if rank and os.environ["LOCAL_RANK"] != "0":
             return _LOST  # the first process of this machine says what is wrong here
@@ -66,28 +75,34 @@ def train(argv: list[str]) -> int:
 
                 help_training(config, ranks)
             else:
-                _lead(config, argv, ranks)
+                _lead(config, argv, ranks, trust)
     except LostRankError:
         return _LOST
-    ranks.close()
+    ranks.leave()
     return 0
 
 
-def _lead(config: TrainConfig, argv: list[str], ranks: Ranks) -> None:
+def _lead(config: TrainConfig, argv: list[str], ranks: Ranks, trust: bool) -> None:
     """Run the training, alone or with other ranks that help."""
-    folder = _folder(config, shlex.join(["creditrl", "train", *argv]))
+    command = shlex.join(["creditrl", "train", *argv])
+    folder = _folder(config, command, trust)
 
     from creditrl.trainers.run import run_training
     from creditrl.view.progress import Progress
 
-    with Progress() as progress:
+    with folder.held(), Progress() as progress:
+        if config.run.resume:
+            folder.add_command(command)
         progress.line(plan_line(config))
         outcome = run_training(config, folder, progress, ranks)
     _report(config, outcome)
 
 
-def _resolved(given: list[str]) -> TrainConfig:
-    """Return the config that a recipe, or a run to go on with, and flags make."""
+def _resolved(given: list[str], trust: bool) -> TrainConfig:
+    """Return the config that a recipe, or a run to go on with, and flags make.
+
+    A recipe that the user names may do what it says; a run's folder may be anybody's.
+    """
     from creditrl.trainers.config import resolve
 
     recipes = [word for word in given if word.startswith("@")]
@@ -99,9 +114,15 @@ def _resolved(given: list[str]) -> TrainConfig:
         source = find_recipe(recipes[0])
         where = f"recipe {source.name}"
         data = read_toml(source)
+        of_run = is_run_config(source)
     else:
         data, where = _of_run(flags)
-    return resolve(data, flags, where, f"creditrl train {recipes[0] if recipes else ''}".strip())
+        of_run = True
+    helps = "--help" in flags or "-h" in flags
+    if of_run and not trust and not helps:
+        require_trust(where, reaching(data), flags_given(flags))
+    prog = f"creditrl train {recipes[0] if recipes else ''}".strip()
+    return resolve(data, flags, where, prog, trust=(trust or not of_run) and not helps)
 
 
 def _of_run(flags: list[str]) -> tuple[Mapping[str, Any], str]:
@@ -122,12 +143,18 @@ def _of_run(flags: list[str]) -> tuple[Mapping[str, Any], str]:
     return read_toml(path), str(path)
 
 
-def _folder(config: TrainConfig, command: str) -> RunFolder:
+def _folder(config: TrainConfig, command: str, trust: bool) -> RunFolder:
     run = config.run
     if run.resume:
         if run.folder is None:
             raise ConfigError("--run.resume needs --run.folder: which run goes on?")
-        return RunFolder.open(run.folder, command)
+        links = [] if trust else links_out(Path(run.folder))
+        if links:
+            raise ConfigError(
+                f"{run.folder} has links that lead out of it: {', '.join(links)}. Going on writes "
+                "and removes files there; nothing was done. If they are yours, add --trust."
+            )
+        return RunFolder.open(run.folder)
     path = run.folder or default_run_path(run.root, run.name, config.method.name)
     return RunFolder.create(path, config, command)
 
@@ -204,6 +231,8 @@ def _eval_flags(config: TrainConfig) -> list[str]:
     # Only what differs from that command's defaults.
     if config.rollout.form != "plain":
         flags["form"] = config.rollout.form
+    if config.rollout.actions != "free":
+        flags["actions"] = config.rollout.actions
     if config.eval.temperature != 1.0:
         flags["temperature"] = config.eval.temperature
     if config.eval.split != "valid_unseen":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from creditrl.cli.console import next_step, wrote
+from creditrl.cli.console import next_step, say, wrote
 from creditrl.errors import ConfigError, require_extra
 from creditrl.files import write_atomic
 from creditrl.flags import override
@@ -142,7 +142,7 @@ def _export(runs: list[ViewedRun], options: ViewOptions, target: Path, named: st
     print(f"{count:,} episodes, {size:.1f} MB, no server needed.")
     if size > _LARGE_MB:
         first = runs[0].index.episodes[0].key
-        print(
+        say(
             f"Warning: {size:.0f} MB is more than {_LARGE_MB} MB, and slow to open. Choose "
             f"episodes: {PROG} {shlex.quote(named)} --export {shlex.quote(str(target))} "
             f"--episodes {shlex.quote(first)}"

@@ -14,7 +14,7 @@ from creditrl.docs.source import Field, Item, Module, read_modules
 
 __all__ = ["Site", "build_pages"]
 
-_HIDDEN = ("bench", "cli", "docs", "report", "serve", "view", "__main__")
+_HIDDEN = ("bench", "cli", "docs", "door", "report", "serve", "view", "__main__")
 """Parts of the package that commands are made of; their page is the command line's."""
 _ARXIV = re.compile(r"\b(\d{4}\.\d{5})\b")
 _LINE = 76

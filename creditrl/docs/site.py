@@ -6,7 +6,6 @@ writes may load from another host: the pages say so themselves, in a content sec
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import re
@@ -15,18 +14,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from functools import partial
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 from creditrl._version import __version__
 from creditrl.docs.pages import Site
+from creditrl.door.plain import PlainHandler, PlainServer
 from creditrl.errors import ConfigError, CreditRLError, RunFolderError, require_extra
 from creditrl.files import write_atomic
 
-__all__ = ["HOST", "SiteServer", "outside_loads", "refuse_foreign", "write_site"]
+__all__ = ["SiteServer", "outside_loads", "refuse_foreign", "write_site"]
 
-HOST = "127.0.0.1"
 MARK = ".creditrl-docs"
 """A file by which a folder is known to be a site of ours, which may be replaced."""
 _POLICY = (
@@ -183,8 +182,8 @@ def _reason(told: str) -> str:
     return lines[-1] if lines else "it says nothing"
 
 
-class SiteServer:
-    """Serves a folder on this machine alone until it is closed.
+class SiteServer(PlainServer):
+    """Serves a folder to this machine, see :class:`~creditrl.door.plain.PlainServer`.
 
     Args:
         folder: of a site.
@@ -194,35 +193,15 @@ class SiteServer:
         ConfigError: the port cannot be used.
     """
 
-    def __init__(self, folder: Path, port: int) -> None:
-        handler = partial(_Handler, directory=str(folder))
-        try:
-            self._server = http.server.ThreadingHTTPServer((HOST, port), handler)
-        except (OSError, OverflowError) as error:
-            raise ConfigError(
-                f"Cannot serve at port {port} of {HOST} ({error}): choose another --port, or 0 for "
-                "any that is free."
-            ) from None
-        self._server.daemon_threads = True
-        self.address = f"http://{HOST}:{self._server.server_address[1]}"
-        """Without a slash at its end."""
-
-    def serve(self) -> None:
-        """Serve until this process is interrupted."""
-        self._server.serve_forever(poll_interval=0.2)
-
-    def close(self) -> None:
-        """Give the port back."""
-        self._server.server_close()
-
-    def stop(self) -> None:
-        """End :meth:`serve`, from another thread."""
-        self._server.shutdown()
+    def __init__(self, folder: Path, port: int = 0) -> None:
+        super().__init__(type("Handler", (_Handler,), {"folder": str(folder)}), port)
 
 
-class _Handler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: the terminal belongs to the command."""
+class _Handler(PlainHandler, SimpleHTTPRequestHandler):
+    folder: str
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args, directory=self.folder)
 
     def list_directory(self, path: str | os.PathLike[str]) -> None:
         """Show no folders: a site has pages."""

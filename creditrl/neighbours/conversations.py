@@ -11,7 +11,6 @@ What comes before the first turn is no turn: instructions, their acknowledgement
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,8 @@ from creditrl.agents.prompts import Ask, PromptForm, words_for
 from creditrl.envs.base import TextEnv
 from creditrl.envs.state import hash_state
 from creditrl.envs.tasks import TaskSet
-from creditrl.errors import DataError, UnknownNameError
+from creditrl.errors import DataError, OutsideJSONError, UnknownNameError
+from creditrl.outside_json import MOST_FILE, read_json
 from creditrl.types import StateSource, Task, Trajectory, Turn
 
 __all__ = [
@@ -38,6 +38,8 @@ __all__ = [
     "to_trajectory",
 ]
 
+_LARGEST = 10**1000
+"""A reward with 400 digits is the fault of one record, not of the file; it is named there."""
 _LISTS = ("conversations", "messages", "conversation")
 _ROLE_KEYS, _TEXT_KEYS = ("from", "role"), ("value", "content")
 _ROLES: dict[str, Literal["system", "user", "assistant"]] = {
@@ -49,10 +51,10 @@ _NOT_LEARNED = (("loss", False), ("train", False), ("weight", 0))
 _YOUR_TURN = re.compile(r"\byour turn\b[^\n]*(\n|$)", re.IGNORECASE)
 _OBSERVATION = re.compile(r"\s*Observation:[ \t]*\n?")
 _GOALS = (
-    re.compile(r"Your task is to: (.+?)\.?\s*$", re.MULTILINE),
+    re.compile(r"Your task is to: (?P<sentence>.+)"),
     re.compile(r"Instruction: \[SEP\] (.+?) \[SEP\]", re.DOTALL),
-    re.compile(r"The task is (.+?)\.?\s*$", re.MULTILINE),
-    re.compile(r"Your task: (.+?)\s*$", re.MULTILINE),
+    re.compile(r"The task is (?P<sentence>.+)"),
+    re.compile(r"Your task: (.+)"),
 )
 """How ALFWorld, WebShop, VirtualHome and our own prompts say what is asked."""
 _SOLVED = 1.0 - 1e-9
@@ -112,8 +114,8 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
         raise DataError(f"{path} cannot be read: {error}. Expected a file of JSON.") from None
     if text.lstrip()[:1] == "[":
         try:
-            records = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            records = read_json(text, most=MOST_FILE, largest=_LARGEST)
+        except OutsideJSONError as error:
             raise DataError(f"{path} is no JSON: {error}. Expected a list of records.") from None
         if not records:
             raise DataError(f"{path} holds no record: its list is empty.")
@@ -125,8 +127,8 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
             continue
         number += 1
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            record = read_json(line, most=MOST_FILE, largest=_LARGEST)
+        except OutsideJSONError as error:
             raise DataError(
                 f"{path}, record {number} (line {at}) is no JSON: {error}. "
                 "Expected a list of records, or one record per line."
@@ -172,8 +174,8 @@ def _conversation(number: int, record: Any, form: PromptForm) -> Conversation:
     said = record[key]
     if isinstance(said, str):  # some tools keep them as text
         try:
-            said = json.loads(said)
-        except (ValueError, RecursionError):
+            said = read_json(said, most=MOST_FILE)
+        except OutsideJSONError:
             raise _MalformedError(f"{key} is text and no JSON; expected a list") from None
     if not isinstance(said, list) or not said:
         raise _MalformedError(f"{key} is {_kind(said)}; expected a list of messages")
@@ -279,7 +281,10 @@ def _goal(record: Mapping[str, Any], observation: str) -> str:
     if isinstance(record.get("goal"), str):
         return str(record["goal"])
     found = next((m for m in (goal.search(observation) for goal in _GOALS) if m), None)
-    return found[1].strip() if found else ""
+    if found is None:
+        return ""
+    goal = found[1].strip()
+    return goal.removesuffix(".") if found.lastgroup == "sentence" else goal
 
 
 def _kind(value: Any) -> str:

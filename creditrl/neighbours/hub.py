@@ -29,7 +29,7 @@ import gymnasium as gym
 
 from creditrl._version import __version__
 from creditrl.agents.prompts import Ask, PromptForm, get_form
-from creditrl.config import read_toml
+from creditrl.config import read_toml, setting
 from creditrl.credit_file import CreditFile
 from creditrl.errors import ConfigError, CreditRLError, DataError, require_extra
 from creditrl.files import write_atomic
@@ -116,8 +116,8 @@ def open_source(path: str | os.PathLike[str]) -> Source:
     else:
         where = place.folder / "config.toml"
         config = read_toml(where) if where.is_file() else {}
-        name = str(config.get("rollout", {}).get("form", ""))
-        options = config.get("env", {}).get("options") or {}
+        name = str(setting(config, "rollout.form", ""))
+        options = setting(config, "env.options") or {}
     form: PromptForm | None = None
     try:
         form = get_form(name) if name else None

@@ -20,13 +20,14 @@ from typing import Any
 
 import numpy as np
 
+from creditrl._origin import install_command
 from creditrl.agents.outside import png_url
 from creditrl.errors import ConfigError
 from creditrl.neighbours.play import Play, require_neighbour
 
 __all__ = ["PIP", "app", "classes"]
 
-PIP = 'pip install "creditrl[openenv]"'
+PIP = install_command("openenv")
 LEAST = "0.4.1"
 """The first release under this name (it was ``openenv-core`` before) that other neighbours use."""
 

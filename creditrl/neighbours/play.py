@@ -231,7 +231,7 @@ def require_neighbour(package: str, least: str, pip: str) -> None:
     Args:
         package: its name on PyPI, which is its import name too.
         least: the oldest version whose protocol is ours.
-        pip: what gets it, e.g. ``'pip install "creditrl[trl]"'``.
+        pip: the command that gets it.
 
     Raises:
         MissingExtraError: it is missing, or older.

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from creditrl._origin import install_command
 from creditrl.agents.prompts import EnvWords, words_for
 from creditrl.errors import ConfigError
 from creditrl.neighbours.play import Play, plan_episodes, require_neighbour
@@ -36,7 +37,7 @@ __all__ = [
     "success",
 ]
 
-PIP = 'pip install "creditrl[trl]"'
+PIP = install_command("trl")
 LEAST = "1.8"
 """The first release whose environments own their reward (``get_reward``)."""
 
@@ -80,7 +81,7 @@ class TRLEnvironment:
         """
         if self._play.over:
             return "The episode is over; no further action has an effect."
-        self._play.act(action)
+        self._play.act(str(action))  # a model may write a number there
         seen = self._seen(words_for(self._play.ask()))
         return f"{seen}\nThe episode is over." if self._play.over else seen
 

@@ -13,12 +13,13 @@ import functools
 from types import SimpleNamespace
 from typing import Any
 
+from creditrl._origin import install_command
 from creditrl.neighbours.play import Play, plan_episodes, require_neighbour
 
 __all__ = ["ID", "PIP", "classes"]
 
 ID = "creditrl-verifiers"
-PIP = 'pip install "creditrl[verifiers]"'
+PIP = install_command("verifiers")
 LEAST = "0.4"
 """The first release of the protocol of ``verifiers.v1``."""
 

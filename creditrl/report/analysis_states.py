@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from creditrl.config import setting
 from creditrl.report.context import Context, missing, number
 from creditrl.report.curves import Point, mean_curve, points
 from creditrl.report.document import Block, Heading, Paragraph, Table
@@ -222,7 +223,7 @@ def run_rollouts(run: RunRecord) -> Rollouts | None:
         # A run's turns begin with its exploration, whose states are not counted.
         before = [row.get("environment_turns", 0) for row in run.phase("explore")][-1:]
         told = replace(told, turns=told.turns - sum(before))
-    complete = run.config.get("run", {}).get("trajectories_every", 1) == 1
+    complete = setting(run.config, "run.trajectories_every", 1) == 1
     if run.in_tree or not complete:
         return told
     count = successes = turns = 0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from creditrl.agents.goal_table import GoalTable
+from creditrl.outside_json import read_json_file
 from creditrl.report.document import Block, Heading, Paragraph, Table
 
 __all__ = ["deal_goal_tables", "goal_blocks"]
@@ -31,7 +31,7 @@ def _holds_table(path: str | os.PathLike[str]) -> bool:
     if not place.is_file():
         return False
     try:
-        content = json.loads(place.read_text("utf-8"))
+        content = read_json_file(place)
     except ValueError:
         return False  # who reads evaluations says what is wrong
     return isinstance(content, dict) and {"cells", "partner", "judge"} <= content.keys()

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from creditrl.agents.evaluate import EvalResult
-from creditrl.config import read_toml
+from creditrl.config import read_toml, setting
 from creditrl.errors import ConfigError, DataError
+from creditrl.outside_json import read_json_file
 from creditrl.runs import RunFolder
 from creditrl.store import TrajectoryStore
 from creditrl.types import Trajectory
@@ -91,7 +92,7 @@ class RunRecord:
     def family(self) -> str:
         """What runs share that differ in their seed alone."""
         config = {key: value for key, value in self.config.items() if key != "run"}
-        plugins = self.config.get("run", {}).get("plugins", [])
+        plugins = setting(self.config, "run.plugins", [])
         return json.dumps([self.kind, self.label, self.env_id, config, plugins], sort_keys=True)
 
 
@@ -189,15 +190,18 @@ def _training(place: Path) -> RunRecord:
             f"{place} has no evaluations: the run was ended before its first one, or has only "
             f"begun. Finish it: `creditrl train --run.folder {place} --run.resume`."
         )
-    env_id = str(config.get("env", {}).get("id", ""))
+    env_id = str(setting(config, "env.id", ""))
+    seed = setting(config, "run.seed", 0)
+    if not isinstance(seed, int):
+        raise DataError(f"{place / 'config.toml'}: run.seed is {seed!r}; expected a whole number.")
     first = next(iter(next(iter(evaluations.values())).values()))
     return RunRecord(
         name=place.name,
         path=place,
         kind="training",
-        label=str(config.get("method", {}).get("name", "training")),
+        label=str(setting(config, "method.name", "training")),
         env_id=first.env_id or env_id,
-        seed=int(config.get("run", {}).get("seed", 0)),
+        seed=seed,
         config=config,
         rows=folder.read_metrics(),
         evaluations=evaluations,
@@ -207,7 +211,7 @@ def _training(place: Path) -> RunRecord:
 
 def _evaluation(place: Path) -> RunRecord:
     try:
-        data = json.loads(place.read_text("utf-8"))
+        data = read_json_file(place)
         result = EvalResult.from_json(data)
         label = str(result.agent)
         config = {"env": dict(result.env_options), "form": result.form, "agent": label}

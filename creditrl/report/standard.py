@@ -101,6 +101,7 @@ def _results(context: Context) -> list[Block]:
     rows: list[tuple[str, ...]] = []
     each: list[tuple[str, ...]] = []
     failed = 0
+    gaps: dict[str, None] = {}
     for family in context.families:
         for moment in context.moments(family):
             for way in family.members[0].ways() or [context.way]:
@@ -121,10 +122,12 @@ def _results(context: Context) -> list[Block]:
                         for seed, result in found.items()
                     ]
                 failed += sum(result.failed for result in results)
+                gaps |= {f"{env_name(r)}: {r.gaps}": None for r in results if r.gaps}
     columns = ("family", "checkpoint", "decoding", "tasks", "episodes", *HEADS)
     blocks.append(Table(columns, tuple(rows), left=4))
     if failed:
         blocks.append(Paragraph(f"{failed} episodes ended with an error and are in no measure."))
+    blocks += [Paragraph(said) for said in gaps]
     if each:
         blocks.append(Heading("Every seed", 3))
         columns = ("family", "checkpoint", "decoding", "seed", "episodes", *HEADS)
@@ -184,7 +187,12 @@ def _span(results: list[EvalResult]) -> tuple[float, float, float]:
         success = results[0].overall.success
         return success.value, success.low, success.high
     spread = seed_spread([result.overall.success.value for result in results])
-    return spread.mean, spread.mean - spread.deviation, spread.mean + spread.deviation
+    return spread.mean, *_band(spread.mean, spread.deviation)
+
+
+def _band(share: float, deviation: float) -> tuple[float, float]:
+    """Return both ends of a share's band; no share is below 0 or above 1."""
+    return max(share - deviation, 0.0), min(share + deviation, 1.0)  # NaN stays NaN
 
 
 def _differences(context: Context) -> list[Block]:
@@ -266,18 +274,16 @@ def learning_figure(context: Context) -> tuple[Figure, bool]:
         ]
         found = mean_curve(curves)
         deviation = [0.0 if math.isnan(d) else d for _, d, _ in found]
-        several = len(family.members) > 1
+        bands = [_band(p.value, d) for (p, _, _), d in zip(found, deviation, strict=True)]
+        if len(family.members) == 1:
+            bands = []
         series.append(
             Series(
                 family.named(),
                 tuple(float(p.turns) for p, _, _ in found),
                 tuple(p.value for p, _, _ in found),
-                tuple(p.value - d for (p, _, _), d in zip(found, deviation, strict=True))
-                if several
-                else (),
-                tuple(p.value + d for (p, _, _), d in zip(found, deviation, strict=True))
-                if several
-                else (),
+                tuple(low for low, _ in bands),
+                tuple(high for _, high in bands),
             )
         )
     figure = Figure(

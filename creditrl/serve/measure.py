@@ -19,9 +19,10 @@ from creditrl.agents.evaluate import (
     summarise,
 )
 from creditrl.agents.journal import Journal
+from creditrl.door.gate import serve_token
 from creditrl.errors import BudgetError, ConfigError, CreditRLError
 from creditrl.metrics import plain_json
-from creditrl.serve.app import environment_app, serve_token
+from creditrl.serve.app import environment_app
 from creditrl.serve.sessions import MeasurementOverError, Sessions
 from creditrl.types import Task, Trajectory
 
@@ -55,7 +56,8 @@ def measure_clients(
     """Serve an environment until clients have played every task, and return the results.
 
     A reset without task and seed is dealt the next task; its episode counts when it ends. One that
-    is left (the session closed, idle or reset) is dealt again. Seeds and tasks are those of
+    is left (the session closed, idle or reset) is dealt again; while others have all that are left,
+    a client is told to wait. Seeds and tasks are those of
     :func:`creditrl.agents.evaluate.evaluate`.
 
     Args:
@@ -68,7 +70,8 @@ def measure_clients(
         host: interface to serve at.
         port: 0 takes a free one.
         sessions: most clients at once.
-        idle: seconds without a request after which a client is taken to be gone.
+        idle: seconds without a request after which a client is taken to be gone; without a step,
+            its task is given to another client that asks.
         budget: what may be spent; clients tell of tokens and dollars.
         journal: as of ``evaluate``.
         trajectories: as of ``evaluate``.
@@ -116,6 +119,7 @@ def measure_clients(
         [dealer.finished[i] for i in sorted(dealer.finished)],
         spent.seconds - dealer.seconds_before,
         reports,
+        served.venv.tasks.coverage,
     )
 
 
@@ -127,7 +131,7 @@ def _serve_until_done(
     token: str,
     on_address: Callable[[str], None] | None,
 ) -> None:
-    from creditrl.envs.webshop.server import Server
+    from creditrl.door.asgi import Server
 
     asked = time.monotonic()
 
@@ -135,8 +139,8 @@ def _serve_until_done(
         nonlocal asked
         asked = time.monotonic()
 
-    app = environment_app(served, token=token, tasks_left=dealer.left, on_request=note)
-    server = Server(app, host, port)
+    app = environment_app(served, needs_token=bool(token), tasks_left=dealer.left, on_request=note)
+    server = Server(app, host, port, token=token, clients=served.limit)
     try:
         if on_address is not None:
             on_address(server.address)

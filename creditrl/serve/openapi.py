@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from creditrl._version import __version__
+from creditrl.outside_json import LARGEST_INT, MOST_COST, MOST_TOKENS
 
 __all__ = ["api_document", "api_page"]
 
@@ -126,7 +127,7 @@ _SCHEMAS: dict[str, Any] = {
                 "type": ["integer", "string", "null"],
                 "description": "Index or id. None: drawn; in a measurement, dealt.",
             },
-            "seed": {"type": ["integer", "null"], "minimum": 0},
+            "seed": {"type": ["integer", "null"], "minimum": 0, "maximum": LARGEST_INT},
         },
     },
     "StepRequest": {
@@ -138,9 +139,15 @@ _SCHEMAS: dict[str, Any] = {
             "tokens": {
                 "type": "integer",
                 "minimum": 0,
+                "maximum": MOST_TOKENS,
                 "description": "Written for it, for results and budgets.",
             },
-            "cost": {"type": "number", "minimum": 0, "description": "In dollars, likewise."},
+            "cost": {
+                "type": "number",
+                "minimum": 0,
+                "maximum": MOST_COST,
+                "description": "In dollars, likewise.",
+            },
         },
     },
 }
@@ -170,7 +177,8 @@ _ERRORS = {
     "410": "The measurement has no tasks left, or its budget is spent (`done`).",
     "413": "The body is too large (`too_large`).",
     "415": "The body is not declared as application/json (`no_json`).",
-    "429": "As many sessions or snapshots as may be (`limit`).",
+    "429": "As many sessions or snapshots as may be (`limit`), or all tasks that are left are with "
+    "other clients (`wait`): ask again, after `Retry-After` seconds.",
     "500": "The environment failed (`failed`).",
 }
 

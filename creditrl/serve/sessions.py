@@ -34,6 +34,7 @@ __all__ = [
     "SessionLimitError",
     "SessionLostError",
     "Sessions",
+    "TasksOutError",
 ]
 
 
@@ -49,11 +50,18 @@ class MeasurementOverError(EpisodeOverError):
     """A measurement has nothing more to play, or may spend no more."""
 
 
+class TasksOutError(CreditRLError, RuntimeError):
+    """All tasks of a measurement are with other clients, who may finish or leave them."""
+
+
 class Dealer(Protocol):
     """Deals out the tasks of a measurement, each once, and takes the episodes."""
 
     def deal(self) -> tuple[int, Task, int] | None:
-        """Return (number, task, seed) of the next episode; None where none is left."""
+        """Return (number, task, seed) of the next episode; None where all are given out."""
+
+    def left(self) -> int:
+        """Return how many episodes are not finished."""
 
     def give_back(self, number: int) -> None:
         """Take back a task whose episode was left."""
@@ -73,6 +81,8 @@ class Session:
     copy: int
     used: float
     """When it was last asked, in seconds of ``time.monotonic``."""
+    moved: float = 0.0
+    """When its episode last began or took a step, likewise: looking on is not playing."""
     begun: bool = False
     over: bool = False
     number: int | None = None
@@ -95,7 +105,8 @@ class Sessions:
         env_id: Gymnasium id.
         env_options: its options.
         limit: most sessions at once.
-        idle: seconds without a request after which a session may be taken for another client.
+        idle: seconds without a request after which a session may be taken for another client, and
+            without a step after which its measured episode may.
         most_snapshots: kept per session.
         seed: of episodes for which a client names none.
         dealer: where episodes are measured: a reset without task and seed is dealt a task.
@@ -187,7 +198,8 @@ class Sessions:
             seed: of the episode; None draws one.
 
         Raises:
-            MeasurementOverError: all tasks of the measurement were dealt.
+            MeasurementOverError: all tasks of the measurement were played.
+            TasksOutError: all that are left are with other clients.
         """
         with self._lock:
             session = self._found(session_id)
@@ -197,12 +209,7 @@ class Sessions:
                 self.dealer.give_back(session.number)
                 session.number = None
             if self.dealer is not None and task is None and seed is None:
-                dealt = self.dealer.deal()
-                if dealt is None:
-                    raise MeasurementOverError(
-                        "All tasks were given out. Name a task or a seed to play unmeasured."
-                    )
-                session.number, chosen, seed = dealt
+                session.number, chosen, seed = self._deal(self.dealer)
             if seed is None:
                 seed = int(self._rng.integers(2**31))
             self._begin(session, chosen, seed)
@@ -224,6 +231,7 @@ class Sessions:
         """
         with self._lock:
             session = self._found(session_id)
+            session.moved = session.used
             if not session.begun or session.over:
                 how = "is over" if session.begun else "has not begun"
                 raise EpisodeOverError(f"The episode {how}: POST .../reset first.")
@@ -326,6 +334,26 @@ class Sessions:
             raise UnknownNameError(f"No snapshot {name!r} in this session. Known: {known}.")
         return session.snapshots[name]
 
+    def _deal(self, dealer: Dealer) -> tuple[int, Task, int]:
+        """Return the next episode; one that was left lies with its client until its time is up."""
+        dealt = dealer.deal()
+        if dealt is None:
+            now = time.monotonic()
+            held = [s for s in self._sessions.values() if s.number is not None]
+            for session in [s for s in held if now - s.moved > self.idle]:
+                self._end(session)
+            dealt = dealer.deal()
+        if dealt is not None:
+            return dealt
+        if dealer.left():
+            raise TasksOutError(
+                f"All {dealer.left()} tasks that are left are with other clients: ask again. One "
+                f"without a step for {self.idle:g} s is given to whoever asks next."
+            )
+        raise MeasurementOverError(
+            "All tasks were given out. Name a task or a seed to play unmeasured."
+        )
+
     def _end(self, session: Session) -> None:
         del self._sessions[session.id]
         self._free.append(session.copy)
@@ -341,7 +369,7 @@ class Sessions:
             options["reset_mask"] = mask
         observation, info = venv.reset(seed=[seed] * venv.num_envs, options=options)
         self._show(session, observation, info, session.copy)
-        session.begun, session.over = True, False
+        session.begun, session.over, session.moved = True, False, time.monotonic()
         session.turns, session.tokens, session.cost = [], 0, 0.0
 
     def _show(

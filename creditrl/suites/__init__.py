@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from creditrl.errors import ConfigError, DataError, UnknownNameError, did_you_mean
+from creditrl.outside_json import read_json_file
+from creditrl.trust import sends_key
 
 __all__ = [
     "Suite",
@@ -109,7 +111,7 @@ def load_suite(name: str) -> Suite:
             "of a .json file."
         )
     try:
-        data = json.loads(path.read_text("utf-8"))
+        data = read_json_file(path)
         listings = tuple(_listing(entry) for entry in data["listings"])
         return Suite(data["name"], data["description"], listings)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -164,6 +166,9 @@ def write_suite(suite: Suite, path: Path) -> None:
 
 
 def _listing(entry: Mapping[str, Any]) -> TaskListing:
+    for name, value in entry["options"].items():
+        if isinstance(value, str) and sends_key(value):
+            raise ValueError(f"{name} is {value!r}; expected no key of whoever plays it")
     listing = TaskListing(
         entry["env_id"],
         entry["split"],
@@ -177,4 +182,6 @@ def _listing(entry: Mapping[str, Any]) -> TaskListing:
             f"{listing.env_id} {listing.split} has {len(listing.tasks)} tasks and "
             f"{len(listing.hashes)} hashes"
         )
+    if Path(listing.name).name != listing.name:
+        raise ValueError(f"{listing.name!r} is no name of a file, which its results get")
     return listing

@@ -1,14 +1,16 @@
 """Pictures of turns: those that a run stored, else what can be drawn from the stored text.
 
 A stored picture is a file ``pictures/update-000012/ID/0003.png`` of the run's folder (turn 3 of
-episode ID of update 12; the ID is percent-encoded). Whoever collects episodes with images may put
-some there by :meth:`PictureStore.write`. A VisualSokoban room needs none: its text says all.
+episode ID of update 12; the ID is percent-encoded, of a long one the beginning and a hash). Whoever
+collects episodes with images may put some there by :meth:`PictureStore.write`. A VisualSokoban room
+needs none: its text says all.
 """
 
 from __future__ import annotations
 
 import io
 import os
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,6 +18,8 @@ from creditrl.files import write_atomic
 
 __all__ = ["PictureStore", "can_draw", "draw_text"]
 
+_LONGEST_NAME = 200
+"""Bytes of a folder's name; most file systems take 255."""
 _LARGEST_TILE = 32
 _WIDEST = 480
 """Pixels of a drawn room, at most."""
@@ -49,7 +53,9 @@ class PictureStore:
 
     def _path(self, update: int, episode: str, turn: int) -> Path:
         # A dot is left alone by quote(), and ".." would be another folder.
-        name = quote(episode, safe="").replace(".", "%2E") or "%"
+        name = quote(episode, safe="", errors="surrogatepass").replace(".", "%2E") or "%"
+        if len(name) > _LONGEST_NAME:  # "%%" is in no quoted name
+            name = f"{name[:100]}%%{sha256(name.encode()).hexdigest()}"
         return self.folder / f"update-{update:06d}" / name / f"{turn:04d}.png"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from creditrl.agents.journal import journal_path, trajectories_path
+from creditrl.config import setting
 from creditrl.errors import DataError
 
 __all__ = ["Place", "find_evaluations", "find_place", "nothing_stored"]
@@ -66,7 +67,7 @@ def find_place(path: Path) -> Place:
 
 def nothing_stored(path: Path, config: Mapping[str, Any]) -> str:
     """Return what to do about a run without trajectories."""
-    every = config.get("run", {}).get("trajectories_every")
+    every = setting(config, "run.trajectories_every")
     why = f" (run.trajectories_every was {every})" if every is not None else ""
     return (
         f"{path} has no stored episodes to look at{why}. Record them: `creditrl train ... "

@@ -13,6 +13,8 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Column
 
+from creditrl.terminal import PlainConsole, plain, printable
+
 __all__ = ["Counted", "Phase", "Progress", "bytes_text", "counted", "counted_bytes", "time_text"]
 
 Counted: TypeAlias = Callable[[int, int | None], str]
@@ -46,7 +48,7 @@ class Progress:
         every: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.console = console or Console(highlight=False)
+        self.console = console or PlainConsole()
         # Rich takes $FORCE_COLOR for a terminal; a log file with colours still wants plain lines.
         terminal = self.console.file.isatty() and not self.console.is_dumb_terminal
         self.mode = ("bar" if terminal else "plain") if mode == "auto" else mode
@@ -93,7 +95,7 @@ class Progress:
     def line(self, text: str) -> None:
         """Print a line, above the bar where there is one."""
         if self.mode != "off":
-            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self.console.print(plain(text), soft_wrap=True)
 
     def close(self) -> None:
         """End the present phase."""
@@ -127,13 +129,13 @@ class Phase:
         if progress.mode == "bar":
             text = Column(no_wrap=True, overflow="ellipsis")
             self._bar = RichProgress(
-                TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+                TextColumn("{task.description}", table_column=Column(no_wrap=True), markup=False),
                 BarColumn(bar_width=24),
                 TextColumn("{task.fields[text]}", table_column=text, markup=False),
                 console=progress.console,
                 transient=True,  # the last line that stays is printed by end()
             )
-            self._task = self._bar.add_task(name, total=1.0, text="")
+            self._task = self._bar.add_task(printable(name), total=1.0, text="")
             self._bar.start()
         else:
             progress.line(f"{name}: begins{self._bounds()}")
@@ -163,7 +165,9 @@ class Phase:
         self._seconds = now - self._begun if seconds is None else seconds
         self._shown = shown
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._done(), text=self._text(left=True))
+            self._bar.update(
+                self._task, completed=self._done(), text=printable(self._text(left=True))
+            )
         elif now - self._last_line >= self._progress.every:
             self._last_line = now
             self._progress.line(f"{self.name}  {self._text(left=True)}")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from creditrl.config import read_toml
+from creditrl.config import read_toml, setting
 from creditrl.errors import ConfigError, CreditRLError, DataError
 from creditrl.results import read_results
 from creditrl.types import Trajectory, Turn
@@ -193,7 +193,7 @@ class ViewedRun:
             "env": self.index.env_id,
             "method": self._method,
             "agent": str(results.get("agent", "")),
-            "seed": self.config.get("run", {}).get("seed", results.get("seed")),
+            "seed": setting(self.config, "run.seed", results.get("seed")),
             "command": str(results.get("command", "")).strip(),
             "commit": results.get("commit"),
             "episodes": len(episodes),
@@ -205,7 +205,7 @@ class ViewedRun:
             "mean_turns": mean([e.turns for e in valid]),
             "grounded": mean(self.index.grounded_N),
             "valid_format": mean(self.index.valid_N),
-            "stored_every": self.config.get("run", {}).get("trajectories_every"),
+            "stored_every": setting(self.config, "run.trajectories_every"),
             "states": bool(np.any(self.index.state_N)),
             "curves": {name: self.curves.curve(name) for name in CURVES if name in names},
             "metrics": names,
@@ -405,7 +405,7 @@ class ViewedRun:
             return ""
         from creditrl.wrappers.parse import get_parser
 
-        own = str(self.config.get("rollout", {}).get("form", ""))
+        own = str(setting(self.config, "rollout.form", ""))
         for form in (own, *_FORMS):
             try:
                 thought = get_parser(form)(turn.reply).thought if form else ""
@@ -465,8 +465,7 @@ class ViewedRun:
 
     @property
     def _method(self) -> str:
-        method = self.config.get("method", {})
-        return str(method.get("name", "")) if isinstance(method, Mapping) else ""
+        return str(setting(self.config, "method.name", ""))
 
     def _signature(self) -> list[tuple[str, int, int]]:
         place = self._place

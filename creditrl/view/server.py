@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
 import json
 import threading
 from collections.abc import Sequence
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from creditrl.errors import ConfigError, CreditRLError, DataError
+from creditrl.door.plain import PlainHandler, PlainServer
+from creditrl.errors import CreditRLError, DataError
 from creditrl.results import read_results
 from creditrl.view.page import served_page, shelf_page
 from creditrl.view.places import find_evaluations
 from creditrl.view.run import ViewedRun
 
-__all__ = ["HOST", "Shelf", "ViewServer"]
+__all__ = ["Shelf", "ViewServer"]
 
-HOST = "127.0.0.1"
-_NAMES = ("127.0.0.1", "localhost", "[::1]")
-"""What a browser may call us. A page of the web that points a name of its own at this machine is
-refused, so it cannot read a run."""
 _SMALL = 1 << 10
 """Bytes below which an answer is not compressed."""
 _FRESH = ("run", "episodes")
 """What a page asks for first; a run that went on is read anew then."""
 
 
-class ViewServer:
-    """Serves runs from threads of this process until :meth:`close`.
+class ViewServer(PlainServer):
+    """Serves runs to this machine, see :class:`~creditrl.door.plain.PlainServer`.
 
     Args:
         runs: the run, and one that it is compared with; or a folder of evaluations.
@@ -44,39 +39,7 @@ class ViewServer:
 
     def __init__(self, runs: Sequence[ViewedRun] | Shelf, port: int = 0) -> None:
         served = {"shelf": runs} if isinstance(runs, Shelf) else {"alone": tuple(runs)}
-        handler = type("Handler", (_Handler,), served)
-        try:
-            self._server = _Server((HOST, port), handler)
-        except (OSError, OverflowError) as error:
-            if getattr(error, "errno", None) == errno.EADDRINUSE:
-                raise ConfigError(
-                    f"Port {port} of {HOST} is taken by another program: choose another one by "
-                    "--port, or 0 for any that is free."
-                ) from None
-            raise ConfigError(
-                f"Cannot serve at port {port} ({error}): expected one from 0 to 65535 that you "
-                "may use."
-            ) from None
-        self.address = f"http://{HOST}:{self._server.server_address[1]}"
-        """Without a slash at its end."""
-        self._thread = threading.Thread(
-            target=self._server.serve_forever,
-            kwargs={"poll_interval": 0.1},
-            name="creditrl-view",
-            daemon=True,
-        )
-        self._thread.start()
-
-    def wait(self) -> None:
-        """Serve until this process is interrupted."""
-        while self._thread.is_alive():
-            self._thread.join(0.5)
-
-    def close(self) -> None:
-        """Stop serving; may be called twice."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
+        super().__init__(type("Handler", (_Handler,), served), port)
 
 
 class Shelf:
@@ -130,25 +93,12 @@ class Shelf:
         return shelf_page(self.path.resolve().name, results)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    # Two programs would share a port, and one of them get no visitors.
-    allow_reuse_port = False
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(PlainHandler):
     runs: tuple[ViewedRun, ...] = ()
     alone: tuple[ViewedRun, ...] = ()
     shelf: Shelf | None = None
-    protocol_version = "HTTP/1.1"
-    server_version = "CreditRL"
-    timeout = 60
 
     def do_GET(self) -> None:
-        name = self.headers.get("Host", "").rpartition(":")
-        if (name[0] if name[1] and name[2].isdecimal() else name[2]) not in _NAMES:
-            self._answer(HTTPStatus.FORBIDDEN, b"This server answers to localhost alone.\n")
-            return
         path = urlsplit(self.path).path
         try:
             if self.shelf is None:
@@ -220,6 +170,3 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Encoding", "gzip")
         self.end_headers()
         self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: the terminal belongs to the command."""

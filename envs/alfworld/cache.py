@@ -47,7 +47,7 @@ def read_cache(path: Path) -> dict[str, Any] | None:
     """Return an entry of ALFWorld's cache; None where there is no sound one of this version."""
     try:
         data = json.loads(zlib.decompress((_folder() / path).read_bytes()))
-    except (OSError, ValueError, zlib.error):
+    except (OSError, ValueError, RecursionError, zlib.error):
         return None
     return data if isinstance(data, dict) and data.get("format") == FORMAT else None
 

@@ -8,8 +8,8 @@ worked out again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,9 @@ __all__ = ["CACHED_GAMES", "ALFWorldEngine", "expert_command", "game_source", "l
 
 CACHED_GAMES = 256
 """Games that stay in memory, for all engines of this process."""
+
+REFERENCE_FORMAT = 1001
+"""Layout of the reference engine's snapshots, which neither engine takes from the other."""
 
 _games: OrderedDict[str, Game] = OrderedDict()
 
@@ -96,6 +99,7 @@ class ALFWorldEngine(Engine):
     """
 
     format = 1
+    other_formats: ClassVar[Mapping[int, str]] = {REFERENCE_FORMAT: "engine='reference'"}
 
     def __init__(self, num_envs: int, *, keep_checked: bool = False) -> None:
         super().__init__(num_envs)
@@ -199,7 +203,9 @@ class ALFWorldEngine(Engine):
         """Return the observation; ``"human"`` prints it."""
         text = self._here(index)[1].text
         if mode == "human":
-            print(text, flush=True)
+            from creditrl.terminal import printable
+
+            print(printable(text), flush=True)
             return None
         return text
 

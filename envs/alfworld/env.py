@@ -143,6 +143,9 @@ class ALFWorldEnv(TextEnv[ALFWorldConfig]):
 
     **info** adds ``unmet: tuple[str, ...]``, e.g. ``("opened(fridge 1)",)``.
 
+    **Expert.** A shortest plan, or None where there is none: in 473 of 1,961 official games a paper
+    towel roll or a teddy bear fits into no receptacle once it is taken up, and the hands stay full.
+
     **State.** ``state_key``: ``"world"`` is the facts of the household; ``"state"`` adds the goal
     and what was taken out of which receptacle, which ``look`` shows. What was looked at decides
     nothing and is left out, unless ``exact_state=True``. ``segment_key``: phase and target of the

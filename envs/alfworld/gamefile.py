@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -51,7 +52,8 @@ class GameText:
 def mend(path: str | os.PathLike[str]) -> str:
     """Return what error messages advise about a file of the release."""
     # Without the folder the command would mend the games in its own place, not these.
-    home = next((f" --folder {p.parent}" for p in Path(path).parents if p.name == ROOT), "")
+    above = (p.parent for p in Path(path).parents if p.name == ROOT)
+    home = next((f" --folder {shlex.quote(str(folder))}" for folder in above), "")
     return f"`creditrl data get alfworld{home}` brings missing and damaged files back."
 
 

@@ -21,7 +21,7 @@ from creditrl.envs.alfworld.gamefile import mend, read_game_file, read_json
 from creditrl.envs.alfworld.problem import TASK_TYPES, Flavour
 from creditrl.errors import DataError
 
-__all__ = ["GAME_FILE", "TRAJECTORY_FILE", "Listed", "Listing", "indexed_games", "list_games"]
+__all__ = ["GAME_FILE", "TRAJECTORY_FILE", "Listed", "Listing", "list_games"]
 
 GAME_FILE = "game.tw-pddl"
 TRAJECTORY_FILE = "traj_data.json"
@@ -109,12 +109,6 @@ def list_games(folder: Path) -> Listing:
         else:
             games.append(_listed(name, rest))
     return Listing(tuple(games), left_out)
-
-
-def indexed_games(folder: Path) -> int | None:
-    """Return how many games the index of a folder knows, unchecked; None where there is none."""
-    known = _read_index(folder)
-    return sum(not entry[4] for entry in known.values()) if known else None
 
 
 def _trials(folder: Path) -> Iterator[str]:
@@ -210,11 +204,10 @@ def _watched(
     if len(unread) < _MANY:
         yield from unread
         return
-    from rich.console import Console
-
+    from creditrl.terminal import PlainConsole
     from creditrl.view.progress import Progress, counted
 
-    with Progress(Console(stderr=True, highlight=False)) as progress:
+    with Progress(PlainConsole(stderr=True)) as progress:
         show = progress.phase(
             f"reading the games of {folder}", updates=len(unread), counted=counted("games")
         )

@@ -16,9 +16,16 @@ from pathlib import Path
 from types import MappingProxyType
 
 from creditrl.envs.alfworld.gamefile import ROOT, GameFile
-from creditrl.envs.alfworld.listing import GAME_FILE, indexed_games, list_games
+from creditrl.envs.alfworld.listing import GAME_FILE, Listing, list_games
 from creditrl.envs.alfworld.problem import FLAVOURS, Flavour
-from creditrl.envs.tasks import SPLITS, TaskSet, data_home
+from creditrl.envs.tasks import (
+    SPLITS,
+    Coverage,
+    TaskSet,
+    data_home,
+    get_command,
+    where_to_look,
+)
 from creditrl.errors import ConfigError, DataError, UnknownNameError, did_you_mean
 from creditrl.types import Task
 
@@ -27,7 +34,8 @@ __all__ = [
     "RELEASE_SIZES",
     "OfficialGames",
     "games_folder",
-    "known_sizes",
+    "holds_games",
+    "official_coverage",
     "official_home",
     "survey",
 ]
@@ -39,6 +47,8 @@ RELEASE_SIZES: Mapping[str, int] = MappingProxyType(
     {"train": 3553, "valid_seen": 140, "valid_unseen": 134}
 )
 """Games of the full release that count."""
+
+_PUBLISHED: Mapping[str, int] = MappingProxyType({**RELEASE_SIZES, "valid_train": 200})
 
 _UPSTREAM_HOME = "~/.cache/alfworld"
 
@@ -74,21 +84,21 @@ def games_folder(home: Path) -> Path:
         if any(os.path.isdir(folder / split) for split in OFFICIAL_SPLITS):
             return folder
     found = "no games" if os.path.exists(home) else "no such folder"
+    advice = where_to_look(home, holds_games, _get(home), "ALFWORLD_DATA", "ALFWorld's games")
     raise DataError(
-        f"{home}: {found}, expected {ROOT}/train/<task>/<trial>/{GAME_FILE} below it. "
-        f"Run `{_get(home)}`, or set data_dir or ALFWORLD_DATA to the folder that holds {ROOT}."
+        f"{home}: {found}, expected {ROOT}/train/<task>/<trial>/{GAME_FILE} below it. {advice}"
     )
 
 
-def known_sizes(home: Path) -> dict[str, int]:
-    """Return the number of games by split as far as it was counted before, unchecked."""
-    sizes = {}
-    for split in OFFICIAL_SPLITS:
-        for folder in (home / ROOT / split, home / split):
-            size = indexed_games(folder) if os.path.isdir(folder) else None
-            if size is not None:
-                sizes[split] = size
-    return sizes
+def holds_games(folder: Path) -> bool:
+    """Return whether a folder is one that :func:`official_home` is to name."""
+    if folder.name == ROOT:
+        return False  # what holds it is
+    return any(
+        next((folder / inner / split).glob(f"*/*/{GAME_FILE}"), None) is not None
+        for inner in (ROOT, "")
+        for split in OFFICIAL_SPLITS
+    )
 
 
 def survey(home: Path) -> tuple[dict[str, int], list[Path]]:
@@ -106,6 +116,26 @@ def survey(home: Path) -> tuple[dict[str, int], list[Path]]:
                 sizes[split] = len(games)
                 damaged += [root / split / game.name for game in games if game.damage]
     return sizes, damaged
+
+
+def official_coverage(home: Path) -> list[Coverage]:
+    """Return how many of the release's games are there, by split.
+
+    Raises:
+        DataError: no split is there.
+    """
+    root = games_folder(home)
+    return [
+        _coverage(split, list_games(root / split))
+        if os.path.isdir(root / split)
+        else Coverage(f"games of {split}", 0, _PUBLISHED[split])
+        for split in OFFICIAL_SPLITS
+    ]
+
+
+def _coverage(split: str, listing: Listing) -> Coverage:
+    left_out = f"left out: {listing.reasons()}" if listing.left_out else ""
+    return Coverage(f"games of {split}", len(listing.games), _PUBLISHED[split], left_out)
 
 
 class OfficialGames(TaskSet):
@@ -181,6 +211,11 @@ class OfficialGames(TaskSet):
         return len(self._listing.games)
 
     @property
+    def coverage(self) -> Coverage:
+        """How many of the release's games of this split are there; damaged ones count."""
+        return _coverage(self._split, self._listing)
+
+    @property
     def damaged(self) -> list[Task]:
         """Games that cannot be begun, as far as listing them has shown."""
         return [self.task(i) for i, game in enumerate(self._listing.games) if game.damage]
@@ -243,5 +278,4 @@ class OfficialGames(TaskSet):
 
 def _get(home: Path) -> str:
     """Return the command that brings the games to ``home``."""
-    option = "" if home == official_home() else f" --folder {home}"
-    return f"creditrl data get alfworld{option}"
+    return get_command("alfworld", home, official_home())

@@ -1,4 +1,7 @@
-"""Shortest plans to the goal of a household, from any state that play can reach.
+"""Shortest plans to the goal of a household, from any state that has one.
+
+Play can reach dead ends: what is taken up stays in the hands where no receptacle takes it (paper
+towel rolls and teddy bears in a quarter of the official games), and then nothing else can be taken.
 
 Every walk is one command, however far, so a plan is a short chain of deeds: clear the hands, take,
 treat, put, or switch a lamp. It costs its deeds, a walk wherever two deeds in a row are at

@@ -19,11 +19,17 @@ import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from creditrl.envs.alfworld.engine import expert_command, game_source, load_game
+from creditrl.envs.alfworld.engine import (
+    REFERENCE_FORMAT,
+    ALFWorldEngine,
+    expert_command,
+    game_source,
+    load_game,
+)
 from creditrl.envs.alfworld.game import NOTHING, Game, State, state_key
 from creditrl.envs.alfworld.problem import GameSource
 from creditrl.envs.alfworld.reasons import why_not
@@ -92,8 +98,8 @@ class ReferenceEngine(Engine):
         MissingExtraError: upstream's packages are not installed.
     """
 
-    # Far from the native engine's numbers: neither takes the other's snapshots.
-    format = 1001
+    format = REFERENCE_FORMAT
+    other_formats: ClassVar[Mapping[int, str]] = {ALFWorldEngine.format: "engine='native'"}
 
     def __init__(self, num_envs: int, *, keep_checked: bool = False) -> None:
         super().__init__(num_envs)
@@ -186,7 +192,9 @@ class ReferenceEngine(Engine):
         """Return the text; ``"human"`` prints it."""
         text = self._here(index)[1].text
         if mode == "human":
-            print(text)
+            from creditrl.terminal import printable
+
+            print(printable(text))
         return text
 
     def close(self) -> None:

@@ -35,6 +35,7 @@ from creditrl.errors import (
     ConfigError,
     CreditRLError,
     EpisodeOverError,
+    IncompleteDataWarning,
     SnapshotError,
     UnknownNameError,
 )
@@ -97,6 +98,7 @@ def gymnasium_check_env(subject: Subject) -> str:
     env = subject.env().unwrapped
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", IncompleteDataWarning)  # it is about a folder
         check_env(env)
     env.close()
     said = [re.sub(r"\x1b\[[0-9;]*m", "", str(warning.message)) for warning in caught]
@@ -227,6 +229,42 @@ def takes_any_string(subject: Subject) -> str:
             _, info = env.reset()
     env.close()
     return f"{STRINGS:,} strings"
+
+
+def refuses_what_is_no_string(subject: Subject) -> str:
+    """An action that is no string, or one string for all copies, is refused and changes nothing."""
+    env = subject.env()
+    _, info = env.reset(seed=3)
+    action = choose_by(np.random.default_rng(3), info, 0.0)
+    others = ([action], (action,), {"action": action}, None, 0, action.encode(), np.array([action]))
+    _expect_refusals("step", env.step, others)
+    turned = env.step(np.str_(action))[4]
+    expect(turned["turn"] <= 1, f"refused actions cost {turned['turn'] - 1} turns")
+    expect(type(turned["action"]) is str, f"info['action'] is a {type(turned['action']).__name__}")
+    env.close()
+    copies = 4
+    venv = subject.vector(copies)
+    venv.reset(seed=3)
+    lists: list[Any] = [[action] * (copies - 1) + [other] for other in others]
+    # As many letters as copies: each would be an action.
+    lists += ["look", b"look", None, dict.fromkeys(range(copies), action), np.array([[action]] * 4)]
+    _expect_refusals("step of copies", venv.step, lists)
+    _expect_refusals("step_some", lambda actions: venv.step_some(range(copies), actions), lists)
+    venv.step(np.array([action] * copies))
+    turns = venv.step(np.array([action] * copies, dtype=object))[4]["turn"]
+    expect(bool((turns <= 2).all()), f"refused actions cost turns: {turns.tolist()}")
+    venv.close()
+    return f"{len(others) + 2 * len(lists)} refused"
+
+
+def _expect_refusals(what: str, step: Any, values: Sequence[Any]) -> None:
+    for value in values:
+        try:
+            step(value)
+        except TypeError as error:
+            expect("expected" in str(error), f"{what} of {value!r} says only {str(error)!r}")
+            continue
+        broken(f"{what} of {value!r} raised nothing, expected a TypeError")
 
 
 def same_episode_in_any_process(subject: Subject) -> str:
@@ -618,6 +656,7 @@ SINGLE_RULES = tuple(
         ends_and_limits,
         task_choice,
         takes_any_string,
+        refuses_what_is_no_string,
         same_episode_in_any_process,
         snapshot_continues_alike,
         snapshot_refuses_strangers,

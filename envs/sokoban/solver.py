@@ -5,9 +5,9 @@ its moves. The bound is the cheapest assignment of boxes to targets by goal-side
 plus the walk to the nearest box; it never overestimates and is consistent, so the first solution
 found has the fewest moves. Boxes on dead squares and frozen groups off their targets are pruned.
 
-There are two implementations, plain Python and numba (``pip install "creditrl[fast]"``), that
-expand the same nodes in the same order and return the same moves. :func:`optimal_remaining` and its
-kin answer for small rooms from a table of all positions (:mod:`creditrl.envs.sokoban.backward`).
+There are two implementations, plain Python and numba (the extra ``fast``), that expand the same
+nodes in the same order and return the same moves. :func:`optimal_remaining` and its kin answer for
+small rooms from a table of all positions (:mod:`creditrl.envs.sokoban.backward`).
 """
 
 from __future__ import annotations

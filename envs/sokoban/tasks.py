@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -26,8 +26,16 @@ import numpy as np
 from creditrl.envs.sokoban.generate import GeneratorConfig, generate
 from creditrl.envs.sokoban.level import Level
 from creditrl.envs.sokoban.levels import BOXOBAN_SIZE, LevelPack, read_levels
-from creditrl.envs.tasks import SPLITS, TaskSet, data_home
+from creditrl.envs.tasks import (
+    SPLITS,
+    Coverage,
+    TaskSet,
+    data_home,
+    get_command,
+    where_to_look,
+)
 from creditrl.errors import ConfigError, DataError, LevelError, UnknownNameError, did_you_mean
+from creditrl.files import files_below
 from creditrl.types import Task
 
 __all__ = [
@@ -293,6 +301,14 @@ _BOXOBAN_BOXES = 4
 _SUBSETS = ("unfiltered", "medium", "hard")
 _RELEASE_SPLITS = {"train": "train", "valid_seen": "valid", "valid_unseen": "test"}
 _SUFFIXES = (".txt", ".xsb", ".sok")
+_PUBLISHED: Mapping[str, Mapping[str, int]] = MappingProxyType(
+    {
+        "unfiltered": {"train": 900_000, "valid_seen": 100_000, "valid_unseen": 1_000},
+        "medium": {"train": 450_000, "valid_seen": 50_000},
+        "hard": {"all": 3_332},
+    }
+)
+"""Boxoban's levels, by subset and by the split that a folder of the release is."""
 
 
 class LevelFiles(SokobanTasks):
@@ -302,13 +318,25 @@ class LevelFiles(SokobanTasks):
     (``unfiltered``, ``medium``, ``hard``) or ``"xsb"``; the difficulty is NaN.
     """
 
-    def __init__(self, split: str, files: Sequence[_File], bounds: tuple[int, int, int]) -> None:
+    def __init__(
+        self,
+        split: str,
+        files: Sequence[_File],
+        bounds: tuple[int, int, int],
+        coverage: Coverage | None = None,
+    ) -> None:
         super().__init__(sum(file.count for file in files))
+        self._coverage = coverage
         self._split = split
         self._files = list(files)
         self._starts = np.cumsum([0, *(file.count for file in files)]).tolist()
         self._by_id = {file.id: i for i, file in enumerate(self._files)}
         self.max_height, self.max_width, self.max_boxes = bounds
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """How many of Boxoban's levels there were to choose from; None for levels of one's own."""
+        return self._coverage
 
     def find(self, task_id: str) -> Task:
         """Return the task of that id."""
@@ -438,21 +466,25 @@ def _level_files(split: str, root: Path, subset: str | None) -> LevelFiles:
     if subset is not None and subset not in _SUBSETS:
         raise ConfigError(f"subset={subset!r} is unknown: expected one of {', '.join(_SUBSETS)}.")
     if not root.exists():
+        command = get_command("sokoban", root, data_home("sokoban"))
+        variable = "CREDITRL_SOKOBAN_DATA"
         raise DataError(
             f"{root}: no such folder. Expected Boxoban's unfiltered/, medium/ and hard/, or XSB "
-            "files. Get Boxoban from github.com/google-deepmind/boxoban-levels and set data_dir or "
-            "CREDITRL_SOKOBAN_DATA to its folder."
+            f"files. {where_to_look(root, holds_levels, command, variable, 'level files')}"
         )
     files: list[_File] = []
+    counts: Counter[tuple[str, str]] = Counter()
     found = _find_files(root, subset)
     for path, name, kind, own_split in found:
         if own_split is not None:
             if split not in ("all", own_split):
                 continue
             files.append(_File(path, name, kind, True, _count_boxoban(path)))
+            counts[kind, split] += files[-1].count
             continue
         packs = read_levels(path, boxoban=True if kind != "xsb" else None)
         total = sum(len(pack) for pack in packs)
+        counts[kind, "all"] += total
         chosen: list[int] | None = None
         if split != "all":
             chosen = [i for i in range(total) if split_of(_nth(packs, i)) == split]
@@ -471,7 +503,35 @@ def _level_files(split: str, root: Path, subset: str | None) -> LevelFiles:
     sizes += [(p.height, p.width, p.max_boxes) for file in files for p in file.packs or ()]
     heights, widths, boxes = zip(*sizes, strict=True)
     bounds = (max(heights), max(widths), max(boxes))
-    return LevelFiles(split, files, bounds)
+    return LevelFiles(split, files, bounds, None if root.is_file() else _coverage(counts))
+
+
+def holds_levels(folder: Path) -> bool:
+    """Return whether a folder has a subset of Boxoban's in it."""
+    return any((folder / subset).is_dir() for subset in _SUBSETS)
+
+
+def official_coverage(home: Path) -> list[Coverage]:
+    """Return how many of Boxoban's levels are there, by subset, of the subsets that have any."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for path, _, kind, _ in _find_files(home, None):
+        if kind in _PUBLISHED:
+            counts[kind, "all"] += _count_boxoban(path)
+    return [one for place in sorted(counts) if (one := _coverage({place: counts[place]}))]
+
+
+def _coverage(counts: Mapping[tuple[str, str], int]) -> Coverage | None:
+    """Return how many of Boxoban's levels there are, by (subset, split or ``"all"``)."""
+    parts = [place for place in counts if place[0] in _PUBLISHED]
+    if not parts:
+        return None
+    published = (
+        sum(n for own, n in _PUBLISHED[kind].items() if split in ("all", own))
+        for kind, split in parts
+    )
+    kinds = dict.fromkeys(kind if split == "all" else f"{kind}/{split}" for kind, split in parts)
+    what = f"levels of Boxoban's {', '.join(kinds)}"
+    return Coverage(what, sum(counts[place] for place in parts), sum(published))
 
 
 def _find_files(root: Path, subset: str | None) -> list[tuple[Path, str, str, str | None]]:
@@ -481,9 +541,7 @@ def _find_files(root: Path, subset: str | None) -> list[tuple[Path, str, str, st
         paths, base = [root], root.parent
     else:
         base = root
-        paths = sorted(
-            path for path in root.rglob("*") if path.suffix.lower() in _SUFFIXES and path.is_file()
-        )
+        paths = [path for path in files_below(root) if path.suffix.lower() in _SUFFIXES]
     found = []
     for path in paths:
         inside = path.relative_to(base)

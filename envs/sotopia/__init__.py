@@ -1,37 +1,42 @@
 """SOTOPIA: two characters meet, each with a private goal.
 
-=============== ==================================================================================
-file            holds
-=============== ==================================================================================
-profiles.py     records: characters, scenarios, combinations; who sees what of whom
-casting.py      combinations as tasks, one per side
-dialogue.py     actions, turns, the rules of ending; transcripts
-action_text.py  actions as text: reading and writing
-rendering.py    what a participant reads: context, turns, history
-partners.py     what a partner is; replay and small talk
-verdict.py      what a judge is and says
-named.py        partners and judges by name
-engine.py       the dialogues of many copies
-env.py          options, the Gymnasium environment and its vector form
-meeting.py      one dialogue with an agent on either side
-pettingzoo.py   PettingZoo's ParallelEnv and AECEnv over the same dialogues
-scenarios.py    builtin scenarios, characters and splits
-situations.py   what builtin scenarios are about
-people.py       their characters
-generate.py     how builtin scenarios are made
-terms.py        what can be agreed on, and what it is worth to either
-offers.py       structured offers in text, and what they come to
-negotiator.py   scripted partners of different temper
-scores.py       exact scores of builtin dialogues; a :class:`~.verdict.Judge`
-expert.py       what a rule-based expert says next
-judge.py        the judge behind a chat endpoint
-dimensions.py   the seven dimensions, and how a judge is asked about them
-judge_answer.py from what a judge wrote to scores, by key and name
-loose_json.py   JSON as language models write it
-official.py     the project's own data: 450 combinations, the hard subset, SOTOPIA-pi
-goals.py        terms read out of the project's own scenarios
-redis_dump.py   the dump that SOTOPIA-pi's scenarios were published in
-=============== ==================================================================================
+================ ==================================================================================
+file             holds
+================ ==================================================================================
+profiles.py      records: characters, scenarios, combinations; who sees what of whom
+casting.py       combinations as tasks, one per side
+dialogue.py      actions, turns, the rules of ending; transcripts
+action_text.py   actions as text: reading and writing
+rendering.py     what a participant reads: context, turns, history
+partners.py      what a partner is; replay and small talk
+verdict.py       what a judge is and says
+named.py         partners and judges by name
+engine.py        the dialogues of many copies
+env.py           options, the Gymnasium environment and its vector form
+meeting.py       one dialogue with an agent on either side
+pettingzoo.py    PettingZoo's ParallelEnv and AECEnv over the same dialogues
+scenarios.py     builtin scenarios, characters and splits
+situations.py    what builtin scenarios are about
+people.py        their characters
+generate.py      how builtin scenarios are made
+terms.py         what can be agreed on, and what it is worth to either
+offers.py        structured offers in text, and what they come to
+negotiator.py    scripted partners of different temper
+steps.py         what may be said next, made by slots: offers in steps, questions, guesses
+scores.py        exact scores of builtin dialogues; a :class:`~.verdict.Judge`
+expert.py        what a rule-based expert says next
+judge.py         the judge behind a chat endpoint
+dimensions.py    the seven dimensions, and how a judge is asked about them
+judge_answer.py  from what a judge wrote to scores, by key and name
+answer_claims.py all that an answer says of the scores
+answer_labels.py whom and what its keys mean
+answer_points.py what it says of one point
+answer_words.py  what it says in words beside its objects
+loose_json.py    JSON as language models write it
+official.py      the project's own data: 450 combinations, the hard subset, SOTOPIA-pi
+goals.py         terms read out of the project's own scenarios
+redis_dump.py    the dump that SOTOPIA-pi's scenarios were published in
+================ ==================================================================================
 
 What ``env.py`` asks of the others: ``scenarios.builtin_combinations(split, kinds)`` and
 ``official.official_combinations(split, subset=, data_dir=)``, sequences of combinations;

@@ -6,13 +6,14 @@ Forms: ``say: ...``, ``nonverbal: ...``, ``do: ...``, ``leave``, ``nothing``, in
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from creditrl.envs.sotopia.dialogue import ACTION_KINDS, NOTHING, Action, ActionKind
 from creditrl.envs.spaces import clean_text
+from creditrl.errors import OutsideJSONError
+from creditrl.outside_json import read_json
 
 __all__ = ["ACTION_FORMS", "ACTION_HINT", "LONGEST_ARGUMENT", "action_text", "read_action"]
 
@@ -88,8 +89,8 @@ def _with_argument(kind: ActionKind, argument: str) -> tuple[Action | None, str]
 
 def _read_json(text: str) -> tuple[Action | None, str]:
     try:
-        given: Any = json.loads(text)
-    except (ValueError, RecursionError):
+        given: Any = read_json(text)
+    except OutsideJSONError:
         return None, "unparsed"
     kind = given.get("action_type")
     argument = given.get("argument", "")

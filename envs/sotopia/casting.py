@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from creditrl.envs.sotopia.profiles import Combination, Seat
 from creditrl.envs.sotopia.rendering import goal_line
 from creditrl.envs.sotopia.scenarios import BuiltinCombinations
-from creditrl.envs.tasks import TaskSet
+from creditrl.envs.tasks import Coverage, TaskSet
 from creditrl.errors import UnknownNameError, did_you_mean
 from creditrl.types import Task
 
@@ -24,19 +24,30 @@ class Seats(TaskSet):
         combinations: scenarios with their casts.
         split: stamped into the tasks.
         side: which side the agent plays; ``"both"``: each in a task of its own, side 0 first.
+        coverage: how many of the published combinations there were to choose from.
     """
 
     def __init__(
-        self, combinations: Sequence[Combination], split: str, side: Side = "both"
+        self,
+        combinations: Sequence[Combination],
+        split: str,
+        side: Side = "both",
+        coverage: Coverage | None = None,
     ) -> None:
         self._combinations = combinations
         self._split = split
         self._sides = (0, 1) if side == "both" else (side,)
         self._tasks: dict[int, Task] = {}
         self._places: dict[str, int] | None = None
+        self._coverage = coverage
 
     def __len__(self) -> int:
         return len(self._combinations) * len(self._sides)
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """How many of the published combinations there were to choose from."""
+        return self._coverage
 
     def task(self, index: int) -> Task:
         """Return task ``index``."""

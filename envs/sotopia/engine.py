@@ -277,7 +277,9 @@ class SotopiaEngine(Engine):
         copy = self._here(index)
         text = observation(seat.combination, seat.side, copy.turns, head=head, ending=copy.ending)
         if mode == "human":
-            print(text, flush=True)
+            from creditrl.terminal import printable
+
+            print(printable(text), flush=True)
             return None
         return text
 

@@ -139,7 +139,12 @@ class SotopiaConfig:
 
     def tasks(self) -> TaskSet:
         """Return the tasks that these options choose."""
-        return Seats(self.combinations(), self.split, self.side)
+        coverage = None
+        if self.data == "official":
+            from creditrl.envs.sotopia.official import combination_coverage
+
+            coverage = combination_coverage(self.split, self.subset, self.data_dir)
+        return Seats(self.combinations(), self.split, self.side, coverage)
 
 
 class SotopiaEnv(TextEnv[SotopiaConfig]):
@@ -230,8 +235,9 @@ def _honest(spec: EnvSpec | None, engine: Engine) -> EnvSpec | None:
     return replace(spec, nondeterministic=True) if spec is not None and live else spec
 
 
-LONGEST_ACTION = LONGEST_ARGUMENT + 64
-"""Characters of an action that nothing is cut from."""
+LONGEST_ACTION = 32_768
+"""Characters at which an action is cut: an utterance of any usual length, escaped in JSON, is read
+whole, and :data:`LONGEST_ARGUMENT` characters of it are said."""
 _LONGEST_CONTEXT = 16_384
 """Characters of what an observation says beside the turns."""
 

@@ -16,9 +16,8 @@ _DOLLARS = re.compile(r"\$\s?(\d[\d,]*(?:\.\d+)?)")
 _TARGET = re.compile(r"target price[^$]{0,40}\$\s?(\d[\d,]*(?:\.\d+)?)")
 _ROLE = re.compile(r"\b(buyer|seller)\b")
 _COUNTED = re.compile(r"\b(\d+) ([a-z]+)\b")
-_FRIEND = re.compile(r"^\s*(\S[^:\n]*?): (\S.*?)\s*$", re.MULTILINE)
-_FACT = re.compile(r"(\S[^:]*?): (.*?)(?:\s{2,}|$)")
-_COMMON = re.compile(r"\d+ common friends?: ([^.<]+)")
+_COMMON = re.compile(r"(?<!\d)\d++ common friends?: ([^.<]+)")
+_BETWEEN_FACTS = re.compile(r"\s{2,}")
 
 
 def read_terms(source: str, text: str, goals: tuple[str, str]) -> Terms | None:
@@ -95,10 +94,15 @@ def _friends(goal: str) -> list[tuple[str, dict[str, str]]]:
     """Return names, and what is told of each: attributes as offers name them, in lower case."""
     _, _, listed = goal.partition("following friends")
     rows = listed.partition("\n")[2].partition("</extra_info>")[0]
-    return [
-        (name, {k.lower().replace(" ", "_"): v.lower() for k, v in _FACT.findall(facts)})
-        for name, facts in _FRIEND.findall(rows)
-    ]
+    friends = []
+    for row in rows.split("\n"):
+        name, colon, facts = row.strip().partition(": ")
+        if colon and name and facts.strip() and ":" not in name:
+            told = [fact.partition(": ") for fact in _BETWEEN_FACTS.split(facts)]
+            friends.append(
+                (name, {k.lower().replace(" ", "_"): v.lower() for k, there, v in told if there})
+            )
+    return friends
 
 
 def _attributes(known: list[tuple[str, dict[str, str]]]) -> tuple[str, ...]:

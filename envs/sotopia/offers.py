@@ -23,8 +23,8 @@ from creditrl.envs.sotopia.terms import Deal, FriendTerms, Query, Terms
 
 __all__ = ["NO_TALK", "Talk", "answer_text", "ask_text", "follow", "moves", "segment"]
 
-_TAG = re.compile(r"<\s*/?\s*(offer|accept|reject|ask|answer)\b([^<>]*)>", re.IGNORECASE)
-_GIVEN = re.compile(r"""([\w-]+)\s*=\s*("[^"]*"|'[^']*'|[^\s"'/]+)""")
+_TAG = re.compile(r"<\s*+(?:/\s*+)?(offer|accept|reject|ask|answer)\b([^<>]*+)>", re.IGNORECASE)
+_GIVEN = re.compile(r"""(?<![\w-])([\w-]++)\s*+=\s*+("[^"]*"|'[^']*'|[^\s"'/]+)""")
 _BARE = re.compile(r"\W*(accept|reject)\W*", re.IGNORECASE)
 _ACCEPTS = re.compile(
     r"\bi(?:'ll)? (?:accept|agree)\b|\b(?:we have|you have|you've got|we've got|it'?s|that'?s)"

@@ -9,14 +9,13 @@ were published in. Files may be packed (``.xz``, ``.gz``).
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
 import lzma
 import math
 import os
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -24,8 +23,9 @@ from typing import Any, NamedTuple, TypeAlias
 from creditrl.envs.sotopia.goals import read_terms
 from creditrl.envs.sotopia.profiles import Character, Combination, Relationship, Scenario
 from creditrl.envs.sotopia.redis_dump import read_documents
-from creditrl.envs.tasks import SPLITS, data_home
-from creditrl.errors import ConfigError, DataError, require_one_of
+from creditrl.envs.tasks import SPLITS, Coverage, data_home, get_command, where_to_look
+from creditrl.errors import ConfigError, DataError, OutsideJSONError, require_one_of
+from creditrl.outside_json import MOST_FILE, read_json
 
 __all__ = [
     "HARD_SCENARIOS",
@@ -56,6 +56,11 @@ HARD_SCENARIOS = frozenset(
 )
 """Ids of the 14 scenarios of SOTOPIA-hard, as upstream's ``used_env.json`` lists them."""
 
+_COMBINATIONS, _HARD_COMBINATIONS = 450, 70
+"""Combinations of the benchmark: five casts for each scenario."""
+_PI_COMBINATIONS = 2510
+"""Those of SOTOPIA-pi's 386 scenarios."""
+
 PI_SOURCE = "sotopia-pi"
 """``Scenario.source`` of training scenarios, which name some 150 sources of their own."""
 
@@ -64,11 +69,7 @@ _RELATIONSHIPS = "relationship_profiles.jsonl"
 _EVALUATION = ("environment_profiles.jsonl", "env_agent_combo_storages.jsonl")
 _TRAINING = ("pi_environment_profiles.jsonl", "pi_env_agent_combos.jsonl")
 _DUMP = "pi_dump.rdb"
-_PACKED: Mapping[str, Callable[[bytes], bytes]] = {
-    "": lambda data: data,
-    ".xz": lzma.decompress,
-    ".gz": gzip.decompress,
-}
+_ENDINGS = ("", ".xz", ".gz")
 _HELD_OUT = 10
 """One in so many training scenarios is kept for ``valid_seen``."""
 
@@ -128,6 +129,40 @@ def official_combinations(
     return [c for c in found if c.scenario.id in HARD_SCENARIOS]
 
 
+def combination_coverage(
+    split: str,
+    subset: str | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+) -> Coverage:
+    """Return how many of the published combinations are there; else as the combinations.
+
+    Those of ``train`` and ``valid_seen`` are counted together: both are SOTOPIA-pi's.
+    """
+    if split != "valid_unseen":
+        home = official_home(data_dir)
+        count = len(_combinations(home, _stamp(home), _TRAINING))
+        return Coverage("combinations of SOTOPIA-pi", count, _PI_COMBINATIONS)
+    count = len(official_combinations(split, subset=subset, data_dir=data_dir))
+    if subset is None:
+        return Coverage("combinations of the benchmark", count, _COMBINATIONS)
+    return Coverage("combinations of SOTOPIA-hard", count, _HARD_COMBINATIONS)
+
+
+def official_coverage(home: Path) -> list[Coverage]:
+    """Return how many of the published combinations are there, of what there is any file of.
+
+    Raises:
+        DataError: a file is missing or damaged.
+    """
+    there = {name.partition(".")[0] for name, _, _ in _stamp(home)}
+    found = []
+    if not there.isdisjoint(name.partition(".")[0] for name in _EVALUATION):
+        found.append(combination_coverage("valid_unseen", None, home))
+    if not there.isdisjoint(name.partition(".")[0] for name in (*_TRAINING, _DUMP)):
+        found.append(combination_coverage("train", None, home))
+    return found
+
+
 class Acquaintance(NamedTuple):
     """How close two characters are, and why."""
 
@@ -168,7 +203,7 @@ def _stamp(home: Path) -> tuple[tuple[str, int, int], ...]:
     """Return what changes when a file does."""
     found = []
     for name in (_AGENTS, *_EVALUATION, *_TRAINING):
-        for path in [home / f"{name}{ending}" for ending in _PACKED] + [home / _DUMP]:
+        for path in [home / f"{name}{ending}" for ending in _ENDINGS] + [home / _DUMP]:
             if path.is_file():
                 stat = path.stat()
                 found.append((path.name, stat.st_size, stat.st_mtime_ns))
@@ -277,28 +312,30 @@ class _Place(NamedTuple):
     """Where the records of a file are."""
 
     path: Path
-    unpack: Callable[[bytes], bytes] | None
-    """None: it is a Redis dump."""
+    ending: str | None
+    """How it is packed; None: it is a Redis dump."""
 
 
 def _rows(home: Path, name: str) -> Iterator[Row]:
     place = _place(home, name)
-    if place.unpack is None:
+    if place.ending is None:
         prefix = ("EnvironmentProfile:", "EnvAgentComboStorage:")[_TRAINING.index(name)]
         for key, record in read_documents(place.path).items():
             if prefix in key:
                 yield f"{place.path}: {key.rpartition('.')[2]}", record
         return
+    from creditrl.unpack import read_packed
+
     try:
-        text = place.unpack(place.path.read_bytes()).decode("utf-8")
-    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
+        text = read_packed(place.path.read_bytes(), place.ending).decode("utf-8")
+    except (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError) as error:
         raise DataError(f"{place.path}: cannot be read ({error}). {_mend(home)}") from None
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             where = f"{place.path}, line {number}"
             try:
-                record = json.loads(line)
-            except ValueError:
+                record = read_json(line, most=MOST_FILE)
+            except OutsideJSONError:
                 record = None
             if not isinstance(record, dict):
                 raise DataError(f"{where}: no JSON object, is it cut? {_mend(home)}")
@@ -306,10 +343,10 @@ def _rows(home: Path, name: str) -> Iterator[Row]:
 
 
 def _place(home: Path, name: str) -> _Place:
-    for ending, unpack in _PACKED.items():
+    for ending in _ENDINGS:
         path = home / f"{name}{ending}"
         if path.is_file():
-            return _Place(path, unpack)
+            return _Place(path, ending)
     dump = home / _DUMP
     if name in _TRAINING:
         if dump.is_file():
@@ -318,10 +355,18 @@ def _place(home: Path, name: str) -> _Place:
             f"{home / name}: no such file, nor {_DUMP}: the splits train and valid_seen are "
             f"SOTOPIA-pi's. {_mend(home, 'pi')} The benchmark itself is split='valid_unseen'."
         )
-    raise DataError(f"{home / name}: no such file. {_mend(home)}")
+    command = get_command("sotopia", home, official_home())
+    advice = where_to_look(
+        home, holds_profiles, command, "CREDITRL_SOTOPIA_DATA", "SOTOPIA's profiles"
+    )
+    raise DataError(f"{home / name}: no such file. {advice}")
+
+
+def holds_profiles(folder: Path) -> bool:
+    """Return whether a folder has files of SOTOPIA's."""
+    return any(name != _DUMP for name, *_ in _stamp(folder))
 
 
 def _mend(home: Path, release: str | None = None) -> str:
-    wanted = f" --release {release}" if release else ""
-    folder = "" if home == official_home() else f" --folder {home}"
-    return f"Run `creditrl data get sotopia{wanted}{folder}`."
+    wanted = (f"--release {release}",) if release else ()
+    return f"Run `{get_command('sotopia', home, official_home(), *wanted)}`."

@@ -4,7 +4,8 @@ Needs the extra ``social``. Agents are ``agent_0`` and ``agent_1``, the sides of
 ``info["role"]`` says whom they play. An observation is a dict: ``text``, what the agent reads, and
 ``may_act``, 1 where it is to act now. (PettingZoo's own tests take no bare texts.) Options are
 those of :class:`~.env.SotopiaConfig` without ``partner``, ``side`` and ``unreadable``: an answer
-that is no action counts as doing nothing.
+that is no action counts as doing nothing. Where the judgement fails the reward is
+:class:`NoReward`, a NaN, and ``info["error"]`` says why.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from creditrl.envs.sotopia.env import (
 )
 from creditrl.envs.sotopia.meeting import Meeting
 from creditrl.envs.sotopia.verdict import Verdict, make_judge
-from creditrl.envs.spaces import UnicodeText, clean_text
+from creditrl.envs.spaces import UnicodeText, action_text, clean_text
 from creditrl.envs.tasks import draw_task
 from creditrl.errors import ConfigError, EpisodeOverError, require_extra
 from creditrl.types import Task
@@ -36,10 +37,38 @@ require_extra("pettingzoo", "social")
 
 from pettingzoo import AECEnv, ParallelEnv  # noqa: E402 - the message above comes first
 
-__all__ = ["SotopiaAECEnv", "SotopiaParallelEnv"]
+__all__ = ["NoReward", "SotopiaAECEnv", "SotopiaParallelEnv"]
 
 AGENTS = ("agent_0", "agent_1")
 _OTHERS = ("partner", "side", "unreadable")
+
+
+class NoReward(float):
+    """The reward of a dialogue whose judgement failed: NaN, but equal to itself.
+
+    PettingZoo's own tests, and users, compare episodes and sums of rewards with ``==``, under which
+    two runs of one episode would differ. Sums with it are it; ``math.isnan`` knows it.
+    """
+
+    def __new__(cls) -> NoReward:  # noqa: D102
+        return super().__new__(cls, "nan")
+
+    def __getnewargs__(self) -> tuple[()]:  # type: ignore[override]
+        return ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NoReward)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(NoReward)
+
+    def __add__(self, other: float) -> NoReward:
+        return self
+
+    __radd__ = __add__
 
 
 class _Stage:
@@ -89,7 +118,7 @@ class _Stage:
     def play(self, answers: Mapping[str, str]) -> Meeting:
         """Play one turn, and have it judged if it was the last."""
         meeting = self.here()
-        said = [clean_text(str(answers.get(agent, "nothing"))) for agent in AGENTS]
+        said = [clean_text(action_text(answers.get(agent, "nothing"))) for agent in AGENTS]
         self.reasons = meeting.play(said)
         if meeting.ending:
             (self.verdict,) = self.judge.score([meeting.transcript()])
@@ -107,11 +136,11 @@ class _Stage:
         return {"text": text, "may_act": int(meeting.may_act[side])}
 
     def reward(self, agent: str) -> float:
-        """Return an agent's goal achievement once it is judged, 0 before; NaN where it failed."""
+        """Return an agent's goal achievement once it is judged, 0 before."""
         if self.verdict is None:
             return 0.0
         goal = self.verdict.goal
-        return float("nan") if goal is None else float(goal[AGENTS.index(agent)])
+        return NoReward() if goal is None else float(goal[AGENTS.index(agent)])
 
     def flags(self) -> tuple[bool, bool]:
         """Return (terminated, truncated)."""
@@ -157,7 +186,9 @@ class _Stage:
         combination = meeting.combination
         lines = [context(combination, None), "", *turn_lines(meeting.turns, combination.names)]
         if self.render_mode == "human":
-            print("\n".join(lines), flush=True)
+            from creditrl.terminal import printable
+
+            print(printable("\n".join(lines)), flush=True)
             return None
         return "\n".join(lines)
 
@@ -210,6 +241,7 @@ class SotopiaParallelEnv(ParallelEnv[str, dict[str, Any], str]):  # type: ignore
         """Play one turn.
 
         Raises:
+            ActionTypeError: an answer is no string.
             EpisodeOverError: there is no dialogue under way.
         """
         if not self.agents:
@@ -287,6 +319,7 @@ class SotopiaAECEnv(AECEnv[str, dict[str, Any], str]):  # type: ignore[misc]
         """Take the answer of ``agent_selection``; None for an agent whose episode is over.
 
         Raises:
+            ActionTypeError: an answer that counts is no string.
             EpisodeOverError: there is no dialogue under way.
         """
         if not self.agents:
@@ -295,9 +328,10 @@ class SotopiaAECEnv(AECEnv[str, dict[str, Any], str]):  # type: ignore[misc]
         if self.terminations[agent] or self.truncations[agent]:
             self._was_dead_step(action)
             return
+        answer = action_text(action)
         self._cumulative_rewards[agent] = 0.0
         self._clear_rewards()
-        self._answers[agent] = str(action)
+        self._answers[agent] = answer
         stage = self._stage
         waiting = [a for a, may in zip(AGENTS, stage.here().may_act, strict=True) if may]
         if all(a in self._answers for a in waiting):

@@ -6,12 +6,12 @@ and values of modules. Nothing of Redis has to be installed.
 
 from __future__ import annotations
 
-import json
 import struct
 from pathlib import Path
 from typing import Any
 
 from creditrl.errors import DataError
+from creditrl.outside_json import MOST_FILE, read_json
 
 __all__ = ["read_documents"]
 
@@ -80,7 +80,7 @@ class _Reader:
                 self._length()
                 values = self._module()
                 if values and values[0].lstrip()[:1] in (b"{", b"["):
-                    found[key] = json.loads(values[0])
+                    found[key] = read_json(values[0], most=MOST_FILE)
             else:
                 raise ValueError(f"value of type {kind} at byte {self.at - 1:,}")
 

@@ -40,7 +40,7 @@ _WHY_OVER: Mapping[str, str] = {
 }
 
 _SHOWN_TAGS = frozenset(("root", "p", "extra_info", "clarification_hint", "strategy_hint"))
-_TAG = re.compile(r"<(/?)([A-Za-z_][\w.-]*)([^<>]*?)(/?)>")
+_TAG = re.compile(r"<(/?)([A-Za-z_][\w.-]*+)([^<>]*+)>")
 _VIEWER = re.compile(r"""\bviewer\s*=\s*["']([^"']*)["']""")
 _ENTITY = re.compile(r"&(amp|lt|gt|quot|apos);")
 _ENTITIES: Mapping[str, str] = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
@@ -65,7 +65,7 @@ def visible(marked: str, side: int | None) -> str:
         if not hidden:
             shown.append(marked[at : tag.start()])
         at = tag.end()
-        closing, name, attributes, empty = tag.groups()
+        closing, name, attributes = tag.groups()
         if closing:
             if any(name == opened for opened, _ in open_tags):
                 while True:
@@ -73,7 +73,7 @@ def visible(marked: str, side: int | None) -> str:
                     hidden -= hides
                     if opened == name:
                         break
-        elif not empty:
+        elif not attributes.endswith("/"):
             addressed = _VIEWER.search(attributes)
             hides = viewer is not None and (
                 name not in _SHOWN_TAGS or (addressed is not None and addressed[1] != viewer)
@@ -136,14 +136,14 @@ def context(
             goals.append(_trimmed(visible(scenario.goals[i], side)))
         else:
             near = visibility == "relationship"
-            backgrounds.append(bio(character, scenario.relationship) if near else "")
+            backgrounds.append(bio(character, scenario.relationship) if near else UNKNOWN)
             goals.append(UNKNOWN)
     return "\n".join(
         (
             f"Scenario: {_trimmed(visible(scenario.text, side))}",
             f"Participants: {names[0]} and {names[1]}",
             *(
-                f"{name}'s background: {background or UNKNOWN}"
+                f"{name}'s background: {background}".rstrip()
                 for name, background in zip(names, backgrounds, strict=True)
             ),
             *(f"{name}'s goal: {goal}" for name, goal in zip(names, goals, strict=True)),

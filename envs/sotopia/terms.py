@@ -110,8 +110,9 @@ def money(amount: float) -> str:
     return str(int(amount)) if amount == int(amount) else f"{amount:.2f}"
 
 
-# Dollars before the number or behind it; thousands with or without commas.
-_NUMBER = r"(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)"
+# Dollars before the number or behind it; thousands with or without commas. Fifteen digits are
+# enough, and their bound keeps the reading of any text linear.
+_NUMBER = r"(\d{1,3}(?:,\d{3}){1,4}(?:\.\d{1,15})?|\d{1,15}(?:\.\d{1,15})?)"
 _AMOUNT = re.compile(rf"\$\s*{_NUMBER}|{_NUMBER}\s*(?:\$|dollars?\b|bucks?\b|usd\b)", re.IGNORECASE)
 _PLAIN = re.compile(rf"\$?\s*{_NUMBER}\s*(?:\$|dollars?|usd)?", re.IGNORECASE)
 
@@ -213,7 +214,7 @@ class ItemTerms(Terms):
 
     def own(self, side: int, deal: Deal) -> float:
         """Return the points of the side's share, less those that no agreement brings."""
-        share = self._kept(side, deal)
+        share = self.share(side, deal)
         worth = sum(v * n for v, n in zip(self.values[side], share, strict=True))
         return worth - self.fallback[side]
 
@@ -236,11 +237,11 @@ class ItemTerms(Terms):
             kept[kind] = int(number)
         if not given:
             return None
-        return tuple(kept) if side == 0 else self._kept(1, tuple(kept))
+        return tuple(kept) if side == 0 else self.share(1, tuple(kept))
 
     def write(self, side: int, deal: Deal) -> str:
         """Return ``books=2 hats=0``: what the speaker gets."""
-        share = self._kept(side, deal)
+        share = self.share(side, deal)
         return " ".join(f"{item}={n}" for item, n in zip(self.items, share, strict=True))
 
     def choices(self, side: int) -> Sequence[Deal]:
@@ -252,18 +253,10 @@ class ItemTerms(Terms):
         """Return, of the divisions that are good enough, what the other asked for most like it."""
         ranked = _ranked(self, side)
         good = max(ranked.as_good_as(least - 1e-9), 1)
-        # What the other side asks for shows what it likes: pieces per kind, the latest most. Whole
-        # numbers, so that the choice between like divisions is the same on every machine.
-        liked = np.full(len(self.items), 100, dtype=np.int64)
-        weight = 1000
-        for deal in reversed(others):
-            for kind, n in enumerate(self._kept(1 - side, deal)):
-                liked[kind] += n * weight // self.counts[kind]
-            weight = weight * 4 // 5
         # The first of the highest is the one of them that is best for the side.
-        return ranked.deals[int(np.argmax(ranked.left[:good] @ liked))]
+        return ranked.deals[int(np.argmax(_liked(self, side, tuple(others))[:good]))]
 
-    def _kept(self, side: int, deal: Deal) -> tuple[int, ...]:
+    def share(self, side: int, deal: Deal) -> tuple[int, ...]:
         """Return a side's share of a deal."""
         assert isinstance(deal, tuple)
         return deal if side == 0 else self.rest(deal)
@@ -296,6 +289,22 @@ def _ranked(terms: ItemTerms, side: int) -> _Ranked:
         tuple(-terms.own(side, deal) for deal in deals),
         np.array(left, dtype=np.int64),
     )
+
+
+@lru_cache(maxsize=4096)
+def _liked(terms: ItemTerms, side: int, others: tuple[Deal, ...]) -> NDArray[np.int64]:
+    """Return how much the other side likes each division, the best to the side first.
+
+    What it asks for shows what it likes: pieces per kind, the latest most. Whole numbers, so that
+    the choice between like divisions is the same on every machine.
+    """
+    liked = np.full(len(terms.items), 100, dtype=np.int64)
+    weight = 1000
+    for deal in reversed(others):
+        for kind, n in enumerate(terms.share(1 - side, deal)):
+            liked[kind] += n * weight // terms.counts[kind]
+        weight = weight * 4 // 5
+    return _ranked(terms, side).left @ liked
 
 
 @lru_cache(maxsize=512)
@@ -347,13 +356,12 @@ class SlotTerms(Terms):
 
     def choices(self, side: int) -> Sequence[Deal]:
         """Return the slots that the side has free, its favourites first."""
-        rated = zip(self.values[side], self.slots, strict=True)
-        return [slot for value, slot in sorted(rated, key=lambda r: -r[0]) if value > 0]
+        return _favourites(self.slots, self.values[side])
 
     def propose(self, side: int, least: float, own: Sequence[Deal], others: Sequence[Deal]) -> Deal:
         """Return a slot that the other has named, or else the best one not yet proposed."""
-        good = [slot for slot in self.choices(side) if self.own(side, slot) >= least - 1e-9]
-        good = good or list(self.choices(side)[:1])
+        slots = self.choices(side)
+        good = [slot for slot in slots if self.own(side, slot) >= least - 1e-9] or slots[:1]
         for slot in good:
             if slot in others:
                 return slot
@@ -362,6 +370,12 @@ class SlotTerms(Terms):
     def yielded(self, side: int, others: Sequence[Deal]) -> float:
         """Count each further slot that the other names: it gives in without knowing where to."""
         return self.span(side) / 6 * max(0, len(set(others)) - 1)
+
+
+@lru_cache(maxsize=4096)
+def _favourites(slots: tuple[str, ...], values: tuple[float, ...]) -> tuple[str, ...]:
+    rated = zip(values, slots, strict=True)
+    return tuple(slot for value, slot in sorted(rated, key=lambda r: -r[0]) if value > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +433,11 @@ class FriendTerms(Terms):
 
     def fits(self, friend: tuple[str, ...], query: Query) -> bool:
         """Return whether all of a question is true of a friend."""
-        return all(friend[1 + self.attributes.index(name)] == value for name, value in query)
+        place = self.attributes.index
+        for name, value in query:
+            if friend[1 + place(name)] != value:
+                return False
+        return True
 
     def queries(self, side: int) -> tuple[Query, ...]:
         """Return what a side would ask: single values of its friends, then all of each friend."""

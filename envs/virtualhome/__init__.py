@@ -20,7 +20,7 @@ file                   what it holds
 ``floorplans``         rooms that share walls
 ``houses``             furniture in them, and what lies where on a day
 ``vocabulary``         what a household may have
-``kinds``, ``plot``    kinds of tasks, and how one is made up
+``kinds``, ``plot``    kinds of tasks, and how one is made up; ``activities`` has their records
 ``generate``           households made from a seed
 ``builtin``            their task sets
 ``scenes``             VirtualHome's own files

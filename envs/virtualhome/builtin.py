@@ -21,7 +21,7 @@ NUM_TASKS: Mapping[str, int] = MappingProxyType(
 )
 """Tasks per split: a hundred of each kind to train on, ten of each to validate."""
 
-_FORMAT = 2  # Raised when equal indices give other households: caches forget the old ones.
+_FORMAT = 3  # Raised when equal indices give other households: caches forget the old ones.
 _CACHED_TASKS = 32_768
 _CACHED_HOUSEHOLDS = 1_024
 

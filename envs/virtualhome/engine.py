@@ -542,13 +542,15 @@ class VirtualHomeEngine(Engine):
         if mode != "human":
             return super().render(index, mode)
         told = ""
-        with suppress(OSError):  # where nothing can be served, the text is what there is
+        with suppress(ConfigError):  # where nothing can be served, the text is what there is
             if self._watch is None:
                 from creditrl.envs.virtualhome.watch import MapWatch
 
                 self._watch = MapWatch()
             told = self._watch.show(index, image, text)
-        print("\n".join(filter(None, (told, text))), flush=True)
+        from creditrl.terminal import printable
+
+        print(printable("\n".join(filter(None, (told, text)))), flush=True)
         return None
 
     def close(self) -> None:

@@ -47,7 +47,8 @@ class VirtualHomeConfig:
     ``~/.cache/creditrl/virtualhome``."""
     source: str | None = None
     """Official tasks: ``triples`` (None; what a recorded program changed), ``programs`` (the
-    original programs, in scenes prepared for them) or ``spa`` (task files of SPA and STeCa)."""
+    original programs, in scenes prepared for them: the first listing takes some seconds, says how
+    far it is, and is kept) or ``spa`` (task files of SPA and STeCa)."""
     task_types: str | tuple[str, ...] | None = None
     """Kinds of tasks to play; None: all. Builtin: keys of
     :data:`creditrl.envs.virtualhome.kinds.KINDS`; official: names of tasks, ``Wash clothes``."""

@@ -20,6 +20,7 @@ from creditrl.errors import ConfigError
 
 __all__ = [
     "HEIGHT",
+    "ROOM_KINDS",
     "Box",
     "Door",
     "FloorPlan",
@@ -139,6 +140,9 @@ _NEEDS = {
     "living_room": 170_000,
 }
 """Square centimetres that a kind of room needs at least; a larger one goes to who needs more."""
+
+ROOM_KINDS = tuple(_NEEDS)
+"""The classes of rooms."""
 
 _SHARED = ("living_room", "kitchen", "dining_room")
 """Rooms that one passes through."""

@@ -48,7 +48,7 @@ SHORTEST_PLAN, LONGEST_PLAN = 2, 40
 """Fewest and most actions of a task's plan; the turn limit of the papers is 40."""
 
 _BUILD = 200  # Draws after which further houses are looked at.
-_TRIES = 1_000  # Draws after which a task counts as impossible; none of 11,520 took over 30.
+_TRIES = 1_000  # Draws after which a task counts as impossible; none of 11,520 took over 80.
 _RESTING = 0.1  # Share of tasks that begin on the couch or the bed, if it does not matter there.
 _CHANGED = 0.25  # Share of what follows that begins other than on the day, if it does not matter.
 _CHANGED_AGAIN = 0.5  # The same where a task may share its day with another of its kind.
@@ -118,10 +118,9 @@ def household(config: HouseholdConfig, split: str, index: int) -> Household:
         scene, world = scene_of(config.seed, split == "valid_unseen", number, day)
         plot = Plot(scene, world, dice)
         try:
-            description = dice.pick(kind.make(plot))
+            title, description = kind.make(plot)
         except UnfitError:
             continue
-        title = dice.pick(kind.titles)
         _settle(plot, _CHANGED_AGAIN if attempt else _CHANGED)
         goal = plot.goal()
         start = plot.start.done()

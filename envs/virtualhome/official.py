@@ -27,21 +27,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from creditrl._version import __version__
-from creditrl.envs.tasks import SPLITS, TaskList
+from creditrl.envs.tasks import (
+    SPLITS,
+    Coverage,
+    TaskList,
+    data_home,
+    get_command,
+    meant_folder,
+)
 from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.goals import PHYSICAL, Edge, Goal, goal_between
 from creditrl.envs.virtualhome.graph import RELATIONS, STATES, GraphDict, GraphError, Scene, World
 from creditrl.envs.virtualhome.places import Boxes
-from creditrl.envs.virtualhome.prepare import Preparation, prepare
+from creditrl.envs.virtualhome.prepare import Orderly, Preparation, prepare
 from creditrl.envs.virtualhome.problem import Household, HouseholdSource, task_goal
 from creditrl.envs.virtualhome.profiles import V1
 from creditrl.envs.virtualhome.program import Program
 from creditrl.envs.virtualhome.rules import perform
-from creditrl.envs.virtualhome.scenes import OfficialFolder, Triple
+from creditrl.envs.virtualhome.scenes import OfficialFolder, Triple, holds_data
 from creditrl.errors import DataError, require_one_of
 from creditrl.files import cache_home, write_atomic
 from creditrl.types import Task
@@ -88,10 +96,16 @@ class OfficialTasks(TaskList):
     Args:
         tasks: the tasks.
         left_out: tasks that are not among them, by id, and why.
+        coverage: how many of the source's programs there were to choose from.
     """
 
-    def __init__(self, tasks: Sequence[Task], left_out: Mapping[str, str]) -> None:
-        super().__init__(tasks)
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        left_out: Mapping[str, str],
+        coverage: Coverage | None = None,
+    ) -> None:
+        super().__init__(tasks, coverage)
         self.left_out = dict(left_out)
 
     def reasons(self) -> Counter[str]:
@@ -104,8 +118,8 @@ def official_tasks(
 ) -> OfficialTasks:
     """Return the tasks of a split; they are read once in a process.
 
-    The first listing of ``programs`` prepares all of them, which takes a minute or two; what came
-    of it is kept in our cache.
+    The first listing of ``programs`` prepares all of them, some 2 ms each, and says on stderr how
+    far it is; what came of it is kept in our cache.
 
     Args:
         split: one of :func:`official_splits`.
@@ -130,10 +144,12 @@ def _tasks(home: str, source: str, split: str) -> OfficialTasks:
     if not found:
         reasons = ", ".join(f"{n} {why}" for why, n in Counter(left_out.values()).items())
         why = f" (left out: {reasons})" if reasons else ""
-        raise DataError(
-            f"{folder.home}: no task of {source}, split {split!r}{why}. "
-            "`creditrl data get virtualhome` says what belongs there."
-        )
+        meant = meant_folder(folder.home, holds_data)
+        command = get_command("virtualhome", folder.home, data_home("virtualhome"))
+        advice = f"`{command}` says what belongs there."
+        if meant is not None:
+            advice = f"Is {meant} meant? Then set data_dir to it."
+        raise DataError(f"{folder.home}: no task of {source}, split {split!r}{why}. {advice}")
     tasks = [
         Task(
             id=entry.id,
@@ -146,7 +162,34 @@ def _tasks(home: str, source: str, split: str) -> OfficialTasks:
         )
         for index, entry in enumerate(found)
     ]
-    return OfficialTasks(tasks, left_out)
+    return OfficialTasks(tasks, left_out, _coverage(folder, source))
+
+
+ORIGINAL_PROGRAMS = 5411
+"""Programs of 2018 that upstream's archive holds."""
+
+
+def official_coverage(home: Path) -> list[Coverage]:
+    """Return how many of the programs are there, by source, of the sources that have any.
+
+    Raises:
+        DataError: a file is damaged.
+    """
+    folder = OfficialFolder(home)
+    found = (_coverage(folder, source) for source in ("triples", "programs"))
+    return [one for one in found if one is not None and one.found]
+
+
+def _coverage(folder: OfficialFolder, source: str) -> Coverage | None:
+    if source == "programs":
+        return Coverage("programs of 2018", len(folder.original_paths), ORIGINAL_PROGRAMS)
+    if source == "triples":
+        # Nobody publishes their number, but a program says that there should be graphs.
+        lone = folder.lone_programs
+        why = f"no graphs of {lone[0]}" if lone else ""
+        found = len(folder.triples)
+        return Coverage("programs with graphs", found, found + len(lone), why)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +386,12 @@ class ProgramSource(HouseholdSource):
 
 
 def _prepared(folder: OfficialFolder, name: str, program: Program) -> Preparation:
-    return prepare(program, folder.graph(name, "2018-10-26"), folder.tables)
+    return prepare(program, _orderly(os.fspath(folder.home), name), folder.tables)
+
+
+@lru_cache(maxsize=16)
+def _orderly(home: str, name: str) -> Orderly:
+    return Orderly(_folder(home).graph(name, "2018-10-26"))
 
 
 def _carried_out(scene: Scene, world: World, prepared: Preparation) -> World:
@@ -376,6 +424,9 @@ def _programs(folder: OfficialFolder, split: str) -> tuple[list[_Entry], dict[st
 @lru_cache(maxsize=4)
 def _faults(home: str) -> Mapping[str, str]:
     """Return why a program is no task, by path; empty where it is one."""
+    from creditrl.terminal import PlainConsole  # heavy, and hardly ever needed
+    from creditrl.view.progress import Progress, counted
+
     folder, programs = _folder(home), _programs_by_path(home)
     mark = blake2b(_FORMAT.encode(), digest_size=16)
     for path, (_, program) in programs.items():
@@ -388,10 +439,20 @@ def _faults(home: str) -> Mapping[str, str]:
         known = json.loads(kept.read_text("utf-8"))
         if isinstance(known, dict) and known.keys() == programs.keys():
             return {path: str(why) for path, why in known.items()}
-    faults = {path: _fault(folder, *program) for path, program in programs.items()}
-    with contextlib.suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(kept, json.dumps(faults))
+    with Progress(PlainConsole(stderr=True)) as progress:
+        progress.line(f"First listing of {folder.home}: which of its programs can be carried out?")
+        faults = {}
+        work = progress.phase("prepare", updates=len(programs), counted=counted("programs"))
+        for path, (name, program) in programs.items():
+            faults[path] = _fault(folder, name, program)
+            work(len(faults))
+        work.end()
+        try:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(kept, json.dumps(faults))
+            progress.line(f"The answers are kept for later listings: {kept}")
+        except OSError as error:
+            progress.line(f"The answers cannot be kept, and are worked out each time: {error}")
     return faults
 
 
@@ -399,7 +460,7 @@ def _fault(folder: OfficialFolder, name: str, program: Program) -> str:
     prepared = _prepared(folder, name, program)
     if prepared.failure is not None:
         return f"cannot be carried out: {prepared.cause}"
-    scene, world = Scene.of(prepared.graph)
+    scene, world = prepared.scene, prepared.world
     after = _carried_out(scene, world, prepared)
     return "" if goal_between(scene, world, after).size else _EMPTY
 

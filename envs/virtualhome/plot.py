@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 from typing import Literal, TypeAlias
 
 from creditrl.envs.dice import Dice
@@ -20,7 +21,7 @@ from creditrl.envs.virtualhome.graph import (
 )
 from creditrl.envs.virtualhome.turn import occupancy
 
-__all__ = ["OPPOSITE", "Plot", "Put", "UnfitError"]
+__all__ = ["OPPOSITE", "Plot", "Put", "UnfitError", "joined"]
 
 Put: TypeAlias = Literal["ON", "INSIDE"]
 Where: TypeAlias = Callable[[int], bool]
@@ -36,6 +37,18 @@ _PLURALS = frozenset(
     "teeth".split()
 )
 """Classes whose names are plural."""
+
+
+_WORDS = {"cd": "CD", "tv_stand": "TV stand", "door": "front door"}
+"""Classes that are not called by their name; of the doors, tasks are about the front door alone."""
+
+_COMMON = frozenset({"light", "floor", "window", "curtain", "sink", "faucet"})
+"""Classes of which there is one in every room, or in several."""
+
+
+def joined(words: Sequence[str]) -> str:
+    """Return ``"one, two and three"``."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 class UnfitError(Exception):
@@ -86,31 +99,36 @@ class Plot:
 
     def word(self, node: int) -> str:
         """Return the name of a node's class in words."""
-        return self.scene.classes[node].replace("_", " ")
+        name = self.scene.classes[node]
+        return _WORDS.get(name, name.replace("_", " "))
 
-    def the(self, nodes: int | Sequence[int]) -> str:
-        """Return ``"the apple, the milk and the bread"``."""
-        words = [f"the {self.word(n)}" for n in ([nodes] if isinstance(nodes, int) else nodes)]
-        return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    def the(self, nodes: Sequence[int]) -> str:
+        """Return ``"the apple, the milk and the bread"``; of what every room has, also which."""
+        words = []
+        for node, after in zip_longest(nodes, nodes[1:]):
+            where = ""
+            if self._is_common(node) and not (
+                after is not None and self._is_common(after) and self.room(after) == self.room(node)
+            ):
+                where = f" in the {self.word(self.room(node))}"
+            words.append(f"the {self.word(node)}{where}")
+        return joined(words)
+
+    def _is_common(self, node: int) -> bool:
+        return self.scene.classes[node] in _COMMON
 
     def them(self, nodes: Sequence[int]) -> str:
         """Return ``"it"`` or ``"them"``."""
-        several = len(nodes) > 1 or self.scene.classes[nodes[0]] in _PLURALS
-        return "them" if several else "it"
+        return "them" if self._several(nodes) else "it"
+
+    def they(self, nodes: Sequence[int]) -> str:
+        """Return ``"it is"`` or ``"they are"``."""
+        return "they are" if self._several(nodes) else "it is"
+
+    def _several(self, nodes: Sequence[int]) -> bool:
+        return len(nodes) > 1 or self.scene.classes[nodes[0]] in _PLURALS
 
     # Choices.
-
-    def one(self, *names: str, where: Where | None = None) -> int:
-        """Choose a node of one of some classes.
-
-        Raises:
-            UnfitError: there is none that fits.
-        """
-        return self.some(names, 1, 1, where)[0]
-
-    def maybe(self, *names: str, where: Where | None = None, share: float = 0.5) -> list[int]:
-        """Choose a node in a share of the cases, if there is one."""
-        return self.some(names, 0, 1, where) if self.dice.chance(share) else []
 
     def some(
         self, names: Iterable[str], low: int, high: int, where: Where | None = None
@@ -144,28 +162,9 @@ class Plot:
             raise UnfitError
         return node
 
-    def seat(self, *names: str, where: Where | None = None, lying: bool = False) -> int:
-        """Choose something with room to sit, or to lie, on."""
-        return self.one(
-            *names,
-            where=lambda n: self.has_room(n, lying) and (where is None or where(n)),
-        )
-
     def has_room(self, node: int, lying: bool = False) -> bool:
         """Return whether somebody can sit, or lie, on something."""
         return self.start.column(ON, node).bit_count() < occupancy(self.scene.classes[node], lying)
-
-    def elsewhere(self, host: int) -> Where:
-        """Return whether a node is neither on nor in something."""
-        return lambda node: self.host(node) != host
-
-    def unlike(self, state: str) -> Where:
-        """Return whether a node can be in a state and is not."""
-        return lambda node: self.is_in(node, OPPOSITE[state])
-
-    def in_room_of(self, other: int) -> Where:
-        """Return whether a node is in the same room as another."""
-        return lambda node: self.room(node) == self.room(other)
 
     # The start.
 
@@ -232,24 +231,17 @@ class Plot:
             self._ends.setdefault(node, {})[OPPOSITE[state]] = state
         return node
 
-    def put(self, nodes: int | Iterable[int], relation: Put, host: int) -> None:
-        """End with things on or in something."""
-        for node in [nodes] if isinstance(nodes, int) else nodes:
-            self._added.append((node, relation, host))
-
-    def stow(self, nodes: int | Iterable[int], host: int) -> None:
-        """End with things in something, and that closed if it can be."""
-        self.put(nodes, "INSIDE", host)
-        if self.is_in(host, "CLOSED") or self.is_in(host, "OPEN"):
-            self.end(host, "CLOSED")
+    def put(self, node: int, relation: Put, host: int) -> None:
+        """End with a thing on or in something."""
+        self._added.append((node, relation, host))
 
     def hold(self, node: int) -> None:
         """End with a thing in the right hand."""
         self._added.append((self.c, "HOLDS_RH", node))
 
-    def wear(self, nodes: Iterable[int]) -> None:
-        """End with clothes on."""
-        self._added += [(node, "ON", self.c) for node in nodes]
+    def wear(self, node: int) -> None:
+        """End with something on."""
+        self._added.append((node, "ON", self.c))
 
     def take_off(self, node: int) -> None:
         """End without clothes that were worn."""

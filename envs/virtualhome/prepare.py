@@ -9,6 +9,7 @@ is the program's own fault, and is named.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -46,7 +47,7 @@ from creditrl.envs.virtualhome.turn import (
 )
 from creditrl.errors import DataError, did_you_mean
 
-__all__ = ["FIRST_ADDED", "Preparation", "prepare"]
+__all__ = ["FIRST_ADDED", "Orderly", "Preparation", "prepare"]
 
 FIRST_ADDED = 1000
 """Ids from here on are of things that programs bring along."""
@@ -56,8 +57,9 @@ FIRST_ADDED = 1000
 class Preparation:
     """What came of preparing a program."""
 
-    graph: dict[str, Any]
-    """The initial graph dict."""
+    scene: Scene
+    world: World
+    """The initial world."""
     acts: tuple[Act, ...]
     done: int
     """How many of the acts can be carried out, one after the other."""
@@ -65,20 +67,23 @@ class Preparation:
     """Why the next one cannot; None if all can."""
 
     @property
+    def graph(self) -> dict[str, Any]:
+        """The initial graph dict."""
+        return self.world.graph(self.scene)
+
+    @property
     def cause(self) -> str:
         """The failure's code and the action, e.g. ``"wrong_state SWITCHON"``, or ``""``."""
         return f"{self.failure.code} {self.acts[self.done].name}" if self.failure else ""
 
 
-def prepare(
-    program: Program, graph: GraphDict, tables: Tables, profile: Profile = V1
-) -> Preparation:
+def prepare(program: Program, home: Orderly, tables: Tables, profile: Profile = V1) -> Preparation:
     """Make the initial graph of a program.
 
     Args:
         program: what is to be done; ids from :data:`FIRST_ADDED` on that the scene lacks are of
             things to be added.
-        graph: the graph dict of the scene that it was made for.
+        home: the scene that it was made for.
         tables: properties of classes, and where things may lie.
         profile: whose rules hold.
 
@@ -86,12 +91,11 @@ def prepare(
         DataError: the program names a node that is another thing in the scene, or a class that no
             table knows; names file and line.
     """
-    furnished = _furnished(program, graph, tables)
-    scene, world = Scene.of(furnished)
+    scene, world = home.furnished(program, tables)
     acts = program.acts(scene)
     attempt = _Attempt(scene, acts, profile)
     initial, done, failure = attempt.mend(world)
-    return Preparation(initial.graph(scene), tuple(acts), done, failure)
+    return Preparation(scene, initial, tuple(acts), done, failure)
 
 
 # -- the scene before the program ----------------------------------------------------------------
@@ -99,54 +103,74 @@ def prepare(
 _LIGHTS = ("light", "lamp")
 
 
-def _furnished(program: Program, graph: GraphDict, tables: Tables) -> dict[str, Any]:
-    """Return a scene's graph dict in good order, with the things that a program brings along."""
-    nodes = [{**node, "states": _in_order(node)} for node in graph["nodes"]]
-    there = {node["id"]: node for node in nodes}
-    character = next(id for id, node in there.items() if node["class_name"] == CHARACTER)
-    rooms = [id for id, node in there.items() if node["category"] == ROOMS]
-    edges = []
-    room = {id: id for id in rooms}
-    for edge in graph["edges"]:
-        inside = edge["relation_type"] == "INSIDE" and edge["to_id"] in rooms
-        if inside:
-            room.setdefault(edge["from_id"], edge["to_id"])
-        if character not in (edge["from_id"], edge["to_id"]) or inside:
-            edges.append(edge)
-    here = None
-    for line in program.lines:
-        for name, id in line.objects:
-            if id not in there:
-                properties = tables.properties.get(name)
-                if properties is None:
-                    raise DataError(
-                        f"{program.source}:{line.number}: {line}: unknown class {name!r}."
-                        f"{did_you_mean(name, tables.properties)} Expected one of the table "
-                        "properties_data, or the id of a node."
-                    )
-                node = {
-                    "id": id,
-                    "class_name": name,
-                    "category": "placable_objects",
-                    "properties": list(properties),
-                    "states": [],
-                    "prefab_name": None,
-                    "bounding_box": None,
-                }
-                node["states"] = _in_order(node)
-                there[id] = node
-                nodes.append(node)
-                below, room[id] = _place(name, here, tables, there, room, rooms)
-                edges.append(_edge(id, "INSIDE", room[id]))
-                if "BODY_PART" in properties:
-                    below = None
-                    edges += [_edge(id, "CLOSE", character), _edge(character, "CLOSE", id)]
-                if below is not None:
-                    edges.append(_edge(id, "ON", below))
-                    edges += [_edge(id, "CLOSE", below), _edge(below, "CLOSE", id)]
-            if line.action in ("WALK", "RUN", "FIND"):
-                here = room.get(id, here)
-    return {"nodes": nodes, "edges": edges}
+class Orderly:
+    """A scene in good order, in which many programs may begin.
+
+    Args:
+        graph: its graph dict, which stays as it is.
+    """
+
+    def __init__(self, graph: GraphDict) -> None:
+        nodes = [{**node, "states": _in_order(node)} for node in graph["nodes"]]
+        self._there = {node["id"]: node for node in nodes}
+        self._character = next(n["id"] for n in nodes if n["class_name"] == CHARACTER)
+        self._rooms = [node["id"] for node in nodes if node["category"] == ROOMS]
+        self._room = {id: id for id in self._rooms}
+        edges = []
+        for edge in graph["edges"]:
+            inside = edge["relation_type"] == "INSIDE" and edge["to_id"] in self._rooms
+            if inside:
+                self._room.setdefault(edge["from_id"], edge["to_id"])
+            if self._character not in (edge["from_id"], edge["to_id"]) or inside:
+                edges.append(edge)
+        self._graph = {"nodes": nodes, "edges": edges}
+        self._scene, self._world = Scene.of(self._graph)
+
+    def furnished(self, program: Program, tables: Tables) -> tuple[Scene, World]:
+        """Return the scene with the things that a program brings along, see :func:`prepare`."""
+        edges: list[dict[str, Any]] = []
+        added: dict[int, dict[str, Any]] = {}
+        there = ChainMap(added, self._there)
+        room = dict(self._room)
+        character = self._character
+        here = None
+        for line in program.lines:
+            for name, id in line.objects:
+                if id not in there:
+                    properties = tables.properties.get(name)
+                    if properties is None:
+                        raise DataError(
+                            f"{program.source}:{line.number}: {line}: unknown class {name!r}."
+                            f"{did_you_mean(name, tables.properties)} Expected one of the table "
+                            "properties_data, or the id of a node."
+                        )
+                    node = {
+                        "id": id,
+                        "class_name": name,
+                        "category": "placable_objects",
+                        "properties": list(properties),
+                        "states": [],
+                        "prefab_name": None,
+                        "bounding_box": None,
+                    }
+                    node["states"] = _in_order(node)
+                    added[id] = node
+                    below, room[id] = _place(name, here, tables, there, room, self._rooms)
+                    edges.append(_edge(id, "INSIDE", room[id]))
+                    if "BODY_PART" in properties:
+                        below = None
+                        edges += [_edge(id, "CLOSE", character), _edge(character, "CLOSE", id)]
+                    if below is not None:
+                        edges.append(_edge(id, "ON", below))
+                        edges += [_edge(id, "CLOSE", below), _edge(below, "CLOSE", id)]
+                if line.action in ("WALK", "RUN", "FIND"):
+                    here = room.get(id, here)
+        nodes = [*added.values()]
+        if min(added, default=FIRST_ADDED) > self._scene.ids[-1]:
+            return self._scene.extended(self._world, nodes, edges)
+        return Scene.of(
+            {"nodes": self._graph["nodes"] + nodes, "edges": self._graph["edges"] + edges}
+        )
 
 
 def _in_order(node: Mapping[str, Any]) -> list[str]:

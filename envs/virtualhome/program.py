@@ -80,11 +80,11 @@ class Program:
 
 
 _ACTION = re.compile(r"\[\s*(\w+)\s*\]")
-_COUNTED = re.compile(r"\s*\[\d+\]$")
+_COUNTED = re.compile(r"(?<!\s)\s*+\[\d+\]$")
 """The number of a line that upstream's own writer puts behind it."""
 _ALIASES = {"LOOKAT_MEDIUM": "LOOKAT"}
 """Other names that upstream gives an action."""
-_MENTION = re.compile(r"\s*<\s*([^<>]+?)\s*>\s*\(\s*(?:\d+\s*\.\s*)?(\d+)\s*\)")
+_MENTION = re.compile(r"\s*+<\s*+([^<>]++)>\s*+\(\s*+(?:\d++\s*+\.\s*+)?(\d++)\s*+\)")
 
 
 def parse_line(text: str, source: str = "<program>", number: int = 1) -> Line:
@@ -116,7 +116,7 @@ def parse_line(text: str, source: str = "<program>", number: int = 1) -> Line:
         mention = _MENTION.match(stripped, at)
         if mention is None:
             raise bad(f"cannot read {stripped[at:].strip()!r}. Expected e.g. <tv> (264).")
-        objects.append(Mention(mention[1].lower().replace(" ", "_"), int(mention[2])))
+        objects.append(Mention(mention[1].rstrip().lower().replace(" ", "_"), int(mention[2])))
         at = mention.end()
     if len(objects) != ACTIONS[action]:
         raise bad(f"{action} takes {ACTIONS[action]} things, not {len(objects)}.")

@@ -27,10 +27,11 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeAlias
 
-from creditrl.envs.tasks import data_home
+from creditrl.envs.tasks import data_home, get_command, where_to_look
 from creditrl.envs.virtualhome.graph import GraphDict, GraphError, Scene, World
 from creditrl.envs.virtualhome.program import Program, parse_program
 from creditrl.errors import CreditRLError, DataError, UnknownNameError, did_you_mean
+from creditrl.files import files_below
 
 __all__ = [
     "OfficialFolder",
@@ -178,6 +179,19 @@ class Triple:
     """Reads the initial and the final graph dict."""
 
 
+_PARTS = (
+    *("triples.jsonl*", "programs_2018.jsonl*", "original_executable_progs*"),
+    *("executable_programs", "init_and_final_graphs", "example_graphs", "v1.0.0.zip"),
+    *("*_test.jsonl", "new_train_conversation.jsonl"),
+)
+"""Names of files and folders of which one at least lies in the folder of the data."""
+
+
+def holds_data(folder: Path) -> bool:
+    """Return whether a folder has files of VirtualHome's, itself."""
+    return any(next(folder.glob(name), None) is not None for name in _PARTS)
+
+
 class OfficialFolder:
     """A folder of VirtualHome's own data.
 
@@ -191,10 +205,10 @@ class OfficialFolder:
     def __init__(self, data_dir: str | os.PathLike[str] | None = None) -> None:
         self.home = data_home("virtualhome", data_dir)
         if not self.home.is_dir():
-            raise DataError(
-                f"{self.home}: no such folder. Run `{_GET}`, or set data_dir or "
-                "CREDITRL_VIRTUALHOME_DATA to the folder of VirtualHome's data."
-            )
+            command = get_command("virtualhome", self.home, data_home("virtualhome"))
+            variable = "CREDITRL_VIRTUALHOME_DATA"
+            advice = where_to_look(self.home, holds_data, command, variable, "VirtualHome's files")
+            raise DataError(f"{self.home}: no such folder. {advice}")
         self._graphs: dict[PurePosixPath, dict[str, Any]] = {}
         self._parsed: dict[PurePosixPath, tuple[Scene, World]] = {}
 
@@ -278,6 +292,15 @@ class OfficialFolder:
         """
         found = [*self._packed_triples(), *self._unpacked_triples()]
         return sorted(found, key=lambda triple: triple.id)
+
+    @property
+    def lone_programs(self) -> Sequence[str]:
+        """Programs whose graphs are not here, ``<scene>/<set>/<file>``: they are no triples."""
+        return [
+            str(inner.with_suffix(""))
+            for _, inner, graphs in self._unpacked_programs()
+            if graphs not in self._files
+        ]
 
     @cached_property
     def original_programs(self) -> Sequence[tuple[str, Program]]:
@@ -383,18 +406,23 @@ class OfficialFolder:
         return {"nodes": nodes, "edges": edges}, final
 
     def _unpacked_triples(self) -> Iterator[Triple]:
+        for file, inner, graphs in self._unpacked_programs():
+            if graphs in self._files:
+                yield Triple(
+                    str(inner.with_suffix("")),
+                    inner.parts[0],
+                    parse_program(self._text(file), str(self.home / file)),
+                    lambda graphs=graphs: self._pair(graphs),  # type: ignore[misc]
+                )
+
+    def _unpacked_programs(self) -> Iterator[tuple[PurePosixPath, PurePosixPath, PurePosixPath]]:
+        """Yield (file, its path below the programs' folder, file of its graphs)."""
         for file in self._files:
             if _PROGRAMS in file.parts and file.suffix == ".txt":
                 n = file.parts.index(_PROGRAMS)
                 inner = PurePosixPath(*file.parts[n + 1 :])
                 graphs = PurePosixPath(*file.parts[:n], _GRAPHS, inner.with_suffix(".json"))
-                if graphs in self._files:
-                    yield Triple(
-                        str(inner.with_suffix("")),
-                        inner.parts[0],
-                        parse_program(self._text(file), str(self.home / file)),
-                        lambda graphs=graphs: self._pair(graphs),  # type: ignore[misc]
-                    )
+                yield file, inner, graphs
 
     def _pair(self, file: PurePosixPath) -> tuple[dict[str, Any], dict[str, Any]]:
         both = read_graph(self._text(file), str(self.home / file))
@@ -407,11 +435,9 @@ class OfficialFolder:
 
     @cached_property
     def _files(self) -> dict[PurePosixPath, Path | bytes]:
-        """All that lies in the folder and in its archives, by path."""
+        """All that lies in the folder, also behind links, and in its archives, by path."""
         files: dict[PurePosixPath, Path | bytes] = {}
-        for path in sorted(self.home.rglob("*")):
-            if not path.is_file():
-                continue
+        for path in files_below(self.home):
             inner = PurePosixPath(path.relative_to(self.home).as_posix())
             if path.suffix == ".zip" or ".tar" in path.suffixes:
                 for name, content in _members(path):
@@ -423,11 +449,13 @@ class OfficialFolder:
         return files
 
     def _text(self, file: PurePosixPath) -> str:
+        from creditrl.unpack import read_packed
+
         there = self._files[file]
         try:
             content = there.read_bytes() if isinstance(there, Path) else there
-            return (lzma.decompress(content) if file.suffix == ".xz" else content).decode("utf-8")
-        except (OSError, UnicodeDecodeError, lzma.LZMAError) as error:
+            return read_packed(content, file.suffix).decode("utf-8")
+        except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
             raise DataError(f"{self.home / file}: {error}. Run `{_GET}`.") from None
 
     def json_lines(self, name: str) -> Iterator[tuple[int, Any, str]]:
@@ -481,6 +509,8 @@ class OfficialFolder:
         return read_graph(self._text(best), str(self.home / best))
 
 
+_MOST_TIMES, _MOST_SMALL = 200, 64 << 20
+"""What an archive may unpack to in memory: so many times its size, and so many bytes more."""
 _PROGRAMS, _GRAPHS, _ORIGINAL = (
     "executable_programs",
     "init_and_final_graphs",
@@ -506,15 +536,28 @@ def _placing(entry: Mapping[str, Any]) -> Placing:
 
 def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the files of an archive; those of a tar one after the other, as they are packed."""
+    left = _MOST_SMALL + _MOST_TIMES * archive.stat().st_size
+
+    def count(size: int) -> None:
+        nonlocal left
+        left -= size
+        if left < 0:
+            raise DataError(
+                f"{archive}: it unpacks to more than {_MOST_TIMES} times its size, as no data set "
+                f"does. Run `{_GET}`."
+            )
+
     try:
         if archive.suffix == ".zip":
             with zipfile.ZipFile(archive) as packed:
                 for member in packed.infolist():
                     if not member.is_dir():
+                        count(member.file_size)
                         yield member.filename, packed.read(member)
         else:
             with tarfile.open(archive) as tar:
                 for entry in tar:
+                    count(entry.size)
                     content = tar.extractfile(entry) if entry.isfile() else None
                     if content is not None:
                         yield entry.name.removeprefix("./"), content.read()

@@ -26,10 +26,12 @@ from numpy.typing import NDArray
 from creditrl.envs.virtualhome.graph import GraphDict
 from creditrl.errors import (
     ConfigError,
+    OutsideJSONError,
     SimulatorError,
     did_you_mean,
     require_one_of,
 )
+from creditrl.outside_json import read_json
 
 __all__ = [
     "SCRIPT_SETTINGS",
@@ -75,6 +77,8 @@ _READS = frozenset(("idle", "environment_graph", "camera_count", "camera_data", 
 """Commands that change nothing, so that they may be given twice."""
 _LONGEST_QUOTE = 300
 _PIECE = 1 << 16
+_MOST_BYTES = 256 << 20
+"""Of one answer: the pictures of several cameras, or a scene."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +382,7 @@ class UnityClient:
             link.request("POST", parts.path or "/", content, headers)
             line = link.sock
             response = link.getresponse()
-            pieces = []
+            pieces, received = [], 0
             # A socket's own time-out is for each piece; this one is for the whole. Pythons differ
             # in whether the last piece closes the answer.
             while not response.isclosed():
@@ -390,6 +394,10 @@ class UnityClient:
                 if not piece:
                     break
                 pieces.append(piece)
+                received += len(piece)
+                if received > _MOST_BYTES:
+                    why = f"its answer has more than {_MOST_BYTES:,} bytes"
+                    raise self._error(action, why)
             return response.status, b"".join(pieces)
         except TimeoutError:
             raise self._error(
@@ -410,8 +418,8 @@ class UnityClient:
     def _read(self, action: str, body: bytes) -> Answer:
         text = body.decode("utf-8", "replace")
         try:
-            data = json.loads(text)
-        except (ValueError, RecursionError):
+            data = read_json(text, most=_MOST_BYTES)
+        except OutsideJSONError:
             raise self._odd(action, "JSON", text) from None
         if not isinstance(data, dict) or not isinstance(data.get("success"), bool):
             raise self._odd(action, "an object with 'success'", data)
@@ -422,8 +430,8 @@ class UnityClient:
             raise self._odd(action, "a whole 'value' and strings in 'message_list'", data)
         if isinstance(message, str):
             try:
-                message = json.loads(message)
-            except (ValueError, RecursionError):
+                message = read_json(message, most=_MOST_BYTES)
+            except OutsideJSONError:
                 pass  # words
         return Answer(data["success"], message, value, tuple(items))
 
@@ -450,8 +458,8 @@ def _message_of(body: bytes) -> str:
     """Return what the body of an error says, after a colon; empty where it says nothing."""
     text = body.decode("utf-8", "replace")
     try:
-        data = json.loads(text)
-    except ValueError:
+        data = read_json(text)
+    except OutsideJSONError:
         return f": {quote(text)}" if text.strip() else ""
     said = data.get("message") if isinstance(data, dict) else data
     return f": {quote(said)}" if said else ""

@@ -203,7 +203,9 @@ class UnityEngine(Engine):
             return text
         if mode != "human":
             return super().render(index, mode)
-        print(text, flush=True)
+        from creditrl.terminal import printable
+
+        print(printable(text), flush=True)
         return None
 
     def _step(self, i: int, stay: _Stay, text: str) -> tuple[str, str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import os
-import threading
 import weakref
 import webbrowser
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 from numpy.typing import NDArray
+
+from creditrl.door.plain import PlainHandler, PlainServer
 
 __all__ = ["MapWatch"]
 
@@ -41,7 +41,7 @@ class MapWatch:
 
     def __init__(self) -> None:
         self._shown: dict[int, tuple[int, NDArray[np.uint8], str]] = {}
-        self._server: ThreadingHTTPServer | None = None
+        self._server: PlainServer | None = None
 
     def show(self, copy: int, image: NDArray[np.uint8], text: str) -> str:
         """Show a copy's map, and words below it.
@@ -66,30 +66,23 @@ class MapWatch:
         """Of the server, which is started if it is not there.
 
         Raises:
-            OSError: this machine lets nobody serve anything.
+            ConfigError: this machine lets nobody serve anything.
         """
         if self._server is None:
             handler = type("Handler", (_Handler,), {"shown": self._shown})
-            self._server = server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-            server.daemon_threads = True
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            weakref.finalize(self, _stop, server)
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+            self._server = PlainServer(handler)
+            weakref.finalize(self, self._server.close)
+        return self._server.address
 
     def close(self) -> None:
         """Stop serving; may be called twice, and used again after."""
         if self._server is not None:
-            _stop(self._server)
+            self._server.close()
         self._server = None
         self._shown.clear()
 
 
-def _stop(server: ThreadingHTTPServer) -> None:
-    server.shutdown()
-    server.server_close()
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(PlainHandler):
     shown: dict[int, tuple[int, NDArray[np.uint8], str]]
 
     def do_GET(self) -> None:
@@ -113,9 +106,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("X-Number", str(number))
         self.end_headers()
         self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
 
 
 def _png(image: NDArray[np.uint8]) -> bytes:

@@ -33,9 +33,10 @@ file                what it holds
 ``picture``         drawings of products
 ``engine``, ``env`` the environment
 ``oracle``          an expert that solves a goal by search and clicks
+``goal_words``      which words of an instruction make a query
 ``site``            the pages as a web site
 ``server``          a web site served by a thread
-``chromium``        a browser for the process, ended with it by ``chromium_guard``
+``chromium``        a browser for the process, ended with it by a guard
 ``window``          the pages in tabs of that browser: typed, clicked, read, drawn
 ``browser``         the environment played there
 ==================  =============================================================================

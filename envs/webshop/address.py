@@ -12,6 +12,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 from creditrl.envs.webshop.pages import START, SUBS, Page
+from creditrl.outside_json import read_json
 
 __all__ = ["Address", "address", "fields_of", "read_address"]
 
@@ -127,7 +128,7 @@ def _options(page: Page) -> str:
 
 
 def _unoptions(quoted: str) -> tuple[tuple[str, str], ...]:
-    chosen = json.loads(unquote(quoted, errors="strict"))
+    chosen = read_json(unquote(quoted, errors="strict"))
     if not isinstance(chosen, dict):
         raise TypeError("options are a JSON object")
     for value in chosen.values():

@@ -34,7 +34,7 @@ from creditrl.envs.webshop.goals import (
 from creditrl.envs.webshop.product import Product
 from creditrl.envs.webshop.search import Index
 from creditrl.envs.webshop.shop import Shop
-from creditrl.envs.webshop.tasks import difficulty
+from creditrl.envs.webshop.tasks import Draws, difficulty, upstream_weights
 from creditrl.errors import ConfigError, UnknownNameError, require_one_of
 from creditrl.types import FloatArray, Task
 
@@ -200,7 +200,8 @@ class BuiltinGoals(TaskSet):
         seed: of the shop.
         kind: which goals.
         price_seed: decides prices and price limits.
-        weighted: draw goals by upstream's weights, the two kinds of a mixed set equally often.
+        draws: how likely each is to be drawn; by weights, the two kinds of a mixed set are drawn
+            equally often. ``"upstream"`` is upstream's draw among the goals of the split.
 
     Raises:
         ConfigError: the split has no goal, because the shop is too small.
@@ -214,7 +215,7 @@ class BuiltinGoals(TaskSet):
         kind: GoalKind = "synthetic",
         *,
         price_seed: int = 0,
-        weighted: bool = False,
+        draws: Draws = "uniform",
     ) -> None:
         require_one_of("split", split, SPLITS)
         require_one_of("kind", kind, GOAL_KINDS)
@@ -234,7 +235,7 @@ class BuiltinGoals(TaskSet):
             f"{shop}/{split}" if k == "synthetic" else f"{shop}-{k}/{split}" for k in kinds
         ]
         self._split = split
-        self._weighted = weighted
+        self._draws = draws
         self._size = len(kinds) * min(map(len, self._parts))
         if not self._size:
             raise ConfigError(
@@ -247,12 +248,13 @@ class BuiltinGoals(TaskSet):
 
     def weights(self) -> FloatArray | None:
         """Return how likely each goal is to be drawn; None: all alike."""
-        if not self._weighted:
+        if self._draws == "uniform":
             return None
         each = self._size // len(self._parts)
         weight_PG = np.array([[goal.weight for goal in part[:each]] for part in self._parts])
         weight_PG /= weight_PG.sum(axis=1, keepdims=True)  # each kind weighs on a scale of its own
-        return weight_PG.T.ravel()  # as they take turns
+        weight_G = weight_PG.T.ravel()  # as they take turns
+        return upstream_weights(weight_G) if self._draws == "upstream" else weight_G
 
     def task(self, index: int) -> Task:
         """Return task ``index``."""

@@ -1,16 +1,14 @@
 """One Chromium per process, started when it is first needed and ended whenever the process ends.
 
-Chromium and its driver belong to a small guard process (:mod:`.chromium_guard`) that ends them when
-our end of a pipe is closed: by :func:`close_chromium`, at the interpreter's exit, or by the
-operating system when the process dies of whatever cause. So nothing is left running, and no signal
-handler is needed.
+Chromium and its driver belong to a small guard process (:class:`creditrl.children.GuardedProgram`)
+that ends them when our end of a socket is closed: by :func:`close_chromium`, at the interpreter's
+exit, or by the operating system when the process dies of whatever cause. So nothing is left
+running, and no signal handler is needed.
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
-import importlib.util
 import os
 import re
 import select
@@ -22,6 +20,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from creditrl.children import GuardedProgram
 from creditrl.errors import BrowserError, MissingExtraError, require_extra
 
 if TYPE_CHECKING:
@@ -112,9 +111,9 @@ class Chromium:
         """Tabs that nobody uses."""
         self._window = ""
         self._folder = _new_folder()
-        self._guard = _start_guard(self._folder, driver)
+        self._guard = _start(self._folder, driver)
         try:
-            self.driver = self._connect(browser, _port(self._guard))
+            self.driver = self._connect(browser, _port(self._guard.process))
             self.free.append(str(self.driver.current_window_handle))
         except BaseException:
             self.close()
@@ -123,7 +122,7 @@ class Chromium:
     @property
     def running(self) -> bool:
         """Whether it was not closed."""
-        return self._guard.poll() is None
+        return self._guard.running
 
     def new_tab(self) -> str:
         """Return the name of a tab that nobody uses, in which commands go now."""
@@ -150,21 +149,12 @@ class Chromium:
 
     def close(self) -> None:
         """End the browser, the driver and all that belongs to them; may be called twice."""
-        guard = self._guard
-        if guard.stdin is not None:
-            with contextlib.suppress(OSError):
-                guard.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            guard.wait(15)
-        if guard.stdout is not None:
-            guard.stdout.close()
+        self._guard.end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def forget(self) -> None:
         """Let go of it in a forked child, to whose parent it belongs."""
-        for stream in (self._guard.stdin, self._guard.stdout):
-            if stream is not None:
-                stream.close()
+        self._guard.forget()
 
     def _connect(self, browser: str, port: int) -> WebDriver:
         from selenium.common.exceptions import WebDriverException
@@ -202,7 +192,7 @@ def _new_folder() -> str:
     return tempfile.mkdtemp(prefix="creditrl-", dir=short[0] if short else None)
 
 
-def _start_guard(folder: str, driver: str) -> subprocess.Popen[bytes]:
+def _start(folder: str, driver: str) -> GuardedProgram:
     environment = {
         **os.environ,
         "XDG_CONFIG_HOME": f"{folder}/config",
@@ -210,16 +200,14 @@ def _start_guard(folder: str, driver: str) -> subprocess.Popen[bytes]:
     }
     if len(folder) <= _LONGEST_FOLDER:
         environment["TMPDIR"] = folder  # for what they would leave behind
-    spec = importlib.util.find_spec("creditrl.envs.webshop.chromium_guard")
-    assert spec is not None and spec.origin is not None
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", spec.origin, folder, driver, "--port=0"],
-        stdin=subprocess.PIPE,
+    return GuardedProgram(
+        [driver, "--port=0"],
+        folder=folder,
+        word="successfully",  # the line that names its port
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=environment,
-        # Ctrl-C at a terminal is for us: the browser goes when we do.
-        start_new_session=True,
     )
 
 

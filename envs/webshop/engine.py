@@ -299,7 +299,9 @@ class WebShopEngine(Engine):
         wanted = self.goal(index).instruction
         text = observation(self.shop, self.rules, page, wanted, "text_rich", parts)
         if mode == "human":
-            print(text, flush=True)
+            from creditrl.terminal import printable
+
+            print(printable(text), flush=True)
             return None
         return text
 
@@ -410,7 +412,9 @@ class WebShopEngine(Engine):
         except MissingExtraError:
             return False
         if told:
-            print(told, flush=True)
+            from creditrl.terminal import printable
+
+            print(printable(told), flush=True)
         return True
 
     def _text(self, i: int) -> str:

@@ -21,9 +21,10 @@ from creditrl.envs.webshop.engine import (
     WebShopEngine,
 )
 from creditrl.envs.webshop.official import GOALS, load_official, official_tasks
-from creditrl.envs.webshop.pages import LONGEST_QUERY, Compat, Rules
+from creditrl.envs.webshop.pages import Compat, Rules
 from creditrl.envs.webshop.shop import Shop
 from creditrl.envs.webshop.splits import SCHEMES
+from creditrl.envs.webshop.tasks import Draws
 from creditrl.envs.webshop.titles import TitleScorerName, title_scorer
 from creditrl.errors import ConfigError, MissingExtraError, require_extra, require_one_of
 
@@ -57,8 +58,10 @@ class WebShopConfig:
     """Official goals: ``upstream`` (None; test 500, valid 1,000, train the rest), ``verl-agent``,
     ``eto``, ``spa`` or ``disjoint`` (no product of a test goal is trained on)."""
     draws: str = "uniform"
-    """How likely a goal is to be drawn: ``uniform`` (all alike) or ``weighted`` (as upstream draws
-    for sessions that name no goal: synthetic ones more often whose attributes are rare)."""
+    """How likely a goal is to be drawn: ``uniform`` (all alike), ``weighted`` (by upstream's
+    weights: synthetic ones more often whose attributes are rare) or ``upstream`` (as upstream draws
+    for sessions that name no goal: by these weights, but always the goal after the one that is due;
+    so the first is never drawn, and the last one also in place of the one before it)."""
     observation_mode: str = "text"
     """``text`` (a page's strings), ``text_rich`` (with marks for buttons and for what was
     clicked), ``html`` (needs the extra ``browser``) or ``url``."""
@@ -98,7 +101,7 @@ class WebShopConfig:
         require_one_of("title_scorer", self.title_scorer, get_args(TitleScorerName))
         require_one_of("reward", self.reward, get_args(RewardKind))
         require_one_of("interface", self.interface, ("text", "browser"))
-        require_one_of("draws", self.draws, ("uniform", "weighted"))
+        require_one_of("draws", self.draws, get_args(Draws))
         official = self.data == "official"
         require_one_of("goals", self.goals, GOALS if official else GOAL_KINDS)
         if official:
@@ -163,7 +166,7 @@ class WebShopConfig:
                 data_dir=self.data_dir,
                 num_products=self.num_products,
                 price_seed=self.price_seed,
-                weighted=self.draws == "weighted",
+                draws=self.draws,  # type: ignore[arg-type]  # checked above
             )
         return BuiltinGoals(
             self.split,
@@ -171,7 +174,7 @@ class WebShopConfig:
             self.shop_seed,
             self.goals,  # type: ignore[arg-type]  # checked above
             price_seed=self.price_seed,
-            weighted=self.draws == "weighted",
+            draws=self.draws,  # type: ignore[arg-type]
         )
 
 
@@ -233,6 +236,12 @@ class WebShopEnv(TextEnv[WebShopConfig]):
     as it is and costs a turn; ``ungrounded_reason`` says ``unparsed`` (no form of an action),
     ``unknown`` (neither search nor click, or nothing that a page has) or ``inapplicable`` (not
     here, not now).
+
+    **Limits.** Of a query the first 10,000 characters count (``LONGEST_QUERY``), as many as the
+    search box of the page takes. An observation shows the first 65,536 characters of a page, in the
+    mode ``html`` the first 4,194,304 (the longest page of upstream's 1,000 products has 16,000),
+    and of each action that ``num_prev_actions`` repeats the first 4,096 (``LONGEST_ACTION``).
+    Upstream has none of these limits; both ``compat`` have them.
 
     **Reward.** Nothing until ``click[buy now]``, which ends the episode and pays R: the share of
     wanted attributes, options and price limit that the purchase meets, times how well it is of the
@@ -323,10 +332,13 @@ class WebShopEnv(TextEnv[WebShopConfig]):
             tasks=config.tasks(),
             max_turns=config.max_turns,
             text_length=page + past + seams,
-            action_length=LONGEST_QUERY + len("search[]"),
+            action_length=_LONGEST_READ,
         )
 
 
+_LONGEST_READ = 1 << 14
+"""Characters of an action that are read: more than of a query, so that one that is a little longer
+is cut as a search box does it, and not left without its bracket."""
 _LONGEST_TEXT = 1 << 16
 """Characters of a page; the longest of upstream's 1,000 products has 16,000."""
 _LONGEST_HTML = 1 << 22

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from creditrl.envs.spaces import clean_text
 from creditrl.envs.webshop.prices import NO_LIMIT, price_limit, price_text, product_price
-from creditrl.envs.webshop.product import Product
+from creditrl.envs.webshop.product import Product, page_text
 from creditrl.errors import DataError
 
 if TYPE_CHECKING:
@@ -64,7 +63,11 @@ class Goal:
     """Whether a person wrote it: upstream keeps such a goal's options as plain values."""
     weight: float = 1.0
     """Upstream's weight in drawing a goal for a session that names none; drawn by here with the
-    option ``draws="weighted"``."""
+    options ``draws="weighted"`` and ``"upstream"``."""
+
+    def __post_init__(self) -> None:
+        # Also of goals that are written by hand: pages show it.
+        object.__setattr__(self, "instruction", page_text(self.instruction))
 
 
 def shuffled(size: int) -> NDArray[np.uint32]:
@@ -289,5 +292,5 @@ def _written(entry: object, who: str) -> tuple[str, tuple[str, ...], tuple[str, 
             f"{who}: expected a text under 'instruction' and lists of texts under "
             f"'instruction_attributes' and 'instruction_options'; it has {entry!r:.200}."
         )
-    attributes, values = (tuple(map(clean_text, some or ())) for some in lists)
-    return clean_text(text), attributes, values
+    attributes, values = (tuple(map(page_text, some or ())) for some in lists)
+    return text, attributes, values

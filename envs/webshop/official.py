@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from creditrl.envs.tasks import data_home
+from creditrl.envs.tasks import Coverage, data_home, get_command, where_to_look
 from creditrl.envs.webshop.catalogue import DiskCatalogue, MemoryCatalogue, document_text
 from creditrl.envs.webshop.goals import GoalCounts, HumanGoals, SyntheticGoals, shuffled
 from creditrl.envs.webshop.jsonstream import SUFFIXES, items_of_array, items_of_object
@@ -46,9 +46,10 @@ from creditrl.envs.webshop.records import RecordFile
 from creditrl.envs.webshop.search import Index
 from creditrl.envs.webshop.shop import Shop
 from creditrl.envs.webshop.splits import goal_numbers
-from creditrl.envs.webshop.tasks import ShopGoals
+from creditrl.envs.webshop.tasks import Draws, ShopGoals, upstream_weights
 from creditrl.errors import ConfigError, DataError, require_one_of
 from creditrl.files import cache_home, write_atomic
+from creditrl.types import FloatArray
 
 if TYPE_CHECKING:
     from creditrl.view.progress import Progress
@@ -68,6 +69,19 @@ GOALS: tuple[GoalKind, ...] = ("synthetic", "human")
 
 SMALL = 1000
 """Products of upstream's small set."""
+
+ALL = 1_181_436
+"""Records of upstream's large set."""
+
+_REPEATED = 6
+"""Records among them that upstream passes over."""
+
+_GOALS: Mapping[tuple[int | None, GoalKind], int] = {
+    (SMALL, "synthetic"): 6_910,
+    (SMALL, "human"): 13,
+    (None, "human"): 12_087,
+}
+"""Goals that upstream counts, by number of products and kind."""
 
 _FORMAT = 2
 """Version of converted shops; it grows with every change of what a folder of them holds."""
@@ -153,7 +167,7 @@ def official_tasks(
     data_dir: str | os.PathLike[str] | None = None,
     num_products: int | None = None,
     price_seed: int = 0,
-    weighted: bool = False,
+    draws: Draws = "uniform",
     progress: Progress | None = None,
 ) -> ShopGoals:
     """Return the goals of one split as tasks; else as :func:`official_goals`.
@@ -166,7 +180,8 @@ def official_tasks(
         num_products: see :func:`load_official`. Ids say ``official`` where it is None and, e.g.,
             ``official-1000`` where it is not.
         price_seed: see :func:`official_goals`.
-        weighted: draw goals by upstream's weights; those that people wrote all weigh the same.
+        draws: how likely each is to be drawn; goals that people wrote all weigh the same.
+            ``"upstream"`` is upstream's draw among all goals, given that it falls into the split.
         progress: see :func:`load_official`.
 
     Raises:
@@ -182,10 +197,49 @@ def official_tasks(
     )
     numbers = goal_numbers(everything, split, splits, official_home(data_dir))
     shop = "official" if num_products is None else f"official-{num_products}"
-    weights = None
-    if weighted and isinstance(everything, SyntheticGoals):
+    weights: FloatArray | None = None
+    if draws != "uniform" and isinstance(everything, SyntheticGoals):
         weights = everything.weights()
-    return ShopGoals(everything, f"{shop}/{goals}", split, numbers, weights)
+    if draws == "upstream":
+        weights = upstream_weights(np.ones(len(everything)) if weights is None else weights)
+    stock = _stock(data_dir, num_products, progress)
+    coverage = _coverage(goals, len(everything), stock, num_products)
+    return ShopGoals(everything, f"{shop}/{goals}", split, numbers, weights, coverage)
+
+
+def official_coverage(home: Path) -> list[Coverage]:
+    """Return how much of upstream's shops is there; of the large one once it was converted.
+
+    Raises:
+        DataError: a file is damaged.
+    """
+    found = []
+    for num_products, ending in ((SMALL, f"_{SMALL}.json"), (None, ".json")):
+        files = (f"items_shuffle{ending}", f"items_ins_v2{ending}")
+        if any(_path(home, name) is None for name in files):
+            continue
+        source = _source(home, num_products)
+        if num_products is None and _opened(_converted(source), source) is None:
+            continue  # to count would be to convert: minutes
+        for goals in GOALS:
+            if goals == "synthetic" or _path(home, "items_human_ins.json") is not None:
+                count = len(official_goals(goals, data_dir=home, num_products=num_products))
+                stock = _stock(home, num_products, None)
+                found.append(_coverage(goals, count, stock, num_products))
+    return found
+
+
+def _coverage(goals: GoalKind, count: int, stock: _Stock, num_products: int | None) -> Coverage:
+    """Return how many there are of the goals that upstream's shop has, or of its products."""
+    there = len(stock.catalogue)
+    published = _GOALS.get((num_products, goals))
+    if published is not None:
+        shop = "all products" if num_products is None else f"{num_products:,} products"
+        why = f"{there:,} products are there"
+        return Coverage(f"{goals} goals of {shop}", count, published, why)
+    wanted = ALL if num_products is None else num_products
+    passed_over = _REPEATED if wanted > SMALL else 0
+    return Coverage("products", wanted if there >= wanted - passed_over else there, wanted)
 
 
 # One shop per process.
@@ -223,50 +277,71 @@ _STOCKS: dict[_Source, _Stock] = {}
 def _stock(
     data_dir: str | os.PathLike[str] | None, num_products: int | None, progress: Progress | None
 ) -> _Stock:
+    source = _source(official_home(data_dir), num_products)
+    with _LOCK:
+        if source not in _STOCKS:
+            small = _is_small(num_products)
+            _STOCKS[source] = _in_memory(source) if small else _on_disk(source, progress)
+        return _STOCKS[source]
+
+
+def _is_small(num_products: int | None) -> bool:
+    return num_products is not None and num_products <= SMALL
+
+
+def _source(home: Path, num_products: int | None) -> _Source:
+    """Return what a shop is read from.
+
+    Raises:
+        ConfigError: ``num_products`` is not positive.
+        DataError: a file is missing.
+    """
     if num_products is not None and (
         not isinstance(num_products, int) or isinstance(num_products, bool) or num_products < 1
     ):
         raise ConfigError(
             f"num_products={num_products!r}: expected a positive integer, or None for all."
         )
-    home = official_home(data_dir)
-    small = num_products is not None and num_products <= SMALL
-    ending = f"_{SMALL}.json" if small else ".json"
+    ending = f"_{SMALL}.json" if _is_small(num_products) else ".json"
     products = _file(home, f"items_shuffle{ending}", num_products)
     attributes = _file(home, f"items_ins_v2{ending}", num_products)
-    source = _Source(
+    return _Source(
         products, attributes, (_stamp(products), _stamp(attributes)), num_products, _mend(home)
     )
-    with _LOCK:
-        if source not in _STOCKS:
-            _STOCKS[source] = _in_memory(source) if small else _on_disk(source, progress)
-        return _STOCKS[source]
 
 
 def _file(home: Path, name: str, num_products: int | None = SMALL) -> Path:
     """Return the path of one of upstream's files, as it is or packed."""
-    for suffix in SUFFIXES:
-        path = home / (name + suffix)
-        if path.is_file():
-            return path
-    release = "" if num_products is not None and num_products <= SMALL else " --release full"
+    path = _path(home, name)
+    if path is not None:
+        return path
+    release = () if _is_small(num_products) else ("--release full",)
     other = ""
-    if release and any((home / f"items_shuffle_{SMALL}.json{s}").is_file() for s in SUFFIXES):
+    if release and _path(home, f"items_shuffle_{SMALL}.json") is not None:
         other = f" The small set is there: num_products={SMALL} takes it."
     found = "no such file" if home.is_dir() else f"no such file, nor folder {home}"
+    command = get_command("webshop", home, official_home(), *release)
+    advice = where_to_look(home, holds_shop, command, "CREDITRL_WEBSHOP_DATA", "WebShop's files")
     raise DataError(
-        f"{home / name}: {found}, expected upstream's (or {name}.xz, {name}.gz). Run "
-        f"`{_get(home)}{release}`, or set data_dir or CREDITRL_WEBSHOP_DATA to its folder.{other}"
+        f"{home / name}: {found}, expected upstream's (or {name}.xz, {name}.gz). {advice}{other}"
     )
 
 
-def _get(home: Path) -> str:
-    option = "" if home == official_home() else f" --folder {home}"
-    return f"creditrl data get webshop{option}"
+def holds_shop(folder: Path) -> bool:
+    """Return whether a folder has products of upstream's."""
+    names = ("items_shuffle.json", f"items_shuffle_{SMALL}.json")
+    return any(_path(folder, name) is not None for name in names)
+
+
+def _path(home: Path, name: str) -> Path | None:
+    """Return where a file is, as it is or packed; None where it is not."""
+    paths = (home / (name + suffix) for suffix in SUFFIXES)
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _mend(home: Path) -> str:
-    return f"Run `{_get(home)} --force` to fetch it anew."
+    command = get_command("webshop", home, official_home(), "--force")
+    return f"Run `{command}` to fetch it anew."
 
 
 def _stamp(path: Path) -> tuple[str, int, int]:
@@ -327,9 +402,7 @@ def _in_memory(source: _Source) -> _Stock:
 
 
 def _on_disk(source: _Source, progress: Progress | None) -> _Stock:
-    paths = "\0".join((*(stamp[0] for stamp in source.stamps), str(source.limit)))
-    name = blake2b(paths.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
-    folder = cache_home() / "webshop" / "shops" / name
+    folder = _converted(source)
     found = _opened(folder, source)
     if found is not None:
         return found
@@ -361,6 +434,13 @@ def _on_disk(source: _Source, progress: Progress | None) -> _Stock:
     return found
 
 
+def _converted(source: _Source) -> Path:
+    """Return where the converted form of a shop is kept."""
+    paths = "\0".join((*(stamp[0] for stamp in source.stamps), str(source.limit)))
+    name = blake2b(paths.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+    return cache_home() / "webshop" / "shops" / name
+
+
 def _opened(folder: Path, source: _Source) -> _Stock | None:
     """Return a converted shop; None where there is no sound one of these source files."""
     try:
@@ -387,11 +467,10 @@ def _convert(source: _Source, folder: Path, progress: Progress | None) -> None:
     """Write a converted shop into a new folder."""
     with contextlib.ExitStack() as stack:
         if progress is None:
-            from rich.console import Console
-
+            from creditrl.terminal import PlainConsole
             from creditrl.view.progress import Progress
 
-            progress = stack.enter_context(Progress(Console(stderr=True, highlight=False)))
+            progress = stack.enter_context(Progress(PlainConsole(stderr=True)))
         watch = _watched(progress, source.attributes)
         packed = (
             (asin, json.dumps(entry, separators=(",", ":")).encode())

@@ -10,11 +10,11 @@ of the results that are open, or search anew.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from creditrl.envs.webshop.catalogue import document_text
+from creditrl.envs.webshop.goal_words import LEFT_OUT, WORD
 from creditrl.envs.webshop.goals import Goal
 from creditrl.envs.webshop.pages import (
     Option,
@@ -36,18 +36,6 @@ __all__ = ["Query", "best_options", "best_query", "next_action"]
 
 _BACK = {"item": 1, "sub": 2}
 """How many clicks on ``< prev`` lead from a page to the results."""
-_WORD = re.compile(r"[^\W_]+(?:['’.&-][^\W_]+)*")
-_LEFT_OUT = frozenset(
-    """
-    a an the this that these those some any one ones i i'm im i'd id i've we you me us my our
-    your it its he she they them who which what there is are am be been was were has have had
-    can could may must would will should do does and or of for with in on at to from by as so if
-    also both please hello hi help find show get give let look looking search searching need
-    needs want wants wanting like buy buying order purchase place shopping interested possible
-    kind pair comes come color size
-    """.split()
-)
-"""Words of an instruction that nobody types into a search box."""
 _MOST_WORDS = 200
 """Words of the query of last resort."""
 
@@ -184,7 +172,7 @@ def _best_query(shop: Shop, rules: Rules, goal: Goal) -> Query:
 
 def _queries(shop: Shop, goal: Goal) -> Iterator[list[str]]:
     """Yield queries, the most natural first."""
-    asked = [word for word in _words(_plain_instruction(goal)) if word not in _LEFT_OUT]
+    asked = [word for word in _words(_plain_instruction(goal)) if word not in LEFT_OUT]
     yield asked
     values = _words(" ".join(value for _, value in goal.options))
     yield asked + _new(values, asked)
@@ -204,7 +192,7 @@ def _plain_instruction(goal: Goal) -> str:
 
 
 def _words(text: str) -> list[str]:
-    return _WORD.findall(text.lower())
+    return WORD.findall(text.lower())
 
 
 def _new(words: Iterable[str], known: list[str]) -> list[str]:

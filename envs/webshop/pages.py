@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
@@ -31,6 +30,7 @@ __all__ = [
     "click",
     "clickables",
     "found",
+    "has_attributes",
     "has_next",
     "is_known",
     "options_of",
@@ -135,17 +135,23 @@ class Option(NamedTuple):
     """What the page says and a click names: the value, or ``group: value`` where that is needed."""
 
 
-_UPSTREAM_ACTION = re.compile(r"(.+)\[(.+)\]")
-_ACTION = re.compile(r"\s*([^\[\]]+?)\[(.+)\]", re.DOTALL)
-
-
 def parse_action(rules: Rules, action: str) -> tuple[str, str] | None:
     """Return (name, argument in lower case) of ``name[argument]``; None for any other text.
 
     What follows the last bracket is no matter.
     """
-    match = (_UPSTREAM_ACTION if rules.upstream else _ACTION).match(action)
-    return None if match is None else (match[1], match[2].lower())
+    if rules.upstream:  # by (.+)\[(.+)\], which takes the last bracket of the first line
+        action = action.partition("\n")[0]
+    close = action.rfind("]")
+    if close < 3:
+        return None
+    start = action.rfind("[", 1, close - 1) if rules.upstream else action.find("[", 0, close - 1)
+    if start < 1:
+        return None
+    name = action[:start] if rules.upstream else action[:start].lstrip()
+    if not rules.upstream and (not name or "]" in name):
+        return None
+    return name, action[start + 1 : close].lower()
 
 
 def product_of(shop: Shop, asin: str) -> Product:
@@ -322,6 +328,15 @@ def click(shop: Shop, rules: Rules, page: Page, value: str) -> Page | None:
     # Where several options say the same, the last one got upstream's click.
     chosen = [o for o in options_of(shop, rules, page.asin) if o.label == value][-1]
     return page._replace(options=tuple((dict(page.options) | {chosen.group: chosen.value}).items()))
+
+
+def has_attributes(shop: Shop, rules: Rules, asin: str) -> bool:
+    """Return whether a product's page leads to its attributes.
+
+    Without the button an option that is called so leads there, as :func:`click` goes by names.
+    """
+    name = "attributes"
+    return rules.show_attrs or any(o.label == name for o in options_of(shop, rules, asin))
 
 
 def is_known(shop: Shop, rules: Rules, page: Page, value: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from creditrl.envs.spaces import clean_text
 from creditrl.errors import DataError
 
-__all__ = ["MAX_ASIN", "NO_ATTRIBUTES", "NO_PRICE", "Product"]
+__all__ = ["MAX_ASIN", "NO_ATTRIBUTES", "NO_PRICE", "Product", "page_text"]
 
 NO_ATTRIBUTES = ("DUMMY_ATTR",)
 """Attributes of a product that has none: upstream's placeholder, which its reward compares too."""
@@ -22,6 +22,16 @@ NO_PRICE = 100.0
 
 MAX_ASIN = 10
 """Characters of an id; upstream leaves longer ones out."""
+
+
+def page_text(text: str) -> str:
+    """Return a text as every page shows it, the one in memory and the one in a browser.
+
+    A lone surrogate becomes ``?``: it cannot be sent, and no action could name an option that has
+    one. NUL becomes U+FFFD, as in the attributes of HTML; between tags a browser leaves it out. A
+    page can hold all other characters, control characters and noncharacters included.
+    """
+    return clean_text(text).replace("\0", "\ufffd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +80,7 @@ class Product:
         bullet point, option groups of null left out, of two groups whose names differ in case the
         values of the last, ``$100.0`` where ``pricing`` is absent or empty. Differences: no picture
         at all is no error here, a bare string under ``images`` is one address (upstream takes its
-        first character), and a lone surrogate is read as ``?``: no page could show it, and no
-        action could name an option that has one.
+        first character), and texts are read as :func:`page_text` has them.
 
         Args:
             record: the JSON object.
@@ -130,19 +139,19 @@ def _text(record: Mapping[str, Any], name: str, who: str) -> str:
     value = _field(record, name, who)
     if not isinstance(value, str):
         raise DataError(f"{who}: {name!r} is {_shown(value)}, expected a text.")
-    return clean_text(value)
+    return page_text(value)
 
 
 def _texts(value: object, name: str, who: str) -> tuple[str, ...]:
     """Return a list of texts, or a bare one, as a tuple."""
     if isinstance(value, str):
-        return (clean_text(value),)
+        return (page_text(value),)
     if not isinstance(value, (list, tuple)):
         raise DataError(f"{who}: {name!r} is {_shown(value)}, expected a list of texts.")
     for item in value:
         if not isinstance(item, str):
             raise DataError(f"{who}: {name!r} has {_shown(item)} in it, expected texts only.")
-    return tuple(map(clean_text, value))
+    return tuple(map(page_text, value))
 
 
 def _prices(pricing: object, who: str) -> tuple[tuple[float, ...], str]:
@@ -193,7 +202,7 @@ def _options(
             value = given.strip().replace("/", " | ").lower()
             values.append(value)
             images[value] = option.get("image")
-        options[clean_text(name).lower()] = tuple(values)
+        options[page_text(name).lower()] = tuple(values)
     shown = ((value, image) for value, image in images.items() if isinstance(image, str) and image)
     return tuple(options.items()), tuple(shown)
 

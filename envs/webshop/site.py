@@ -15,7 +15,7 @@ from creditrl.envs.tasks import TaskSet
 from creditrl.envs.webshop.address import Address, address, read_address
 from creditrl.envs.webshop.goals import Goal
 from creditrl.envs.webshop.html import PICTURES, STYLE, page_html, style_sheet, template_html
-from creditrl.envs.webshop.pages import START, Page, Rules, product_of, search
+from creditrl.envs.webshop.pages import START, Page, Rules, has_attributes, product_of, search
 from creditrl.envs.webshop.picture import picture
 from creditrl.envs.webshop.reward import Parts
 from creditrl.envs.webshop.shop import Shop
@@ -76,7 +76,7 @@ class Site:
         if self.shop.catalogue.position(page.asin) is None:
             return False
         groups = dict(product_of(self.shop, page.asin).options)
-        if page.sub == "Attributes" and not self.rules.show_attrs:
+        if page.sub == "Attributes" and not has_attributes(self.shop, self.rules, page.asin):
             return False
         return all(value in groups.get(group, ()) for group, value in page.options)
 

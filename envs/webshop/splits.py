@@ -31,6 +31,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from creditrl.envs.tasks import data_home, get_command
 from creditrl.envs.webshop.goals import HumanGoals, SyntheticGoals
 from creditrl.errors import ConfigError, DataError, did_you_mean, require_one_of
 
@@ -96,31 +97,38 @@ def goal_numbers(
                 f"splits={splits!r} lists goals that people wrote, and goals is 'synthetic'. "
                 "Set goals='human', or another splits."
             )
-        return _listed(home / LISTS[splits, name], len(goals))
-    size = len(goals)
-    test_end, valid_end = min(_TEST, size), min(_VALID, size)
-    if name == "test":
-        numbers = np.arange(test_end)
-    elif name == "valid":
-        numbers = np.arange(test_end, valid_end)
-    elif splits == "upstream":
-        numbers = np.arange(valid_end, size)
-    else:
-        numbers = np.arange(test_end, size)
-    if splits == "disjoint" and name == "train":
-        products = goals.products()
-        numbers = numbers[~np.isin(products[test_end:], products[:test_end])]
+        return _listed(home, LISTS[splits, name], len(goals))
+    numbers = _by_place(goals, name, splits)
     if not len(numbers):
+        others = [f"split={s!r}" for s in known if len(_by_place(goals, s, splits))]
         raise DataError(
-            f"No goal is left for split {split!r} of splits={splits!r}: there are {size:,} {kind} "
-            f"goals here, and the first {_TEST} are for testing. Take more products or other goals."
+            f"No goal is left for split {split!r} of splits={splits!r}: there are {len(goals):,} "
+            f"{kind} goals here, and the first {_TEST} are for testing. "
+            + (f"Give {' or '.join(others)}, or take" if others else "Take")
+            + " more products or other goals."
         )
     return numbers
 
 
-def _listed(path: Path, size: int) -> NDArray[np.int64]:
+def _by_place(goals: SyntheticGoals | HumanGoals, name: str, splits: str) -> NDArray[np.int64]:
+    """Return the places of a split that begins and ends at a place, or leaves products out."""
+    size = len(goals)
+    test_end, valid_end = min(_TEST, size), min(_VALID, size)
+    if name == "test":
+        return np.arange(test_end)
+    if name == "valid":
+        return np.arange(test_end, valid_end)
+    numbers = np.arange(valid_end if splits == "upstream" else test_end, size)
+    if splits == "disjoint":
+        products = goals.products()
+        numbers = numbers[~np.isin(products[test_end:], products[:test_end])]
+    return numbers
+
+
+def _listed(home: Path, name: str, size: int) -> NDArray[np.int64]:
     """Return the numbers in a list file, each once, in its order."""
-    mend = "`creditrl data get webshop --release splits` brings it."
+    path = home / name
+    mend = f"`{get_command('webshop', home, data_home('webshop'), '--release splits')}` brings it."
     try:
         numbers = json.loads(path.read_bytes())
     except OSError as error:

@@ -4,21 +4,44 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 import numpy as np
 
-from creditrl.envs.tasks import TaskSet
+from creditrl.envs.tasks import Coverage, TaskSet
 from creditrl.envs.webshop.goals import Goal
 from creditrl.envs.webshop.prices import NO_LIMIT
 from creditrl.errors import ConfigError, UnknownNameError
 from creditrl.types import FloatArray, IntArray, Task
 
-__all__ = ["ShopGoals", "difficulty"]
+__all__ = ["Draws", "ShopGoals", "difficulty", "upstream_weights"]
+
+Draws: TypeAlias = Literal["uniform", "weighted", "upstream"]
+"""How likely a goal is to be drawn: see :class:`~creditrl.envs.webshop.env.WebShopConfig`."""
 
 
 def difficulty(goal: Goal) -> float:
     """Return how many things a goal asks for: attributes, options, and a price where it has one."""
     return float(len(goal.attributes) + len(goal.options) + (goal.price_upper != NO_LIMIT))
+
+
+def upstream_weights(weight_G: FloatArray) -> FloatArray:
+    """Return how likely upstream draws each of all goals, beside the others.
+
+    Source: ``random_idx`` of princeton-nlp/WebShop (``web_agent_site/utils.py``). It bisects a list
+    that begins with a 0 before the running sums of the weights, so what falls to goal i gives goal
+    i + 1: goal 0 is never drawn, and the last one has the weights of the last two.
+
+    Args:
+        weight_G: the goals' own weights, in upstream's order.
+    """
+    if len(weight_G) < 2:
+        return weight_G
+    ends_G = np.cumsum(weight_G)
+    # What is left, not the sum of the two: so the running sums are upstream's, rounding included,
+    # and equal random numbers draw equal goals.
+    last = ends_G[-1] - (ends_G[-3] if len(weight_G) > 2 else 0.0)
+    return np.concatenate([[0.0], weight_G[:-2], [last]])
 
 
 class ShopGoals(TaskSet):
@@ -34,6 +57,7 @@ class ShopGoals(TaskSet):
         split: name of the split.
         numbers: places of the goals that are in it, each once, in its order; None: all.
         weights: how likely each of all goals is to be drawn; None: all alike.
+        coverage: how much of the published shop they were made of.
 
     Raises:
         ConfigError: no goal, or one twice.
@@ -46,8 +70,10 @@ class ShopGoals(TaskSet):
         split: str,
         numbers: Sequence[int] | IntArray | None = None,
         weights: FloatArray | None = None,
+        coverage: Coverage | None = None,
     ) -> None:
         self._goals = goals
+        self._coverage = coverage
         self._name = name
         self._split = split
         self._numbers = np.asarray(range(len(goals)) if numbers is None else numbers, np.int64)
@@ -60,6 +86,11 @@ class ShopGoals(TaskSet):
 
     def __len__(self) -> int:
         return len(self._numbers)
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """How much of the published shop the goals were made of."""
+        return self._coverage
 
     def weights(self) -> FloatArray | None:
         """Return the weights of the goals of the split."""

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from creditrl.door.asgi import Server
 from creditrl.envs.webshop.address import Address, address, read_address
 from creditrl.envs.webshop.chromium import Chromium, chromium, has_display
 from creditrl.envs.webshop.goals import Goal
 from creditrl.envs.webshop.pages import LONGEST_QUERY, Page, Rules
 from creditrl.envs.webshop.reward import Parts
-from creditrl.envs.webshop.server import Server
 from creditrl.envs.webshop.shop import Shop
 from creditrl.envs.webshop.site import WATCH, Site, site_app
 from creditrl.errors import BrowserError

@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import gymnasium as gym
 import pytest
@@ -53,6 +53,17 @@ def test_measures_by_hand():
     assert (m.success.value, m.success.n) == (0.5, 2)
     assert (m.score.value, m.episode_return.value, m.turns.value) == (0.75, 4.0, 3.0)
     assert (m.grounding.value, m.tokens.value) == (0.75, 3.0)
+
+
+def test_intervals_of_bounded_measures_stay_within_their_bounds():
+    good, bad = result(success=True, score=1.0, grounding=1.0), result(score=0.9, grounding=0.0)
+    for episodes in ([good] * 9 + [bad], [bad] * 9 + [good]):
+        m = measure(
+            [replace(e, turns=i % 9 // 8, tokens=i % 9 // 8) for i, e in enumerate(episodes)]
+        )
+        for share in (m.success, m.score, m.grounding):
+            assert 0.0 <= share.low < share.value < share.high <= 1.0
+        assert m.turns.low == m.tokens.low == 0.0  # 0 but once
 
 
 def test_failed_episodes_are_in_no_measure():

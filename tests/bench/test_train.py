@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from creditrl._origin import install_command
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.bench import train
 from creditrl.bench.train_ours import Ours
@@ -183,14 +184,14 @@ def test_what_is_missing_is_one_line_and_the_rest_is_measured(
     )
     assert run(["bench", "train", "--tiny", "--rounds", "1", "--jobs", "score"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if 'pip install "creditrl[trl]"' in line] == [
-        'TRL is not installed, so only ours is measured: pip install "creditrl[trl]"'
+    assert [line for line in lines if install_command("trl") in line] == [
+        f"TRL is not installed, so only ours is measured: {install_command('trl')}"
     ]
     assert sum("vLLM is not installed" in line for line in lines) == 1
     assert any("scoring" in line for line in lines)
     assert run(["bench", "train", "--tiny", "--sides", "trl"]) == 2
     said = capsys.readouterr().err
-    assert "nothing to measure" in said and 'pip install "creditrl[trl]"' in said
+    assert "nothing to measure" in said and install_command("trl") in said
     assert run(["bench", "train", "--tiny", "--sizes"]) == 2
     assert "--sizes names none" in capsys.readouterr().err
 

@@ -19,6 +19,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from alfworld_twins import prepare, run_twin, twins
 
 import creditrl
 from creditrl.bench.alfworld_games import Games, row_games
@@ -247,6 +248,25 @@ def _swaps(tasks: GeneratedGames) -> Iterator[tuple[Task, list[str], list[str]]]
                     ]
                     first = [f"go to {a}", *opening[0], f"take {name} from {a}"]
                     yield task, first, [*opening[1], f"move {name} to {b}"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_readmes_twins_win_the_same_games(
+    test_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    games = prepare(test_data / "alfworld" / "json_2.1.1_sample.tar.xz", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
+    monkeypatch.delenv("CREDITRL_ALFWORLD_DATA", raising=False)
+    (theirs, their_calls, _), (ours, our_calls, _) = (
+        run_twin(code, monkeypatch) for code in twins()
+    )
+    tasks = ours["venv"].tasks
+    assert {t.data.path: ours["won"][t.id] for t in map(tasks.find, games)} == theirs["won"]
+    # What the agent saw and could do was the same, to the letter.
+    assert our_calls == their_calls
+    theirs["env"].close()
 
 
 def test_a_game_that_textworld_cannot_load_is_named() -> None:

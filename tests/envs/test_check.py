@@ -168,6 +168,16 @@ class Crashes(Corridor):
         return super().act(index_K, actions)
 
 
+class TakesAnything(CorridorEnv):
+    def step(self, action: Any) -> Any:
+        return super().step(str(action))
+
+
+class PlaysLetters(CorridorVectorEnv):
+    def step(self, actions: Any) -> Any:
+        return super().step(list(actions))
+
+
 class LooksAtTheHash(Corridor):
     def begin(self, index_K: Any, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
         super().begin(index_K, tasks, seed_K)
@@ -345,6 +355,8 @@ BROKEN: list[tuple[str, type, str]] = [
     ("ends_and_limits", NumpyFlags, "terminated is a bool"),
     ("task_choice", PlaysAnotherTask, "plays"),
     ("takes_any_string", Crashes, "raised ValueError: cannot parse"),
+    ("refuses_what_is_no_string", TakesAnything, "raised nothing, expected a TypeError"),
+    ("refuses_what_is_no_string", PlaysLetters, "step of copies of 'look' raised nothing"),
     ("same_episode_in_any_process", LooksAtTheHash, "PYTHONHASHSEED"),
     ("same_episode_in_any_process", LooksAtTheClock, "info['at']"),
     ("snapshot_continues_alike", ForgetsCarriedState, "reward"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from creditrl.envs.tasks import TaskList, data_home, draw_task
-from creditrl.errors import ConfigError, UnknownNameError
+from creditrl.envs.tasks import Coverage, TaskList, data_home, draw_task, meant_folder, warn_of_gaps
+from creditrl.errors import ConfigError, IncompleteDataWarning, UnknownNameError
 from creditrl.types import FloatArray, Task
 
 
@@ -44,6 +45,35 @@ def test_sets_join_in_order(tasks: TaskList):
     other = TaskList([Task("u/0", "new", "train", 0)])
     joined = TaskList.join(other, tasks)
     assert [t.id for t in joined][:2] == ["u/0", "t/0"] and len(joined) == 9
+
+
+def test_what_is_missing_of_a_set_is_missing_of_what_is_made_of_it():
+    half = TaskList([Task("a", "x", "train", 0), Task("b", "y", "train", 1)], Coverage("as", 2, 4))
+    full = TaskList([Task("c", "x", "train", 0)], Coverage("cs", 9, 9, "not said where all is"))
+    assert half.filter(types=["x"]).coverage == half.coverage
+    joined = TaskList.join(half, full).filter(types=["x"])
+    assert len(joined) == 2 and str(joined.coverage) == "11 of 13 as and cs (not said where all is)"
+    with pytest.warns(IncompleteDataWarning, match="There are only 11 of 13 as and cs"):
+        warn_of_gaps(joined)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_gaps(full)
+        warn_of_gaps(TaskList([Task("a", "x", "train", 0)]))  # made here
+
+
+def test_the_folder_that_was_meant_is_above_or_alone_below(tmp_path: Path):
+    def holds(folder: Path) -> bool:
+        return (folder / "games").exists()
+
+    home, other = tmp_path / "one", tmp_path / "two"
+    (home / "games" / "a").mkdir(parents=True)
+    (home / "games" / "a" / "file").touch()
+    for given in ("games", "games/a", "games/a/file", "not there", "games/a/file/not there"):
+        assert meant_folder(home / given, holds) == home
+    assert meant_folder(tmp_path, holds) == home
+    (other / "games").mkdir(parents=True)
+    assert meant_folder(tmp_path, holds) is None  # which of the two?
+    assert meant_folder(tmp_path / "none", holds) is None
 
 
 def test_equal_ids_in_one_set_are_refused(tasks: TaskList):

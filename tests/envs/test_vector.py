@@ -336,9 +336,9 @@ def test_autoreset_is_gymnasiums(
 def test_async_with_shared_memory_carries_any_text():
     with contextlib.closing(gym.make_vec(TOY, num_envs=2, vectorization_mode="async")) as venv:
         venv.reset(seed=0)
-        observation, *_ = venv.step(("say \ud800\x00中\U0001f600", "say " + "ü" * 100_000))
+        observation, *_ = venv.step(("say \ud800\x00中\U0001f600", "say " + "ü" * 4_000))
         assert observation[0].endswith("?\x00中\U0001f600")
-        assert observation[1].endswith("ü" * 100_000)
+        assert observation[1].endswith("ü" * 4_000)
 
 
 def test_max_episode_steps_counts_steps_beside_our_turn_limit():

@@ -309,7 +309,7 @@ for part, state in zip(together, between):
 taken = together[1].state_dict()
 if ranks.rank == 0:
     torch.save((begin, [part.state_dict() for part in alone], found, between, taken), sys.argv[2])
-ranks.close()
+ranks.leave()
 """
 
 
@@ -361,7 +361,7 @@ for largest in (1.0, 100.0):
         found.append((norm, [full_tensors(p.grad) for p in parameters]))
 if ranks.rank == 0:
     torch.save(found, sys.argv[1])
-ranks.close()
+ranks.leave()
 """
 
 

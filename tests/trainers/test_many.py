@@ -102,7 +102,7 @@ def test_a_killed_command_takes_its_runs_with_it_and_goes_on(tmp_path):
     while not list(checkpoints.glob("update_*")) or not trained(folder / "long"):
         assert parent.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
-    with pytest.raises(RunFolderError, match="Another command"):
+    with pytest.raises(RunFolderError, match="is being written by process"):
         run_many([planned("other", "--budget.updates=1")], folder, workers=1, show=print)
     parent.send_signal(signal.SIGKILL)
     parent.wait()

@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tables import make_tokens, make_turns
 
 from creditrl.errors import ConfigError, CreditInputError, UnknownNameError
+from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods import (
     Method,
@@ -26,8 +26,8 @@ from creditrl.trainers.methods.rloo import RLOO, RLOOConfig
 from creditrl.trainers.methods.sft import SFT, SFTConfig
 
 # One group of three episodes with returns 1, 0, 0 and lengths 2, 1, 1.
-GROUP = make_turns(reward=[0, 1, 0, 0], episode=[0, 0, 1, 2])
-TOKENS = make_tokens([0, 1, 2, 3])
+GROUP = turn_table(reward=[0, 1, 0, 0], episode=[0, 0, 1, 2])
+TOKENS = token_table([0, 1, 2, 3])
 
 
 def test_sft_gives_every_demonstrated_turn_advantage_one():
@@ -69,7 +69,7 @@ def test_rloo_subtracts_the_mean_of_the_others():
 
 def test_reinforce_pp_whitens_over_the_batch_whatever_the_groups():
     # Returns 1, 0, 3, 0 in two groups: mean 1, unbiased variance (0 + 1 + 4 + 1) / 3 = 2.
-    turns = make_turns(reward=[1, 0, 3, 0], episode=[0, 1, 2, 3], group=[0, 0, 1, 1])
+    turns = turn_table(reward=[1, 0, 3, 0], episode=[0, 1, 2, 3], group=[0, 0, 1, 1])
     credit = ReinforcePP(ReinforcePPConfig()).credit(turns, TOKENS)
     np.testing.assert_allclose(credit.advantage_N, np.array([0, -1, 2, -1]) / np.sqrt(2), atol=1e-6)
     # Baseline form: centred in groups 0.5, -0.5, 1.5, -1.5; mean 0, variance 5 / 3.
@@ -82,7 +82,7 @@ def test_reinforce_pp_whitens_over_the_batch_whatever_the_groups():
 def test_gigpo_adds_a_comparison_at_equal_states_to_the_outcome():
     # Two episodes leave state 7 first; episode 0 solves at its second turn. gamma 1/2:
     # returns at state 7 are 0.5 and 0, centred +-0.25. Outcome centred: +-0.5.
-    turns = make_turns(reward=[0, 1, 0, 0], episode=[0, 0, 1, 1], state=[7, 8, 7, 9])
+    turns = turn_table(reward=[0, 1, 0, 0], episode=[0, 0, 1, 1], state=[7, 8, 7, 9])
     credit = GiGPO(GiGPOConfig(gamma=0.5, step_weight=2.0)).credit(turns, TOKENS)
     np.testing.assert_allclose(credit.advantage_N, [1.0, 0.5, -1.0, -0.5], rtol=1e-6)
     np.testing.assert_allclose(credit.parts["step"], [0.5, 0.0, -0.5, 0.0], rtol=1e-6)
@@ -96,8 +96,8 @@ def test_gigpo_without_state_hashes_says_which_wrapper_to_add():
 def test_ppo_is_gae_over_tokens_and_its_targets_are_not_whitened():
     # One episode of two turns, one token each; reward 1 at the end, values 0.5 and 0.5, lambda 1:
     # returns 1, 1, advantages 0.5, 0.5. A second episode with reward 0: advantages -0.5.
-    turns = make_turns(reward=[0, 1, 0], episode=[0, 0, 1])
-    tokens = make_tokens([0, 1, 2], value=[0.5, 0.5, 0.5])
+    turns = turn_table(reward=[0, 1, 0], episode=[0, 0, 1])
+    tokens = token_table([0, 1, 2], value=[0.5, 0.5, 0.5])
     base = PPOConfig()
     method = PPO(dataclasses.replace(base, gae=dataclasses.replace(base.gae, lam=1.0)))
     credit = method.credit(turns, tokens)
@@ -135,13 +135,13 @@ def test_gigpo_punishes_turns_that_were_not_executed_unless_told_not_to():
 
 
 def test_methods_disagree_where_their_formulas_do():
-    turns = make_turns(
+    turns = turn_table(
         reward=[0, 1, 0, 0, 2],
         episode=[0, 0, 1, 2, 3],
         group=[0, 0, 0, 1, 1],
         state=[3, 4, 3, 5, 5],
     )
-    tokens = make_tokens([0, 1, 2, 3, 4])
+    tokens = token_table([0, 1, 2, 3, 4])
     found = {
         name: method_info(name).method(method_info(name).config()).credit(turns, tokens).advantage_N
         for name in ("sft", "pg", "grpo", "rloo", "reinforce_pp", "gigpo")

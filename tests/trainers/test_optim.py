@@ -108,6 +108,19 @@ def test_a_minibatch_loss_takes_every_column_of_its_own_tokens(policy, loss, rng
         assert 0.0 < found["entropy"] < np.log(len(policy.tokenizer))
 
 
+def test_a_constant_divisor_reaches_the_step(policy):
+    rows, tokens = build_rows(episodes(policy)), token_table(episodes(policy))
+    every_M = np.arange(rows.num_tokens)
+    whole, part = (
+        optimizer(
+            policy,
+            PolicyLossConfig(ratio="none", aggregate="seq-mean-token-sum", length_divisor=divisor),
+        )._backward(rows, tokens, np.ones(rows.num_tokens, np.float32), every_M)["loss_policy"]
+        for divisor in (None, 8)
+    )
+    assert part == pytest.approx(whole / 8)
+
+
 def test_log_probabilities_are_those_of_the_samplers_temperature(policy):
     rows = build_rows(episodes(policy))
     step = optimizer(policy, PolicyLossConfig())

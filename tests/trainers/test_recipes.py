@@ -40,6 +40,18 @@ def test_the_quick_start_reports_what_it_promises():
     assert config.compare.clone_same_time and config.policy.model == "small"
 
 
+def test_flags_reach_every_form_of_the_loss():
+    flags = [
+        "--method.loss.clip-on=weight",
+        "--method.loss.clip-high=2",
+        "--method.loss.length-divisor=512",
+        "--method.loss.kl-kind=abs",
+    ]
+    data = {"method": {"name": "dr_grpo"}, "budget": {"updates": 1}}
+    loss = resolve(data, flags, "recipe x", "creditrl train").method.loss
+    assert (loss.clip_range, loss.length_divisor, loss.kl_kind) == ((0.8, 3.0), 512, "abs")
+
+
 def test_another_method_takes_what_it_has_a_field_for():
     data = {
         "method": {"name": "gigpo", "invalid_penalty": 0.3, "loss": {"entropy_coef": 0.7}},
@@ -132,6 +144,29 @@ OTHERS = {
     ("gigpo", "webshop"): "istar",
 }
 """Which paper's numbers a recipe has that several papers could fill."""
+COUNTED = {
+    # 3SPO's copy of verl-agent counts rows, iStar's older one episodes.
+    "gigpo_alfworld": {"over": "rows", "penalty_order": "before"},
+    "gigpo_webshop": {"over": "trajectories", "penalty_order": "before"},
+    "gigpo_visualsokoban": {"over": "trajectories", "penalty_order": "before"},
+    "hgpo_alfworld": {"penalty_order": "before"},
+    "hgpo_webshop": {"penalty_order": "before"},
+    "reinforce_pp_webshop": {"baseline": True, "whiten_over": "tokens"},
+    "reinforce_pp_visualsokoban": {"baseline": True, "whiten_over": "tokens"},
+    # The small ones have the papers' forms, which are the defaults.
+    "gigpo_small": {"over": "trajectories", "penalty_order": "after"},
+    "hgpo_small": {"penalty_order": "after"},
+    "reinforce_pp_small": {"over": "trajectories", "whiten_over": None},
+}
+"""What the code behind the recipes' figures counts."""
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_recipes_count_what_the_code_behind_their_figures_counts(name):
+    config = recipe(name).method
+    assert {field: getattr(config, field) for field in COUNTED[name]} == COUNTED[name]
+
+
 TURNS = {
     "spa": {"alfworld": 40, "webshop": 10, "virtualhome": 40},
     "istar": {"webshop": 15, "visualsokoban": 15, "sotopia": 20},

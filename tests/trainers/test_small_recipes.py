@@ -23,6 +23,8 @@ TINY = [
     *("--eval.levels=4", "--eval.no-greedy", "--run.checkpoint-every=0"),
 ]
 """Budgets alone; the rest is the recipe's."""
+ELSEWHERE = ("alfworld_small", "sotopia_small", "virtualhome_small", "webshop_small")
+"""Recipes of environments other than VisualSokoban."""
 EXPLORING = ["--method.exploration.tasks=4", "--method.exploration.rollouts=2"]
 ABLE = ["--clone.episodes=64", "--clone.updates=40", "--rollout.groups=8"]
 OWN = {
@@ -44,7 +46,7 @@ def train(name: str, folder: Path, *flags: str) -> tuple[RunFolder, bool]:
     from creditrl.trainers.run import weights_hash
 
     levels = ["--env.options.min-optimal-moves=1", "--env.options.max-optimal-moves=2"]
-    sokoban = [] if name.startswith("alfworld") else levels
+    sokoban = [] if name in ELSEWHERE else levels
     own = OWN.get(name, [])
     code = run(["train", f"@{name}", *TINY, *sokoban, *own, *flags, f"--run.folder={folder}"])
     assert code == 0

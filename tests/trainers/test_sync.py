@@ -158,11 +158,8 @@ def test_settings_that_cannot_work_are_refused():
         resolve(data, served, "recipe", "train")
     found = resolve(data, [*served, "--rollout.vllm.base-url", "http://h/v1"], "recipe", "train")
     assert found.rollout.vllm.base_url == "http://h/v1"
-    with pytest.raises(ConfigError, match="structured needs vLLM"):
-        resolve(data, ["--rollout.vllm.structured"], "recipe", "train")
-    flags = ["--rollout.backend=vllm", "--rollout.vllm.structured", "--rollout.form=react"]
-    with pytest.raises(ConfigError, match="a reply is more than an action"):
-        resolve(data, flags, "recipe", "train")
+    with pytest.raises(ConfigError, match="vLLM cannot read a list of replies"):
+        resolve(data, ["--rollout.backend=vllm", "--rollout.actions=choice"], "recipe", "train")
     for flag in ("gpu-memory-utilization=1.5", "max-rows=0", "sync.top=21", "sync.tolerance=0"):
         with pytest.raises(ConfigError):
             resolve(data, [f"--rollout.vllm.{flag}"], "recipe", "train")
@@ -171,9 +168,10 @@ def test_settings_that_cannot_work_are_refused():
 def test_a_run_may_go_on_with_a_server_at_another_address():
     config = resolve({"budget": {"updates": 1}}, [], "recipe", "train")
     hashes = []
-    for url, structured in (("http://a/v1", False), ("http://b/v1", False), ("http://a/v1", True)):
-        vllm = dataclasses.replace(config.rollout.vllm, base_url=url, structured=structured)
-        rollout = dataclasses.replace(config.rollout, vllm=vllm)
+    runs = (("http://a/v1", "free"), ("http://b/v1", "free"), ("http://a/v1", "listed"))
+    for url, actions in runs:
+        vllm = dataclasses.replace(config.rollout.vllm, base_url=url)
+        rollout = dataclasses.replace(config.rollout, vllm=vllm, actions=actions)
         hashes.append(training_hash(dataclasses.replace(config, rollout=rollout)))
     assert hashes[0] == hashes[1] != hashes[2]
 

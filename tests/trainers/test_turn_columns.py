@@ -3,18 +3,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from tables import make_tokens, make_turns
 
+from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.models.base import Batch
 from creditrl.trainers.turn_columns import column_means, turn_columns
 from creditrl.types import Credit
 
 
 def make_batch():
-    turns = make_turns(reward=[0, 1, 0], episode=[0, 0, 1]).with_scores(
+    turns = turn_table(reward=[0, 1, 0], episode=[0, 0, 1]).with_scores(
         progress_N=np.array([1.0, 2.0, 3.0]), score_N=np.ones(3)
     )
-    tokens = make_tokens([0, 0, 2]).with_scores(implicit_M=np.array([1.0, 3.0, 5.0]))
+    tokens = token_table([0, 0, 2]).with_scores(implicit_M=np.array([1.0, 3.0, 5.0]))
     return Batch([], None, turns, tokens)  # type: ignore[arg-type]
 
 
@@ -35,7 +35,7 @@ def test_scores_of_tokens_are_summed_and_parts_averaged():
 
 def test_parts_of_tokens_are_averaged_over_the_turn():
     batch = make_batch()
-    tokens = make_tokens([0, 0, 1, 2])
+    tokens = token_table([0, 0, 1, 2])
     credit = Credit("x", advantage_N=np.ones(3), parts={"gae": np.array([1.0, 3.0, 5.0, 7.0])})
     found = turn_columns(replace(batch, tokens=tokens), credit)
     assert found["part/gae"].tolist() == [2, 5, 7] and found["advantage"].tolist() == [1, 1, 1]

@@ -234,7 +234,7 @@ def main(out: Path, names: list[str]) -> None:
         found = resume(what, alone["state"], ranks)
         with ranks.together("stop"):
             torch.save(found, out / f"{what}.resumed.pt")
-    ranks.close()
+    ranks.leave()
 
 
 if __name__ == "__main__":

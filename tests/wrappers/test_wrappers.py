@@ -38,6 +38,7 @@ from creditrl.wrappers import (
     VectorRecordTrajectory,
     VectorStateHash,
 )
+from creditrl.wrappers.base import below
 
 REPLIES = (
     "<think>on we go</think><action>right</action>",
@@ -143,6 +144,26 @@ def test_check_env_has_no_complaint(stack: Stack):
         # The checker wants to be given the bare environment; it is the wrapper that is under test.
         warnings.filterwarnings("ignore", message=".*is different from the unwrapped version.*")
         check_env(env, skip_render_check=True)
+
+
+@each_stack
+def test_an_action_that_is_no_string_is_refused_before_anything_is_noted(stack: Stack):
+    env, venv = single(stack), vector(stack, 4)
+    env.reset(seed=3)
+    venv.reset(seed=3)
+    before = [one.wrapper_state() for one in below(env) if hasattr(one, "wrapper_state")]
+    for action in (["look"], None, b"look", 7):
+        with pytest.raises(TypeError, match="expected one string"):
+            env.step(action)
+        with pytest.raises(TypeError, match="expected one string"):
+            venv.step(["look", "look", "look", action])
+    for actions in ("look", None):
+        with pytest.raises(TypeError, match="one for each of 4 copies"):
+            venv.step(actions)
+        with pytest.raises(TypeError, match="one for each of 4 copies"):
+            venv.step_some(range(4), actions)
+    after = [one.wrapper_state() for one in below(env) if hasattr(one, "wrapper_state")]
+    assert repr(after) == repr(before)
 
 
 @each_stack

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from creditrl.agents.choices import Choices
 from creditrl.agents.pictures import PictureReader
 from creditrl.agents.prompts.base import PromptForm
 from creditrl.agents.rollout import run_episodes
@@ -34,6 +35,8 @@ class Demonstrator:
             here. Such a turn is not cloned; what the expert does after it is.
         seed: of the noise.
         pictures: reads pictures for the policy, where it is shown some.
+        actions: how the policy makes replies; where it chooses among a list, so does the expert,
+            and a turn at which the expert's action is not listed is not cloned.
     """
 
     name = "expert"
@@ -48,6 +51,7 @@ class Demonstrator:
         noise: float = 0.0,
         seed: int = 0,
         pictures: PictureReader | None = None,
+        actions: str = "free",
     ) -> None:
         self.venv = venv
         self.pictures = pictures
@@ -57,7 +61,10 @@ class Demonstrator:
         self.max_new_tokens = max_new_tokens
         self.noise = noise
         self.noisy: set[tuple[int, int]] = set()
-        """(copy, turn) of the random actions; :func:`demonstrate` takes them out."""
+        """(copy, turn) of the random actions, and of those that no list holds;
+        :func:`demonstrate` takes them out."""
+        self.actions = actions
+        self._choices = Choices(chat_format, max_new_tokens, actions)
         self._rng = stream("noise", seed)
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
@@ -79,6 +86,9 @@ class Demonstrator:
                     self.noisy.add((prompt.copy, prompt.turn))
             text = "" if action is None else self.form.reply(action)
             ids = self.chat_format.reply_ids(text, self.max_new_tokens)
+            options = self._choices.of(prompt.choices)
+            if options is not None and ids not in options.ids:
+                self.noisy.add((prompt.copy, prompt.turn))
             shown = prompt if self.pictures is None else self.pictures.marked(prompt)
             prompt_ids = self.tokenizer(shown.text, add_special_tokens=False)["input_ids"]
             replies.append(
@@ -88,6 +98,7 @@ class Demonstrator:
                     token_ids=ids,
                     finished=ids[-1] == self.chat_format.reply_end_id,
                     image=None if self.pictures is None else shown.image,
+                    options=options,
                 )
             )
         return replies
@@ -168,7 +179,10 @@ class DemonstrationCollector(Collector):
             mean_turns = np.mean([len(t.turns) for t in demonstrations]) if demonstrations else 1
             self._batch = max(1, round(batch_turns / float(mean_turns)))
         if not self._items:
-            raise ConfigError("No demonstrations: expected at least one episode with turns.")
+            raise ConfigError(
+                "No demonstrations: expected at least one episode with turns to clone. Where "
+                "actions are listed, the lists hold none of the expert's."
+            )
         self._seed = seed
         self._epoch = -1
         self._order: np.ndarray[Any, np.dtype[np.int64]] = np.zeros(0, dtype=np.int64)

@@ -17,6 +17,8 @@ class _Reader:
     """Plays half the copies as the expert does, half at random, and keeps what it reads."""
 
     name = "reader"
+    actions = "listed"
+    """It is shown what a policy may choose among, to read that, too."""
 
     def __init__(self, venv: TextVectorEnv, form: PromptForm, seed: int) -> None:
         self.texts: set[str] = set()
@@ -32,6 +34,7 @@ class _Reader:
             reply = self._form.reply(expert.get(prompt.copy) or drawn.text)
             self.texts.add(prompt.text)
             self.texts.update(self._form.reply(action) for action in prompt.admissible_actions)
+            self.texts.update(prompt.choices)
             self.texts.add(reply)
             replies.append(Reply(reply))
         return replies

@@ -15,14 +15,18 @@ import numpy as np
 
 from creditrl.errors import ConfigError
 from creditrl.trainers.batch import RowBatch, Rows
-from creditrl.trainers.credit.implicit import outcome_pairs, success_weights
+from creditrl.trainers.credit.implicit import (
+    outcome_cross_entropy,
+    outcome_pairs,
+    success_weights,
+)
 from creditrl.trainers.credit.spread import first_turns, turn_sum, turns_to_tokens
 from creditrl.trainers.models.backbone import Backbone
 from creditrl.trainers.models.base import Batch, LearnedModel
 from creditrl.trainers.models.implicit_prm_config import ImplicitPRMConfig
 from creditrl.trainers.models.lora import has_lora
 from creditrl.trainers.models.policy import Policy
-from creditrl.types import Credit, FloatArray, IntArray
+from creditrl.types import Credit, FloatArray
 
 if TYPE_CHECKING:
     import torch
@@ -167,7 +171,10 @@ class ImplicitPRM(LearnedModel):
         if self.config.loss == "pairs":
             weight_B, loss, accuracy = success_weights(score_B, chosen)
         else:
-            weight_B, loss, accuracy = _outcome_weights(score_B, success_B, episodes)
+            weight_B = np.zeros(len(score_B), dtype=np.float32)
+            weight_B[episodes], loss, accuracy = outcome_cross_entropy(
+                score_B[episodes], success_B[episodes]
+            )
         metrics = self.backbone.step(
             self.backbone.rows(part), partial(self._part, weight_B, share_M)
         )
@@ -232,15 +239,3 @@ def _text_model(config: ImplicitPRMConfig, policy: Policy, seed: int) -> Policy:
     loaded.checkpointing = policy.checkpointing
     loaded.ranks = policy.ranks
     return loaded
-
-
-def _outcome_weights(
-    score_B: FloatArray, success_B: Any, episodes: IntArray
-) -> tuple[FloatArray, float, float]:
-    """Return (gradient by score, loss, accuracy) of the cross-entropy of outcomes."""
-    score, success = score_B[episodes], np.asarray(success_B, dtype=np.float64)[episodes]
-    chance = 1.0 / (1.0 + np.exp(-np.clip(score, -500, 500)))
-    weight_B = np.zeros(len(score_B), dtype=np.float32)
-    weight_B[episodes] = (chance - success) / len(episodes)
-    loss = float((np.logaddexp(0.0, score) - success * score).mean())
-    return weight_B, loss, float(((score > 0) == (success > 0)).mean())

@@ -20,14 +20,17 @@ _MOST_MERGES = 512
 _WORD = re.compile(r" ?[^\W\d_]+")
 _NUMBER = re.compile(r" \d+")
 _LOWER = re.compile(r"[a-z]")
+_ALONE = frozenset("\nabcdefghijklmnopqrstuvwxyz")
+"""Line ends, and letters of which a code is spelled: words have a space before them."""
 
 
 def find_phrases(texts: Iterable[Sequence[str]]) -> list[str]:
     """Return runs of pieces that can be one token each, longest first.
 
     A *name* is a word and the number after it. A *phrase* grows from the pair of neighbours that is
-    most frequent, again and again (byte-pair encoding over words); it holds no number, no line end
-    and no word that names begin with, so what differs between two situations stays apart.
+    most frequent, again and again (byte-pair encoding over words); it holds no number, no letter of
+    a code, no line end and no word that names begin with, so what differs between two situations
+    stays apart.
 
     Args:
         texts: each cut into pieces: words and numbers with the space before them, other characters
@@ -40,7 +43,7 @@ def find_phrases(texts: Iterable[Sequence[str]]) -> list[str]:
     for pieces in cut:
         run: list[str] = []
         for piece in [*pieces, "\n"]:
-            if piece == "\n" or piece.strip() in heads or any(c.isdigit() for c in piece):
+            if piece in _ALONE or piece.strip() in heads or any(c.isdigit() for c in piece):
                 if len(run) > 1:
                     runs[tuple(run)] += 1
                 run = []

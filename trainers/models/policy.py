@@ -13,13 +13,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from creditrl.agents.pictures import PictureReader, load_image_processor, load_model
-from creditrl.agents.transformers import load_tokenizer, quiet_bars, require_folder
+from creditrl.agents.transformers import (
+    load_tokenizer,
+    quiet_bars,
+    require_folder,
+    why_not_loaded,
+)
+from creditrl.agents.tree_scores import TreeBatch
+from creditrl.disk import writing
 from creditrl.errors import (
     CheckpointError,
     ConfigError,
@@ -27,6 +34,8 @@ from creditrl.errors import (
     DataError,
     require_extra,
 )
+from creditrl.files import check_sums, remove_sums, write_sums
+from creditrl.outside_json import read_object_file
 from creditrl.trainers.batch import RowBatch, Rows, micro_batches
 from creditrl.trainers.models.checkpointing import checkpointed
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
@@ -60,7 +69,10 @@ if TYPE_CHECKING:
 
     from creditrl.trainers.sharding import ShardedModel
 
-__all__ = ["Policy", "ReplyScores", "base_of"]
+__all__ = ["Menus", "Policy", "ReplyScores", "base_of"]
+
+Menus: TypeAlias = Sequence[tuple[int, ...] | None]
+"""The tokens that each reply token was drawn among, None for all; empty: all among all."""
 
 _ADAPTER_FILE = "adapter_config.json"
 _GENERATION_FILE = "generation_config.json"
@@ -203,7 +215,6 @@ class Policy:
             raise ConfigError(
                 f"{folder} holds adapters already: load it without `lora` to go on training these."
             )
-        source = base_of(folder) if adapted else str(path_or_name)
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         # transformers renamed the argument in 4.56.
@@ -212,24 +223,27 @@ class Policy:
         if attention is not None:
             options["attn_implementation"] = attention
         try:
+            source = base_of(folder) if adapted else str(path_or_name)
             with quiet_bars() if Path(source).is_dir() else nullcontext():
                 tokenizer = load_tokenizer(str(path_or_name))
                 model: Any = load_model(source, **options)
                 image_processor = load_image_processor(str(path_or_name), model.config)
-        except (OSError, ValueError) as error:
-            first = str(error).strip().splitlines()[0]
+            if adapted:
+                check_sums(folder)
+                model = load_lora(model, folder)
+                if (folder / _GENERATION_FILE).is_file():
+                    # The base's own, where it was loaded from, does not know how long replies are.
+                    settings = GenerationConfig.from_pretrained(folder)
+                    model.base_model.model.generation_config = settings
+        except Exception as error:
             raise DataError(
-                f"No model could be loaded from {str(path_or_name)!r}: {first} Expected a folder "
+                f"No model could be loaded from {str(path_or_name)!r}: {why_not_loaded(error)} "
+                "Expected a folder "
                 "with config.json, tokenizer and weights, or the name of a model that can be "
                 "downloaded."
             ) from error
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
-        if adapted:
-            model = load_lora(model, folder)
-            if (folder / _GENERATION_FILE).is_file():
-                # The base's own, where it was loaded from, does not know how long replies are.
-                model.base_model.model.generation_config = GenerationConfig.from_pretrained(folder)
         policy = cls(
             model.to(device), tokenizer, lora=lora, seed=seed, image_processor=image_processor
         )
@@ -247,7 +261,16 @@ class Policy:
                 whole.save(folder)
             return
         path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+            for place in (path, path / _BASE_FOLDER):
+                remove_sums(place)
+            self._write(path)
+            for place in (path, path / _BASE_FOLDER):
+                if place.is_dir():
+                    write_sums(place)
+
+    def _write(self, path: Path) -> None:
         self.tokenizer.save_pretrained(path)
         if self.image_processor is not None:
             self.image_processor.save_pretrained(path)
@@ -531,6 +554,108 @@ class Policy:
     ) -> ReplyScores:
         import torch
 
+        whole = np.zeros(rows.num_tokens, dtype=np.bool_)
+        if rows.tree_M is not None:
+            whole = np.array([*(tree.whole for tree in rows.trees), False])[rows.tree_M]
+        if whole.all() and len(whole) and not with_hidden:
+            return ReplyScores(*self._whole_scores(rows, whole, temperature))
+        found = self._token_scores(rows, temperature, with_entropy, with_hidden)
+        if not whole.any():
+            return found
+        logprob_K, entropy_K = self._whole_scores(rows, whole, temperature)
+        at_K = torch.from_numpy(np.flatnonzero(whole)).to(self.device)
+        logprob_M, entropy_M, hidden_M = found
+        return ReplyScores(
+            logprob_M.index_copy(0, at_K, logprob_K),
+            None if entropy_M is None else entropy_M.index_copy(0, at_K, entropy_K),
+            hidden_M,
+        )
+
+    def _whole_scores(
+        self, rows: RowBatch, whole: NDArray[np.bool_], temperature: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return log-probabilities and entropies of the tokens of replies compared as a whole.
+
+        Every prompt is read once, with the whole list behind it; see :mod:`agents.tree_scores`.
+        """
+        import torch
+
+        assert rows.tree_M is not None and rows.node_M is not None, "some tokens are of a list"
+        at = np.flatnonzero(whole)
+        tree_K, node_K, row_K = rows.tree_M[at], rows.node_M[at], rows.row_M[at]
+        depths = {k: rows.trees[k].depths for k in np.unique(tree_K).tolist()}
+        depth_K = np.array([depths[k][n] for k, n in zip(tree_K.tolist(), node_K, strict=True)])
+        # A reply's first token is predicted by the last one of its prompt.
+        length_K = rows.position_M[at] - depth_K + 1
+        pair_P3, pair_K = np.unique(
+            np.stack([row_K, length_K, tree_K], axis=1), axis=0, return_inverse=True
+        )
+        pair_K = pair_K.reshape(-1)
+        row_P, length_P, tree_P = pair_P3.T
+        batch = TreeBatch([rows.trees[k] for k in tree_P.tolist()])
+        width = int(length_P.max()) + batch.ids_PN.shape[1]
+        ids_PW = np.zeros((len(row_P), width), dtype=np.int64)
+        position_PW = np.zeros_like(ids_PW)
+        sees_PWW = np.broadcast_to(np.tri(width, dtype=np.bool_), (len(row_P), width, width)).copy()
+        for p, (row, length) in enumerate(zip(row_P.tolist(), length_P.tolist(), strict=True)):
+            end = length + batch.ids_PN.shape[1]
+            ids_PW[p, :length] = rows.ids_RL[row, :length]
+            ids_PW[p, length:end] = batch.ids_PN[p]
+            position_PW[p, :length] = np.arange(length)
+            position_PW[p, length:end] = length - 1 + batch.depth_PN[p]
+            sees_PWW[p, length:end, length:end] = batch.sees_PNN[p]
+        column_E = length_P[batch.pair_E] + batch.column_E  # -1: the prompt's last token
+        place_U, place_E = np.unique(batch.pair_E * width + column_E, return_inverse=True)
+        tensors = (ids_PW, position_PW, sees_PWW, place_U // width, place_U % width, place_E)
+        ids, position, sees, row_U, column_U, of_E = (
+            torch.from_numpy(array).to(self.device) for array in tensors
+        )
+        token_E = torch.from_numpy(batch.token_E).to(self.device)
+        logprob_E = self._after(ids, position, sees, row_U, column_U, of_E, token_E, temperature)
+        gain_E, entropy_E = batch.renormalised(logprob_E)
+        token_K = rows.token_M[at].tolist()
+        child_K = np.array(
+            [
+                rows.trees[tree].children[node][token]
+                for tree, node, token in zip(tree_K.tolist(), node_K.tolist(), token_K, strict=True)
+            ]
+        )
+        chosen_K = torch.from_numpy(batch.branch(pair_K, child_K)).to(self.device)
+        return gain_E[chosen_K], entropy_E[chosen_K]
+
+    def _after(
+        self,
+        ids: torch.Tensor,
+        position: torch.Tensor,
+        sees: torch.Tensor,
+        row_U: torch.Tensor,
+        column_U: torch.Tensor,
+        of_E: torch.Tensor,
+        token_E: torch.Tensor,
+        temperature: float,
+    ) -> torch.Tensor:
+        """Return the log-probability of E tokens after U places of rows that see what they may."""
+        import torch
+
+        dtype = self.base.get_output_embeddings().weight.dtype
+        mask = torch.where(sees, 0.0, torch.finfo(dtype).min).to(dtype).unsqueeze(1)
+        inputs = {"input_ids": ids, "position_ids": position, "attention_mask": mask}
+        if not self._plain_head():
+            logits_UV = self.base(**inputs, use_cache=False).logits[row_U, column_U]
+            return _choose(logits_UV, of_E, token_E, temperature, False)[0]
+        decoder = self.base.get_decoder()
+        again = self.checkpointing and torch.is_grad_enabled()
+        with checkpointed(decoder) if again else nullcontext():
+            out = decoder(**inputs, use_cache=False)
+        hidden_UD = out.last_hidden_state[row_U, column_U]
+        return self._score(hidden_UD, of_E, token_E, temperature, False, ())[0]
+
+    def _token_scores(
+        self, rows: RowBatch, temperature: float, with_entropy: bool, with_hidden: bool
+    ) -> ReplyScores:
+        """Return the scores of all tokens, each as drawn by itself."""
+        import torch
+
         row_U, position_U, place_M = _distinct(rows, self.device)
         token_M = torch.from_numpy(rows.token_M).to(self.device)
         ids_RL = torch.from_numpy(rows.ids_RL).to(self.device)
@@ -553,10 +678,12 @@ class Policy:
                     "last hidden state is not known. Use a critic of kind 'copy'."
                 )
             logits_UV = self.base(input_ids=ids_RL, use_cache=False).logits[row_U, position_U]
-            found = _choose(logits_UV, place_M, token_M, temperature, with_entropy)
+            found = _choose(logits_UV, place_M, token_M, temperature, with_entropy, _menus(rows))
             return ReplyScores(*found)
         hidden_UD = self._hidden(ids_RL, row_U, position_U, rows.images)
-        logprob_M, entropy_M = self._score(hidden_UD, place_M, token_M, temperature, with_entropy)
+        logprob_M, entropy_M = self._score(
+            hidden_UD, place_M, token_M, temperature, with_entropy, _menus(rows)
+        )
         return ReplyScores(logprob_M, entropy_M, hidden_UD[place_M] if with_hidden else None)
 
     def score(
@@ -684,6 +811,7 @@ class Policy:
         token_M: torch.Tensor,
         temperature: float,
         with_entropy: bool,
+        menu_M: Menus,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return log-probabilities and entropies, a chunk of positions at a time."""
         import torch
@@ -692,13 +820,13 @@ class Policy:
         head = self.base.get_output_embeddings()
 
         def part(
-            hidden: torch.Tensor, place: torch.Tensor, token: torch.Tensor
+            hidden: torch.Tensor, place: torch.Tensor, token: torch.Tensor, menus: Menus
         ) -> tuple[torch.Tensor, torch.Tensor | None]:
-            return _choose(head(hidden), place, token, temperature, with_entropy)
+            return _choose(head(hidden), place, token, temperature, with_entropy, menus)
 
         size = max(1, self.logits_per_chunk // head.weight.shape[0])
         if len(hidden_UD) <= size:
-            return part(hidden_UD, place_M, token_M)
+            return part(hidden_UD, place_M, token_M, menu_M)
         order_M = torch.argsort(place_M, stable=True)
         sorted_M = place_M[order_M]
         logprobs, entropies = [], []
@@ -711,6 +839,7 @@ class Policy:
                 hidden_UD[start : start + size],
                 place_M[chosen] - start,
                 token_M[chosen],
+                tuple(menu_M[k] for k in chosen.tolist()) if menu_M else (),
                 use_reentrant=False,
             )
             logprobs.append(logprob)
@@ -796,12 +925,24 @@ def _distinct(
     )
 
 
+def _menus(rows: RowBatch) -> Menus:
+    """Return the tokens that each token was drawn among."""
+    if rows.tree_M is None or rows.node_M is None:
+        return ()
+    pairs = zip(rows.tree_M.tolist(), rows.node_M.tolist(), strict=True)
+    return tuple(
+        None if tree < 0 or rows.trees[tree].whole else rows.trees[tree].tokens[node]
+        for tree, node in pairs
+    )
+
+
 def _choose(
     logits_UV: torch.Tensor,
     place_M: torch.Tensor,
     token_M: torch.Tensor,
     temperature: float,
     with_entropy: bool,
+    menu_M: Menus = (),
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return the tokens' log-probabilities and the entropies at their places."""
     import torch
@@ -812,11 +953,49 @@ def _choose(
         scaled_UV = scaled_UV / temperature
     total_U = torch.logsumexp(scaled_UV, dim=-1)
     logprob_M = scaled_UV[place_M, token_M] - total_U[place_M]
-    if not with_entropy:
-        return logprob_M, None
-    share_UV = torch.exp(scaled_UV - total_U.unsqueeze(-1))
-    entropy_U = total_U - (share_UV * scaled_UV).sum(dim=-1)
-    return logprob_M, entropy_U[place_M]
+    entropy_M = None
+    if with_entropy:
+        share_UV = torch.exp(scaled_UV - total_U.unsqueeze(-1))
+        entropy_M = (total_U - (share_UV * scaled_UV).sum(dim=-1))[place_M]
+    if not menu_M:
+        return logprob_M, entropy_M
+    return _among(scaled_UV, place_M, token_M, menu_M, logprob_M, entropy_M)
+
+
+def _among(
+    scaled_UV: torch.Tensor,
+    place_M: torch.Tensor,
+    token_M: torch.Tensor,
+    menu_M: Menus,
+    logprob_M: torch.Tensor,
+    entropy_M: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return the values among each token's menu, and those given where it has none."""
+    import torch
+
+    device = scaled_UV.device
+    listed = [k for k, menu in enumerate(menu_M) if menu is not None]
+    if not listed:
+        return logprob_M, entropy_M
+    menus = [menu for menu in menu_M if menu is not None]
+    size_K = torch.tensor([len(menu) for menu in menus], device=device)
+    token_E = torch.tensor([token for menu in menus for token in menu], device=device)
+    of_E = torch.repeat_interleave(torch.arange(len(menus), device=device), size_K)
+    at_K = torch.tensor(listed, device=device)
+    logit_E = scaled_UV[place_M[at_K][of_E], token_E]
+    most_K = logit_E.new_full((len(menus),), -torch.inf)
+    most_K = most_K.scatter_reduce(0, of_E, logit_E.detach(), "amax")
+    share_E = torch.exp(logit_E - most_K[of_E])
+    sum_K = torch.zeros_like(most_K).index_add(0, of_E, share_E)
+    total_K = most_K + torch.log(sum_K)
+    logprob_K = scaled_UV[place_M[at_K], token_M[at_K]] - total_K
+    # What was forced is certain to the last bit, as the sampler has it.
+    logprob_K = torch.where(size_K == 1, torch.zeros_like(logprob_K), logprob_K)
+    logprob_M = logprob_M.index_copy(0, at_K, logprob_K)
+    if entropy_M is not None:
+        mean_K = torch.zeros_like(most_K).index_add(0, of_E, share_E * logit_E) / sum_K
+        entropy_M = entropy_M.index_copy(0, at_K, total_K - mean_K)
+    return logprob_M, entropy_M
 
 
 def _close(ours: torch.Tensor, theirs: torch.Tensor, share: float) -> bool:
@@ -844,9 +1023,7 @@ def base_of(folder: Path) -> str:
     """Return where the base model of a folder with adapters is."""
     if (folder / _BASE_FOLDER).is_dir():
         return str(folder / _BASE_FOLDER)
-    import json
-
-    named = json.loads((folder / _ADAPTER_FILE).read_text()).get("base_model_name_or_path")
+    named = read_object_file(folder / _ADAPTER_FILE).get("base_model_name_or_path")
     if not named:
         raise DataError(
             f"{folder / _ADAPTER_FILE} names no base model and {folder / _BASE_FOLDER} does not "

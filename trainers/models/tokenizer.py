@@ -28,7 +28,11 @@ SPECIAL_TOKENS = ("<|pad|>", "<|bos|>", "<|eos|>", "<|unk|>")
 
 # A word takes the space before it along. Capitals belong to a word only where small letters follow:
 # in grids they are symbols ("XPS" is three). The last alternative takes any character by itself.
-_PIECE = r" ?\p{Lu}?\p{Ll}+| ?\p{N}{1,3}|[\s\S]"
+# Small letters in one run with digits are a code, and spelled, digits too: it names one thing, and
+# a policy that has tokens for parts of it learns it by heart, where it should copy what it sees.
+_WORD_PIECE = r" ?(?:\p{Lu}|(?<![a-z0-9]))(?>\p{Ll}+)(?![0-9])"
+_NUMBER_PIECE = r" ?(?<![a-z])(?<![a-z][0-9])(?<![a-z][0-9]{2})(?>\p{N}{1,3})(?!\p{N}{0,8}[a-z])"
+_PIECE = rf"{_WORD_PIECE}|{_NUMBER_PIECE}|[\s\S]"
 
 # A conversation without words of its own: replies end with the token that the policy ends them by.
 _CHAT_TEMPLATE = (

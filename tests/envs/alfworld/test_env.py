@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 import tarfile
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import pytest
+from alfworld_twins import prepare, run_twin, twins
 from gymnasium.utils.env_checker import check_env
+from households import Kitchen, kitchen, kitchen_task
 
 import creditrl
-from creditrl.envs.alfworld import TASK_TYPES, ALFWorldConfig
+from creditrl.envs.alfworld import TASK_TYPES, ALFWorldConfig, Game, compile_game
 from creditrl.envs.check import RULES, check
 from creditrl.errors import ConfigError
 
@@ -37,6 +40,32 @@ def follow_expert(env: gym.Env[Any, Any]) -> tuple[float, dict[str, Any]]:
         total += float(reward)
         over = terminated or truncated
     return total, info
+
+
+class Lair(Kitchen):
+    """The kitchen, where nothing takes a knife once it is taken up."""
+
+    @property
+    def key(self) -> str:
+        return f"lair/{super().key}"
+
+    def load(self) -> Game:
+        problem = kitchen(self.goal)
+        fits = tuple(pair for pair in problem.facts["cancontain"] if pair[1] != "knifetype")
+        facts = {**problem.facts, "cancontain": fits}
+        return compile_game(replace(problem, facts=facts), "put a apple in drawer", self.flavour)
+
+
+def test_there_is_no_plan_out_of_a_dead_end() -> None:
+    task = replace(kitchen_task(), data=Lair())
+    venv = gym.make_vec(ENV_ID, num_envs=2, task=task)
+    venv.reset(seed=0)
+    for actions in (["go to countertop 1"] * 2, ["take knife 1 from countertop 1", "look"]):
+        info = venv.step(actions)[4]
+    assert info["grounded"].all() and info["admissible_actions"][0]
+    stuck, free = creditrl.expert_plan(venv)
+    assert stuck is None and creditrl.expert_action(venv)[0] is None
+    assert free is not None and free[0] == "take apple 1 from countertop 1"
 
 
 def test_gymnasiums_checker_has_nothing_to_say() -> None:
@@ -67,6 +96,20 @@ def test_the_contract_holds_for_official_games(official: Path) -> None:
         if rule.name not in ("workers_change_nothing", "splits_share_no_task")
     ]
     check(ENV_ID, rules=rules, data="official", data_dir=str(official)).raise_for_failures()
+
+
+@pytest.mark.filterwarnings("ignore::creditrl.errors.IncompleteDataWarning")
+def test_the_readmes_twin_of_alfredtwenv_plays_each_game_once(
+    test_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    games = prepare(test_data / "alfworld" / "json_2.1.1_sample.tar.xz", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
+    monkeypatch.delenv("CREDITRL_ALFWORLD_DATA", raising=False)
+    names, _, said = run_twin(twins()[1], monkeypatch)
+    assert len(games) == 6 and names["won"].keys() == games.keys()
+    assert all(names["won"][game] for game, known in games.items() if known)
+    assert said.strip() == f"{sum(names['won'].values())} of 6 games won"
 
 
 @pytest.mark.parametrize("split", ["train", "valid_seen"])

@@ -6,23 +6,32 @@ import json
 import lzma
 import os
 import pickle
+import shlex
 import shutil
 import tarfile
 import warnings
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 from alfworld_files import HOUSEHOLD, game, trajectory, write_trial
 
+from creditrl.cli import run
 from creditrl.envs.alfworld import listing
 from creditrl.envs.alfworld.builtin import GeneratedGames
 from creditrl.envs.alfworld.gamefile import GameFile
-from creditrl.envs.alfworld.official import OfficialGames, known_sizes, official_home, survey
+from creditrl.envs.alfworld.official import (
+    OfficialGames,
+    official_coverage,
+    official_home,
+    survey,
+)
 from creditrl.envs.alfworld.problem import TASK_TYPES
-from creditrl.errors import ConfigError, DataError, UnknownNameError
+from creditrl.errors import ConfigError, DataError, IncompleteDataWarning, UnknownNameError
 from creditrl.files import cache_home
 
+FILE = "game.tw-pddl"
 MUG = "pick_and_place_simple-Mug-None-Cabinet"
 
 
@@ -80,7 +89,13 @@ def test_the_sample_is_listed_as_upstream_would(unpacked: Path) -> None:
         # In the release a task's folder begins with its type.
         assert all(task.type == task.id.split("/")[1].split("-")[0] for task in tasks)
         sizes[split] = len(tasks)
-    assert sum(sizes.values()) == 60 and known_sizes(unpacked) == sizes
+    assert sum(sizes.values()) == 60
+    assert list(map(str, official_coverage(unpacked))) == [
+        f"{sizes['train']} of 3,553 games of train",
+        f"{sizes['valid_seen']} of 140 games of valid_seen",
+        "0 of 134 games of valid_unseen",
+        "0 of 200 games of valid_train",
+    ]
     assert survey(unpacked) == (sizes, [])
 
 
@@ -152,6 +167,16 @@ def test_upstreams_filters_leave_out_what_it_would(home: Path) -> None:
         "F": listing.UNSOLVABLE,
         "G": listing.NO_TRAJECTORY,
     }
+    # What is missing of the release is said wherever the games are used.
+    missing = tasks.filter(types=["pick_and_place_simple"]).coverage
+    assert missing is not None and (missing.found, missing.expected) == (3, 3553)
+    for count, why in ((2, listing.NOT_PLAYABLE), (1, listing.UNDECIDED), (1, listing.NO_GAME)):
+        assert f"{count} {why}" in str(missing)
+    for make in (gym.make, gym.make_vec):
+        with pytest.warns(
+            IncompleteDataWarning, match=r"only 3 of 3,553 games of train \(left out"
+        ):
+            make("CreditRL/ALFWorld-v0", data="official", data_dir=str(home)).close()
     with pytest.raises(DataError, match=r"trial_F: left out, as upstream does it: not solved"):
         tasks.find("train/unsolved-Mug-None-Table-1/trial_F")
 
@@ -247,7 +272,8 @@ def test_missing_data_names_the_folder_and_the_command(tmp_path: Path) -> None:
         with pytest.raises(DataError) as caught:
             OfficialGames(split, data_dir=folder)
         (line,) = str(caught.value).splitlines()
-        assert f"`creditrl data get alfworld --folder {folder}`" in line
+        option = "" if folder.name == "file" else f" --folder {shlex.quote(str(folder))}"
+        assert f"`creditrl data get alfworld{option}`" in line
         return line
 
     none = tmp_path / "none"
@@ -255,7 +281,7 @@ def test_missing_data_names_the_folder_and_the_command(tmp_path: Path) -> None:
     assert f"{tmp_path}: no games, expected" in refusal(tmp_path)
     file = tmp_path / "file"
     file.touch()
-    assert f"{file}: no games, expected" in refusal(file)
+    assert "This is a file." in refusal(file)
     refusal(tmp_path / ("too long a name" * 30))
     (tmp_path / "json_2.1.1" / "train").mkdir(parents=True)
     assert "train: 0 games. Expected" in refusal(tmp_path)
@@ -264,6 +290,30 @@ def test_missing_data_names_the_folder_and_the_command(tmp_path: Path) -> None:
     write_trial(tmp_path, f"train/{MUG}-3/trial_T3", None, trajectory())
     assert "0 games; left out: 3 no traj_data.json, 1 no game file." in refusal(tmp_path)
     assert "there is no split 'valid_seen'; there are: train" in refusal(tmp_path, "valid_seen")
+
+
+@pytest.mark.parametrize(
+    "part", ["train", f"train/{MUG}-2", f"train/{MUG}-2/trial_T2", f"train/{MUG}-2/trial_T2/{FILE}"]
+)
+def test_who_names_a_part_of_the_games_is_told_their_folder(
+    home: Path, part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = home / "json_2.1.1" / part
+    with pytest.raises(DataError) as caught:
+        OfficialGames("train", data_dir=path)
+    message = str(caught.value)
+    assert f"ALFWorld's games lie in {home}: set data_dir or ALFWORLD_DATA to that" in message
+    assert "creditrl data get" not in message
+    # Nor are they fetched into it.
+    assert run(["data", "get", "alfworld", "--folder", str(path), "--zips", str(home)]) == 2
+    assert f"it is a part of the data in {home}. Name that." in capsys.readouterr().err
+
+
+def test_who_names_the_folder_above_is_told_the_right_one(home: Path) -> None:
+    (home / "below").mkdir()
+    (home / "json_2.1.1").rename(home / "below" / "json_2.1.1")
+    with pytest.raises(DataError, match=f"ALFWorld's games lie in {home}/below: set"):
+        OfficialGames("train", data_dir=home)
 
 
 @pytest.mark.parametrize(
@@ -441,11 +491,9 @@ def test_an_index_that_cannot_be_used_is_made_anew(
         monkeypatch.setattr("creditrl.envs.alfworld.cache.FORMAT", "another")
     else:
         index.write_bytes(sound[:99] if isinstance(damage, str) else damage)
-    assert known_sizes(home) == {}
     reader = Reader(monkeypatch)
     assert list(OfficialGames("train", data_dir=home)) == first
     assert len(reader.since()) == 6
-    assert known_sizes(home) == {"train": 3}
 
 
 def test_the_index_of_another_folder_is_not_used(

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import importlib.util
 import pickle
+import re
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
 import pytest
 from households import Kitchen, kitchen, kitchen_game
 
+from creditrl._origin import install_command
 from creditrl.envs.alfworld.builtin import GeneratedGames
+from creditrl.envs.alfworld.engine import ALFWorldEngine
 from creditrl.envs.alfworld.game import Game, State, display_names
 from creditrl.envs.alfworld.problem import Problem
-from creditrl.envs.alfworld.reference import Place, Way, read_state
+from creditrl.envs.alfworld.reference import Place, ReferenceEngine, Way, read_state
 from creditrl.envs.alfworld.rules import apply, choices
-from creditrl.errors import ConfigError, MissingExtraError
+from creditrl.errors import ConfigError, MissingExtraError, SnapshotError
 
 
 @pytest.mark.parametrize("missing", ["textworld", "alfworld"])
@@ -31,10 +35,21 @@ def test_without_upstreams_packages_the_command_that_brings_them_is_named(
         return find_spec(name, package)
 
     monkeypatch.setattr(importlib.util, "find_spec", find)
-    with pytest.raises(
-        MissingExtraError, match=rf'{missing}.*pip install "creditrl\[reference-alfworld\]"'
-    ):
+    command = re.escape(install_command("reference-alfworld"))
+    with pytest.raises(MissingExtraError, match=f"{missing}.*{command}"):
         gym.make("CreditRL/ALFWorld-v0", engine="reference")
+
+
+def test_each_engine_refuses_the_others_snapshots_for_what_they_are() -> None:
+    env = gym.make("CreditRL/ALFWorld-v0").unwrapped
+    env.reset(seed=0)
+    own = env.snapshot()
+    for engine, other in ((ALFWorldEngine, ReferenceEngine), (ReferenceEngine, ALFWorldEngine)):
+        name = "reference" if other is ReferenceEngine else "native"
+        assert engine.other_formats == {other.format: f"engine='{name}'"}
+        assert engine.format != other.format
+    with pytest.raises(SnapshotError, match="taken with engine='reference'.* another engine"):
+        env.restore(replace(own, format=ReferenceEngine.format))
 
 
 def facts_of(problem: Problem) -> tuple[dict[str, list[tuple[str, ...]]], dict[str, int]]:

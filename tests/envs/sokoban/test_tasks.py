@@ -21,6 +21,7 @@ from creditrl.envs.sokoban.tasks import (
     GOAL,
     TIERS,
     level_key,
+    official_coverage,
     room_key,
     sokoban_tasks,
     split_of,
@@ -245,6 +246,24 @@ def test_the_releases_own_folders_are_the_splits(release: Path):
     assert both[third.index] == third
     assert (train.max_height, train.max_width, train.max_boxes) == (10, 10, 4)
     assert math.isnan(train[0].difficulty)
+
+
+def test_levels_of_the_release_that_are_missing_are_counted(release: Path, tmp_path: Path):
+    def said(split: str, subset: str | None = None, folder: Path = release) -> str:
+        return str(official(split, folder, subset=subset).coverage)
+
+    assert said("train", "unfiltered") == "8 of 900,000 levels of Boxoban's unfiltered/train"
+    assert said("all", "unfiltered") == "24 of 1,001,000 levels of Boxoban's unfiltered"
+    # What is divided by content is compared before it is divided.
+    assert said("train", "hard") == "8 of 3,332 levels of Boxoban's hard"
+    assert said("train").startswith("24 of 1,353,332 levels of Boxoban's ")
+    assert [str(one).split()[2] for one in official_coverage(release)] == [
+        *("3,332", "500,000", "1,001,000")
+    ]
+    # One file, and levels of one's own, are what they are.
+    assert said("all", None, release / "hard" / "000.txt") == "None"
+    (tmp_path / "mine.xsb").write_text(TINY)
+    assert said("all", None, tmp_path) == "None" and official_coverage(tmp_path) == []
 
 
 def test_files_without_split_folders_are_divided_by_content(release: Path):

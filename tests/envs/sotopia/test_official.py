@@ -10,6 +10,7 @@ import struct
 from collections import Counter
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -23,7 +24,9 @@ from creditrl.envs.sotopia.goals import read_terms
 from creditrl.envs.sotopia.official import (
     HARD_SCENARIOS,
     PI_SOURCE,
+    combination_coverage,
     official_combinations,
+    official_coverage,
     official_home,
     official_relationships,
 )
@@ -32,7 +35,7 @@ from creditrl.envs.sotopia.profiles import Relationship
 from creditrl.envs.sotopia.redis_dump import read_documents
 from creditrl.envs.sotopia.scores import RuleJudge
 from creditrl.envs.sotopia.terms import FriendTerms, ItemTerms, PriceTerms
-from creditrl.errors import ConfigError, DataError
+from creditrl.errors import ConfigError, DataError, IncompleteDataWarning
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
 
@@ -108,6 +111,28 @@ def training(home: Path, count: int = 40) -> tuple[list[dict], list[dict]]:
         cast["pk"] = cast.pop("combo_id")
         combos.append(cast)
     return scenarios, combos
+
+
+def test_casts_that_are_missing_are_counted(folder):
+    assert list(map(str, official_coverage(folder))) == ["2 of 450 combinations of the benchmark"]
+    scenarios, combos = training(folder)
+    (folder / "pi_environment_profiles.jsonl").write_text(lines(scenarios))
+    (folder / "pi_env_agent_combos.jsonl").write_text(lines(combos))
+    assert str(official_coverage(folder)[1]) == "40 of 2,510 combinations of SOTOPIA-pi"
+    with pytest.warns(IncompleteDataWarning, match="only 40 of 2,510"):
+        env = gym.make("CreditRL/SOTOPIA-v0", data="official", data_dir=str(folder), split="train")
+    # A split of ours is a part; what it is a part of has to be whole.
+    assert len(env.unwrapped.tasks) < 80
+    assert str(env.unwrapped.tasks.coverage) == "40 of 2,510 combinations of SOTOPIA-pi"
+
+
+@pytest.mark.parametrize("subset", [None, "hard"])
+def test_the_published_casts_are_all_there(test_data, subset):
+    home = test_data / "sotopia"
+    assert combination_coverage("valid_unseen", subset, home).complete
+    assert (
+        all(one.complete for one in official_coverage(home)) and len(official_coverage(home)) == 2
+    )
 
 
 def test_records_become_combinations(folder):
@@ -193,7 +218,13 @@ def test_what_is_wrong_is_told_with_file_line_and_remedy(folder, name, change, t
     line = str(error.value)
     assert told in line and name in line and "\n" not in line
     if change is None or "among" in told:
-        assert f"Run `creditrl data get sotopia --folder {folder}`." in line
+        assert f"Run `creditrl data get sotopia --folder {folder}`" in line
+
+
+@pytest.mark.parametrize("part", ["agent_profiles.jsonl", "sub", ".."])
+def test_who_names_a_part_of_the_files_is_told_their_folder(folder, part):
+    with pytest.raises(DataError, match=f"SOTOPIA's profiles lie in {folder}: set data_dir"):
+        official_combinations(data_dir=(folder / part).resolve())
 
 
 def test_damaged_archives_are_told(folder):
@@ -207,7 +238,7 @@ def test_damaged_archives_are_told(folder):
 
 def test_the_benchmark_needs_no_training_data_and_says_what_training_needs(folder):
     assert len(official_combinations(data_dir=folder)) == 2
-    with pytest.raises(DataError, match="creditrl data get sotopia --release pi --folder"):
+    with pytest.raises(DataError, match="creditrl data get sotopia --folder .* --release pi"):
         official_combinations("train", data_dir=folder)
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
 
 from creditrl.envs.sotopia.dialogue import Transcript
-from creditrl.envs.sotopia.pettingzoo import SotopiaAECEnv, SotopiaParallelEnv
+from creditrl.envs.sotopia.pettingzoo import NoReward, SotopiaAECEnv, SotopiaParallelEnv
 from creditrl.envs.sotopia.profiles import Combination
 from creditrl.envs.sotopia.verdict import Verdict
 from creditrl.errors import ConfigError, EpisodeOverError
@@ -47,21 +50,23 @@ def said(caught: list[warnings.WarningMessage]) -> list[str]:
     return [str(w.message) for w in caught if not any(t in str(w.message) for t in _TEXTS)]
 
 
+@pytest.mark.parametrize("judge", [Split(), Broken(), "none"])
 @pytest.mark.parametrize("order", ORDERS)
-def test_pettingzoos_own_tests_of_parallel_environments_pass(order: str) -> None:
+def test_pettingzoos_own_tests_of_parallel_environments_pass(order: str, judge: Any) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        parallel_api_test(SotopiaParallelEnv(order=order, judge=Split()), num_cycles=60)
-        parallel_seed_test(lambda: SotopiaParallelEnv(order=order, judge=Split()), num_cycles=60)
+        parallel_api_test(SotopiaParallelEnv(order=order, judge=judge), num_cycles=60)
+        parallel_seed_test(lambda: SotopiaParallelEnv(order=order, judge=judge), num_cycles=60)
     assert said(caught) == []
 
 
+@pytest.mark.parametrize("judge", [Split(), Broken(), "none"])
 @pytest.mark.parametrize("order", ORDERS)
-def test_pettingzoos_own_tests_of_turn_based_environments_pass(order: str) -> None:
+def test_pettingzoos_own_tests_of_turn_based_environments_pass(order: str, judge: Any) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        api_test(SotopiaAECEnv(order=order, judge=Split()), num_cycles=60)
-        seed_test(lambda: SotopiaAECEnv(order=order, judge=Split()), num_cycles=60)
+        api_test(SotopiaAECEnv(order=order, judge=judge), num_cycles=60)
+        seed_test(lambda: SotopiaAECEnv(order=order, judge=judge), num_cycles=60)
     assert said(caught) == []
 
 
@@ -99,6 +104,19 @@ def test_turn_by_turn_only_those_who_are_to_act_are_asked() -> None:
     assert env.agents == []
 
 
+def test_answers_that_are_no_string_are_refused() -> None:
+    parallel, turns = SotopiaParallelEnv(judge=Split()), SotopiaAECEnv(judge=Split())
+    parallel.reset(seed=1)
+    turns.reset(seed=1)
+    for answer in (None, b"leave", ["leave"]):
+        with pytest.raises(TypeError, match="expected one string"):
+            parallel.step({"agent_0": answer, "agent_1": "nothing"})
+        with pytest.raises(TypeError, match="expected one string"):
+            turns.step(answer)
+    assert turns.agent_selection == "agent_0"
+    assert turns.observe("agent_0")["text"].endswith("You are at turn #0.")
+
+
 def test_simultaneous_sides_answer_before_anything_is_shown() -> None:
     env = SotopiaAECEnv(judge=Split(), order="simultaneous")
     env.reset(seed=1)
@@ -132,6 +150,12 @@ def test_a_failed_judgement_pays_nan_and_says_why() -> None:
     env.reset(seed=0)
     _, rewards, _, _, infos = env.step({"agent_0": "leave"})
     assert all(math.isnan(reward) for reward in rewards.values())
+    # Equal runs are equal, their sums too, and no other number is.
+    assert rewards == dict.fromkeys(env.possible_agents, NoReward())
+    reward = rewards["agent_0"]
+    assert 0.5 + reward == reward + 0.5 == reward and reward != float("nan") and reward != 0.0
+    assert pickle.loads(pickle.dumps(reward)) == copy.deepcopy(reward) == reward
+    assert np.isnan(np.array([reward, 1.0])).tolist() == [True, False]
     assert infos["agent_0"]["error"] == "judge broken: prose"
     assert infos["agent_0"]["judge_status"] == "invalid"
 

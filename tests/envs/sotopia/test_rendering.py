@@ -39,16 +39,16 @@ def test_a_context_hides_what_is_the_others(combination: Combination) -> None:
 @pytest.mark.parametrize(
     ("relationship", "shown"),
     [
-        (Relationship.STRANGER, "Unknown"),
-        (Relationship.KNOW_BY_NAME, "Bo Diaz"),
+        (Relationship.STRANGER, ""),
+        (Relationship.KNOW_BY_NAME, " Bo Diaz"),
         (
             Relationship.ACQUAINTANCE,
-            "Bo Diaz is a 40-year-old male pilot. He/him pronouns. Bo flies gliders.",
+            " Bo Diaz is a 40-year-old male pilot. He/him pronouns. Bo flies gliders.",
         ),
         *[
             (
                 near,
-                "Bo Diaz is a 40-year-old male pilot. He/him pronouns. Bo flies gliders. "
+                " Bo Diaz is a 40-year-old male pilot. He/him pronouns. Bo flies gliders. "
                 "Personality and values description: Bo is bold.",
             )
             for near in (Relationship.FRIEND, Relationship.ROMANTIC, Relationship.FAMILY)
@@ -61,7 +61,7 @@ def test_closer_people_know_more_and_nobody_a_secret(
     shown: str,
 ) -> None:
     cast = make_combination(relationship)
-    assert f"Bo Diaz's background: {shown}\n" in context(cast, 0)
+    assert f"Bo Diaz's background:{shown}\n" in context(cast, 0)
     assert "Bo Diaz's background: Unknown\n" in context(cast, 0, "own")
     assert "Bo's secrets: Bo fears heights." in context(cast, 1, "own")
 
@@ -154,17 +154,18 @@ def test_an_observation_tells_what_is_new(combination: Combination) -> None:
 def test_contexts_and_turns_are_those_of_the_published_episodes(recorded) -> None:  # type: ignore[no-untyped-def]
     played = [episode for episode in recorded if episode.shown]
     assert len(played) >= 12
-    lines = 0
+    lines = strangers = 0
     for episode in played:
         for side in (0, 1):
             first, *later = (shown[side] for shown in episode.shown)
-            # Between upstream's first line and "Conversation Starts:"; a background that a stranger
-            # may not know is empty there, and goals may end with empty lines.
+            # Between upstream's first line and "Conversation Starts:"; goals may end with empty
+            # lines.
             theirs = [t.strip() for t in first.strip().split("\n")[1:-1] if t.strip()]
-            theirs = [f"{t} Unknown" if t.endswith("'s background:") else t for t in theirs]
+            strangers += sum(line.endswith("'s background:") for line in theirs)
             assert context(episode.combination, side).split("\n") == theirs
             for number, text in enumerate(later):
                 ours = turn_line(number, episode.turns[number], episode.combination.names)
                 assert ours == text.strip()
                 lines += 1
     assert lines == 2 * sum(len(episode.turns) for episode in played) >= 292
+    assert strangers == 6  # whose other's background is empty

@@ -11,7 +11,7 @@ import pytest
 
 from creditrl.envs.sotopia.dimensions import DIMENSIONS, choose_dimensions
 from creditrl.envs.sotopia.judge_answer import read_answer
-from creditrl.envs.sotopia.loose_json import read_json
+from creditrl.envs.sotopia.loose_json import Members, read_json
 from creditrl.errors import ConfigError
 
 NAMES = ("Samuel Anderson", "Finnegan O'Malley")
@@ -311,16 +311,85 @@ def test_two_objects_under_headings():
     assert read(f"First:\n{one}\nSecond:\n{two}").problems
 
 
-def test_of_a_draft_and_a_final_version_the_last_counts():
-    draft = json.dumps(answer(one=entry(TWO)))
-    assert_right(f"Draft: {draft}\nOn reflection: {json.dumps(answer())}")
-    cut = json.dumps(answer())[:-100]
-    assert read(f"{json.dumps(answer())} or {cut}").scores == (ONE, TWO)
+def test_of_two_versions_that_differ_none_counts():
+    draft, final = json.dumps(answer(one=entry(TWO))), json.dumps(answer())
+    for text in (
+        f"Draft: {draft}\nOn reflection: {final}",
+        f"Final: {final}\nMy first draft was {draft}",
+        f"{final}\nExample: {json.dumps(answer(*[entry(dict.fromkeys(SEVEN, 0))] * 2))}",
+        f"{final} or {final[:-100]}",  # what is missing might differ
+        f"{final}\nCorrection for agent_1: goal should be 3.",
+        json.dumps({"draft": json.loads(draft), "final": answer()}),
+    ):
+        assert read(text).problems
+    assert_right(f"{final}\nAgain: {final}")
     for part in ({**entry(ONE), "goal": ["less", 3]}, {"goal": ["more", 11]}):
         later = json.dumps({"agent_1": part})
-        problems = read(f"{json.dumps(answer())}\nCorrection: {later}").problems
+        problems = read(f"{final}\nCorrection: {later}").problems
         assert "goal is there twice" in problems[0]
-    assert read({"draft": json.loads(draft), "final": answer()}).problems
+
+
+@pytest.mark.parametrize("begun_again", ["", "\n", "\n```\n\n```json\n", "\n\nOnce more:\n\n"])
+def test_an_answer_that_was_cut_and_begun_again_keeps_no_score_of_the_draft(begun_again):
+    same, other = json.dumps(answer()), json.dumps(answer(one=entry(TWO)))
+    for draft, most in ((same, 55), (other, 0)):
+        read_whole = 0
+        for at in range(60, len(draft), 7):
+            reading = read(draft[:at] + begun_again + same)
+            read_whole += not reading.problems
+            assert reading.problems or reading.scores == (ONE, TWO)
+        assert read_whole >= most
+    cut = other[: other.index("believability", other.index("agent_2")) + 5]
+    assert read(cut + begun_again + same).problems
+
+
+def test_a_mapping_that_the_judge_states_has_to_be_the_prompts():
+    one, two = NAMES
+    for stated in (
+        {"agent_1": two, "agent_2": one},
+        {"agent_2": one},
+        {two: "agent_1"},
+        [{"id": "agent_1", "name": two}, {"id": "agent_2", "name": one}],
+        [f"agent_1: {two}"],
+    ):
+        assert "agent" in read({"agents": stated, **answer()}).problems[0]
+    assert read({"agent_1_name": two, "agent_2_name": one, **answer()}).problems
+    assert read(f"agent_1 is {two}.\n{json.dumps(answer())}").problems
+    assert read(f"{json.dumps(answer())}\n({one} = agent_2)").problems
+    assert_right({"agents": {"agent_1": one, "agent_2": two}, **answer()})
+    assert_right(f"agent_1 is {one}, agent_2 {two}.\n{json.dumps(answer())}")
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        {"score": 8, "rating": 3},
+        {"score": 8, "final_score": 3},
+        {"score": 8, "before": 3},
+        [{"score": 8}, {"score": 3}],
+        [["x", 8], ["y", 3]],
+        ["x", {"score": 8, "rating": 3}],
+        "Score: 8, no, score: 3",
+    ],
+)
+def test_a_point_with_two_scores_has_none(pair):
+    assert "goal has no score" in str(read(answer(one={**entry(ONE), "goal": pair})).problems)
+
+
+def test_a_list_that_names_a_dimension_twice_has_no_score_of_it():
+    points = [{"dimension": name, "score": score} for name, score in ONE.items()]
+    assert_right(answer(one=points))
+    assert_right(answer(one=[*points, points[0]]))
+    twice = [*points, {"dimension": "goal", "score": 3}]
+    assert "goal is there twice" in str(read(answer(one=twice)).problems)
+
+
+def plain(value):
+    """Return an object as a dict, or as its members where a key is there twice."""
+    if isinstance(value, Members):
+        members = {key: plain(item) for key, item in value}
+        return members if len(members) == len(value) else [(k, plain(v)) for k, v in value]
+    return value
 
 
 @pytest.mark.parametrize(
@@ -330,8 +399,8 @@ def test_of_a_draft_and_a_final_version_the_last_counts():
         ('{"a": 1, "b": 10', {"a": 1}),
         ('{"a": ["x", 10]', {"a": ["x", 10]}),
         ('{"a": "cut of', None),
-        ('{"a": 1, "a": 2, "b": 3}', {"b": 3}),
-        ('{"a": 1, "a": 1}', {"a": 1}),
+        ('{"a": 1, "a": 2, "b": 3}', [[("a", 1), ("a", 2), ("b", 3)]]),
+        ('{"a": 1, "a": 1}', [[("a", 1), ("a", 1)]]),
         ("{'it': 'it's so', 'b': None}", {"it": "it's so", "b": None}),
         ('{"a": "\\u00e9\\ud83d\\ude00",}', {"a": "é😀"}),
         ('{"a": "\\q\\",}', None),
@@ -341,12 +410,13 @@ def test_of_a_draft_and_a_final_version_the_last_counts():
         ('{"a": 1, "b": ["as "no" 5], and so", 7], "c": 2}', {"a": 1}),
         ('{"a": 1, "b": ["as "no", 5], and so cut', {"a": 1}),
         ('{"a": 1, "b": [begun so", 7], "c": "as if", 5]}', {"a": 1}),
-        ('{"a": 1, "b": ["cut of\n```\n```\n{"a": ["whole", 2]}', {"a": 1}),
+        ('{"a": 1, "b": ["cut of\n```\n```\n{"a": ["whole", 2]}', [{"a": 1}, {"a": ["whole", 2]}]),
         ("{'b': {'a': 'in {'a': ['x', 2]} here'}, 'c': {'a': 3}}", None),
     ],
 )
 def test_nothing_is_invented(text, value):
-    assert [found.value for found in read_json(text)] == ([] if value is None else [value])
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    assert [plain(one.value) for one in read_json(text).found] == values
 
 
 PHRASES = (

@@ -41,7 +41,7 @@ def test_there_are_at_least_forty_kinds_and_they_take_turns() -> None:
     assert [task_type(index) for index in range(96)] == list(KINDS)
     assert task_type(97) == task_type(1)
     for kind in KINDS.values():
-        assert len(kind.titles) >= 2 and len(set(kind.titles)) == len(kind.titles)
+        assert len({title for case in kind.cases for title in case.titles}) >= 2
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -187,23 +187,23 @@ def test_a_name_stands_for_one_thing_only() -> None:
         task.choose(other)
     name = task.scene.classes[one]
     with pytest.raises(UnfitError):
-        task.one(name)
+        task.some([name], 1, 1)
 
 
 def test_what_a_house_lacks_does_not_fit() -> None:
     task = plot()
     with pytest.raises(UnfitError):
-        task.one("swimming_pool")
+        task.some(["swimming_pool"], 1, 1)
     with pytest.raises(UnfitError):
         task.some(("fridge", "bed"), 3, 4)
     with pytest.raises(UnfitError):
-        task.one("fridge", where=lambda node: False)
-    assert task.maybe("swimming_pool", share=1.0) == []
+        task.some(["fridge"], 1, 1, lambda node: False)
+    assert task.some(["swimming_pool"], 0, 1) == []
 
 
 def test_a_goal_in_a_state_that_nothing_has_is_a_mistake() -> None:
     task = plot()
-    task.end(task.one("bed"), "ON")
+    task.end(task.choose(task.nodes("bed")[0]), "ON")
     with pytest.raises(ValueError, match=r"bed \(\d+\) is .*cannot come of it"):
         task.goal()
     with pytest.raises(ValueError, match="cannot be OPEN"):
@@ -212,7 +212,7 @@ def test_a_goal_in_a_state_that_nothing_has_is_a_mistake() -> None:
 
 def test_a_dirty_thing_that_the_goal_is_about_begins_clean_unless_it_is_to_be_cleaned() -> None:
     task = plot()
-    fridge, stove = task.one("fridge"), task.one("stove")
+    fridge, stove = (task.choose(task.nodes(name)[0]) for name in ("fridge", "stove"))
     for node in (fridge, stove):
         task.be(node, "DIRTY")
     task.end(fridge, "OPEN")
@@ -225,11 +225,18 @@ def test_lists_read_as_sentences_do() -> None:
     task = plot()
     apple, bed = task.nodes("mug")[0], task.nodes("bed")[0]
     lamp = task.nodes("table_lamp")[0]
-    assert task.the(apple) == "the mug"
+    assert task.the([apple]) == "the mug"
     assert task.the([apple, lamp]) == "the mug and the table lamp"
     assert task.the([apple, lamp, bed]) == "the mug, the table lamp and the bed"
     assert task.them([apple]) == "it" and task.them([apple, bed]) == "them"
     assert task.them(task.nodes("hands")) == "them"
+    assert task.they([apple]) == "it is" and task.they(task.nodes("hands")) == "they are"
+    light, *others = task.nodes("light")
+    room = task.word(task.room(light))
+    assert task.the([light, bed]) == f"the light in the {room} and the bed"
+    curtain = next(n for n in task.nodes("curtain") if task.room(n) == task.room(light))
+    assert task.the([light, curtain]) == f"the light and the curtain in the {room}"
+    assert task.the([light, others[0]]).count(" in the ") == 2
 
 
 def test_every_pair_of_states_is_upstreams() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import fields
 from random import Random
 from typing import Any
 
@@ -59,6 +60,30 @@ def test_the_key_does_not_depend_on_any_order_nor_on_edges_listed_twice() -> Non
         other, same = Scene.of({**graph, "edges": graph["edges"] + graph["edges"][:9]})
         for source in ("state", "world"):
             assert same.key(other, source) == world.key(scene, source)
+
+
+def test_a_longer_graph_is_the_scene_extended() -> None:
+    graph = household()
+    mug, cup = (
+        {"id": id, "class_name": name, "category": "Dishes", "properties": list(more)}
+        for id, name, more in ((1001, "mug", ["GRABBABLE"]), (1000, "cup", ["RECIPIENT"]))
+    )
+    nodes = [{**mug, "states": ["CLEAN"]}, {**cup, "states": ["DIRTY"]}]
+    edges = [edge(1001, "INSIDE", 1), edge(1001, "ON", 12), edge(12, "CLOSE", 1001)]
+    edges += [edge(12, "CLOSE", 1000), edge(1000, "INSIDE", 2)]
+    before, world = Scene.of(graph)
+    key = world.key(before)
+    scene, longer = before.extended(world, nodes, edges)
+    expected, there = Scene.of(
+        {"nodes": [*graph["nodes"], *nodes], "edges": [*graph["edges"], *edges]}
+    )
+    for field in fields(Scene):
+        if field.name != "memo":
+            assert getattr(scene, field.name) == getattr(expected, field.name), field.name
+    assert list(scene.targets) == list(expected.targets)
+    assert longer.key(scene) == there.key(expected)
+    assert (longer.states, longer.rows, longer.back) == (there.states, there.rows, there.back)
+    assert world.key(before) == key and world.graph(before) == Scene.of(graph)[1].graph(before)
 
 
 def test_words_in_lower_case_are_read_as_upstream_reads_them() -> None:

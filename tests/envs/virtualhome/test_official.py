@@ -14,7 +14,7 @@ import creditrl
 from creditrl.envs.tasks import SPLITS
 from creditrl.envs.virtualhome import Act, official
 from creditrl.envs.virtualhome.goals import Edge, Goal
-from creditrl.envs.virtualhome.official import official_splits, official_tasks
+from creditrl.envs.virtualhome.official import official_coverage, official_splits, official_tasks
 from creditrl.errors import ConfigError, DataError
 
 ENV_ID = "CreditRL/VirtualHome-v0"
@@ -106,6 +106,18 @@ def test_a_program_that_changes_nothing_is_left_out_and_counted(folder: Path) ->
     assert tasks.reasons() == {"empty goal": 1}
 
 
+def test_a_program_without_graphs_is_no_task_and_counted(folder: Path) -> None:
+    write_triple(folder)
+    assert official_tasks("all", "triples", folder).coverage.complete
+    write_triple(folder, "file2_1")
+    (folder / f"init_and_final_graphs/{SCENE}/set/file2_1.json").unlink()
+    for cached in (official._tasks, official._folder, official._by_id):
+        cached.cache_clear()
+    coverage = official_tasks("all", "triples", folder).coverage
+    assert str(coverage) == f"1 of 2 programs with graphs (no graphs of {SCENE}/set/file2_1)"
+    assert official_coverage(folder) == [coverage]
+
+
 def test_a_folder_without_tasks_says_what_was_left_out(folder: Path) -> None:
     write_triple(folder, "file2_1", ("[WALK] <mug> (1.13)", "[TOUCH] <mug> (1.13)"))
     with pytest.raises(DataError, match=r"no task of triples, split 'all' \(left out: 1 empty goa"):
@@ -162,7 +174,10 @@ def test_a_program_is_a_task_in_a_scene_prepared_for_it(folder: Path) -> None:
 
 
 def test_programs_that_fail_are_left_out_and_the_index_is_kept(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     write_programs(
         folder,
@@ -177,12 +192,15 @@ def test_programs_that_fail_are_left_out_and_the_index_is_kept(
         "empty goal",
     ]
     (kept,) = (tmp_path / "cache" / "virtualhome").iterdir()
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(f"First listing of {folder}: which of its programs can")
+    assert "\nprepare: 3/3 programs" in err and f"kept for later listings: {kept}\n" in err
     before = kept.read_text()
     monkeypatch.setattr(official, "_fault", None)  # it is not asked again
     for cached in (official._faults, official._tasks, official._programs_by_path):
         cached.cache_clear()
     assert official_tasks("all", "programs", folder).left_out == tasks.left_out
-    assert kept.read_text() == before
+    assert kept.read_text() == before and capsys.readouterr().err == ""
 
 
 # -- SPA's files ---------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from small_home import edge, household
 
 from creditrl.envs.virtualhome import FIXED, V1, Profile, Scene, perform
-from creditrl.envs.virtualhome.prepare import Preparation, prepare
+from creditrl.envs.virtualhome.prepare import Orderly, Preparation, prepare
 from creditrl.envs.virtualhome.program import parse_program
 from creditrl.envs.virtualhome.scenes import Placing, Tables
 from creditrl.errors import DataError
@@ -33,7 +33,8 @@ TABLES = Tables(
 
 def prepared(*lines: str, graph: Any = None, profile: Profile = V1) -> Preparation:
     program = parse_program(lines)
-    return prepare(program, household() if graph is None else graph, TABLES, profile)
+    home = Orderly(household() if graph is None else graph)
+    return prepare(program, home, TABLES, profile)
 
 
 def heads(made: Preparation, tail: int, relation: str) -> set[int]:
@@ -179,9 +180,19 @@ def test_both_rules_can_be_prepared_for(profile: Profile) -> None:
     assert made.cause == "" and carried_out(made, profile)
 
 
-def test_equal_programs_are_prepared_alike() -> None:
+def test_equal_programs_are_prepared_alike_whatever_was_prepared_before() -> None:
     lines = ["[WALK] <glass> (1.1000)", "[GRAB] <glass> (1.1000)", "[DRINK] <glass> (1.1000)"]
-    assert prepared(*lines) == prepared(*lines)
+    home = Orderly(household())
+    program = parse_program(lines)
+    one = prepare(program, home, TABLES)
+    prepare(parse_program(["[SWITCHOFF] <lamp> (21)", *lines]), home, TABLES)
+    for other in (prepare(program, home, TABLES), prepared(*lines)):
+        assert (one.graph, one.acts, one.cause) == (other.graph, other.acts, other.cause)
+
+
+def test_what_a_program_brings_along_may_have_any_free_id() -> None:
+    made = prepared("[WALK] <glass> (1.9)", "[GRAB] <glass> (1.9)")
+    assert made.cause == "" and carried_out(made)
 
 
 def test_a_program_of_another_scene_is_refused() -> None:

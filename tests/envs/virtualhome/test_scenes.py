@@ -142,7 +142,16 @@ def zipped(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("layout", [unpacked, tarred, zipped])
+def linked(folder: Path, files: dict[str, bytes]) -> Path:
+    elsewhere = unpacked(folder / "elsewhere", files)
+    home = folder / "home"
+    home.mkdir()
+    for path in elsewhere.iterdir():
+        (home / path.name).symlink_to(path)
+    return home
+
+
+@pytest.mark.parametrize("layout", [unpacked, tarred, zipped, linked])
 def test_a_release_is_read_as_it_unpacks_or_packed(layout: Any, tmp_path: Path) -> None:
     folder = OfficialFolder(layout(tmp_path, release(FINAL)))
     assert folder.scenes() == folder.scenes("2018-10-26") == (NAME,)
@@ -264,8 +273,17 @@ def test_the_actions_of_language_planner_are_read_and_understood(tmp_path: Path)
         _ = OfficialFolder(tmp_path).action_strings
 
 
+def test_who_names_a_part_of_the_files_is_told_their_folder(tmp_path: Path) -> None:
+    (tmp_path / "triples.jsonl").write_text("")
+    for part in ("triples.jsonl", "spa_prompt"):
+        with pytest.raises(DataError, match=f"VirtualHome's files lie in {tmp_path}: set data_dir"):
+            OfficialFolder(tmp_path / part)
+
+
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such folder. Run `creditrl data get virtualhome`"):
+    with pytest.raises(
+        DataError, match="no such folder. Run `creditrl data get virtualhome --folder"
+    ):
         OfficialFolder(tmp_path / "none")
     folder = OfficialFolder(tmp_path)
     with pytest.raises(UnknownNameError, match="no scene 'TrimmedTestScene1_graph' of v1.0.0"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,27 @@ import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
-from shops import CARDIGAN, GADGET, GOAL, HUMAN_GOAL, small_shop
+from shops import CARDIGAN, GADGET, GOAL, HUMAN_GOAL, NAMESAKE, small_shop
+from webshop_files import record
 
 import creditrl
+from creditrl._origin import install_command
+from creditrl.envs.spaces import clean_text
 from creditrl.envs.webshop.browser import browser_engine
 from creditrl.envs.webshop.chromium import chromium, find_programs
 from creditrl.envs.webshop.engine import WebShopEngine
 from creditrl.envs.webshop.html import read_text
-from creditrl.envs.webshop.pages import LONGEST_QUERY, START, Page, Rules, click, search
+from creditrl.envs.webshop.pages import (
+    LONGEST_QUERY,
+    START,
+    Page,
+    Rules,
+    click,
+    options_of,
+    search,
+)
+from creditrl.envs.webshop.product import Product
+from creditrl.envs.webshop.shop import Shop
 from creditrl.envs.webshop.window import Tab, Window
 from creditrl.errors import BrowserError, MissingExtraError
 from creditrl.types import Task
@@ -43,8 +58,10 @@ def task(goal: Any = GOAL, number: int = 0) -> Task:
 class Pair:
     """The same customers in memory and in the browser."""
 
-    def __init__(self, rules: Rules, copies: int = 1, **options: Any) -> None:
-        shop = small_shop()
+    def __init__(
+        self, rules: Rules, copies: int = 1, shop: Shop | None = None, **options: Any
+    ) -> None:
+        shop = shop or small_shop()
         self.memory = WebShopEngine(copies, shop, rules, **options)
         self.browser = browser_engine(copies, shop, rules, **options)
         self.both = (self.memory, self.browser)
@@ -167,6 +184,88 @@ def test_what_traps_a_page_has_a_browser_shows_and_clicks_them() -> None:
         0,
         "WebShop",
     ]
+
+
+@in_chromium
+@pytest.mark.slow
+@pytest.mark.parametrize("compat", ["upstream", "fixed"])
+@pytest.mark.parametrize("show_attrs", [False, True])
+def test_an_option_of_any_name_leads_where_it_leads_in_memory(
+    compat: str, show_attrs: bool
+) -> None:
+    rules, shop = Rules(compat, show_attrs), small_shop((NAMESAKE, CARDIGAN))
+    pair = Pair(rules, shop=shop, mode="text_rich")
+    there = f"click[{NAMESAKE.asin.lower()}]"
+    pair.act("search[soft]")
+    pair.act(there)
+    led = set()
+    for label in dict.fromkeys(option.label for option in options_of(shop, rules, NAMESAKE.asin)):
+        pair.act(f"click[{label}]")
+        led.add(pair.memory.page(0).kind)
+        if pair.memory.page(0).kind == "sub":
+            pair.act("click[< prev]")
+        if pair.memory.page(0).kind != "item":
+            pair.begin([task()])
+            pair.act("search[soft]")
+            pair.act(there)
+    everywhere = {"sub", "done", "search", "results", "item"}
+    assert led == (everywhere if compat == "upstream" else {"item"})
+
+
+@in_chromium
+def test_without_its_button_an_option_leads_to_upstreams_page_of_attributes() -> None:
+    pair = Pair(Rules("upstream"), shop=small_shop((NAMESAKE,)))
+    for action in ("search[soft]", "click[b00namesk5]", "click[attributes]"):
+        pair.act(action)
+    assert pair.memory.page(0).sub == "Attributes"
+    assert "long sleeve" in pair.browser.view(pair.browser.every).text_K[0]
+    pair.act("click[< prev]")
+    pair.act("click[attributes]")
+
+
+_SIGNS = [
+    *range(0x20), *range(0x7F, 0xA1), 0xAD, 0x61C, *range(0x200B, 0x2010), *range(0x2028, 0x202F),
+    *range(0x2060, 0x2070), 0xD800, 0xDFFF, 0xE000, *range(0xFDD0, 0xFDF0), 0xFE0F, 0xFEFF,
+    *range(0xFFF9, 0x10000), *(plane << 16 | end for plane in range(1, 17) for end in (0xFFFE,
+    0xFFFF)), 0xE0001,
+]  # fmt: skip
+"""All control characters, all noncharacters, lone surrogates, and what lines and fonts obey."""
+
+
+@in_chromium
+@pytest.mark.slow
+def test_every_sign_looks_alike_in_memory_and_in_the_browser() -> None:
+    values = [f"s{number} a{chr(sign)}b" for number, sign in enumerate(_SIGNS)]
+    all_of_them = " ".join(values)
+    product = Product.from_record(
+        record(
+            asin=CARDIGAN.asin,
+            name=f"soft {all_of_them}",
+            full_description="".join(map(chr, _SIGNS)),
+            small_description=[*values, *map(chr, _SIGNS)],
+            category=all_of_them,
+            query=all_of_them,
+            product_category=all_of_them,
+            customization_options={f"group {all_of_them}": [{"value": one} for one in values]},
+        ),
+        {"attributes": values},
+    )
+    wanted = replace(GOAL, instruction=f"want {all_of_them}")
+    pair = Pair(Rules(show_attrs=True), shop=small_shop((product,)), mode="text_rich")
+    pair.begin([task(wanted)])
+    pair.act(f"search[soft {clean_text(all_of_them)}]")
+    pair.act(CARD)
+    shown = pair.memory.view(pair.memory.every).text_K[0]
+    assert "s0 a\ufffdb" in shown and "s31 a\x1fb" in shown and "s32 a\x7fb" in shown
+    assert "\0" not in shown and "\ufffe" in shown
+    ((group, labels),) = product.options
+    for sign in (0, 9, 0x0A, 0x0C, 0x0D, 0x1F, 0x85, 0x2028, 0xD800, 0xFDD0, 0xFFFF):
+        label = labels[_SIGNS.index(sign)]
+        pair.act(f"click[{label}]")
+        assert dict(pair.memory.page(0).options) == {group: label}
+    for button in ("description", "< prev", "features", "< prev", "attributes", "< prev"):
+        pair.act(f"click[{button}]")
+    pair.act("click[buy now]")
 
 
 @in_chromium
@@ -441,7 +540,8 @@ def test_a_missing_package_is_named_with_what_installs_it(
     monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     without(monkeypatch, package)
-    with pytest.raises(MissingExtraError, match=rf"{package}.*pip install \"creditrl\[browser\]\""):
+    command = re.escape(install_command("browser"))
+    with pytest.raises(MissingExtraError, match=f"{package}.*{command}"):
         browser_engine(1, small_shop(), Rules())
 
 
@@ -486,6 +586,7 @@ def test_a_driver_that_does_not_start_is_one_line(
 
 PLAY = """
 import os, signal, sys, time
+import creditrl  # before the folder with tests of it, which has parts of equal names
 sys.path.append({tests!r})
 from shops import GOAL, small_shop
 from creditrl.envs.webshop.browser import browser_engine

@@ -228,7 +228,7 @@ def test_in_a_mixed_set_the_kinds_take_turns_under_their_own_ids():
 @pytest.mark.parametrize("kind", GOAL_KINDS)
 def test_goals_are_drawn_by_their_weights_where_that_is_asked_for(kind: GoalKind):
     assert BuiltinGoals("train", kind=kind).weights() is None
-    tasks = BuiltinGoals("train", kind=kind, weighted=True)
+    tasks = BuiltinGoals("train", kind=kind, draws="weighted")
     weights = tasks.weights()
     assert weights is not None and len(weights) == len(tasks)
     for human in (False, True):  # within a kind as upstream weighs them

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from gymnasium.utils.env_checker import check_env
 from webshop_files import record, write_shop
 
 import creditrl
+from creditrl._origin import install_command
 from creditrl.envs.base import TextEnv
 from creditrl.envs.check import RULES, check
 from creditrl.envs.vector import TextVectorEnv
@@ -77,10 +79,28 @@ def test_goals_of_rare_attributes_are_drawn_more_often_where_that_is_asked_for(
 
     with pytest.raises(ConfigError, match="draws='weigted' is unknown. Did you mean 'weighted'"):
         WebShopConfig(draws="weigted")
+    tasks = WebShopConfig(split="test", draws="upstream", **official).tasks()
+    assert tasks.weights()[0] == 0.0 < tasks.weights()[1]
     every = [task.data.weight for task in WebShopConfig(split="test", **official).tasks()]
     plain, favoured = np.mean(every), np.dot(every, every) / np.sum(every)
     assert mean("uniform") == pytest.approx(plain, rel=0.3)
     assert mean("weighted") == pytest.approx(favoured, rel=0.3) and favoured > 2 * plain
+
+
+def test_what_is_cut_is_cut_where_the_docstring_says() -> None:
+    parts = WebShopEnv.build(WebShopConfig(num_products=40, num_prev_actions=1), 1)
+    engine, task = parts.engine, parts.tasks.task(0)
+    engine.begin(engine.every, [task], [0])
+    engine.act(engine.every, [f"search[{'x' * 20_000}]"])
+    assert isinstance(engine, WebShopEngine)
+    assert engine.page(0).keywords == ("x" * 10_000,)
+    assert engine.view(engine.every).text_K[0].startswith("search[" + "x" * 4089 + " [SEP] ")
+    long = replace(task, data=replace(task.data, instruction="y" * 100_000))
+    engine.begin(engine.every, [long], [0])
+    assert len(engine.view(engine.every).text_K[0]) == 65_536
+    assert WebShopEnv.__doc__ is not None
+    for count in (10_000, 65_536, 4_096, 4_194_304):
+        assert f"first {count:,}" in " ".join(WebShopEnv.__doc__.split())
 
 
 def test_the_contract_holds() -> None:
@@ -291,11 +311,11 @@ def test_what_an_extra_is_needed_for_names_it(monkeypatch: pytest.MonkeyPatch) -
     )
     for options in ({"render_mode": "html"}, {"render_mode": "rgb_array"}):
         for build in (WebShopEnv, WebShopVectorEnv):
-            with pytest.raises(MissingExtraError, match=re.escape("creditrl[browser]")):
+            with pytest.raises(MissingExtraError, match=re.escape(install_command("browser"))):
                 build(num_products=100, **options)  # type: ignore[arg-type]
-    with pytest.raises(MissingExtraError, match=re.escape("creditrl[browser]")):
+    with pytest.raises(MissingExtraError, match=re.escape(install_command("browser"))):
         WebShopEnv(observation_mode="html")
-    with pytest.raises(MissingExtraError, match=re.escape("creditrl[spacy]")):
+    with pytest.raises(MissingExtraError, match=re.escape(install_command("spacy"))):
         WebShopEnv(title_scorer="spacy")
 
 

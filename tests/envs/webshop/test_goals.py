@@ -293,6 +293,26 @@ def test_splits_that_cannot_be_had(
     assert says in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("size", "split", "splits", "advice"),
+    [
+        (13, "train", "upstream", "Give split='test', or take more products"),
+        (800, "train", "upstream", "Give split='valid' or split='test', or take more products"),
+        (13, "train", "disjoint", "Give split='test', or take more products"),
+        (0, "train", "upstream", "Take more products"),
+    ],
+)
+def test_a_split_without_goals_names_those_that_have_some(
+    size: int, split: str, splits: str, advice: str
+) -> None:
+    goals = Numbered(size)
+    with pytest.raises(DataError) as caught:
+        goal_numbers(goals, split, splits, Path("nowhere"))
+    assert advice in str(caught.value)
+    for named in re.findall(r"split='(\w+)'(?=[ ,])", advice):
+        assert len(goal_numbers(goals, named, splits, Path("nowhere")))
+
+
 def lists(home: Path, numbers: object) -> Path:
     (home / "splits").mkdir(exist_ok=True)
     for name in LISTS.values():
@@ -306,7 +326,7 @@ def test_listed_splits_come_from_their_files(tmp_path: Path) -> None:
         goal_numbers(goals, "train", "eto", tmp_path)
     message = str(caught.value)
     assert f"{tmp_path}/splits/eto_train_indices.json: cannot be read" in message
-    assert "`creditrl data get webshop --release splits`" in message
+    assert f"`creditrl data get webshop --folder {tmp_path} --release splits`" in message
     # A number that is there twice is one task.
     lists(tmp_path, [4, 0, 4, 2])
     for splits in ("eto", "spa"):

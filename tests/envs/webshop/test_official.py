@@ -21,6 +21,7 @@ from creditrl.envs.webshop import official
 from creditrl.envs.webshop.catalogue import DiskCatalogue, MemoryCatalogue
 from creditrl.envs.webshop.official import (
     load_official,
+    official_coverage,
     official_goals,
     official_home,
     official_tasks,
@@ -149,11 +150,15 @@ def test_goals_are_drawn_by_upstreams_weights_where_that_is_asked_for(
     options: dict[str, Any] = {"data_dir": home, "progress": Progress(mode="off")}
     options["num_products"] = None if full else 1000
     assert official_tasks("test", **options).weights() is None
-    tasks = official_tasks("test", weighted=True, **options)
+    tasks = official_tasks("test", draws="weighted", **options)
     assert tasks.weights() == pytest.approx([task.data.weight for task in tasks], rel=1e-15)
     assert len({task.data.weight for task in tasks}) > 1
     # Goals that people wrote all weigh the same.
-    assert official_tasks("test", goals="human", weighted=True, **options).weights() is None
+    assert official_tasks("test", goals="human", draws="weighted", **options).weights() is None
+    for goals in ("synthetic", "human"):  # all of them are test goals here
+        shifted = official_tasks("test", goals=goals, draws="upstream", **options).weights()
+        own = [task.data.weight for task in official_tasks("test", goals=goals, **options)]
+        assert shifted == pytest.approx([0.0, *own[:-2], own[-2] + own[-1]])
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -179,6 +184,55 @@ def test_tasks_are_the_goals_of_a_split(home: Path, full: bool) -> None:
     assert len({goal.price_upper for goal in rugs}) > 1
 
 
+def test_goals_and_products_that_are_missing_are_counted(home: Path, test_data: Path) -> None:
+    # A key that is missing among the attributes, or a product, takes its goals along.
+    data = {"items_shuffle_1000": {}, "items_ins_v2_1000": {}}
+    for name in data:
+        with lzma.open(test_data / "webshop" / f"{name}.json.xz", "rt") as file:
+            data[name] = json.load(file)
+    products, extras = data.values()
+    people = json.loads((test_data / "webshop" / "items_human_ins.subset_1000.json").read_text())
+    whole = {"products": products, "extras": extras, "human": people}
+    lacking = next(iter(people))
+
+    def said(**changed: Any) -> list[str]:
+        write_shop(home, **{**whole, **changed})
+        return list(map(str, official_coverage(home)))
+
+    assert said() == [
+        "6,910 of 6,910 synthetic goals of 1,000 products",
+        "13 of 13 human goals of 1,000 products",
+    ]
+    options: dict[str, Any] = {"data_dir": home, "num_products": 1000}
+    assert official_tasks("test", **options).coverage.complete
+    synthetic, human = said(products=[p for p in products if p["asin"] != lacking])
+    assert human == "12 of 13 human goals of 1,000 products (999 products are there)"
+    goals = next(asin for asin, extra in extras.items() if extra.get("instruction"))
+    synthetic, human = said(extras={k: v for k, v in extras.items() if k != goals})
+    assert "of 6,910 synthetic goals" in synthetic and not synthetic.startswith("6,910")
+    assert human == "13 of 13 human goals of 1,000 products"
+    # Where nobody counts goals, the products are compared with what was asked for.
+    few = official_tasks("test", data_dir=write_shop(home), num_products=900).coverage
+    assert str(few) == f"{len(RECORDS)} of 900 products"
+
+
+@pytest.mark.parametrize("part", ["items_shuffle_1000.json", "splits", ".."])
+def test_who_names_a_part_of_the_files_is_told_their_folder(home: Path, part: str) -> None:
+    write_shop(home)
+    (home / "splits").mkdir()
+    with pytest.raises(DataError, match=f"WebShop's files lie in {home}: set data_dir"):
+        load_official((home / part).resolve(), 1000)
+
+
+@pytest.mark.parametrize(("there", "found"), [(4_994, 5_000), (4_993, 4_993)])
+def test_records_that_upstream_passes_over_are_not_missing(there: int, found: int) -> None:
+    class Stock:
+        catalogue = range(there)
+
+    coverage = official._coverage("synthetic", 1, Stock(), 5_000)  # type: ignore[arg-type]
+    assert (coverage.found, coverage.expected) == (found, 5_000)
+
+
 def test_goals_of_people_are_read_once_for_each_seed(home: Path) -> None:
     options: dict[str, Any] = {"data_dir": write_shop(home), "num_products": 1000}
     goals = official_goals("human", **options)
@@ -191,7 +245,9 @@ def test_goals_of_people_are_read_once_for_each_seed(home: Path) -> None:
 def test_lists_of_goals_lie_in_the_folder(home: Path) -> None:
     options: dict[str, Any] = {"data_dir": write_shop(home), "num_products": 1000}
     options |= {"goals": "human", "splits": "eto"}
-    with pytest.raises(DataError, match="creditrl data get webshop --release splits"):
+    with pytest.raises(
+        DataError, match=f"creditrl data get webshop --folder {home} --release splits"
+    ):
         official_tasks("train", **options)
     (home / "splits").mkdir()
     (home / "splits/eto_train_indices.json").write_text("[1]")

@@ -171,9 +171,28 @@ def test_bad_extras_are_named(extras: Any, says: str) -> None:
 
 
 def test_texts_are_kept_as_they_are() -> None:
-    odd = "<script>alert(1)</script>\x00\x1b[0m \ud83d ½"
+    odd = "<script>alert(1)</script>\x01\x1b[0m \x85 ½ \ufffe\U0001ffff"
     product = Product.from_record(record(name=odd, full_description=odd))
-    assert product.title == product.description == odd.replace("\ud83d", "?")  # half an emoji
+    assert product.title == product.description == odd
+
+
+def test_what_no_page_can_hold_is_replaced_wherever_it_is_read() -> None:
+    bad, good = "a\ud83d\x00b", "a?\ufffdb"  # half an emoji, NUL
+    options = {f"{bad}g": [{"value": bad}]}
+    product = Product.from_record(
+        record(
+            name=bad, full_description=bad, small_description=[bad], category=bad, query=bad,
+            product_category=bad, customization_options=options,
+        ),
+        {"attributes": [bad], "instruction": bad, "instruction_attributes": [bad]},
+    )  # fmt: skip
+    assert product == Product.from_record(
+        record(
+            name=good, full_description=good, small_description=[good], category=good, query=good,
+            product_category=good, customization_options={f"{good}g": [{"value": good}]},
+        ),
+        {"attributes": [good], "instruction": good, "instruction_attributes": [good]},
+    )  # fmt: skip
 
 
 def test_the_real_products_are_upstreams(test_data: Path) -> None:

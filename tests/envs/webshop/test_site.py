@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import gc
-import os
 import re
-import socket
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -22,24 +18,24 @@ from shops import (
     GOAL,
     HUMAN_GOAL,
     LAMP,
+    NAMESAKE,
     TEA,
     ListCatalogue,
     WordIndex,
     small_shop,
 )
 
+from creditrl.door.asgi import Server
 from creditrl.envs.tasks import TaskList
 from creditrl.envs.webshop.address import Address, address
 from creditrl.envs.webshop.engine import WebShopEngine, receipt
 from creditrl.envs.webshop.html import page_html, read_text
 from creditrl.envs.webshop.pages import LONGEST_QUERY, START, Page, Rules, click, search
 from creditrl.envs.webshop.picture import picture
-from creditrl.envs.webshop.server import Server
 from creditrl.envs.webshop.shop import Shop
 from creditrl.envs.webshop.site import GOALS_A_PAGE, Site, site_app
 from creditrl.envs.webshop.text import observation
 from creditrl.envs.webshop.titles import RULE
-from creditrl.errors import ConfigError
 from creditrl.types import Task
 
 SHOP = small_shop()
@@ -176,6 +172,21 @@ def test_what_is_not_there_is_a_page_that_says_so(served: Server, path: str) -> 
     assert "Not found" in html and "text/html" in headers["content-type"]
 
 
+def test_upstreams_pages_of_attributes_are_there_where_a_click_leads_to_them() -> None:
+    shop = small_shop((NAMESAKE, CARDIGAN))
+    for rules, found in (
+        (Rules("upstream"), {NAMESAKE.asin}),
+        (Rules("upstream", show_attrs=True), {NAMESAKE.asin, CARDIGAN.asin}),
+        (Rules("fixed"), set()),
+    ):
+        own = Site(shop, rules, GOALS.get, partial(receipt, shop, rules, RULE))
+        pages = {
+            asin: own.html("tea", Page("sub", ("soft",), 1, asin, sub="Attributes"))
+            for asin in (NAMESAKE.asin, CARDIGAN.asin)
+        }
+        assert {asin for asin, html in pages.items() if html is not None} == found
+
+
 def test_only_reading_is_possible(served: Server) -> None:
     assert get(served, "/tea", "POST")[0] == 405
     assert get(served, "/tea", "HEAD")[:2] == (200, "")
@@ -242,62 +253,3 @@ def test_upstreams_rules_are_served_too() -> None:
         assert "long sleeve" in get(server, sub)[1]
     finally:
         server.close()
-
-
-# -- the server ----------------------------------------------------------------------------------
-
-
-def answers(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
-
-
-def test_a_taken_port_is_said_in_one_line() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=f"^Port {port} of 127.0.0.1 is taken by another"):
-            Server(site_app(site()), port=port)
-
-
-@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("no.such.host.invalid", 0)])
-def test_a_place_that_cannot_be_is_refused(host: str, port: int) -> None:
-    with pytest.raises(ConfigError, match="^Cannot serve at port "):
-        Server(site_app(site()), host, port)
-
-
-def test_a_closed_server_leaves_its_port() -> None:
-    server = Server(site_app(site()))
-    assert answers(server.port) and server.running
-    server.close()
-    server.close()
-    assert not server.running and not answers(server.port)
-    again = Server(site_app(site()), port=server.port)
-    again.close()
-
-
-def test_a_forgotten_server_stops() -> None:
-    server = Server(site_app(site()))
-    port = server.port
-    del server
-    gc.collect()
-    deadline = time.monotonic() + 5
-    while answers(port) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not answers(port)
-
-
-def test_a_forked_child_does_not_keep_the_port() -> None:
-    server = Server(site_app(site()))
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(writing)
-        os.read(reading, 1)  # until the parent has looked
-        os._exit(0)
-    try:
-        server.close()
-        assert not answers(server.port)
-    finally:
-        os.close(writing)
-        os.close(reading)
-        os.waitpid(child, 0)

@@ -25,7 +25,6 @@ from creditrl.trainers.collect.ahead import AheadCollector
 from creditrl.trainers.collect.base import Collected, Collector, Gear
 from creditrl.trainers.collect.watched import WatchedAgent
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig, resolve
-from creditrl.trainers.engine_config import VLLMConfig
 from creditrl.trainers.held import EngineWeights, TwinWeights, twin_of
 from creditrl.trainers.loop import Trainer, corrected
 from creditrl.trainers.losses.config import PolicyLossConfig
@@ -369,7 +368,6 @@ def test_an_engine_gets_saved_weights_and_the_policy_keeps_its_own():
         ({"ratio": "none"}, {"ahead": 1}, 2.0),
         ({}, {"backend": "vllm"}, 2.0),
         ({"ratio": "none"}, {"backend": "vllm"}, None),  # it would cost a forward pass
-        ({}, {"backend": "vllm", "vllm": VLLMConfig(structured=True)}, None),
         ({"sampler_cap": 0.0}, {"ahead": 1}, 0.0),
         ({"sampler_cap": 5.0}, {}, 5.0),
     ],
@@ -385,10 +383,6 @@ def test_which_cap_a_run_takes(loss, rollout, cap):
         (
             ["--method.name=sft", "--rollout.ahead=1", "--clone.episodes=8"],
             "'sft' learns from demonstrations",
-        ),
-        (
-            ["--rollout.ahead=1", "--rollout.backend=vllm", "--rollout.vllm.structured"],
-            "older weights cannot be corrected for",
         ),
     ],
 )

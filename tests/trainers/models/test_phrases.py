@@ -63,6 +63,11 @@ def test_a_phrase_is_never_found_within_a_word():
         assert tokenizer.decode(tokenizer.encode(known, add_special_tokens=False)) == known
 
 
+def test_letters_of_a_code_are_no_phrase():
+    texts = [f"click[b0xq{n}] and go on {THINGS[n % 4]}" for n in range(40)]
+    assert not [token for token in build_tokenizer(texts).get_vocab() if "xq" in token]
+
+
 def test_what_is_said_seldom_is_left_to_its_words():
     assert find_phrases([["go", " to", " desk", " 1"]] * 15) == []
     assert find_phrases([["go", " to", " desk", " 1"]] * 16) == [" desk 1", "go to"]

@@ -39,6 +39,14 @@ def test_a_rare_word_is_spelled_by_known_parts():
     assert len(ids) < len("countertop")
 
 
+def test_a_code_is_spelled_and_words_beside_it_are_not():
+    tokenizer = build_tokenizer(["click[b03417xi34]", "a mug 12 on desk 1234", "red12b"])
+    for text in ("b03417xi34", "xi3", "7d1bd", "red12"):
+        assert tokenizer.convert_ids_to_tokens(encode(tokenizer, text)) == list(text)
+    pieces = tokenizer.convert_ids_to_tokens(encode(tokenizer, "click[b0] mug 12 on desk 1234"))
+    assert pieces == ["click", *"[b0]", " mug", " 12", " on", " desk", " 123", "4"]
+
+
 def test_special_tokens_have_ids_and_none_is_added(tokenizer):
     assert tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS)) == [0, 1, 2, 3]
     assert (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id) == (0, 1, 2)

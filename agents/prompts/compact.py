@@ -1,0 +1,27 @@
+"""A few words for a small policy: the goal, what is known, what just happened.
+
+The text is ours, made of what the observations of the episode have said and of nothing else; each
+environment brings its own (:attr:`EnvWords.compact`). Language models read the full observations.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from creditrl.agents.prompts.base import Ask, Message
+from creditrl.agents.prompts.plain import PlainForm
+from creditrl.agents.prompts.words import words_for
+
+__all__ = ["CompactForm"]
+
+
+class CompactForm(PlainForm):
+    """Shows the environment's compact text; the reply is the action."""
+
+    name: ClassVar[str] = "compact"
+    needs_history: ClassVar[bool] = True
+
+    def messages(self, ask: Ask) -> tuple[Message, ...]:
+        """Return the compact text as one user message."""
+        compact = words_for(ask).compact
+        return (Message("user", ask.observation if compact is None else compact(ask)),)

@@ -1,0 +1,168 @@
+"""What the small recipes reach: random, clone, RL, expert on the same held-out tasks.
+
+Every recipe is trained with several seeds, each in a process of its own, and compared with the same
+policy cloned for the same total time. Random actions and the expert play the run's held-out tasks.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from creditrl.errors import CreditRLError
+from creditrl.runs import RunFolder
+
+__all__ = ["RECIPES", "SmallRun", "measure_run", "results_page", "train_small"]
+
+RECIPES = {
+    "ALFWorld": "alfworld_small",
+    "SOTOPIA": "sotopia_small",
+    "VirtualHome": "virtualhome_small",
+    "VisualSokoban": "quickstart",
+    "WebShop": "webshop_small",
+}
+"""The recipe of each environment."""
+
+_AGENTS = {
+    "random": "random actions",
+    "before": "clone",
+    "cloned": "clone, same total time",
+    "after": "after RL",
+    "expert": "expert",
+}
+_WAYS = {"sampled": "T=1", "greedy": "greedy"}
+
+
+@dataclass(frozen=True, slots=True)
+class SmallRun:
+    """A finished run of a recipe."""
+
+    env: str
+    seed: int
+    tasks: int
+    """Held-out tasks."""
+    seconds: Mapping[str, float]
+    """Of its phases, by name: "clone", "train", ..."""
+    found: Mapping[tuple[str, str], Mapping[str, Any]]
+    """Results by (agent, "sampled" or "greedy"), as :meth:`EvalResult.to_json` has them."""
+    command: str
+    """That trained it."""
+
+
+def train_small(
+    env: str, seed: int, folder: Path, more: Sequence[str] = (), say: Callable[[str], None] = print
+) -> Path:
+    """Train an environment's recipe; returns the run folder. A finished run is taken as it is.
+
+    Args:
+        env: a key of :data:`RECIPES`.
+        seed: of the run.
+        folder: holds the runs.
+        more: further flags of ``creditrl train``.
+        say: told the command.
+
+    Raises:
+        CreditRLError: it failed; its last line says why.
+    """
+    run = folder / f"{RECIPES[env]}-{seed}"
+    if (run / "results.json").is_file() and RunFolder.open(run).read_results().get("finished"):
+        return run
+    if run.is_dir():
+        raise CreditRLError(f"{run} holds a run that was cut: expected a finished one. Remove it.")
+    words = ["train", f"@{RECIPES[env]}", "--run.seed", str(seed), "--run.folder", str(run)]
+    words += ["--compare.clone-same-time", *more]
+    say(f"$ {shlex.join(['creditrl', *words])}")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "creditrl.cli", *words],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise CreditRLError(f"creditrl {shlex.join(words)} failed: {' '.join(last)}")
+    return run
+
+
+def measure_run(env: str, seed: int, run: Path) -> SmallRun:
+    """Return what a run found, and what random actions and the expert reach on its tasks."""
+    from creditrl.agents import ExpertAgent, RandomAgent
+    from creditrl.agents.evaluate import evaluate
+    from creditrl.config import read_toml
+
+    folder = RunFolder.open(run)
+    results = folder.read_results()
+    config = read_toml(folder.path / "config.toml")
+    found: dict[tuple[str, str], Mapping[str, Any]] = {
+        (name, way): result
+        for name, ways in results["evaluations"].items()
+        for way, result in ways.items()
+    }
+    levels = int(config["eval"]["levels"])
+    for name, agent in (("random", RandomAgent(seed=seed)), ("expert", ExpertAgent)):
+        played = evaluate(
+            config["env"]["id"],
+            agent,
+            tasks=range(levels),
+            split=config["eval"]["split"],
+            seed=seed,
+            env_options=config["env"]["options"],
+        )
+        found[name, "sampled"] = played.to_json()["overall"]
+    seconds = {row["phase"]: float(row["seconds"]) for row in folder.read_metrics()}
+    return SmallRun(env, seed, levels, seconds, found, str(results["command"]))
+
+
+def results_page(runs: Sequence[SmallRun], machine: str) -> str:
+    """Return the page of results, Markdown.
+
+    Args:
+        runs: of any environments and seeds.
+        machine: that they were trained on, in words.
+    """
+    lines = [
+        "# What the small recipes reach",
+        "",
+        "Made by `creditrl bench small`; success in per cent with 95 % intervals, on held-out tasks"
+        " that are equal within a row's environment and seed.",
+        f"Machine: {machine}.",
+        "",
+    ]
+    for env in sorted({run.env for run in runs}):
+        mine = sorted((run for run in runs if run.env == env), key=lambda run: run.seed)
+        lines += [
+            f"## {env}: `@{RECIPES[env]}`",
+            "",
+            "| seed | agent | tasks | success, T=1 | success, greedy | score, T=1 | turns |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for run in mine:
+            for agent, words in _AGENTS.items():
+                if (agent, "sampled") in run.found:
+                    lines.append(_row(run, agent, words))
+        for run in mine:
+            spent = ", ".join(f"{name} {value:.0f} s" for name, value in run.seconds.items())
+            lines += ["", f"Seed {run.seed}: {spent}."]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _row(run: SmallRun, agent: str, words: str) -> str:
+    sampled = run.found[agent, "sampled"]
+    cells = [str(run.seed), words, str(run.tasks)]
+    for way in _WAYS:
+        found = run.found.get((agent, way))
+        if found is None:
+            cells.append("")
+            continue
+        success = found["success"]
+        low, high = 100 * success["low"], 100 * success["high"]
+        cells.append(f"{100 * success['value']:.1f} [{low:.1f}, {high:.1f}]")
+    cells += [f"{sampled['score']['value']:.3f}", f"{sampled['turns']['value']:.1f}"]
+    return f"| {' | '.join(cells)} |"

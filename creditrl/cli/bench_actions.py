@@ -1,0 +1,52 @@
+"""``creditrl bench actions``: the cost of choosing among listed actions."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+from creditrl.cli.console import console, table
+from creditrl.cli.options import require_training
+from creditrl.errors import ConfigError
+from creditrl.flags import override
+
+__all__ = ["bench_actions"]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchActionsOptions:
+    """Measure replies among listed actions beside free text, with a small policy, by turns."""
+
+    env: str = "ALFWorld"
+    """Whose prompts are answered."""
+    form: str = "compact"
+    """Prompt form."""
+    prompts: int = 64
+    """Answered in one call."""
+    candidates: int = 30
+    """Actions that each lists."""
+    rounds: int = 7
+    """Rounds that count, after one that does not; medians are shown."""
+
+
+def bench_actions(argv: list[str]) -> int:
+    """Measure and show; returns the exit code."""
+    options = override(BenchActionsOptions(), argv, "creditrl bench actions")
+    for name in ("prompts", "candidates", "rounds"):
+        if getattr(options, name) < 1:
+            raise ConfigError(f"--{name} is {getattr(options, name)}: expected at least 1.")
+    require_training()
+    from creditrl.bench.actions import listed_prompts, measure_actions
+
+    prompts = listed_prompts(options.env, options.form, options.prompts, options.candidates)
+    found = measure_actions(prompts, options.rounds)
+    shown = table("replies", ">ms a prompt", ">beside free text")
+    for actions, spent in found.spent.items():
+        ratio = f"{found.ratio(actions):.2f}"
+        shown.add_row(actions, f"{statistics.median(spent):.2f}", ratio)
+    console().print(shown)
+    print(
+        f"{found.prompts} prompts of {found.prompt_tokens:.0f} tokens, {found.candidates} "
+        f"candidates, replies of {found.reply_tokens} tokens; one thread, CPU time."
+    )
+    return 0

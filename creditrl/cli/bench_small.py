@@ -1,0 +1,67 @@
+"""``creditrl bench small``: what the small recipes reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from creditrl.cli.console import next_step, wrote
+from creditrl.errors import ConfigError, RunFolderError, UnknownNameError, did_you_mean
+from creditrl.files import write_atomic
+from creditrl.flags import override
+
+__all__ = ["bench_small"]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSmallOptions:
+    """Train the small recipe of each environment with several seeds; a page of all results.
+
+    Each run takes about a quarter of an hour of two cores, evaluations included. Flags behind
+    ``--`` go to ``creditrl train``.
+    """
+
+    envs: tuple[str, ...] = ()
+    """Environments, e.g. ALFWorld WebShop; none: all."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Of the runs."""
+    folder: str = "runs/small"
+    """Keeps the runs; those that are finished are not trained again."""
+    out: str | None = None
+    """Write the page to this file; None: show it."""
+
+
+def bench_small(argv: list[str]) -> int:
+    """Train, measure, write; returns the exit code."""
+    from creditrl.bench import small
+    from creditrl.bench.measure import machine
+
+    # What stands behind "--" is for the trainer.
+    cut = argv.index("--") if "--" in argv else len(argv)
+    options = override(BenchSmallOptions(), argv[:cut], "creditrl bench small")
+    more = argv[cut + 1 :]
+    for env in options.envs:
+        if env not in small.RECIPES:
+            raise UnknownNameError(
+                f"No small recipe for {env!r}.{did_you_mean(env, small.RECIPES)} "
+                f"Known: {', '.join(small.RECIPES)}."
+            )
+    if not options.seeds:
+        raise ConfigError("--seeds is empty: expected at least one seed, e.g. --seeds 0.")
+    out = None if options.out is None else Path(options.out)
+    if out is not None and out.exists():
+        raise RunFolderError(f"{out} exists; nothing was overwritten. Choose another --out.")
+    runs = []
+    for env in options.envs or small.RECIPES:
+        for seed in options.seeds:
+            folder = small.train_small(env, seed, Path(options.folder), more)
+            runs.append(small.measure_run(env, seed, folder))
+    page = small.results_page(runs, ", ".join(machine().values()))
+    if out is None:
+        print(page)
+    else:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(out, page)
+        wrote(out)
+    next_step("creditrl train @alfworld_small")
+    return 0

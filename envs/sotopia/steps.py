@@ -1,0 +1,133 @@
+"""What may be said next, made by slots: offers in steps, guesses, and questions with counts.
+
+Where actions are open, a small policy chooses among such lines, and the rule-based expert speaks by
+them, so that it can be learned from. The deals are filled in by :meth:`~.terms.Terms.propose`, by
+what a side knows of itself and what was offered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from creditrl.envs.sotopia.negotiator import candidates, found
+from creditrl.envs.sotopia.offers import Talk, answer_text, ask_text
+from creditrl.envs.sotopia.terms import Deal, FriendTerms, Query, Terms
+
+__all__ = [
+    "ACCEPT",
+    "FARTHEST",
+    "FLOOR",
+    "LAST_STEP",
+    "NO_IDEA",
+    "REJECT",
+    "STEPS",
+    "THE_FRIEND",
+    "answered",
+    "friend_lines",
+    "guess_line",
+    "lines",
+    "question_line",
+    "share_at",
+    "step_line",
+    "step_of",
+]
+
+FLOOR = 0.38
+"""Share of what it may hope for (``Terms.span``) that a side asks for at :data:`LAST_STEP`."""
+LAST_STEP = 9
+"""Steps from the best deal to the floor: the expert takes one in each of its ten turns."""
+STEPS = 14
+"""Offers on the grid: step 0 asks for all, the last one for a tenth."""
+FARTHEST = 24
+"""Where offers are no longer told apart: at a loss of two thirds of what one may hope for."""
+
+ACCEPT = "say: That is fine with me. <accept>"
+REJECT = "say: I cannot do that. <reject>"
+THE_FRIEND = "say: Yes, I know that friend too. <accept>"
+
+NO_IDEA = "say: I do not know who it is."
+
+
+def share_at(step: int) -> float:
+    """Return the share of what a side may hope for that it asks for at a step.
+
+    Example:
+        >>> [round(share_at(step), 2) for step in (0, 5, 9, 13)]
+        [1.0, 0.66, 0.38, 0.1]
+    """
+    return 1 - (1 - FLOOR) * step / LAST_STEP
+
+
+def step_of(terms: Terms, side: int, deal: Deal) -> int:
+    """Return the first step at which a side asks for no more than a deal gives it.
+
+    From 0 to :data:`FARTHEST`; from :data:`STEPS` on it gives less than the last offer asks for,
+    and may be worse than none.
+    """
+    missing = 1 - terms.own(side, deal) / terms.span(side)
+    return min(max(math.ceil(missing * LAST_STEP / (1 - FLOOR) - 1e-9), 0), FARTHEST)
+
+
+def step_line(terms: Terms, side: int, talk: Talk, step: int) -> str:
+    """Return the offer of a side so many steps from its best deal."""
+    least = terms.span(side) * share_at(step)
+    deal = terms.propose(side, least, talk.offers[side], talk.offers[1 - side])
+    return f"say: I propose this, {step} steps from my best. <offer {terms.write(side, deal)}>"
+
+
+def guess_line(terms: FriendTerms, side: int, name: str, sure: bool) -> str:
+    """Return the offer of a friend's name."""
+    words = f"It must be {name}!" if sure else f"Is it {name}?"
+    return f"say: {words} <offer {terms.write(side, name)}>"
+
+
+def question_line(terms: FriendTerms, query: Query, hits: int) -> str:
+    """Return a question, said with the number of one's own candidates of whom it is true."""
+    if len(query) == len(terms.attributes):
+        return f"say: Do you know somebody just like that? {ask_text(query)}"
+    return f"say: It is true of {hits} of mine: {ask_text(query)}"
+
+
+def answered(terms: FriendTerms, side: int, talk: Talk, *said: str) -> tuple[str, ...]:
+    """Return lines with an answer before each, where the other side waits for one."""
+    asked = talk.asked[1 - side]
+    if asked is None:
+        return said
+    answer = f"{_SAY}{answer_text(asked, terms.count(side, asked))} "
+    return tuple(f"{answer}{line.removeprefix(_SAY)}" for line in said)
+
+
+_SAY = "say: "
+
+
+def lines(terms: Terms, side: int, talk: Talk) -> tuple[str, ...]:
+    """Return what a side may say next, ``leave`` included; after an agreement that alone."""
+    if talk.deal is not None:
+        return ("leave",)
+    if isinstance(terms, FriendTerms):
+        return friend_lines(terms, side, talk)
+    offers = tuple(step_line(terms, side, talk, step) for step in range(STEPS))
+    answers = () if talk.standing[1 - side] is None else (ACCEPT, REJECT)
+    return (*answers, *offers, "leave")
+
+
+def friend_lines(terms: FriendTerms, side: int, talk: Talk) -> tuple[str, ...]:
+    """Return what may be said where a common friend is looked for.
+
+    Guesses name the friends that no answer has ruled out, questions are those not yet answered. A
+    waiting question is answered in the same breath.
+    """
+    left = candidates(terms, talk, side)
+    sure = found(terms, talk, side, left)
+    known = {query for query, _ in talk.answers[1 - side]}
+    hits: Counter[Query] = Counter()
+    for friend in left:
+        whole = tuple(zip(terms.attributes, friend[1:], strict=True))
+        hits.update((whole, *((pair,) for pair in whole)))
+    said = [guess_line(terms, side, friend[0], friend[0] == sure) for friend in left]
+    said += [
+        question_line(terms, query, n) for query, n in hits.most_common() if query not in known
+    ]
+    answers = () if talk.standing[1 - side] is None else (THE_FRIEND, REJECT)
+    return (*answers, *answered(terms, side, talk, *(said or (NO_IDEA,))), "leave")

@@ -1,0 +1,68 @@
+"""The page of what small recipes reach, and the cost of listed actions."""
+
+from __future__ import annotations
+
+import pytest
+
+from creditrl.bench.small import RECIPES, SmallRun, results_page, train_small
+from creditrl.cli import run
+from creditrl.config import known_recipes
+from creditrl.errors import ConfigError, CreditRLError
+
+
+def result(value: float) -> dict[str, dict[str, float]]:
+    found = {"value": value, "low": value - 0.05, "high": value + 0.05, "n": 300}
+    return {"success": found, "score": found, "turns": {"value": 7.25}}
+
+
+def test_every_environment_has_a_recipe():
+    assert set(RECIPES.values()) <= set(known_recipes())
+
+
+def test_a_page_has_a_row_for_each_agent_and_seed():
+    found = {
+        ("before", "sampled"): result(0.2),
+        ("before", "greedy"): result(0.3),
+        ("after", "sampled"): result(0.7),
+        ("random", "sampled"): result(0.1),
+    }
+    runs = [
+        SmallRun("WebShop", seed, 300, {"clone": 9.6}, found, "creditrl train") for seed in (1, 0)
+    ]
+    page = results_page(runs, "a CPU")
+    rows = [line for line in page.splitlines() if line.startswith(("| 0", "| 1"))]
+    assert rows[:3] == [
+        "| 0 | random actions | 300 | 10.0 [5.0, 15.0] |  | 0.100 | 7.2 |",
+        "| 0 | clone | 300 | 20.0 [15.0, 25.0] | 30.0 [25.0, 35.0] | 0.200 | 7.2 |",
+        "| 0 | after RL | 300 | 70.0 [65.0, 75.0] |  | 0.700 | 7.2 |",
+    ]
+    assert len(rows) == 6 and rows[3].startswith("| 1 | random")
+    assert "## WebShop: `@webshop_small`" in page and "Seed 1: clone 10 s." in page
+
+
+def test_a_run_that_was_cut_is_not_taken_for_a_finished_one(tmp_path):
+    (tmp_path / "quickstart-0").mkdir()
+    with pytest.raises(CreditRLError, match="a run that was cut: expected a finished one"):
+        train_small("VisualSokoban", 0, tmp_path)
+
+
+def test_settings_that_cannot_work_are_one_line(tmp_path, capsys):
+    assert run(["bench", "small", "--envs", "WebShops"]) == 2
+    assert "No small recipe for 'WebShops'. Did you mean 'WebShop'?" in capsys.readouterr().err
+    page = tmp_path / "page.md"
+    page.write_text("mine")
+    assert run(["bench", "small", "--out", str(page)]) == 2
+    assert "nothing was overwritten" in capsys.readouterr().err and page.read_text() == "mine"
+
+
+def test_listed_actions_are_measured_beside_free_text():
+    pytest.importorskip("torch")
+    from creditrl.bench.actions import listed_prompts, measure_actions
+
+    prompts = listed_prompts("VisualSokoban", "plain", 6, 2)
+    assert [len(prompt.choices) for prompt in prompts] == [2] * 6
+    found = measure_actions(prompts, rounds=2)
+    assert found.ratio("free") == 1.0 and found.ratio("choice") > 0
+    assert {len(spent) for spent in found.spent.values()} == {2}
+    with pytest.raises(ConfigError, match="list 9 actions or more: expected 6"):
+        listed_prompts("VisualSokoban", "plain", 6, 9)
