@@ -442,6 +442,12 @@ class TransformersAgent:
         trees: Sequence[TokenTree | None],
         images: Sequence[Any] = (),
     ) -> tuple[list[tuple[int, ...]], list[tuple[float, ...]]]:
+        # Equal prompts share a row, but not one with a list and one without, which is drawn freely.
+        number: dict[tuple[int, bool], int] = {}
+        pairs = zip(owner, (tree is None for tree in trees), strict=True)
+        owner = [number.setdefault(pair, len(number)) for pair in pairs]
+        distinct = [distinct[u] for u, _ in number]
+        images = [images[u] for u, _ in number] if images else images
         askers: list[list[int]] = [[] for _ in distinct]
         for b, u in enumerate(owner):
             askers[u].append(b)
@@ -450,7 +456,7 @@ class TransformersAgent:
         logprobs: list[tuple[float, ...]] = [()] * len(owner)
         # Conversations that go on need few columns, new ones all of theirs: not in one batch.
         # Replies of a list go on by several tokens at a time, others by one.
-        free = [any(trees[b] is None for b in who) for who in askers]
+        free = [is_free for _, is_free in number]
         for kind in itertools.product((True, False), (True, False)):
             some = [u for u, place in enumerate(places) if (place is not None, free[u]) == kind]
             if not some:
@@ -469,9 +475,9 @@ class TransformersAgent:
                 )
                 row_of = [row for _, row in at]
                 listed = [tree for b in who if (tree := trees[b]) is not None]
-                if len(listed) == len(who) and self.actions == "choice":
+                if listed and self.actions == "choice":
                     result = self._choose_whole(rows, row_of, listed, uniform_BT[who])
-                elif len(listed) == len(who):
+                elif listed:
                     result = self._generate_listed(rows, row_of, listed, uniform_BT[who])
                 else:
                     room = [self._context - len(distinct[owner[b]]) for b in who]

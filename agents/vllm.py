@@ -42,7 +42,7 @@ class VLLMAgent:
     Args:
         engine: decodes; see :class:`LocalEngine` and :class:`ServerEngine`.
         tokenizer: of the policy.
-        temperature: divides the logits; above 0.
+        temperature: divides the logits; above 0, and 2 at most, as vLLM asks.
         greedy: take the most probable token; the log-probabilities are then those at temperature 1.
         top_p: sample from the smallest set of tokens that holds this probability, in (0, 1].
         max_new_tokens: most tokens of a reply; 1 means that a reply is one token, and complete.
@@ -330,7 +330,11 @@ class VLLMAgent:
                 "that transformers decode."
             )
         for name, fine, expected in (
-            ("temperature", self.temperature > 0, "above 0 (greedy=True for the best token)"),
+            (
+                "temperature",
+                0 < self.temperature <= 2,
+                "above 0 (greedy=True for the best token), 2 at most",
+            ),
             ("top_p", 0 < self.top_p <= 1, "in (0, 1]"),
             ("max_new_tokens", self.max_new_tokens >= 1, "at least 1"),
         ):

@@ -27,8 +27,9 @@ ROOMS = ["#P_XO#\n", "#_PXO#\n", "#P#", "##__XOSP√##\n#"]
 
 
 def ask(count, *, lists=LISTS):
+    """Return prompts of which equal ones come with every list, none among them."""
     return [
-        Prompt(text=ROOMS[i % len(ROOMS)], copy=i, choices=lists[i % len(lists)])
+        Prompt(text=ROOMS[(i + i // 4) % 4], copy=i, choices=lists[i % len(lists)])
         for i in range(count)
     ]
 
