@@ -57,7 +57,7 @@ class ChatServer:
     times: list[float] = field(default_factory=list)
     """When each came, in seconds of ``time.monotonic``."""
     most_at_once: int = 0
-    """Most requests at work at once."""
+    """Most requests that waited for an answer at once."""
     _at_work: int = 0
     _lock: Any = field(default_factory=threading.Lock)
     _stopped: threading.Event = field(default_factory=threading.Event)
@@ -75,19 +75,19 @@ class ChatServer:
             self._at_work += 1
             self.most_at_once = max(self.most_at_once, self._at_work)
             plan = self.plans.pop(0) if self.plans else self.answer(body)
-        try:
-            self._send(handler, Plan(plan) if isinstance(plan, str) else plan, body)
-        finally:
-            with self._lock:
-                self._at_work -= 1
+        plan = Plan(plan) if isinstance(plan, str) else plan
+        if plan.delay:
+            self._stopped.wait(plan.delay)
+        # Before it answers: who has the answer may ask again before this thread goes on.
+        with self._lock:
+            self._at_work -= 1
+        self._send(handler, plan, body)
 
     def _send(self, handler: BaseHTTPRequestHandler, plan: Plan, body: dict[str, Any]) -> None:
         handler.close_connection = plan.hang or plan.cut is not None
         if plan.hang:
             self._stopped.wait(LONGEST_HANG)
             return
-        if plan.delay:
-            self._stopped.wait(plan.delay)
         content = plan.body
         if content is None and plan.status == 200:
             content = json.dumps(completion(plan, str(body.get("model")))).encode()

@@ -84,7 +84,11 @@ class Simulator:
         self.headers.append({name.lower(): value for name, value in handler.headers.items()})
         self.paths.append(handler.path)
         plan = self.plans.pop(0) if self.plans else {}
+        # At work until it answers: who has the answer may ask again before this thread goes on.
+        self.at_work += 1
+        self.most_at_once = max(self.most_at_once, self.at_work)
         self.stopped.wait(plan.get("delay", 0))
+        self.at_work -= 1
         content = plan.get("body")
         if content is None:
             content = json.dumps({**self.answer(asked), **plan.get("fields", {})}).encode()
@@ -107,14 +111,10 @@ def serving(simulator: Simulator | None = None) -> Iterator[Simulator]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:  # noqa: N802
-            simulator.at_work += 1
-            simulator.most_at_once = max(simulator.most_at_once, simulator.at_work)
             try:
                 simulator.handle(self)
             except (BrokenPipeError, ConnectionResetError):
                 pass  # the client has given up
-            finally:
-                simulator.at_work -= 1
 
         def log_message(self, *arguments: object) -> None:
             pass
