@@ -58,6 +58,7 @@ __all__ = [
     "EnvResult",
     "Setting",
     "bench_method",
+    "method_names",
     "run_credit_bench",
     "tiny",
 ]
@@ -187,7 +188,7 @@ def run_credit_bench(
         ConfigError: the folder is of another measurement, or a method is unknown.
         DataError: the episodes cannot be played again as they were.
     """
-    names = _method_names(bench.methods)
+    names = method_names(bench.methods)
     folder.mkdir(parents=True, exist_ok=True)
     _claim(folder / "settings.json", {"version": __version__, **asdict(replace(bench, methods=()))})
     return [
@@ -195,7 +196,12 @@ def run_credit_bench(
     ]
 
 
-def _method_names(wanted: Sequence[str]) -> list[str]:
+def method_names(wanted: Sequence[str]) -> list[str]:
+    """Return the methods that are wanted, all of them for none.
+
+    Raises:
+        UnknownNameError: there is no such method.
+    """
     from creditrl.trainers.methods import list_methods
 
     known = [info.name for info in list_methods()]

@@ -108,14 +108,14 @@ def run(argv: list[str]) -> int:
     """Run one of the benches."""
     known = [
         *("envs", "conformance", "tasks", "search", "credit", "methods", "train", "baselines"),
-        *("small", "actions"),
+        *("small", "actions", "exact"),
     ]
     if not argv or argv[0] in ("-h", "--help"):
         override(
             BenchEnvsOptions(),
             ["--help"],
             "creditrl bench envs | conformance ENV | tasks ID | search | credit | methods | "
-            "train | baselines | small | actions",
+            "train | baselines | small | actions | exact",
         )
     if argv[0] not in known:
         raise UnknownNameError(
@@ -135,6 +135,10 @@ def run(argv: list[str]) -> int:
         from creditrl.cli.bench_small import bench_small
 
         return bench_small(argv[1:])
+    if argv[0] == "exact":
+        from creditrl.cli.bench_exact import bench_exact
+
+        return bench_exact(argv[1:])
     if argv[0] == "actions":
         from creditrl.cli.bench_actions import bench_actions
 
