@@ -36,6 +36,7 @@ from creditrl.agents.prompts.virtualhome_facts import (
     containers,
     facts_of,
     known_names,
+    places_of,
     read_goal,
 )
 
@@ -176,9 +177,11 @@ def choices(ask: Ask) -> tuple[str, ...]:
     """Return the admissible actions that may serve the task, in an order of the task's own.
 
     All about what the task names. As long as something of it was not seen, also what can be opened
-    here: who walks to a thing stands before what it is shut in. What changes nothing is left out
-    (walking to where one is or to what one holds, washing what is clean), what takes back a switch,
-    a plug or a piece of clothing, and what was done twice before: small policies go in circles.
+    here: who walks to a thing stands before what it is shut in. Things are put on surfaces and into
+    what holds things; the simulator lets one put a spoon into a pen. What changes nothing is left
+    out (walking to where one is or to what one holds, washing what is clean), what takes back a
+    switch, a plug or a piece of clothing, and what was done twice before: small policies go in
+    circles.
     Where that leaves nothing, or the task names nothing, all admissible actions.
     """
     goal, actions = _read(ask.goal, tuple(ask.admissible_actions))
@@ -215,6 +218,6 @@ def _about(things: tuple[str, ...], text: str) -> tuple[str, ...]:
     pairs = [(one, two) for one in things for two in things if one != two]
     return (
         *(f"{verb} {name}" for name in things for verb in verbs),
-        *(f"put {one} {on} {two}" for one, two in pairs for on in ("on", "in")),
+        *(f"put {one} {on} {two}" for one, two in pairs for on in places_of(two)),
         *(f"pour {one} into {two}" for one, two in pairs),
     )

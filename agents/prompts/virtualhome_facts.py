@@ -23,6 +23,7 @@ __all__ = [
     "containers",
     "facts_of",
     "known_names",
+    "places_of",
     "read_goal",
     "rooms",
 ]
@@ -119,6 +120,23 @@ def rooms() -> frozenset[str]:
 def containers() -> frozenset[str]:
     """Return the names of furniture that opens and holds things."""
     return _vocabulary()[2]
+
+
+@lru_cache(maxsize=4096)
+def places_of(name: str) -> tuple[str, ...]:
+    """Return how things can stand with one: ``"on"`` a surface, ``"in"`` what holds things.
+
+    Both for what our generator does not know.
+    """
+    from creditrl.envs.virtualhome.vocabulary import FIXTURES, THINGS
+
+    key = name.replace(" ", "_")
+    known = FIXTURES.get(key) or THINGS.get(key)
+    if known is None:
+        return ("on", "in")
+    properties = {*known.properties}
+    on = ("on",) if "SURFACES" in properties else ()
+    return (*on, "in") if properties & {"CONTAINERS", "RECIPIENT"} else on
 
 
 class Goal(NamedTuple):

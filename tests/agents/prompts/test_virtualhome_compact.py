@@ -210,6 +210,22 @@ def test_what_changes_nothing_is_not_chosen():
     assert choices(one) == ("grab bowl", "walk to plate")
 
 
+def test_things_are_put_where_things_stand():
+    admissible = tuple(
+        f"put {one} {on} {two}"
+        for one in ("spoon", "plate")
+        for two in ("table", "bowl", "plate", "spoon")
+        for on in ("on", "in")
+        if one != two
+    )
+    goal = "Serve(Put the spoon and the plate on the table and the bowl.)"
+    listed = choices(ask("", goal=goal, admissible=admissible))
+    assert sorted(listed) == [
+        *("put plate in bowl", "put plate on table"),
+        *("put spoon in bowl", "put spoon in plate", "put spoon on plate", "put spoon on table"),
+    ]
+
+
 def test_a_switch_is_not_taken_back():
     goal = "Light(Switch on the light.)"
     told = (f"The task is {goal}.", "switch on light", "light is ON and CLEAN. ")
