@@ -103,12 +103,13 @@ def agreement(credit_N: FloatArray, turns: Turns) -> Agreement:
     found_P = turns.visits_P * weight_P * (mean_P - base_S[turns.state_P])
     true_P = turns.visits_P * turns.chance_P * turns.advantage_P
     length = float(np.linalg.norm(true_P))
-    product = float(np.linalg.norm(found_P)) * length
+    given = float(np.linalg.norm(found_P))
+    points = given > _ZERO * float(np.abs(mean_P).max()) and length > _ZERO
     idle_N = np.abs(turns.advantage_P[turns.pair_N]) < _ZERO
     total = float(np.abs(credit_N).sum())
     return Agreement(
         within=_within(mean_P, seen_P, turns),
-        cosine=float(found_P @ true_P) / product if product else np.nan,
+        cosine=float(found_P @ true_P) / (given * length) if points else np.nan,
         error=float(np.linalg.norm(found_P - true_P)) / length if length else np.nan,
         signal=_signal(credit_N, turns),
         leakage=float(np.abs(credit_N[idle_N]).sum()) / total if total else np.nan,

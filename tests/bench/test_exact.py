@@ -125,6 +125,11 @@ def test_the_truth_agrees_with_itself(turns):
     assert right.leakage == pytest.approx(0, abs=1e-9) and right.signal > 0
 
 
+def test_an_equal_credit_for_all_turns_points_nowhere(turns):
+    found = agreement(np.full(len(turns.pair_N), 0.3), turns)
+    assert np.isnan(found.cosine) and (found.within, found.error) == (0.5, pytest.approx(1))
+
+
 def test_what_all_turns_of_a_state_get_changes_no_gradient(turns):
     rng = np.random.default_rng(0)
     credit_N = turns.advantage_P[turns.pair_N] + rng.normal(size=len(turns.pair_N))
