@@ -76,13 +76,7 @@ def _trained(recipe: str) -> PolicyRecipe:
 
 
 POLICIES: dict[str, PolicyRecipe] = {env: _trained(recipe) for env, recipe in RECIPES.items()}
-# RL takes an hour of a busy core there so far; its row is a clone's.
-POLICIES["VirtualHome"] = PolicyRecipe(
-    ("@clone", "--env.id", "CreditRL/VirtualHome-v0", "--budget.updates", "100"),
-    ("--form", "dialogue", "--max-new-tokens", "48"),
-    (*_TINY, "--budget.updates", "2", "--rollout.max-new-tokens", "200"),
-)
-"""Those that `creditrl bench small` trains with several seeds, but for VirtualHome's."""
+"""Those that `creditrl bench small` trains with several seeds."""
 
 
 @dataclass(frozen=True, slots=True)
