@@ -12,11 +12,10 @@ from typing import Any
 
 from creditrl._origin import install_command
 from creditrl.cli.console import console, next_step, table, wrote
-from creditrl.cli.options import parse_env_command, short_name
+from creditrl.cli.options import new_file, parse_env_command, short_name
 from creditrl.envs.tasks import SPLITS
 from creditrl.errors import (
     ConfigError,
-    RunFolderError,
     UnknownNameError,
     did_you_mean,
     require_extra,
@@ -158,14 +157,7 @@ def run(argv: list[str]) -> int:
     options = override(BenchEnvsOptions(), argv[1:], "creditrl bench envs")
     if options.rounds < 1:
         raise ConfigError(f"--rounds is {options.rounds}: expected at least 1.")
-    return _envs(options, _new_file(options.json))
-
-
-def _new_file(name: str | None) -> Path | None:
-    path = None if name is None else Path(name)
-    if path is not None and path.exists():
-        raise RunFolderError(f"{path} exists; nothing was overwritten. Choose another --json.")
-    return path
+    return _envs(options, new_file(options.json))
 
 
 def _envs(options: BenchEnvsOptions, path: Path | None) -> int:
@@ -381,7 +373,7 @@ def _search(argv: list[str]) -> int:
         raise ConfigError(f"--documents is {sizes}: expected sizes from 1, ascending.")
     if options.queries < 1:
         raise ConfigError(f"--queries is {options.queries}: expected at least 1.")
-    path = _new_file(options.json)
+    path = new_file(options.json)
     figures = []
     with Progress() as progress, progress.phase("search", updates=len(sizes)) as show:
         for size in sizes:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from creditrl.cli.console import console, next_step, table, wrote
-from creditrl.errors import ConfigError, RunFolderError, UnknownNameError, did_you_mean
+from creditrl.cli.options import new_file
+from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
 from creditrl.files import write_atomic
 from creditrl.flags import override
 
@@ -50,9 +51,7 @@ def bench_baselines(argv: list[str]) -> int:
             )
     if options.tiny and options.readme is not None:
         raise ConfigError("--tiny measures next to nothing: leave --readme out.")
-    path = None if options.json is None else Path(options.json)
-    if path is not None and path.exists():
-        raise RunFolderError(f"{path} exists; nothing was overwritten. Choose another --json.")
+    path = new_file(options.json)
     committed = baselines.read_baselines()
     readme = None if options.readme is None else Path(options.readme)
     if readme is not None:  # what is wrong with it is said before minutes of measuring

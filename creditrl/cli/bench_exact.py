@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from creditrl.cli.console import console, next_step, table, wrote
-from creditrl.cli.options import require_training
-from creditrl.errors import ConfigError, RunFolderError
+from creditrl.cli.options import new_file, require_training
+from creditrl.errors import ConfigError
 from creditrl.files import write_atomic
 from creditrl.flags import override
 
@@ -51,9 +50,7 @@ def bench_exact(argv: list[str]) -> int:
             raise ConfigError(
                 f"--{name.replace('_', '-')} is {getattr(options, name)}: expected at least 2."
             )
-    path = None if options.json is None else Path(options.json)
-    if path is not None and path.exists():
-        raise RunFolderError(f"{path} exists; nothing was overwritten. Choose another --json.")
+    path = new_file(options.json)
     require_training()
     from creditrl.bench.credit import method_names
     from creditrl.bench.exact import measure

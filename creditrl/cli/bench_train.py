@@ -6,12 +6,11 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Literal
 
 from creditrl.cli.console import console, next_step, wrote
-from creditrl.cli.options import require_training
-from creditrl.errors import ConfigError, RunFolderError, require_one_of
+from creditrl.cli.options import new_file, require_training
+from creditrl.errors import ConfigError, require_one_of
 from creditrl.files import write_atomic
 from creditrl.flags import override
 
@@ -69,9 +68,7 @@ def bench_train(argv: Sequence[str]) -> int:
         raise ConfigError(f"--rounds is {options.rounds}: expected at least 1.")
     if not options.sizes:
         raise ConfigError("--sizes names none: expected one or more, e.g. --sizes 0.2M.")
-    path = None if options.json is None else Path(options.json)
-    if path is not None and path.exists():
-        raise RunFolderError(f"{path} exists; nothing was overwritten. Choose another --json.")
+    path = new_file(options.json)
     require_training()
     import torch
 

@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import gymnasium as gym
@@ -13,12 +14,19 @@ import gymnasium as gym
 from creditrl.envs.base import TextEnv
 from creditrl.envs.register import environment_class, environment_id
 from creditrl.envs.tasks import TaskSet
-from creditrl.errors import ConfigError, MissingExtraError, did_you_mean, require_extra
+from creditrl.errors import (
+    ConfigError,
+    MissingExtraError,
+    RunFolderError,
+    did_you_mean,
+    require_extra,
+)
 from creditrl.flags import override
 from creditrl.trust import plugins_line
 
 __all__ = [
     "EnvRequest",
+    "new_file",
     "parse_env_command",
     "require_training",
     "short_name",
@@ -133,6 +141,18 @@ def _help(defaults: Any, env_config: Any, prog: str) -> None:
     except SystemExit:
         print(f"\nOptions of {prog.rsplit(' ', 1)[-1]} itself:")
         override(env_config, ["--help"], prog)
+
+
+def new_file(name: str | None) -> Path | None:
+    """Return where ``--json`` is to be written, None for nowhere.
+
+    Raises:
+        RunFolderError: the file exists.
+    """
+    path = None if name is None else Path(name)
+    if path is not None and path.exists():
+        raise RunFolderError(f"{path} exists; nothing was overwritten. Choose another --json.")
+    return path
 
 
 def require_training() -> None:
