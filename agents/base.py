@@ -1,4 +1,4 @@
-"""What an agent is: something that answers a batch of prompts."""
+"""The agent interface: an agent answers a batch of prompts."""
 
 from __future__ import annotations
 

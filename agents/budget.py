@@ -1,70 +1,33 @@
-"""What an evaluation may spend, and the meter between the loop and the agent that counts it."""
+"""Budget of an evaluation, and the meter between loop and agent that counts spending."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from creditrl.agents.base import Agent
+from creditrl.agents.spent import Spent
+from creditrl.agents.watch import Watch
 from creditrl.errors import ConfigError
 from creditrl.outside_json import absurd_count
 from creditrl.types import Prompt, Reply
 
-__all__ = ["BUDGET_SPENT", "Budget", "Meter", "Spent"]
+__all__ = ["BUDGET_SPENT", "Budget", "Meter"]
 
 BUDGET_SPENT = "the budget is spent"
 """Error of the episodes that a budget cuts off; they were not played, rather than failed."""
 
 
 @dataclass(slots=True)
-class Spent:
-    """What was spent, retries and cut episodes included."""
-
-    turns: int = 0
-    tokens: int = 0
-    """Read and written."""
-    cost: float = 0.0
-    """Dollars."""
-    seconds: float = 0.0
-    """Wall time."""
-
-    def add(self, other: Spent) -> None:
-        """Add what was spent elsewhere."""
-        self.turns += other.turns
-        self.tokens += other.tokens
-        self.cost += other.cost
-        self.seconds += other.seconds
-
-    def since(self, before: Spent) -> Spent:
-        """Return what was spent after ``before``."""
-        return Spent(
-            self.turns - before.turns,
-            self.tokens - before.tokens,
-            self.cost - before.cost,
-            self.seconds - before.seconds,
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the counts as JSON has them."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Spent:
-        """Return what :meth:`to_json` was made of."""
-        return cls(
-            int(data["turns"]), int(data["tokens"]), float(data["cost"]), float(data["seconds"])
-        )
-
-
-@dataclass(slots=True)
 class Budget:
     """How much an evaluation, or several that share it, may spend; None sets no limit.
 
-    Turns are never exceeded. Tokens and money are known when the answers are there, so the last
-    round of questions, one per copy, may go beyond.
+    Turns are never exceeded. Tokens and money are known when an answer is there, so as many
+    questions are under way at once as will not go beyond if each takes what the longest or dearest
+    one took so far; at least one, which may.
 
     Raises:
         ConfigError: a limit is no number above 0.
@@ -103,21 +66,38 @@ class Budget:
 class Meter:
     """An agent as it is, with what it spends counted, and nothing asked beyond the budget.
 
+    A language model is asked its first question alone.
+
     Args:
-        agent: whose every attribute this one has too.
+        agent: whose every attribute this one has too. It may have ``ask_first(prompt)``, which
+            raises where there is no use in asking on, and ``on_try``, which it calls with every
+            reply as it comes and with None for every try that failed.
         budget: counts here; prompts beyond it get a reply with the error :data:`BUDGET_SPENT`.
+        watch: told as replies come.
     """
 
-    def __init__(self, agent: Agent, budget: Budget) -> None:
+    def __init__(self, agent: Agent, budget: Budget, watch: Watch | None = None) -> None:
         self._agent = agent
         self.name = agent.name
         self.budget = budget
+        self.watch = watch or Watch()
         self.tokens_of: Counter[int] = Counter()
         """Tokens of the replies to each copy since :meth:`begin_block`."""
         self.cost_of: dict[int, float] = {}
         """Dollars for each copy since then."""
         self.stopped = ""
         """Which limit of the budget kept a question from being asked; empty: none did."""
+        self.errors = 0
+        """Questions, or tries of them, that failed."""
+        self._speaks = hasattr(agent, "form")
+        self._begun = False
+        self._round = 0  # questions that were asked at once last time
+        self._most = {"tokens": (0.0, 1), "cost": (0.0, 1)}
+        """Of the question that took most so far: how much, and the prompt's characters."""
+        self._under_way = Spent()
+        self._told = hasattr(agent, "on_try")
+        if self._told:
+            agent.on_try = self._tried  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._agent, name)
@@ -140,31 +120,93 @@ class Meter:
 
     def _ask(self, prompts: Sequence[Prompt], turns: bool) -> list[Reply]:
         budget = self.budget
-        over = budget.why_over()
-        allowed = 0 if over else len(prompts)
-        if turns:
-            allowed = int(min(allowed, budget.turns_left))
-        if allowed < len(prompts):
-            self.stopped = over or f"{budget.turns:,} of {budget.turns:,} turns"
-        if not allowed:
-            return [Reply("", error=BUDGET_SPENT)] * len(prompts)
-        replies = [self._sound(reply) for reply in self._agent.act(prompts[:allowed])]
-        for prompt, reply in zip(prompts, replies, strict=False):
-            self.tokens_of[prompt.copy] += len(reply.token_ids) or reply.num_tokens
-            self.cost_of[prompt.copy] = self.cost_of.get(prompt.copy, 0.0) + reply.cost
-            budget.spent.turns += turns and not reply.error
-            budget.spent.tokens += (
-                len(reply.prompt_ids) + len(reply.token_ids)
-                if reply.token_ids
-                else reply.spent_tokens
-            )
-            budget.spent.cost += reply.cost
-        if budget.cost is not None and budget.spent.tokens and not budget.spent.cost:
+        allowed = int(min(len(prompts), budget.turns_left)) if turns else len(prompts)
+        replies: list[Reply] = []
+        while len(replies) < allowed and not budget.why_over():
+            rest = prompts[len(replies) : allowed]
+            some = rest[: self._room(rest)]
+            answers = self._answers(some)
+            for prompt, reply in zip(some, answers, strict=True):
+                self._count(prompt, reply, turns)
+            replies += answers
+            self.watch.spent(replace(budget.spent), self.errors)
+        missing = len(prompts) - len(replies)
+        if missing:
+            self.stopped = budget.why_over() or f"{budget.turns:,} of {budget.turns:,} turns"
+        return [*replies, *[Reply("", error=BUDGET_SPENT)] * missing]
+
+    def _answers(self, prompts: Sequence[Prompt]) -> list[Reply]:
+        first = self._speaks and not self._begun
+        self._begun = True
+        self._round = len(prompts)
+        if first:
+            self.watch.asked(prompts[0])
+        ask_first = getattr(self._agent, "ask_first", None) if first else None
+        replies = [ask_first(prompts[0])] if ask_first else self._agent.act(prompts)
+        self._under_way = Spent()
+        if len(replies) != len(prompts):
             raise ConfigError(
-                f"A budget of ${budget.cost:g}, and nothing says what a token costs: give the "
-                "prices (--prices READ WRITTEN, in dollars per million tokens)."
+                f"{self.name} gave {len(replies)} replies to {len(prompts)} prompts: expected one "
+                "per prompt, in their order."
             )
-        return [*replies, *[Reply("", error=BUDGET_SPENT)] * (len(prompts) - allowed)]
+        replies = [self._sound(reply) for reply in replies]
+        if first:
+            self.watch.answered(replies[0])
+        return replies
+
+    def _room(self, prompts: Sequence[Prompt]) -> int:
+        """Return how many to ask at once: the first alone, then what the budget has room for.
+
+        Under a limit of tokens or dollars at most twice as many as the time before: the first
+        replies may have failed, come from a cache or be short, and say little of what others take.
+        """
+        if self._speaks and not self._begun and hasattr(self._agent, "ask_first"):
+            return 1
+        room = len(prompts)
+        for name, (most, length) in self._most.items():
+            limit = getattr(self.budget, name)
+            if limit is None:
+                continue
+            room = min(room, max(1, 2 * self._round))
+            left = limit - getattr(self.budget.spent, name)
+            for k, prompt in enumerate(prompts[:room]):
+                # A prompt grows from turn to turn, and what it takes with it.
+                left -= most * max(1.0, _length(prompt) / length)
+                if left < 0 or not self._begun:
+                    room = max(1, k)
+                    break
+        return room
+
+    def _count(self, prompt: Prompt, reply: Reply, turn: bool) -> None:
+        spent = self.budget.spent
+        tokens = reply.spent_tokens
+        if reply.token_ids:
+            tokens = len(reply.prompt_ids) + len(reply.token_ids)
+        self.tokens_of[prompt.copy] += len(reply.token_ids) or reply.num_tokens
+        self.cost_of[prompt.copy] = self.cost_of.get(prompt.copy, 0.0) + reply.cost
+        spent.turns += turn and not reply.error
+        spent.tokens += tokens
+        spent.cost += reply.cost
+        self.errors += bool(reply.error) and not self._told
+        for name, amount in (("tokens", tokens), ("cost", reply.cost)):
+            if amount > self._most[name][0]:
+                self._most[name] = (amount, max(1, _length(prompt)))
+        if self.budget.cost is not None and spent.tokens and not spent.cost:
+            raise ConfigError(
+                f"A budget of ${self.budget.cost:g}, and nothing says what a token costs: give the "
+                "prices (--prices READ WRITTEN, in dollars per million tokens), or install "
+                "litellm, whose table is read."
+            )
+
+    def _tried(self, reply: Reply | None) -> None:
+        """Take a reply, or a try without one, before all that were asked for are there."""
+        if reply is None:
+            self.errors += 1
+        else:
+            self._under_way.add(Spent(1, reply.spent_tokens, reply.cost))
+        now = replace(self.budget.spent)
+        now.add(self._under_way)
+        self.watch.spent(now, self.errors)
 
     def _sound(self, reply: Reply) -> Reply:
         """Return a reply, or an error where its counts would spoil every sum that they enter."""
@@ -174,3 +216,10 @@ class Meter:
             return reply
         why = reply.error or f"{self.name} says that its reply took {absurd}"
         return Reply("", error=why)
+
+
+def _length(prompt: Prompt) -> int:
+    """Return the characters of all that is read; a token that was read before counts as four."""
+    if prompt.prefix_ids:
+        return 4 * len(prompt.prefix_ids) + len(prompt.text)
+    return sum(len(m["content"]) for m in prompt.messages) or len(prompt.text)

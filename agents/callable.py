@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import importlib
 import importlib.util
 import inspect
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from creditrl.agents.base import Agent
 from creditrl.agents.outside import turn_info
+from creditrl.background import agents_background
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
 from creditrl.types import Prompt, Reply
 
-__all__ = ["CallableAgent", "import_agent"]
+__all__ = ["CallableAgent", "arguments_needed", "as_agent", "import_agent", "is_coroutine"]
 
 _LONGEST_ERROR = 300
+_AWAITED = 16
+"""Calls of a coroutine function at once, unless told otherwise."""
 
 
 class CallableAgent:
@@ -37,8 +42,11 @@ class CallableAgent:
             - a class, or a function without arguments, that makes an object with
               ``act(observation, info)``, one for each copy that plays at once. If the object has
               ``reset(observation, info)``, that is called when an episode begins.
+
+            Each may be ``async``: calls then run in one event loop, in a thread of its own.
         name: stamped into results; None: ``callable:`` and the function's name.
-        concurrency: calls at once, in threads; 1: one after the other, in this thread.
+        concurrency: calls at once, in threads; None: one after the other, in this thread, and 16
+            at once of a coroutine function.
         timeout: seconds for a call; None: no limit. A call that takes longer ends its episode; its
             thread cannot be stopped, and is left alone.
 
@@ -57,10 +65,10 @@ class CallableAgent:
         function: Callable[..., Any],
         name: str | None = None,
         *,
-        concurrency: int = 1,
+        concurrency: int | None = None,
         timeout: float | None = None,
     ) -> None:
-        if concurrency < 1:
+        if concurrency is not None and concurrency < 1:
             raise ConfigError(f"concurrency={concurrency}: expected 1 or more.")
         if timeout is not None and not timeout > 0:
             raise ConfigError(f"timeout={timeout}: expected seconds above 0.")
@@ -73,8 +81,10 @@ class CallableAgent:
         self._unmade: dict[int, str] = {}
         """Why a copy has no player."""
         self._timeout = timeout
-        self._gate = threading.Semaphore(concurrency)
-        self._threads = concurrency > 1 or timeout is not None
+        self._awaits = is_coroutine(function) or is_coroutine(getattr(function, "act", None))
+        self._at_once = concurrency
+        self._gate = threading.Semaphore(concurrency or 1)
+        self._threads = (concurrency or 1) > 1 or timeout is not None
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Return one reply per prompt, in their order; raises for nothing that the function does.
@@ -86,10 +96,13 @@ class CallableAgent:
             for prompt in prompts:
                 if prompt.copy not in self._players:
                     self._make(prompt.copy)
-        if not self._threads:
+        if self._awaits:
+            replies = agents_background.run(self._awaited(prompts))
+        elif not self._threads:
             return [self._reply(prompt) for prompt in prompts]
-        calls = [_Call(self._reply, prompt, self._gate, self._timeout) for prompt in prompts]
-        replies = [call.result() for call in calls]
+        else:
+            calls = [_Call(self._reply, prompt, self._gate, self._timeout) for prompt in prompts]
+            replies = [call.result() for call in calls]
         for prompt, reply in zip(prompts, replies, strict=True):
             if reply.error:  # a call that took too long may still be at work on its object
                 self._players.pop(prompt.copy, None)
@@ -107,29 +120,67 @@ class CallableAgent:
                 "with act(observation, info), or make it a function of (observation, info)."
             )
         self._players[copy] = player
+        self._awaits = self._awaits or is_coroutine(player.act)
 
     def _reply(self, prompt: Prompt) -> Reply:
-        info = turn_info(prompt)
         if prompt.copy in self._unmade:
             return Reply("", error=self._unmade.pop(prompt.copy))
+        said: Any = None
         try:
-            if self._makes:
-                player = self._players[prompt.copy]
-                reset = getattr(player, "reset", None)
-                if prompt.turn == 0 and callable(reset):
-                    # With as much as it takes: many an agent's reset() wants to know nothing.
-                    reset(*(prompt.observation, info)[: _takes(reset)])
-                said = player.act(prompt.observation, info)
-            elif self._takes_info:
-                said = self._function(prompt.observation, info)
-            else:
-                said = self._function(prompt.observation)
-            if not isinstance(said, str):
-                kind = type(said).__name__
-                return Reply("", error=f"{self.name} returned a {kind}: expected the action, a str")
-            return Reply(str.__str__(said))  # of a subclass, the plain text
+            for call in self._calls(prompt):
+                said = call()
+            return self._read(said)
         except BaseException as error:
             return Reply("", error=_said_of(self.name, error))
+
+    async def _awaited(self, prompts: Sequence[Prompt]) -> list[Reply]:
+        gate = asyncio.Semaphore(self._at_once or _AWAITED)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._awaited_reply(p, gate)) for p in prompts]
+        return [task.result() for task in tasks]
+
+    async def _awaited_reply(self, prompt: Prompt, gate: asyncio.Semaphore) -> Reply:
+        """Do as :meth:`_reply`, and await what the calls return."""
+        if prompt.copy in self._unmade:
+            return Reply("", error=self._unmade.pop(prompt.copy))
+        said: Any = None
+        async with gate:
+            limit = asyncio.timeout(self._timeout)
+            try:
+                async with limit:
+                    for call in self._calls(prompt):
+                        said = call()
+                        if inspect.isawaitable(said):
+                            said = await said
+                return self._read(said)
+            except BaseException as error:
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
+                    raise  # Ctrl-C, where somebody waits for us
+                if limit.expired():
+                    return Reply("", error=f"no action within {self._timeout:g} s")
+                return Reply("", error=_said_of(self.name, error))
+
+    def _calls(self, prompt: Prompt) -> list[Callable[[], Any]]:
+        """Return what is called in a turn, in order; the last one gives the action."""
+        info = turn_info(prompt)
+        if not self._makes:
+            takes = 2 if self._takes_info else 1
+            return [functools.partial(self._function, *(prompt.observation, info)[:takes])]
+        player = self._players[prompt.copy]
+        calls: list[Callable[[], Any]] = [functools.partial(player.act, prompt.observation, info)]
+        reset = getattr(player, "reset", None)
+        if prompt.turn == 0 and callable(reset):
+            # With as much as it takes: many an agent's reset() wants to know nothing.
+            takes = _takes(reset)
+            calls.insert(0, functools.partial(reset, *(prompt.observation, info)[:takes]))
+        return calls
+
+    def _read(self, said: Any) -> Reply:
+        if not isinstance(said, str):
+            kind = type(said).__name__
+            return Reply("", error=f"{self.name} returned a {kind}: expected the action, a str")
+        return Reply(str.__str__(said))  # of a subclass, the plain text
 
 
 def import_agent(spec: str, **options: Any) -> Agent:
@@ -167,14 +218,43 @@ def import_agent(spec: str, **options: Any) -> Agent:
         )
     given = {key: value for key, value in options.items() if value is not None}
     name = given.pop("name", f"callable:{spec}")
+    return as_agent(found, name, **given)
+
+
+def as_agent(found: Any, name: str | None = None, **options: Any) -> Agent:
+    """Return the agent that a function, a class or an object is.
+
+    Args:
+        found: what :class:`CallableAgent` takes, an object with a ``name`` and
+            ``act(observation, info)`` that keeps nothing of an episode, or an agent as ours are;
+            ``async`` or not.
+        name: stamped into results where it has none itself.
+        options: of :class:`CallableAgent`.
+
+    Raises:
+        ConfigError: it is no agent, or options are given to one that answers batches.
+    """
     batched = _batched(found)
     if batched is None:
-        return CallableAgent(found, name, **given)
-    if given:
-        raise ConfigError(
-            f"--agent {spec} answers batches itself: --{next(iter(given))} has no use there."
-        )
+        if _plays_alone(found):
+            return CallableAgent(found.act, found.name, **options)
+        return CallableAgent(found, name, **options)
+    name = name or type(batched).__name__
+    if options:
+        raise ConfigError(f"{name} answers batches itself: {next(iter(options))} has no use there.")
     return _Batched(batched, name)
+
+
+def arguments_needed(found: Any) -> int:
+    """Return how many arguments a call of this must give; 0 of what cannot be called."""
+    return _needs(found, "the agent") if callable(found) else 0
+
+
+def is_coroutine(function: Any) -> bool:
+    """Return whether calling this gives something to await."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - not whether, but how it is called
+    )
 
 
 def _batched(found: Any) -> Any:
@@ -190,12 +270,19 @@ def _batched(found: Any) -> Any:
         except BaseException as error:
             why = _said_of(f"--agent: {found.__name__} cannot be made", error)
             raise ConfigError(f"{why}.") from error
-    if not inspect.isclass(found) and not callable(found):
+    if not inspect.isclass(found) and not callable(found) and not _plays_alone(found):
         raise ConfigError(
             f"An object of {type(found).__name__} would play several episodes at once: name its "
-            "class, so that each copy has an object of its own."
+            "class, so that each copy has an object of its own. One that has a name and no reset() "
+            "is taken as it is."
         )
     return None
+
+
+def _plays_alone(found: Any) -> bool:
+    """Return whether an object plays all copies: it has a name, and no reset() for an episode."""
+    named = isinstance(getattr(found, "name", None), str) and not hasattr(found, "reset")
+    return named and not inspect.isclass(found) and not callable(found)
 
 
 def _module(place: str, spec: str) -> ModuleType:
@@ -223,11 +310,6 @@ def _module(place: str, spec: str) -> ModuleType:
 
 
 def _parameters(function: Callable[..., Any], shown: str) -> list[inspect.Parameter]:
-    if inspect.iscoroutinefunction(function):
-        raise ConfigError(
-            f"{shown} is a coroutine function: expected a plain one (call asyncio.run inside, and "
-            "let --concurrency threads call it)."
-        )
     try:
         return list(inspect.signature(function).parameters.values())
     except (ValueError, TypeError):
@@ -304,12 +386,19 @@ class _Batched:
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Return its replies; errors for all where it raises, or returns something else."""
         try:
-            replies = list(self._agent.act(prompts))
+            found = self._agent.act(prompts)
+            if inspect.isawaitable(found):
+                found = agents_background.run(_result(found))
+            replies = list(found)
             fine = len(replies) == len(prompts) and all(isinstance(r, Reply) for r in replies)
             why = f"{self.name}: expected {len(prompts)} replies, one per prompt"
         except BaseException as error:
             fine, why = False, _said_of(self.name, error)
         return replies if fine else [Reply("", error=why)] * len(prompts)
+
+
+async def _result(said: Awaitable[Any]) -> Any:
+    return await said
 
 
 class _Call:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from creditrl.agents.outside import png_url
+from creditrl.agents.prompts.tools import ACT_TOOL
 from creditrl.chat import ChatAnswer, ChatClient, ChatMessage, ChatSettings
-from creditrl.errors import ConfigError
+from creditrl.errors import ConfigError, EngineError
 from creditrl.types import Prompt, Reply
 
 __all__ = ["ChatAgent"]
@@ -24,6 +25,7 @@ class ChatAgent:
         model: the model's name (or a line as :meth:`creditrl.chat.ChatSettings.of` reads it), or
             settings, or a client to share.
         name: stamped into results; None: ``chat:``, model, parameters and address.
+        tools: offer a function ``act(action)``, and have the model act by calling it.
         settings: of :class:`creditrl.chat.ChatSettings`, where ``model`` is a name.
 
     Raises:
@@ -33,7 +35,7 @@ class ChatAgent:
     Example:
         >>> agent = ChatAgent("Qwen/Qwen2.5-7B-Instruct",                # doctest: +SKIP
         ...                   base_url="http://127.0.0.1:8000/v1", temperature=0.4)
-        >>> creditrl.agents.evaluate("ALFWorld", agent, "react")         # doctest: +SKIP
+        >>> creditrl.agents.evaluate("ALFWorld", agent)                  # doctest: +SKIP
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class ChatAgent:
         model: str | ChatSettings | ChatClient,
         *,
         name: str | None = None,
+        tools: bool = False,
         **settings: Any,
     ) -> None:
         if isinstance(model, str):
@@ -51,18 +54,44 @@ class ChatAgent:
                 f"into the {type(model).__name__}."
             )
         self.client = model if isinstance(model, ChatClient) else ChatClient(model)
+        self._on_try: Callable[[Reply | None], None] | None = None
+        self.form = "tools" if tools else None
+        self.sees = True
+        self._tools = (ACT_TOOL,) if tools else ()
         self.name = name or f"chat:{self.client.settings.identity()}"
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Return one reply per prompt; raises for no failed request."""
-        answers = self.client.complete([_messages(prompt) for prompt in prompts])
+        answers = self.client.complete([_messages(p) for p in prompts], self._tools)
         return [_reply(answer) for answer in answers]
+
+    def ask_first(self, prompt: Prompt) -> Reply:
+        """Return the reply to a prompt, where nobody knows yet whether the endpoint answers.
+
+        Raises:
+            EngineError: it cannot be reached within 5 s, or refuses the question.
+        """
+        [answer] = self.client.complete([_messages(prompt)], self._tools, patient=False)
+        if answer.refused:
+            raise EngineError(f"The endpoint does not answer the first question: {answer.error}")
+        return _reply(answer)
+
+    @property
+    def on_try(self) -> Callable[[Reply | None], None] | None:
+        """Called with every reply as it comes, and with None for every try that failed."""
+        return self._on_try
+
+    @on_try.setter
+    def on_try(self, tell: Callable[[Reply | None], None]) -> None:
+        self._on_try = tell
+        self.client.on_try = lambda answer: tell(None if answer is None else _reply(answer))
 
     def report(self) -> dict[str, Any]:
         """Return settings and counts, for a record of an experiment; they hold no key."""
         return {
             "settings": self.client.settings.to_json(),
             "usage": self.client.usage.to_json(),
+            "prices": self.client.prices,
         }
 
     def close(self) -> None:

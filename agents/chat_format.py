@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from creditrl.agents.prompts.base import Message
+from creditrl.envs.prompt import Message
 from creditrl.errors import ConfigError
 
 __all__ = ["ChatFormat", "paragraphs"]

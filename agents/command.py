@@ -158,7 +158,7 @@ class _Program:
         os.set_blocking(self._input.fileno(), False)
         os.set_blocking(self._output.fileno(), False)
         self._heard = bytearray()
-        """What it wrote beyond the last answer."""
+        """Output beyond the last answer."""
         self.given_up = threading.Event()
         """Set when nobody waits for its answer any more."""
 

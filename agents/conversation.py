@@ -1,4 +1,4 @@
-"""What an agent and an environment have said so far in one episode, and the next prompt from it."""
+"""Conversation of one episode between agent and environment, and the next prompt built from it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from creditrl.agents.prompts.base import Ask, Message, PromptForm
-from creditrl.agents.prompts.words import listed_actions
+from creditrl.envs.prompt import Ask, Message, PromptForm
+from creditrl.envs.words import listed_actions
 from creditrl.types import Prompt, Reply
 
 __all__ = ["Conversation"]

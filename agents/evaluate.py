@@ -12,20 +12,25 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin, get_type_hints
 
 from creditrl.agents.base import Agent
-from creditrl.agents.budget import BUDGET_SPENT, Budget, Meter, Spent
+from creditrl.agents.budget import BUDGET_SPENT, Budget, Meter
+from creditrl.agents.callable import arguments_needed, as_agent, is_coroutine
 from creditrl.agents.intervals import Estimate, mean_interval, wilson_interval
 from creditrl.agents.journal import Journal
+from creditrl.agents.prompting import form_for
 from creditrl.agents.prompts import get_form
-from creditrl.agents.prompts.base import PromptForm
 from creditrl.agents.reflexion import reflect
 from creditrl.agents.rollout import run_episodes
-from creditrl.envs.register import environment_id
-from creditrl.envs.tasks import Coverage
+from creditrl.agents.shown import ShownTable, html_tables, print_tables
+from creditrl.agents.spent import Spent
+from creditrl.agents.watch import Lookout, Watch
+from creditrl.envs.prompt import PromptForm
+from creditrl.envs.register import environment_class, environment_id, short_name
+from creditrl.envs.tasks import HELD_OUT, Coverage
 from creditrl.envs.vector import TextVectorEnv
-from creditrl.errors import BudgetError, ConfigError, DataError
+from creditrl.errors import BudgetError, ConfigError, CreditRLError, DataError, EngineError
 from creditrl.results import (
     RESULTS_FORMAT,
     environment_version,
@@ -54,6 +59,7 @@ __all__ = [
 ]
 
 
+_EPISODES = 256
 _GIVE_UP = 8
 """Failed episodes, and none that ended, after which an evaluation stops."""
 
@@ -85,9 +91,9 @@ class EpisodeResult:
     time."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Measures:
-    """What was measured over some episodes, each with its 95 % interval."""
+    """Measures over some episodes, each with its 95 % interval."""
 
     success: Estimate
     """Share of solved episodes (Wilson interval)."""
@@ -101,8 +107,15 @@ class Measures:
     tokens: Estimate
     """Sampled tokens per episode."""
 
+    def __repr__(self) -> str:
+        success = f"{_value(self.success, 100, 1)} % [{_interval(self.success, 100, 1)}]"
+        return (
+            f"Measures({self.success.n} episodes: success {success}, "
+            f"score {_value(self.score, 1, 3)}, turns {_value(self.turns, 1, 1)})"
+        )
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class EvalResult:
     """The result of :func:`evaluate`."""
 
@@ -147,7 +160,7 @@ class EvalResult:
 
     @property
     def gaps(self) -> str:
-        """What is missing of the data that the tasks are from, in a sentence; empty where none."""
+        """Missing data of the tasks' source, in a sentence; empty where none is missing."""
         if self.coverage is None or self.coverage.complete:
             return ""
         return f"Tasks are from {self.coverage}."
@@ -217,18 +230,22 @@ class EvalResult:
 
     def print(self, console: Console | None = None) -> None:
         """Print a table of the measures, and one of the task types where there are several."""
-        from rich.table import Table
+        print_tables(self._tables(), console)
 
-        from creditrl.terminal import PlainConsole, plain
+    def _repr_html_(self) -> str:
+        return html_tables(self._tables())
 
-        out = console or PlainConsole()
+    def __repr__(self) -> str:
+        success, score = self.overall.success, self.overall.score
+        where = " ".join(filter(None, (short_name(self.env_id), self.data, self.split)))
+        return (
+            f"EvalResult({self.agent} on {where}, {len(self.episodes) - self.failed} episodes: "
+            f"success {_value(success, 100, 1)} % [{_interval(success, 100, 1)}], "
+            f"score {_value(score, 1, 3)})"
+        )
+
+    def _tables(self) -> list[ShownTable]:
         played = len(self.episodes) - self.failed
-        title = f"{self.agent} on {self.env_id}, {played} episodes"
-        table = Table(title=plain(title, "table.title"))
-        for name in ("measure", "value", "95 % interval"):
-            table.add_column(name, justify="left" if name == "measure" else "right")
-        for name, estimate, scale, digits in self._rows():
-            table.add_row(name, _value(estimate, scale, digits), _interval(estimate, scale, digits))
         notes = []
         if "stopped" in self.reports:
             notes.append(
@@ -242,17 +259,21 @@ class EvalResult:
             )
         if self.gaps:
             notes.append(self.gaps)
-        if notes:
-            table.caption = plain(" ".join(notes), "table.caption")
-        out.print(table)
+        rows = tuple(
+            (name, _value(estimate, scale, digits), _interval(estimate, scale, digits))
+            for name, estimate, scale, digits in self._rows()
+        )
+        title = f"{self.agent} on {self.env_id}, {played} episodes"
+        found = [ShownTable(title, ("measure", "value", "95 % interval"), rows, " ".join(notes))]
         if len(self.by_type) > 1:
-            types = Table(title="By type of task")
-            for name in ("type", "episodes", "success %", "95 % interval", "score"):
-                types.add_column(name, justify="left" if name == "type" else "right")
-            for name, m in self.by_type.items():
-                share = _value(m.success, 100, 1), _interval(m.success, 100, 1)
-                types.add_row(plain(name), str(m.success.n), *share, _value(m.score, 1, 3))
-            out.print(types)
+            types = tuple(
+                (name, str(m.success.n), _value(m.success, 100, 1))
+                + (_interval(m.success, 100, 1), _value(m.score, 1, 3))
+                for name, m in self.by_type.items()
+            )
+            columns = ("type", "episodes", "success %", "95 % interval", "score")
+            found.append(ShownTable("By type of task", columns, types))
+        return found
 
     def _rows(self) -> list[tuple[str, Estimate, float, int]]:
         m = self.overall
@@ -270,10 +291,10 @@ class EvalResult:
 
 def evaluate(
     env: str | TextVectorEnv,
-    agent: Agent | Callable[[TextVectorEnv], Agent],
-    form: str | PromptForm = "plain",
+    agent: Agent | Callable[..., Any],
+    form: str | PromptForm | None = None,
     *,
-    episodes: int = 256,
+    episodes: int | None = None,
     num_envs: int = 64,
     seed: int = 0,
     split: str | None = None,
@@ -287,6 +308,7 @@ def evaluate(
     hashes: Sequence[str] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     on_episode: Callable[[EpisodeResult], None] | None = None,
+    watch: Watch | None = None,
 ) -> EvalResult:
     """Play each task once and measure.
 
@@ -299,15 +321,22 @@ def evaluate(
 
     Args:
         env: id (``"VisualSokoban"`` is enough), or a vector environment with groups of one.
-        agent: the agent, or a function that makes it from the vector environment (the expert's
-            way).
-        form: prompt form or its name. One with ``trials`` (Reflexion) has unsolved tasks played
+        agent: the agent; a function that makes it from the vector environment (the expert's way);
+            or what :class:`creditrl.agents.callable.CallableAgent` takes: a function of
+            ``(observation, info)``, or a class with such an ``act``, ``async`` or not; or an object
+            with a ``name`` and such an ``act``, which all copies ask.
+        form: prompt form or its name; None: what a run's policy was trained with, for any other
+            language model one that explains task, actions and replies ("tags"), and "plain" for
+            agents that are none. One with ``trials`` (Reflexion) has unsolved tasks played
             again, with what the agent wrote about its failure in the prompt.
-        episodes: tasks 0 .. episodes - 1 of the split are played.
+        episodes: tasks 0 .. episodes - 1 of the split are played; None: 256, or all of a smaller
+            split.
         num_envs: copies that play at once, where ``env`` is an id.
         seed: of the episodes; the agent's own sampling has its own seed.
-        split: split to play, where ``env`` is an id; None leaves the environment's default.
-        tasks: play these instead, each once; ``episodes`` is then ignored.
+        split: split to play, where ``env`` is an id; None: ``valid_unseen``, tasks that training
+            never sees.
+        tasks: play these instead, each as often as it is named, with another seed every time;
+            ``episodes`` is then ignored.
         env_options: further keyword options of the environment, where ``env`` is an id.
         retries: how often an episode that ended with an error (an endpoint or a process that gave
             no reply, a dead worker) is played again from its start.
@@ -322,16 +351,18 @@ def evaluate(
             first question.
         on_progress: called with (finished episodes, all episodes) after every block of copies.
         on_episode: called with every finished episode, those of the journal first.
+        watch: told of the first question and its reply, of what is spent as replies come, and that
+            no reply is in form or none is executed; None: warns of the last.
 
     Raises:
         ConfigError: there are fewer tasks than episodes, the environment has groups of several, or
             the journal is of another evaluation, or there are trajectories without a journal.
         DataError: a task has another hash than expected.
         BudgetError: the budget was spent before an episode ended.
+        EngineError: the agent's endpoint does not answer its first question.
         UnknownNameError: the id or the form is unknown.
     """
-    wanted: Sequence[int | str | Task] = range(episodes) if tasks is None else tasks
-    if not len(wanted):
+    if not (len(tasks) if tasks is not None else episodes is None or episodes > 0):
         raise ConfigError("Nothing to evaluate: expected at least one episode or task.")
     if retries < 0:
         raise ConfigError(f"retries={retries}: expected 0 or more.")
@@ -340,15 +371,22 @@ def evaluate(
             "trajectories= without journal=: expected both, so that each is kept once."
         )
     if isinstance(form, str):
-        form = get_form(form)
+        get_form(form)  # an unknown name is said before anything is made
     own = isinstance(env, str)
-    venv = _make(env, len(wanted), num_envs, split, env_options) if isinstance(env, str) else env
+    count = _EPISODES if episodes is None else episodes
+    count = count if tasks is None else len(tasks)
+    venv = _make(env, count, num_envs, split, env_options) if isinstance(env, str) else env
     try:
+        if tasks is None and episodes is None:
+            count = min(count, len(venv.tasks))
+        wanted: Sequence[int | str | Task] = range(count) if tasks is None else tasks
         _check(venv, wanted if tasks is not None else None, len(wanted), own, split, env_options)
         resolved = [venv.tasks.resolve(task) for task in wanted]
         if hashes is not None:
             check_hashes(venv, resolved, seed, hashes)
-        play = _Evaluation(venv, _player(agent, venv), form, resolved, seed, retries, budget)
+        player = _player(agent, venv)
+        form = form_for(player, form, venv.env_class.env_id, venv.config)
+        play = _Evaluation(venv, player, form, resolved, seed, retries, budget, watch or Watch())
         play.on_episode = on_episode
         seconds = play.run(journal, trajectories, command or {}, on_progress)
         options = asdict(venv.config)
@@ -381,10 +419,12 @@ class _Evaluation:
         seed: int,
         retries: int,
         budget: Budget | None,
+        watch: Watch,
     ) -> None:
         self.venv = venv
         self.agent = agent
-        self.meter = Meter(agent, budget or Budget())
+        self.meter = Meter(agent, budget or Budget(), watch)
+        self.lookout = Lookout(watch, form.name)
         self.form = form
         self.tasks = tasks
         self.seed = seed
@@ -397,7 +437,7 @@ class _Evaluation:
         self._keeps = False
         """Whether the episodes themselves are kept."""
         self._written = Spent()
-        """What was spent when the journal was last written."""
+        """Spending when the journal was last written."""
         self._tries: Counter[int] = Counter()
         self._trial: Counter[int] = Counter()
         """Trials that ended without success."""
@@ -433,6 +473,12 @@ class _Evaluation:
             if self._journal is not None and len(self.finished) == len(self.tasks):
                 if not any(e.error for e in self.finished.values()):
                     self._journal.seal()
+        except EngineError:
+            if self._journal is not None and not self.finished and not self.meter.budget.spent.cost:
+                self._journal.forget()
+                self._journal.close()
+                self._journal = None
+            raise
         finally:
             last = self._newly_spent()
             if self._journal is not None:
@@ -491,6 +537,8 @@ class _Evaluation:
                 states_needed=False,
                 label=f"eval/{block[0]}",
                 on_episode=self._ended,
+                on_record=self.lookout.turn,
+                keep_prompts=self._keeps,
             )
             waiting.extendleft(reversed(self._unfinished(block, played)))
             if on_progress is not None:
@@ -655,8 +703,11 @@ def _make(
     # Blocks of equal size waste the fewest copies: 500 episodes with 256 copies are 2 blocks of
     # 250.
     blocks = -(-episodes // num_envs)
-    given = {**({} if split is None else {"split": split}), **(options or {})}
-    made: Any = gym.make_vec(environment_id(env), num_envs=-(-episodes // blocks), **given)
+    env_id = environment_id(env)
+    given = {**(options or {}), **({} if split is None else {"split": split})}
+    if hasattr(environment_class(env_id).configure({}), "split"):
+        given.setdefault("split", HELD_OUT)
+    made: Any = gym.make_vec(env_id, num_envs=-(-episodes // blocks), **given)
     venv = made.unwrapped
     if not isinstance(venv, TextVectorEnv):
         made.close()
@@ -691,11 +742,27 @@ def _check(
         )
 
 
-def _player(agent: Agent | Callable[[TextVectorEnv], Agent], venv: TextVectorEnv) -> Agent:
+def _player(agent: Agent | Callable[..., Any], venv: TextVectorEnv) -> Agent:
     # A class of agents has every attribute of the protocol, but is a way to make one.
     if isinstance(agent, Agent) and not isinstance(agent, type):
-        return agent
-    return cast(Callable[[TextVectorEnv], Agent], agent)(venv)
+        other = is_coroutine(agent.act) or arguments_needed(agent.act) != 1
+        return as_agent(agent) if other else agent
+    if is_coroutine(agent) or arguments_needed(agent) != 1:
+        return as_agent(agent)
+    name = getattr(agent, "__name__", type(agent).__name__)
+    expected = (
+        "a function of one argument gets the vector environment and returns an agent; one that "
+        "plays takes (observation, info)."
+    )
+    try:
+        made = agent(venv)
+    except CreditRLError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{name}(venv) raised {type(error).__name__}: {expected}") from error
+    if not isinstance(made, Agent):
+        raise ConfigError(f"{name}(venv) returned {type(made).__name__}: {expected}")
+    return made
 
 
 def episode_result(

@@ -26,6 +26,7 @@ from creditrl.agents.partner import AgentPartner
 from creditrl.agents.prompts import PromptForm, get_form
 from creditrl.agents.rollout import run_episodes
 from creditrl.agents.self_chat import run_self_chat
+from creditrl.agents.shown import ShownTable, html_tables, print_tables
 from creditrl.envs.sotopia.env import SotopiaEnv
 from creditrl.envs.sotopia.official import HARD_SCENARIOS
 from creditrl.envs.sotopia.partners import Partner, make_partner
@@ -61,7 +62,7 @@ class GoalCell:
     """Their errors, the most frequent ones first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class GoalTable:
     """The result of :func:`goal_table`, with all that the scores depend on."""
 
@@ -136,29 +137,27 @@ class GoalTable:
 
     @property
     def kind(self) -> str:
-        """What its scores can be compared with."""
+        """Kind of its scores, and which scores they can be compared with."""
         if self.judge.startswith("chat:"):
             return "a judge's opinion: compare it with scores of the same judge and settings alone"
         return "no SOTOPIA score of a language model, and not comparable with published ones"
 
     def print(self, console: Console | None = None) -> None:
         """Print the table."""
-        from rich.table import Table
+        print_tables([self._table()], console)
 
-        from creditrl.terminal import PlainConsole, plain
+    def _repr_html_(self) -> str:
+        return html_tables([self._table()])
 
-        out = console or PlainConsole()
-        table = Table(title="Goal score, 0 to 10, with its 95 % interval")
-        table.add_column("scenarios")
-        for setting in _SETTINGS:
-            table.add_column(setting, justify="right")
-        for row in self.rows():
-            table.add_row(*row)
-        out.print(table)
-        out.print(plain(f"Agent: {self.agent}"))
-        out.print(plain(f"Partner: {self.partner}"))
-        out.print(plain(f"Judge: {self.judge}"))
-        out.print(plain(f"This is {self.kind}."))
+    def __repr__(self) -> str:
+        cells = "; ".join(": ".join((row[0], ", ".join(row[1:]))) for row in self.rows())
+        return f"GoalTable({self.agent} with {self.partner}, {cells})"
+
+    def _table(self) -> ShownTable:
+        note = f"Agent: {self.agent}\nPartner: {self.partner}\nJudge: {self.judge}\n"
+        title = "Goal score, 0 to 10, with its 95 % interval"
+        columns = ("scenarios", *_SETTINGS)
+        return ShownTable(title, columns, self.rows(), f"{note}This is {self.kind}.")
 
 
 def goal_table(

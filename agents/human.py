@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 __all__ = ["HumanAgent", "PlayerLeft", "complete"]
 
 _LISTED = 200
+_ARROWS = {
+    "up": ("A", "previous-history"),
+    "down": ("B", "next-history"),
+    "right": ("C", "forward-char"),
+    "left": ("D", "backward-char"),
+}
+"""By action: the end of its arrow key's sequence, and what the key does in a line of text."""
 
 
 class PlayerLeft(Exception):  # noqa: N818 - not an error: how a player ends the game
@@ -23,24 +30,30 @@ class HumanAgent:
     """Shows each prompt and reads a line.
 
     A number takes the admissible action of that number, an unambiguous beginning of one completes
-    to it, and anything else goes to the environment as typed. ``quit`` ends the game.
+    to it, and anything else goes to the environment as typed. ``quit`` ends the game. ``help``
+    explains and asks again: no turn is taken. Where all actions are directions, the arrow keys of a
+    terminal give them.
 
     Args:
         console: where to print; None is the standard output.
         read: reads a line after showing a prompt; None is :func:`input`, with the tab key
             completing actions where the terminal can.
+        rules: of the game, shown by ``help``.
     """
 
     name = "human"
 
     def __init__(
-        self, console: Console | None = None, read: Callable[[str], str] | None = None
+        self,
+        console: Console | None = None,
+        read: Callable[[str], str] | None = None,
+        rules: Sequence[str] = (),
     ) -> None:
         from creditrl.terminal import PlainConsole
 
         self._console = console or PlainConsole()
         self._read = read or _read_line
-        self._actions: tuple[str, ...] = ()
+        self._rules = rules
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Ask once per prompt.
@@ -62,22 +75,43 @@ class HumanAgent:
             out.print(plain(prompt.goal, "bold"))
         out.print(plain(prompt.observation))
         actions = prompt.admissible_actions
-        if actions:
-            listed = "  ".join(f"{i + 1} {action}" for i, action in enumerate(actions[:_LISTED]))
-            more = f"  ... and {len(actions) - _LISTED} more" if len(actions) > _LISTED else ""
-            out.print(plain(listed + more, "cyan"))
-        if prompt.action_hint:
-            out.print(plain(f"or {prompt.action_hint}" if actions else prompt.action_hint, "cyan"))
+        self._list(prompt)
         while True:
             _offer(actions)
             try:
-                line = self._read("action (or quit): ").strip()
+                line = self._read("action (or help, quit): ").strip()
             except (EOFError, KeyboardInterrupt):
                 raise PlayerLeft("The input ended.") from None
             if line == "quit":
                 raise PlayerLeft("The player quit.")
-            if line:
+            if line == "help":
+                self._help(prompt)
+            elif line:
                 return Reply(complete(line, actions))
+
+    def _list(self, prompt: Prompt) -> None:
+        from creditrl.terminal import plain
+
+        actions = prompt.admissible_actions
+        if actions:
+            listed = "  ".join(f"{i + 1} {action}" for i, action in enumerate(actions[:_LISTED]))
+            more = f"  ... and {len(actions) - _LISTED} more" if len(actions) > _LISTED else ""
+            self._console.print(plain(listed + more, "cyan"))
+        if prompt.action_hint:
+            hint = f"or {prompt.action_hint}" if actions else prompt.action_hint
+            self._console.print(plain(hint, "cyan"))
+
+    def _help(self, prompt: Prompt) -> None:
+        """Say what the game is and what can be typed; it costs no turn."""
+        from creditrl.terminal import plain
+
+        ways = ["Type an action, its number or its beginning. quit ends; help costs no turn."]
+        if _are_directions(prompt.admissible_actions):
+            ways.append("In a terminal the arrow keys are moves.")
+        for part in (prompt.goal, *self._rules, *ways):
+            if part:
+                self._console.print(plain(part))
+        self._list(prompt)
 
 
 def complete(line: str, actions: Sequence[str]) -> str:
@@ -98,8 +132,15 @@ def _read_line(prompt: str) -> str:
     return input(prompt)
 
 
+def _are_directions(actions: Sequence[str]) -> bool:
+    return bool(actions) and {action.lower() for action in actions} <= set(_ARROWS)
+
+
 def _offer(actions: Sequence[str]) -> None:
-    """Let the tab key complete ``actions`` where Python was built with readline."""
+    """Let the tab key complete ``actions``, and arrow keys be directions.
+
+    Where Python was built with readline; arrow keys need GNU's.
+    """
     try:
         import readline
     except ImportError:
@@ -112,3 +153,9 @@ def _offer(actions: Sequence[str]) -> None:
     readline.set_completer_delims("\n")
     readline.set_completer(completer)
     readline.parse_and_bind("tab: complete")
+    directions = _are_directions(actions)
+    for action, (key, usual) in _ARROWS.items():
+        # What was typed before is taken away, and the line is sent.
+        does = f'"\\C-a\\C-k{action}\\C-m"' if directions else usual
+        for begin in ("\\e[", "\\eO"):  # terminals send either
+            readline.parse_and_bind(f'"{begin}{key}": {does}')

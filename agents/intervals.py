@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -13,6 +13,10 @@ from creditrl.types import FloatArray
 
 __all__ = [
     "Estimate",
+    "bootstrap_means",
+    "bootstrap_p",
+    "bootstrap_weights",
+    "holm",
     "mean_interval",
     "paired_interval",
     "student_quantile",
@@ -118,17 +122,66 @@ def paired_interval(
     mean = float(table_KS.mean())
     if tasks < 2:
         return Estimate(mean, math.nan, math.nan, tasks)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(bootstrap_means(table_KS, draws, seed), [tail, 1 - tail])
+    return Estimate(mean, float(low), float(high), tasks)
+
+
+def bootstrap_weights(
+    tasks: int, seeds: int, draws: int, seed: int
+) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Yield the weights of tasks, [D, K], and of seeds, [D, S], of bootstrap samples.
+
+    Each row sums to 1. Equal arguments give equal weights, so that statistics of several tables
+    are paired. In blocks of at most 1,000: 10,000 samples of 500 tasks at once would take 40 MB.
+    """
     rng = np.random.default_rng(seed)
-    found: list[FloatArray] = []
-    # In blocks: 10,000 draws of 500 tasks at once would take 40 MB.
     for start in range(0, draws, 1000):
         size = min(1000, draws - start)
-        task_DK = rng.multinomial(tasks, np.full(tasks, 1 / tasks), size=size)
-        seed_DS = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=size)
-        found.append(np.einsum("ds,ds->d", task_DK @ table_KS, seed_DS) / (tasks * seeds))
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(np.concatenate(found), [tail, 1 - tail])
-    return Estimate(mean, float(low), float(high), tasks)
+        task_DK = rng.multinomial(tasks, np.full(tasks, 1 / tasks), size=size) / tasks
+        seed_DS = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=size) / seeds
+        yield task_DK, seed_DS
+
+
+def bootstrap_means(
+    table_KS: FloatArray, draws: int = BOOTSTRAP_DRAWS, seed: int = 0
+) -> FloatArray:
+    """Return the means of bootstrap samples over tasks and seeds, as of :func:`paired_interval`."""
+    tasks, seeds = table_KS.shape
+    blocks = bootstrap_weights(tasks, seeds, draws, seed)
+    return np.concatenate(
+        [np.einsum("ds,ds->d", task_DK @ table_KS, seed_DS) for task_DK, seed_DS in blocks]
+    )
+
+
+def bootstrap_p(sample_D: FloatArray, null: float = 0.0) -> float:
+    """Return the two-sided p-value of a null value, by bootstrap draws of a statistic.
+
+    Twice the smaller share of draws on one side of it, those that equal it counted on both; one
+    draw more is counted on either side, so that no p is 0 (Davison and Hinkley 1997, 4.11). NaN
+    without draws.
+    """
+    draws = len(sample_D)
+    if not draws:
+        return math.nan
+    below, above = int((sample_D <= null).sum()), int((sample_D >= null).sum())
+    return min(1.0, 2 * (1 + min(below, above)) / (1 + draws))
+
+
+def holm(p: Sequence[float]) -> tuple[float, ...]:
+    """Return p-values adjusted for their number; NaN is no test and stays.
+
+    The i-th smallest of m becomes ``max over j <= i of min(1, (m - j + 1) p_j)``.
+
+    Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
+    """
+    tests = sorted((value, at) for at, value in enumerate(p) if not math.isnan(value))
+    adjusted = list(p)
+    largest = 0.0
+    for rank, (value, at) in enumerate(tests):
+        largest = max(largest, min(1.0, (len(tests) - rank) * value))
+        adjusted[at] = largest
+    return tuple(adjusted)
 
 
 def student_quantile(p: float, degrees: int) -> float:

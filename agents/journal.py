@@ -20,7 +20,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from creditrl.agents.budget import Spent
+from creditrl.agents.spent import Spent
 from creditrl.errors import ConfigError, DataError, RunFolderError
 from creditrl.metrics import MetricsFile, plain_json
 from creditrl.outside_json import LARGEST_IN_FILE, MOST_FILE, read_json
@@ -105,6 +105,7 @@ class Journal:
         try:
             rows = self._file.read()
             plain = _as_written(what)
+            self._new = not rows
             if rows:
                 self._read(rows, plain)
             else:
@@ -140,6 +141,14 @@ class Journal:
         """
         if self._store is not None and importlib.util.find_spec("pyarrow") is not None:
             self._store.seal()
+
+    def forget(self) -> None:
+        """Remove a file of this process in which nothing was played: nothing was begun.
+
+        One that was there before stays: it says what was spent.
+        """
+        if self._new and not self.finished:
+            self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Let others write; may be called twice."""

@@ -1,4 +1,4 @@
-"""What agents from outside are told in a turn: a function, a command, a client over HTTP."""
+"""Fields sent each turn to external agents: a function, a command, a client over HTTP."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a vision-language model reads of pictures: tokens in the prompt, features in their place.
+"""Pictures as input of vision-language models: tokens in the prompt, features in their place.
 
-A prompt form writes :data:`~creditrl.agents.prompts.env_words.IMAGE_PLACEHOLDER` where the picture
+A prompt form writes :data:`~creditrl.envs.words.IMAGE_PLACEHOLDER` where the picture
 belongs. For the policy it becomes the model's own marks with one token for each feature, so that
 the ids of a prompt are, as always, exactly what the model reads. Sampler and trainer put features
 in with the same function, so they agree on every log-probability.
@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from creditrl.agents.prompts.env_words import IMAGE_PLACEHOLDER
+from creditrl.envs.words import IMAGE_PLACEHOLDER
 from creditrl.errors import ConfigError, CreditInputError
 from creditrl.files import check_sums
 from creditrl.types import Prompt

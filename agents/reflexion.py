@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from creditrl.agents.prompts.base import PromptForm
 from creditrl.agents.prompts.reflexion import ReflexionForm
+from creditrl.envs.prompt import PromptForm
 from creditrl.types import Prompt, Reply, Trajectory
 
 __all__ = ["reflect"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from creditrl.agents.base import Agent
 from creditrl.agents.conversation import Conversation
-from creditrl.agents.prompts.base import PromptForm
+from creditrl.envs.prompt import PromptForm
 from creditrl.envs.state import hash_state
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, EpisodeOverError, WorkerError
@@ -21,7 +21,7 @@ __all__ = ["continue_episodes", "run_episodes"]
 
 @dataclass(slots=True)
 class _Episode:
-    """What is known of one copy's episode while it runs."""
+    """State of one copy's running episode."""
 
     turns: list[Turn] = field(default_factory=list)
     talk: Conversation = Conversation()
@@ -45,6 +45,8 @@ def run_episodes(
     on_turn: Callable[[int, int], None] | None = None,
     on_episode: Callable[[int, Trajectory], None] | None = None,
     states_needed: bool = True,
+    on_record: Callable[[Turn], None] | None = None,
+    keep_prompts: bool = False,
 ) -> list[Trajectory]:
     """Run one episode in every copy that has a task, and return them in the order of the copies.
 
@@ -68,6 +70,8 @@ def run_episodes(
         on_episode: called with (copy, its episode) when an episode ends, while others play on; also
             for one that ends with an error, in each of its tries.
         states_needed: an environment without hashes is refused; else it has zeros in their place.
+        on_record: called with every turn that is played.
+        keep_prompts: keep what the agent was asked with each turn (``Turn.messages``).
     """
     options = None if tasks is None else {"task": list(tasks)}
     observation, info = venv.reset(seed=seed, options=options)
@@ -85,6 +89,8 @@ def run_episodes(
         expert_actions,
         on_episode,
         states_needed,
+        on_record,
+        keep_prompts,
     )
     trajectories = play.run(everyone, observation, info)
     for _ in range(retries):
@@ -106,6 +112,10 @@ def continue_episodes(
     snapshots: Sequence[Snapshot],
     talks: Sequence[Conversation],
     *,
+    hash_states: StateSource | None = None,
+    segments: bool = False,
+    expert_actions: bool = False,
+    policy_version: int = 0,
     label: str = "continuation",
 ) -> list[Trajectory]:
     """Play on from K saved states to the end, in the first K copies; returns what came after.
@@ -116,6 +126,10 @@ def continue_episodes(
         form: builds prompts and reads actions out of replies.
         snapshots: of episodes under way; the same one may stand several times.
         talks: what agent and environment had said by then, one per snapshot.
+        hash_states: see :func:`run_episodes`, as the arguments after it.
+        segments: record ``segment_key`` of each turn.
+        expert_actions: record what the environment's expert would have done at each turn.
+        policy_version: stamped into the records.
         label: first part of trajectory ids.
 
     Raises:
@@ -131,7 +145,17 @@ def continue_episodes(
         venv.reset()
     index_K = np.arange(len(snapshots))
     observation, info = venv.restore(index_K, snapshots)
-    play = _Play(venv, agent, form, None, False, 0, label, None)
+    play = _Play(
+        venv,
+        agent,
+        form,
+        hash_states,
+        segments,
+        policy_version,
+        label,
+        None,
+        expert_actions,
+    )
     return play.run(index_K, observation, info, talks)
 
 
@@ -148,6 +172,8 @@ class _Play:
     expert_actions: bool = False
     on_episode: Callable[[int, Trajectory], None] | None = None
     states_needed: bool = True
+    on_record: Callable[[Turn], None] | None = None
+    keep_prompts: bool = False
 
     def run(
         self,
@@ -349,9 +375,14 @@ class _Play:
                     image=reply.image,
                     plain_ids=reply.plain_ids,
                     options=reply.options,
+                    messages=prompt.messages[len(episode.talk.said) :] if self.keep_prompts else (),
+                    tokens=reply.num_tokens,
+                    cost=reply.cost,
                 )
             )
             episode.talk = episode.talk.after(self.form, text[i], action, reply, prompt)
+            if self.on_record is not None:
+                self.on_record(episode.turns[-1])
 
     def _trajectories(
         self,

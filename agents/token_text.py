@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from creditrl.agents.chat_format import ChatFormat
-from creditrl.agents.prompts.env_words import IMAGE_PLACEHOLDER
+from creditrl.envs.words import IMAGE_PLACEHOLDER
 from creditrl.errors import ConfigError
 from creditrl.types import Prompt
 

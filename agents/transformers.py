@@ -29,6 +29,7 @@ from creditrl.agents.pictures import (
     load_model,
     picture_key,
 )
+from creditrl.agents.prompting import policy_folder, trained_with
 from creditrl.agents.token_text import TokenText, stop_tokens
 from creditrl.agents.tree_scores import TreeBatch
 from creditrl.agents.turn_cache import Place, TurnCache
@@ -73,6 +74,8 @@ class TransformersAgent:
             among the tokens by which one of them goes on; any text where it has none. ``"choice"``:
             one of them as a whole, see :mod:`creditrl.agents.choices`; ``top_p`` is then of whole
             replies.
+        form: name of the prompt form that it is asked in where nobody names another; None: one
+            that explains the task, see :func:`creditrl.agents.evaluate`.
         stop_ids: further token ids that end a reply, beside the end-of-text tokens of the
             tokenizer, of the model's generation settings and of the chat template.
         merge_equal: compute equal prompts once.
@@ -107,6 +110,7 @@ class TransformersAgent:
         seed: int = 0,
         device: str | None = None,
         actions: str = "free",
+        form: str | None = None,
         stop_ids: Sequence[int] = (),
         merge_equal: bool = True,
         memo_limit: int = 65_536,
@@ -137,6 +141,7 @@ class TransformersAgent:
         self.top_p = top_p
         self.max_new_tokens = max_new_tokens
         self.actions = actions
+        self.form = form
         self.merge_equal = merge_equal
         self.memo_vocabulary = memo_vocabulary
         self.token_budget = token_budget
@@ -170,11 +175,12 @@ class TransformersAgent:
         """Load a model and its tokenizer from a folder or the model hub.
 
         Args:
-            model: folder or name.
+            model: folder or name, or the folder of a training run.
             adapter: folder or name of a LoRA adapter for it.
             dtype: ``"auto"`` (as saved), ``"float32"``, ``"bfloat16"`` or ``"float16"``.
             device: e.g. ``"cuda:0"``; None takes a GPU where there is one.
-            options: arguments of :class:`TransformersAgent`.
+            options: arguments of :class:`TransformersAgent`. ``form`` and ``actions`` are those
+                that a run's policy was trained with, unless they are given.
 
         Raises:
             DataError: the folder does not hold a model.
@@ -184,11 +190,14 @@ class TransformersAgent:
             require_extra(module, "train")
         import torch
 
+        options.setdefault("name", f"transformers:{model}")
+        model = policy_folder(model)
         for path, needed in ((model, "config.json"), (adapter, "adapter_config.json")):
             if path is not None and Path(path).is_dir() and not (Path(path) / needed).is_file():
                 raise DataError(
                     f"{path} has no {needed}: expected a folder written by save_pretrained()."
                 )
+        options = trained_with(adapter or model, options)
         try:
             with quiet_bars() if Path(model).is_dir() else nullcontext():
                 loaded: Any = load_model(model, dtype=dtype)
@@ -209,7 +218,6 @@ class TransformersAgent:
         if device is None:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         loaded.eval()
-        options.setdefault("name", f"transformers:{model}")
         return cls(loaded, tokenizer, device=device, **options)
 
     def variant(
@@ -239,6 +247,11 @@ class TransformersAgent:
         )
         other._choices = Choices(other.chat_format, other.max_new_tokens, other.actions)
         return other
+
+    @property
+    def sees(self) -> bool:
+        """Whether the model reads pictures."""
+        return self._pictures is not None
 
     # -- state ----------------------------------------------------------------------------------
 

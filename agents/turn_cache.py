@@ -17,7 +17,7 @@ __all__ = ["Past", "Place", "TurnCache"]
 
 
 class Past(NamedTuple):
-    """What a model has read in R rows."""
+    """Cached prefix of a model in R rows."""
 
     layers: tuple[tuple[torch.Tensor, torch.Tensor], ...]
     """Keys and values [R, heads, L, size] of each layer."""

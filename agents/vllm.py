@@ -12,6 +12,7 @@ from typing import Any
 from creditrl.agents.chat_format import ChatFormat
 from creditrl.agents.choices import Choices, check_actions, tree_of
 from creditrl.agents.pictures import PictureReader, load_image_processor
+from creditrl.agents.prompting import policy_folder, trained_with
 from creditrl.agents.token_text import TokenText, stop_tokens
 from creditrl.agents.transformers import load_tokenizer
 from creditrl.agents.vllm_engine import (
@@ -52,6 +53,8 @@ class VLLMAgent:
         actions: ``"free"``: any text. ``"listed"``: one of the prompt's ``choices``, token by token
             among the tokens by which one of them goes on, for each of which the engine is asked
             where there is a choice; any text where it has none.
+        form: name of the prompt form that it is asked in where nobody names another; None: one
+            that explains the task, see :func:`creditrl.agents.evaluate`.
         name: stamped into results; None takes the engine's name.
         chat_format: how conversations become text; None derives it from the tokenizer.
         generation_config: of the model, for the tokens that end a reply.
@@ -74,6 +77,7 @@ class VLLMAgent:
         seed: int = 0,
         stop_ids: Sequence[int] = (),
         actions: str = "free",
+        form: str | None = None,
         name: str | None = None,
         chat_format: ChatFormat | None = None,
         generation_config: Any = None,
@@ -87,6 +91,7 @@ class VLLMAgent:
         self.top_p = top_p
         self.max_new_tokens = max_new_tokens
         self.actions = actions
+        self.form = form
         self.name = name or f"vllm:{engine.name}"
         self.chat_format = chat_format or ChatFormat(tokenizer)
         found = stop_tokens(tokenizer, self.chat_format, generation_config)
@@ -115,7 +120,8 @@ class VLLMAgent:
             adapter: folder of a LoRA adapter for it.
             tokenizer: folder or name of the tokenizer; None: the model's.
             engine: arguments of :class:`LocalEngine`, e.g. ``{"memory": 0.8}``.
-            options: arguments of :class:`VLLMAgent`.
+            options: arguments of :class:`VLLMAgent`. ``form`` and ``actions`` are those that a
+                run's policy was trained with, unless they are given.
 
         Raises:
             DataError: the folder does not hold a model.
@@ -125,6 +131,8 @@ class VLLMAgent:
         from transformers import AutoConfig
 
         settings = dict(engine or {})
+        model = policy_folder(model)
+        options = trained_with(adapter or model, options)
         for path, needed in ((model, "config.json"), (adapter, "adapter_config.json")):
             if path is not None and Path(path).is_dir() and not (Path(path) / needed).is_file():
                 raise DataError(
@@ -205,6 +213,11 @@ class VLLMAgent:
         other._choices = Choices(other.chat_format, other.max_new_tokens, other.actions)
         other.reseed(seed)
         return other
+
+    @property
+    def sees(self) -> bool:
+        """Whether the model reads pictures."""
+        return self._pictures is not None
 
     def reseed(self, seed: int) -> None:
         """Begin the sampling anew."""

@@ -71,7 +71,7 @@ class TokenRequest:
 
 @dataclass(frozen=True, slots=True)
 class TokenAnswer:
-    """What was sampled for it."""
+    """Sampled reply."""
 
     token_ids: tuple[int, ...] = ()
     """With the token that ended the reply, where one did."""

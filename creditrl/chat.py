@@ -19,28 +19,39 @@ import urllib.parse
 import weakref
 import zlib
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from creditrl.background import chat_background
 from creditrl.chat_cache import ChatCache, request_key
+from creditrl.chat_prices import listed_prices
 from creditrl.errors import ConfigError, OutsideJSONError, did_you_mean, require_extra
 from creditrl.outside_json import MOST_ANSWER, absurd_count, read_json
 
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["ChatAnswer", "ChatClient", "ChatMessage", "ChatSettings", "ChatStatus", "ChatUsage"]
+__all__ = [
+    "ChatAnswer",
+    "ChatClient",
+    "ChatMessage",
+    "ChatSettings",
+    "ChatStatus",
+    "ChatUsage",
+    "tool_call_text",
+]
 
 ChatMessage: TypeAlias = Mapping[str, Any]
 """``role`` and ``content``; content is text, or a list of parts where there are pictures."""
 ChatStatus: TypeAlias = Literal["ok", "timeout", "error"]
-ResultT = TypeVar("ResultT")
 
 _OPENAI = "https://api.openai.com/v1"
 _OPENAI_KEY = "OPENAI_API_KEY"
 _OWN_FIELDS = ("model", "messages", "temperature", "top_p", "max_tokens", "seed", "stop", "stream")
 _TRANSIENT = frozenset((408, 409, 425, 429, *range(500, 600))) - {501, 505}
+_CONNECT = 5.0
+"""Seconds for a connection, where nobody is known to listen."""
 _LONGEST_QUOTE = 300
 _LONGEST_NAME = 200
 _LINE = re.compile(r"(?P<model>.*?)(?:@(?P<url>https?://[^?]*))?(?:\?(?P<settings>.*))?", re.DOTALL)
@@ -94,8 +105,8 @@ class ChatSettings:
     questions have equal answers. Where answers are drawn, the n-th asking of a question in this
     client's life gets the n-th answer that was kept."""
     prices: tuple[float, float] | None = None
-    """Dollars per million tokens read and written. None: what the endpoint itself says, if it
-    does."""
+    """Dollars per million tokens read and written. None: what the endpoint itself says, or else
+    litellm's table where that package is installed."""
 
     def __post_init__(self) -> None:
         for name, fine, expected in (
@@ -206,6 +217,8 @@ class ChatAnswer:
     status: ChatStatus = "ok"
     error: str = ""
     """One line that says what failed; empty where the status is ``ok``."""
+    refused: bool = False
+    """Nobody listens at the address, or the server refuses the question (400 to 499)."""
     finished: bool = True
     """False where the answer was cut at the token limit."""
     attempts: int = 0
@@ -270,6 +283,10 @@ class ChatClient:
 
     Attributes:
         usage: counts over the client's life.
+        prices: dollars per million tokens read and written, as set or as litellm's table lists
+            them; None: not known.
+        on_try: called with every answer as it comes, and with None for every try that failed; by
+            another thread.
 
     Raises:
         MissingExtraError: httpx is not installed.
@@ -281,9 +298,11 @@ class ChatClient:
     """
 
     def __init__(self, settings: ChatSettings, cache: ChatCache | None = None) -> None:
-        require_extra("httpx", "social")
+        require_extra("httpx", "eval")
         self.settings = settings
         self.usage = ChatUsage()
+        self.on_try: Callable[[ChatAnswer | None], None] | None = None
+        self.prices = settings.prices or listed_prices(settings.model, settings.base_url)
         self._key = _api_key(settings)
         self._cache = (cache or ChatCache()) if settings.caches else None
         self._given_cache = cache
@@ -311,14 +330,26 @@ class ChatClient:
         """Close the connections; the client may be used again."""
         http, loop, self._http = self._http, self._loop, None
         if http is not None and loop is not None:
-            _background.close(http, loop)
+            _close(http, loop)
 
-    def complete(self, prompts: Sequence[Sequence[ChatMessage]]) -> list[ChatAnswer]:
+    def complete(
+        self,
+        prompts: Sequence[Sequence[ChatMessage]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        patient: bool = True,
+    ) -> list[ChatAnswer]:
         """Return one answer per conversation, in their order; raises for no failed request.
 
         With a cache at temperature 0 equal prompts are asked once. Ctrl-C ends all of them.
+
+        Args:
+            prompts: messages of each conversation.
+            tools: functions that the model may call, as OpenAI's interface has them. A call stands
+                in the answer's text, between ``<tool_call>`` tags.
+            patient: False: try once where nobody listens, and wait 5 s for a connection.
         """
-        bodies = [{**self.settings.parameters(), "messages": [*prompt]} for prompt in prompts]
+        fields = {**self.settings.parameters(), **({"tools": [*tools]} if tools else {})}
+        bodies = [{**fields, "messages": [*prompt]} for prompt in prompts]
         keys = self._keys(bodies)
         answers: list[ChatAnswer | None] = [self._kept(key) for key in keys]
         first: dict[str, int] = {}
@@ -327,8 +358,8 @@ class ChatClient:
                 first.setdefault(key or str(i), i)
         todo = [*first.values()]
         if todo:
-            found = _background.run(
-                self._ask_all([bodies[i] for i in todo], self.settings.url, self._read)
+            found = chat_background.run(
+                self._ask_all([bodies[i] for i in todo], self.settings.url, self._read, patient)
             )
             for i, answer in zip(todo, found, strict=True):
                 answers[i] = self._keep(keys[i], answer)
@@ -352,7 +383,9 @@ class ChatClient:
             One answer per body, in their order, with what the server said in ``data``.
         """
         url = urllib.parse.urljoin(f"{self.settings.base_url.rstrip('/')}/", path)
-        return _background.run(self._ask_all(bodies, url, lambda data, _: ChatAnswer(data=data)))
+        return chat_background.run(
+            self._ask_all(bodies, url, lambda data, _: ChatAnswer(data=data))
+        )
 
     def forget(self, answer: ChatAnswer) -> None:
         """Keep an answer no longer, because it is of no use: the next time it is asked anew."""
@@ -419,15 +452,22 @@ class ChatClient:
     # -- requests, all in the background's event loop --------------------------------------------
 
     async def _ask_all(
-        self, bodies: Sequence[Mapping[str, Any] | None], url: str, read: _Read
+        self,
+        bodies: Sequence[Mapping[str, Any] | None],
+        url: str,
+        read: _Read,
+        patient: bool = True,
     ) -> list[ChatAnswer]:
         loop = asyncio.get_running_loop()
         if self._loop is not loop or self._http is None:
             self._loop, self._http = loop, self._connections()
             self._gate = asyncio.Semaphore(self.settings.concurrency)
-            weakref.finalize(self, _background.close, self._http, loop)
+            weakref.finalize(self, _close, self._http, loop)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._ask(self._http, body, url, read)) for body in bodies]
+            tasks = [
+                group.create_task(self._ask(self._http, body, url, read, patient))
+                for body in bodies
+            ]
         return [task.result() for task in tasks]
 
     def _connections(self) -> httpx.AsyncClient:
@@ -452,7 +492,12 @@ class ChatClient:
         )
 
     async def _ask(
-        self, http: httpx.AsyncClient, body: Mapping[str, Any] | None, url: str, read: _Read
+        self,
+        http: httpx.AsyncClient,
+        body: Mapping[str, Any] | None,
+        url: str,
+        read: _Read,
+        patient: bool,
     ) -> ChatAnswer:
         settings = self.settings
         content = None
@@ -468,7 +513,9 @@ class ChatClient:
                 attempts += 1
                 self.usage.requests += 1
                 self.usage.retries += attempts > 1
-                outcome = await self._try(http, content, url, read)
+                outcome = await self._try(http, content, url, read, patient)
+            if self.on_try is not None:
+                self.on_try(outcome if isinstance(outcome, ChatAnswer) else None)
             if isinstance(outcome, ChatAnswer):
                 self.usage.prompt_tokens += outcome.prompt_tokens
                 self.usage.completion_tokens += outcome.completion_tokens
@@ -478,6 +525,7 @@ class ChatClient:
             wait = min(settings.backoff * 2.0 ** min(attempts - 1, 64), settings.longest_wait)
             wait *= _jitter.uniform(0.5, 1.0)
             again = outcome.transient and attempts <= settings.retries
+            again = again and (patient or not outcome.refused)
             why = outcome.why
             if again and outcome.wait > settings.longest_wait:
                 again = False
@@ -489,30 +537,43 @@ class ChatClient:
                     status="timeout" if outcome.cause == "timeout" else "error",
                     error=self._clean(f"{settings.model} at {settings.base_url}: {why}{tries}"),
                     attempts=attempts,
+                    refused=outcome.refused,
                 )
             if outcome.wait:
                 self._not_before = max(self._not_before, time.monotonic() + outcome.wait)
             await asyncio.sleep(max(wait, outcome.wait))
 
     async def _try(
-        self, http: httpx.AsyncClient, content: bytes | None, url: str, read: _Read
+        self,
+        http: httpx.AsyncClient,
+        content: bytes | None,
+        url: str,
+        read: _Read,
+        patient: bool,
     ) -> ChatAnswer | _Failure:
         import httpx
 
         seconds = self.settings.timeout
+        limits = httpx.Timeout(seconds, pool=None)
+        if not patient:
+            limits.connect = min(seconds, _CONNECT)
         try:
             # httpx limits the wait for each piece; this limits the whole.
             async with asyncio.timeout(seconds):
                 method = "GET" if content is None else "POST"
-                async with http.stream(method, url, content=content) as response:
+                async with http.stream(method, url, content=content, timeout=limits) as response:
                     body = await _body(response, self.settings.max_bytes)
+        except httpx.ConnectTimeout:
+            why = f"no connection within {limits.connect:g} s"
+            return _Failure("connection", why, True, refused=True)
         except (TimeoutError, httpx.TimeoutException):
             return _Failure("timeout", f"no answer within {seconds:g} s", True)
         except _OversizeError as error:
             return _Failure("unreadable", str(error), False)
         except httpx.TransportError as error:
-            why = str(error) or type(error).__name__
-            return _Failure("connection", f"the connection failed ({why})", True)
+            why = f"the connection failed ({str(error) or type(error).__name__})"
+            refused = isinstance(error, httpx.ConnectError)
+            return _Failure("connection", why, True, refused=refused)
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             return _Failure("request", f"the request cannot be sent ({error})", False)
         if response.status_code != 200:
@@ -534,6 +595,7 @@ class ChatClient:
             f"the server answers {status} {response.reason_phrase}{said}",
             status in _TRANSIENT and not broke,
             _retry_after(response.headers),
+            refused=broke or (400 <= status < 500 and status not in _TRANSIENT),
         )
 
     def _read(self, data: Any, trouble: str) -> ChatAnswer | _Failure:
@@ -550,8 +612,7 @@ class ChatClient:
             return _Failure("in answer", why, passing)
         try:
             choice = data["choices"][0]
-            content = choice["message"].get("content")
-            text = content if isinstance(content, str) else _text_of_parts(content)
+            text = _text_of(choice["message"])
             reason = choice.get("finish_reason")
         except (LookupError, TypeError, AttributeError):
             said = _quote(self._clean(json.dumps(data)))
@@ -560,9 +621,9 @@ class ChatClient:
         usage = usage if isinstance(usage, dict) else {}
         read, written = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
         cost = usage.get("cost")
-        prices = self.settings.prices
-        if prices is not None:
-            cost = (read * prices[0] + written * prices[1]) / 1e6
+        named = isinstance(cost, (int, float)) and self.settings.prices is None
+        if not named and self.prices is not None:
+            cost = (read * self.prices[0] + written * self.prices[1]) / 1e6
         cost = float(cost) if isinstance(cost, (int, float)) else 0.0
         absurd = absurd_count(max(read, written), cost)
         if absurd:
@@ -594,10 +655,12 @@ class _Failure:
     """Whether another try may help."""
     wait: float = 0.0
     """Seconds that the server asks to wait."""
+    refused: bool = False
+    """See :class:`ChatAnswer`."""
 
 
 _Read: TypeAlias = "Callable[[Any, str], ChatAnswer | _Failure]"
-"""What makes an answer of what the server said; of text, with the reason why it is no JSON."""
+"""Builds an answer from the server's JSON, or from text and the reason why it is not JSON."""
 
 
 class _OversizeError(Exception):
@@ -629,46 +692,11 @@ async def _body(response: httpx.Response, most: int) -> bytes:
     return bytes(found)
 
 
-class _Background:
-    """An event loop in a thread of its own, one per process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._pid = 0
-
-    def loop_here(self) -> asyncio.AbstractEventLoop | None:
-        """Return this process's loop if it runs; a forked process has none at first."""
-        return self._loop if self._pid == os.getpid() else None
-
-    def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Run a coroutine there and wait for it."""
-        loop = self.loop_here()
-        if loop is None:
-            loop = self._start()
-        future = asyncio.run_coroutine_threadsafe(work, loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def close(self, http: httpx.AsyncClient, loop: asyncio.AbstractEventLoop) -> None:
-        """Close connections of a loop, if it is the one that runs here; does not wait for it."""
-        if loop is self.loop_here() and not http.is_closed:
-            asyncio.run_coroutine_threadsafe(http.aclose(), loop)
-
-    def _start(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            loop = self.loop_here()
-            if loop is None:
-                loop = asyncio.new_event_loop()
-                threading.Thread(target=loop.run_forever, name="chat", daemon=True).start()
-                self._loop, self._pid = loop, os.getpid()
-            return loop
+def _close(http: httpx.AsyncClient, loop: asyncio.AbstractEventLoop) -> None:
+    if not http.is_closed:
+        chat_background.later(http.aclose(), loop)
 
 
-_background = _Background()
 _jitter = random.Random()
 """Not Python's global generator, which is the user's."""
 
@@ -728,6 +756,26 @@ def _message_of(body: str) -> str:
 def _quote(text: str) -> str:
     text = " ".join(text.split())
     return repr(text[:_LONGEST_QUOTE] + ("..." if len(text) > _LONGEST_QUOTE else ""))
+
+
+def tool_call_text(name: str, arguments: str) -> str:
+    """Return a call of a function, as open models write it; ``arguments`` are JSON."""
+    return f'<tool_call>{{"name": {json.dumps(name)}, "arguments": {arguments}}}</tool_call>'
+
+
+def _text_of(message: Mapping[str, Any]) -> str:
+    """Return what a message says, and behind it the functions that it calls."""
+    content = message.get("content")
+    said = content if isinstance(content, str) else _text_of_parts(content)
+    calls = message.get("tool_calls")
+    shown = []
+    for call in calls if isinstance(calls, list) else []:
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict) and isinstance(function.get("name"), str):
+            arguments = function.get("arguments") or {}
+            written = arguments if isinstance(arguments, str) else json.dumps(arguments)
+            shown.append(tool_call_text(function["name"], written))
+    return "\n".join([*([said] if said or not shown else []), *shown])
 
 
 def _text_of_parts(content: Any) -> str:

@@ -25,17 +25,18 @@ import hashlib
 import importlib.resources
 import json
 import numbers
+import operator
 import os
 import re
 import tomllib
 import types
 from collections.abc import Mapping
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import (
     Annotated,
     Any,
     Literal,
+    Protocol,
     TypeVar,
     Union,
     cast,
@@ -44,26 +45,33 @@ from typing import (
     get_type_hints,
 )
 
-from creditrl.errors import ConfigError, UnknownNameError, did_you_mean, require_extra
+from creditrl.errors import ConfigError, DataError, UnknownNameError, did_you_mean, require_extra
 from creditrl.files import write_atomic
 from creditrl.flags import override
 
 __all__ = [
+    "RecipeFile",
     "config_hash",
     "find_recipe",
     "from_mapping",
     "known_recipes",
     "override",
+    "read_recipe",
+    "read_table",
     "read_toml",
+    "recipe_summary",
     "setting",
     "specialise",
     "to_mapping",
+    "with_changes",
     "write_toml",
 ]
 
 T = TypeVar("T")
 
 _RECIPES = "creditrl.trainers.recipes"
+_SMALL = "_small"
+"""Ends the names of recipes for the small policy of the quick start."""
 _NONE = "None"
 """How a None that replaces another default is spelled in a file; the flags spell it alike."""
 
@@ -357,7 +365,18 @@ def _canonical(value: Any) -> Any:
 # --- TOML -----------------------------------------------------------------------------
 
 
-def read_toml(path: str | os.PathLike[str] | Traversable) -> dict[str, Any]:
+class RecipeFile(Protocol):
+    """What a recipe is read from: a file on disk or in the package, or a text that was made."""
+
+    @property
+    def name(self) -> str:
+        """Its name in messages."""
+
+    def read_text(self, encoding: str | None = None) -> str:
+        """Return what it says, as TOML."""
+
+
+def read_toml(path: str | os.PathLike[str] | RecipeFile) -> dict[str, Any]:
     """Return a TOML file as nested dicts.
 
     Raises:
@@ -375,6 +394,18 @@ def read_toml(path: str | os.PathLike[str] | Traversable) -> dict[str, Any]:
         raise ConfigError(f"{source}: no TOML that anybody wrote by hand; mend it.") from None
     except OSError as error:
         raise ConfigError(f"{source}: cannot be read: {error.strerror or error}.") from None
+
+
+def read_table(cls: type[T], source: RecipeFile) -> T:
+    """Return a table that comes with the package, as a dataclass.
+
+    Raises:
+        DataError: the file is missing, no TOML, or not what ``cls`` expects; one line.
+    """
+    try:
+        return from_mapping(cls, read_toml(source), where=str(source))
+    except ConfigError as error:
+        raise DataError(f"{error} The file is part of creditrl: install it again.") from None
 
 
 def setting(data: Mapping[str, Any], path: str, usual: Any = None) -> Any:
@@ -417,17 +448,64 @@ def write_toml(config: Any, path: str | os.PathLike[str], header: str = "") -> N
 # --- recipes --------------------------------------------------------------------------
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _SmallRecipe:
+    """``@METHOD_small`` of a method without such a file: the base and the method's defaults."""
+
+    method: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.method}{_SMALL}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def read_text(self, encoding: str | None = None) -> str:
+        return (
+            f"# {self.method} for the small policy of the quick start, with its own defaults.\n\n"
+            f'base = "grpo{_SMALL}"\n[run]\nname = "{self.name}"\n'
+            f'[method]\nname = "{self.method}"\n'
+        )
+
+
 def known_recipes() -> tuple[str, ...]:
-    """Return the names of the recipes that come with the package."""
+    """Return the names of the recipes: the package's files, and ``METHOD_small`` of every method.
+
+    A method that has no file of that name trains as GRPO's does, with its own defaults.
+    """
     try:
-        folder = importlib.resources.files(_RECIPES)
+        from creditrl.trainers.methods import list_methods
     except ModuleNotFoundError:  # someone left the trainers out
         return ()
+    return tuple(sorted({*_recipe_files(), *(f"{m.name}{_SMALL}" for m in list_methods())}))
+
+
+def _recipe_files() -> list[str]:
+    try:
+        folder = importlib.resources.files(_RECIPES)
+    except ModuleNotFoundError:
+        return []
     found = (item.name for item in folder.iterdir())
-    return tuple(sorted(name[:-5] for name in found if name.endswith(".toml")))
+    return [name[:-5] for name in found if name.endswith(".toml")]
 
 
-def find_recipe(name: str) -> Path | Traversable:
+def recipe_summary(name: str) -> str:
+    """Return what the comment at the head of a recipe begins with, up to a full stop or a colon.
+
+    Raises:
+        UnknownNameError: there is no such recipe.
+    """
+    lines = []
+    for line in find_recipe(name).read_text(encoding="utf-8").splitlines():
+        # A comment's first paragraph; a line that is indented in it is an example.
+        if not re.match(r"# \S", line):
+            break
+        lines.append(line.removeprefix("# "))
+    return re.split(r"\. (?=[A-Z])|: ", " ".join(lines))[0].rstrip(".:")
+
+
+def find_recipe(name: str) -> RecipeFile:
     """Return the TOML file that ``@name`` or ``@path.toml`` means; the ``@`` may be left out.
 
     ``@quickstart`` is package data. A name that ends in ``.toml`` is a file on disk, or else the
@@ -437,7 +515,6 @@ def find_recipe(name: str) -> Path | Traversable:
         UnknownNameError: neither is there; names the nearest recipe and all of them.
     """
     wanted = name.removeprefix("@")
-    known = known_recipes()
     if wanted.endswith(".toml"):
         path = Path(wanted).expanduser()
         if path.is_file():
@@ -448,12 +525,88 @@ def find_recipe(name: str) -> Path | Traversable:
     else:
         plain = wanted
         missing = f"No recipe named {wanted!r}."
-    if plain in known:
+    if plain in _recipe_files():
         return importlib.resources.files(_RECIPES) / f"{plain}.toml"
+    known = known_recipes()
+    if plain in known:
+        return _SmallRecipe(plain.removesuffix(_SMALL))
     raise UnknownNameError(
         f"{missing}{did_you_mean(plain, known)} Known: {', '.join(known) or '(none)'}. "
         "A file of your own is given as @path/to/file.toml."
     )
+
+
+def read_recipe(recipe: str | RecipeFile) -> dict[str, Any]:
+    """Return a recipe as nested dicts, on top of the recipe that it names as its ``base``.
+
+    ``base = "grpo_small"`` is a recipe of the package, ``base = "mine.toml"`` a file beside it. Of
+    the base stays what the recipe does not set; of another method nothing of ``[method]`` stays,
+    and of another environment nothing of ``[env]``.
+
+    Args:
+        recipe: what :func:`find_recipe` takes or returned.
+
+    Raises:
+        UnknownNameError: there is no such recipe, or no such base.
+        ConfigError: a file is no TOML, a base is no name or not there, or bases go in a circle.
+    """
+    return _read_recipe(find_recipe(recipe) if isinstance(recipe, str) else recipe, ())
+
+
+def _read_recipe(source: RecipeFile, above: tuple[str, ...]) -> dict[str, Any]:
+    """Return a recipe on top of its bases; ``above`` are the files that name it as theirs."""
+    from creditrl.trust import is_run_config  # which reads settings with this module
+
+    chain = (*above, str(source))
+    if str(source) in above:
+        raise ConfigError(f"The bases of {chain[0]} go in a circle: {' -> '.join(chain)}.")
+    own = read_toml(source)
+    name = own.pop("base", None)
+    if name is None:
+        return own
+    if not isinstance(name, str) or not name.strip("@ "):
+        raise ConfigError(f'{source}: base is {name!r}: expected a name, e.g. "grpo_small".')
+    found = _find_base(name.removeprefix("@"), source)
+    if is_run_config(found):
+        raise ConfigError(f"{source}: base is {name!r}, the config of a run: expected a recipe.")
+    base = _read_recipe(found, chain)
+    for table, chooser, same in (("method", "name", operator.eq), ("env", "id", _same_environment)):
+        chosen = setting(own, f"{table}.{chooser}")
+        if chosen is not None and not same(chosen, setting(base, f"{table}.{chooser}")):
+            base.pop(table, None)
+    return with_changes(base, own)
+
+
+def _find_base(name: str, source: RecipeFile) -> RecipeFile:
+    """Return the recipe that another one names as its base: a file beside it, or the package's."""
+    if not name.endswith(".toml"):
+        return find_recipe(name)
+    found = Path(str(source)).parent / Path(name).expanduser()
+    if not found.is_file():
+        raise ConfigError(
+            f"{source}: base is {name!r}, and there is no {found}: expected a file beside the "
+            'recipe, or the name of a recipe of the package, e.g. "grpo_small".'
+        )
+    return found
+
+
+def _same_environment(one: Any, other: Any) -> bool:
+    """Return whether two ids, short or full, are of one environment."""
+    from creditrl.envs.register import environment_id  # whose data is read with this module
+
+    try:
+        return one == other or environment_id(str(one)) == environment_id(str(other))
+    except UnknownNameError:  # of a plugin that is not there
+        return False
+
+
+def with_changes(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested tables with some values exchanged."""
+    out = dict(data)
+    for key, value in changes.items():
+        inner = isinstance(value, Mapping) and isinstance(out.get(key), Mapping)
+        out[key] = with_changes(out[key], value) if inner else value
+    return out
 
 
 # --- types that are chosen by name ----------------------------------------------------

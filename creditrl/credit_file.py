@@ -31,8 +31,10 @@ from creditrl.outside_json import MOST_FILE, read_json
 from creditrl.store import PARQUET, PARQUET_READ
 from creditrl.types import FloatArray, IntArray, Trajectory
 
-__all__ = ["CreditFile", "TurnRow", "read_credit_columns", "turn_rows"]
+__all__ = ["TRUTH", "CreditFile", "TurnRow", "read_credit_columns", "turn_rows"]
 
+TRUTH = "true advantage"
+"""The NAME of what is no method's credit but was measured; null where it was not."""
 _PREFIX = "credit."
 _NOTES = b"creditrl.credit"
 _FORMAT = (b"creditrl.format", b"1")

@@ -1,4 +1,4 @@
-"""What is said where a disk takes nothing more: which file, why, and how much room is left."""
+"""Error for a full disk: which file, why, and how much space is left."""
 
 from __future__ import annotations
 

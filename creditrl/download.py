@@ -28,7 +28,7 @@ from creditrl._version import __version__
 from creditrl.errors import DataError
 from creditrl.files import write_atomic
 from creditrl.outside_json import read_json_file
-from creditrl.view.progress import Phase, Progress, counted_bytes
+from creditrl.progress import Phase, Progress, counted_bytes
 
 __all__ = ["Downloaded", "download", "file_sha256"]
 

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import io
+import os
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 from creditrl.errors import ConfigError, did_you_mean
 
-__all__ = ["override"]
+__all__ = ["FlagHelp", "flag_helps", "override", "plain_terminal"]
 
 T = TypeVar("T")
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_ONE_BOX = 80
+"""Columns in which the help has its boxes under each other."""
+_MARKUP = re.compile(r"``|:\w+:`~?(?:[\w.]*\.)?(\w+)`")
+"""Of docstrings, for which a terminal has no use."""
 _TRUE, _FALSE = ("true", "True"), ("false", "False")
 
 
@@ -43,9 +50,9 @@ def override(config: T, argv: Sequence[str], prog: str) -> T:
     named = [_dashed(argument[2:]) for argument in argv if argument.startswith("--")]
     config = _with_parts(config, "", named)
     arguments = _Names(config).check(argv, prog)
-    told = io.StringIO()
+    told, helped = io.StringIO(), _Shown()
     try:
-        with contextlib.redirect_stderr(told):
+        with contextlib.redirect_stderr(told), contextlib.redirect_stdout(helped):
             return tyro.cli(
                 type(config),
                 default=config,
@@ -55,10 +62,87 @@ def override(config: T, argv: Sequence[str], prog: str) -> T:
             )
     except SystemExit as stop:
         if not stop.code:
+            print("\n".join(map(_without_markup, helped.getvalue().split("\n"))), end="")
             raise
         raise ConfigError(f"{_one_line(told.getvalue())} See `{prog} --help`.") from None
     except (ValueError, TypeError) as error:  # a dataclass refused a combination of values
         raise ConfigError(f"{error}") from error
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FlagHelp:
+    """What the help says of a flag."""
+
+    name: str
+    """With its section, ``"optim.lr"``."""
+    values: str
+    """What it takes, ``"FLOAT"``; empty for a switch."""
+    text: str
+    default: str
+
+
+def flag_helps(config: Any, prog: str) -> dict[str, FlagHelp]:
+    """Return what ``--help`` says of each flag of a config, by name, in its order."""
+    out = io.StringIO()
+    with plain_terminal(_ONE_BOX), contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        override(config, ["--help"], prog)
+    found: dict[str, list[str]] = {}
+    lines: list[str] | None = None
+    for line in out.getvalue().splitlines():
+        inside = line.strip("│| ")
+        if line[:4] in ("│ --", "| --"):
+            # Words stand behind the flag where all flags are short, and below it elsewhere.
+            flag, *words = re.split(r"\s{2,}", inside, maxsplit=1)
+            lines = found.setdefault(flag, words)
+        elif line[:3] in ("│  ", "|  ") and lines is not None:
+            lines.append(inside)
+        else:
+            lines = None
+    return {help.name: help for help in map(_read_help, found, found.values())}
+
+
+def _read_help(flag: str, lines: list[str]) -> FlagHelp:
+    """Return what a flag's lines in the help say; a switch stands there with its opposite."""
+    name, _, values = flag.partition(", ")[0].removeprefix("--").partition(" ")
+    text, _, default = " ".join(lines).partition("(default: ")
+    return FlagHelp(name, values, text.strip(), default.removesuffix(")"))
+
+
+@contextlib.contextmanager
+def plain_terminal(columns: int) -> Iterator[None]:
+    """Have a terminal of so many columns, without colours, meanwhile."""
+    wanted = {"COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "dumb"}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+class _Shown(io.StringIO):
+    """Takes what tyro prints, and looks to it as stdout does."""
+
+    def isatty(self) -> bool:
+        """Return whether the text may have colours."""
+        return sys.__stdout__ is not None and sys.__stdout__.isatty()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """Return stdout's: it decides with which characters boxes are drawn."""
+        return getattr(sys.__stdout__, "encoding", None) or "utf-8"
+
+
+def _without_markup(line: str) -> str:
+    """Return a line of help without docstring markup; boxes keep their right edges."""
+    *cells, last = line.split("│")
+    shown = [_MARKUP.sub(r"\1", cell) for cell in cells]
+    padded = [new + " " * (len(old) - len(new)) for old, new in zip(cells, shown, strict=True)]
+    return "│".join([*padded, _MARKUP.sub(r"\1", last)])
 
 
 class _Names:
@@ -146,15 +230,18 @@ class _Names:
     def _require(self, flag: str, name: str, prog: str) -> None:
         if self._known(name):
             return
-        # Someone who forgot the part's name meant the field of that name.
-        tails = [
-            known for known in self.flags if known.rpartition(".")[2] == name.rpartition(".")[2]
-        ]
-        close = (
-            f" Did you mean '--{tails[0]}'?"
-            if tails
-            else did_you_mean(f"--{name}", [f"--{known}" for known in self.flags])
-        )
+        section, _, field = name.rpartition(".")
+        inside = [known for known in self.flags if known.rpartition(".")[0] == section]
+        near = difflib.get_close_matches(field, [k.rpartition(".")[2] for k in inside], n=1)
+        # Someone who forgot or mistyped the part's name meant the field of that name.
+        tails = [known for known in self.flags if known.rpartition(".")[2] == field]
+        if near:
+            close = f" Did you mean '--{f'{section}.' if section else ''}{near[0]}'?"
+        elif tails:
+            closest = difflib.get_close_matches(name, tails, n=1, cutoff=0.0)
+            close = f" Did you mean '--{closest[0]}'?"
+        else:
+            close = did_you_mean(f"--{name}", [f"--{known}" for known in self.flags])
         raise ConfigError(f"Unknown flag --{flag}.{close} `{prog} --help` lists all.")
 
 

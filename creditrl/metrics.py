@@ -1,4 +1,4 @@
-"""Metrics of a run: one JSON object per line, always; TensorBoard, trackio and wandb on request."""
+"""Metrics of a run: one JSON object per line, always, and other sinks on request."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ __all__ = [
     "MetricSink",
     "MetricSinks",
     "MetricsFile",
+    "MlflowSink",
     "TensorBoardSink",
     "TrackioSink",
     "WandbSink",
@@ -32,6 +33,11 @@ __all__ = [
 ]
 
 Row: TypeAlias = Mapping[str, Any]
+
+PHASES = ("clone", "explore", "train", "validation", "held_out")
+"""Of a run's rows; ``held_out`` rows are for sinks alone, ``results.json`` has them else."""
+_LONGEST_PARAM = 500
+"""Characters of a setting that MLflow takes."""
 
 
 class MetricsFile:
@@ -139,8 +145,8 @@ def plain_json(value: Any) -> Any:
 class MetricSink(Protocol):
     """Somewhere else that metrics go."""
 
-    def log(self, row: Row, update: int) -> None:
-        """Take a row of one update."""
+    def log(self, row: Row, step: int) -> None:
+        """Take a row. Steps grow by one a row over the whole run, whatever its phase."""
 
     def close(self) -> None:
         """Write out what is waiting."""
@@ -159,7 +165,7 @@ def register_sink(name: str) -> Callable[[SinkMaker], SinkMaker]:
         >>> @register_sink("print")
         ... class PrintSink:
         ...     def __init__(self, folder, config): ...
-        ...     def log(self, row, update): print(update, row)
+        ...     def log(self, row, step): print(step, row)
         ...     def close(self): ...
     """
 
@@ -201,11 +207,14 @@ class MetricSinks:
     ) -> None:
         wanted = list(dict.fromkeys(names))
         check_sinks(wanted)
+        self.step = 0
+        """Of the next row; a run that goes on sets it to the rows that were logged before."""
         self._sinks = {name: SINKS[name](Path(folder), config or {}) for name in wanted}
 
-    def log(self, row: Row, update: int) -> None:
-        """Hand a row to every sink that still works."""
-        self._each(lambda sink: sink.log(row, update))
+    def log(self, row: Row) -> None:
+        """Hand a row to every sink that still works, at the next step."""
+        self._each(lambda sink: sink.log(row, self.step))
+        self.step += 1
 
     def close(self) -> None:
         """Close every sink."""
@@ -229,9 +238,7 @@ class MetricSinks:
 def scalars(row: Row) -> dict[str, float]:
     """Return the finite numbers of a row as ``phase/name``, booleans as 0 and 1, tables flat."""
     prefix = f"{row['phase']}/" if "phase" in row else ""
-    return dict(
-        _numbers({k: v for k, v in plain_json(row).items() if k not in ("phase", "update")}, prefix)
-    )
+    return dict(_numbers({k: v for k, v in plain_json(row).items() if k != "phase"}, prefix))
 
 
 def _numbers(value: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, float]]:
@@ -240,6 +247,15 @@ def _numbers(value: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, float
             yield from _numbers(item, f"{prefix}{key}/")
         elif isinstance(item, (bool, int, float)):
             yield prefix + key, float(item)
+
+
+def _leaves(value: Row, prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Yield the values of nested tables by their dotted keys."""
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            yield from _leaves(item, f"{prefix}{key}.")
+        else:
+            yield prefix + str(key), item
 
 
 def _require(module: str) -> None:
@@ -259,10 +275,10 @@ class TensorBoardSink:
 
         self._writer: Any = SummaryWriter(str(folder / "tensorboard"))
 
-    def log(self, row: Row, update: int) -> None:
-        """Add every number of the row at step ``update``."""
+    def log(self, row: Row, step: int) -> None:
+        """Add every number of the row at the step."""
         for name, value in scalars(row).items():
-            self._writer.add_scalar(name, value, update)
+            self._writer.add_scalar(name, value, step)
 
     def close(self) -> None:
         """Write out and close the event file."""
@@ -282,9 +298,9 @@ class TrackioSink:
             config=dict(config),
         )
 
-    def log(self, row: Row, update: int) -> None:
-        """Log every number of the row at step ``update``."""
-        self._trackio.log(scalars(row), step=update)
+    def log(self, row: Row, step: int) -> None:
+        """Log every number of the row at the step."""
+        self._trackio.log(scalars(row), step=step)
 
     def close(self) -> None:
         """Finish the run."""
@@ -303,11 +319,46 @@ class WandbSink:
             dir=str(folder),
             config=dict(config),
         )
+        # Curves are drawn over the updates of their phase; the step is that of the whole run.
+        for phase in PHASES:
+            self._run.define_metric(f"{phase}/update", hidden=True)
+            self._run.define_metric(f"{phase}/*", step_metric=f"{phase}/update")
 
-    def log(self, row: Row, update: int) -> None:
-        """Log every number of the row at step ``update``."""
-        self._run.log(scalars(row), step=update)
+    def log(self, row: Row, step: int) -> None:
+        """Log every number of the row at the step."""
+        self._run.log(scalars(row), step=step)
 
     def close(self) -> None:
         """Finish the run."""
         self._run.finish()
+
+
+@register_sink("mlflow")
+class MlflowSink:
+    """Logs to MLflow: experiment ``$MLFLOW_EXPERIMENT_NAME`` or ``creditrl``.
+
+    The run is named like the folder; ``$MLFLOW_TRACKING_URI`` says where it goes, else it is
+    ``mlflow.db`` in the folder.
+    """
+
+    def __init__(self, folder: Path, config: Row) -> None:
+        _require("mlflow")
+        from mlflow.tracking import MlflowClient
+
+        usual = f"sqlite:///{(folder / 'mlflow.db').absolute()}"
+        self._client: Any = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or usual)
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "creditrl")
+        found = self._client.get_experiment_by_name(name)
+        experiment = self._client.create_experiment(name) if found is None else found.experiment_id
+        self._run: str = self._client.create_run(experiment, run_name=folder.name).info.run_id
+        for key, value in _leaves(config):
+            self._client.log_param(self._run, key, str(value)[:_LONGEST_PARAM])
+
+    def log(self, row: Row, step: int) -> None:
+        """Log every number of the row at the step."""
+        for name, value in scalars(row).items():
+            self._client.log_metric(self._run, name, value, step=step)
+
+    def close(self) -> None:
+        """Finish the run."""
+        self._client.set_terminated(self._run)

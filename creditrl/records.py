@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 from creditrl.errors import DataError
+from creditrl.outside_json import LARGEST_IN_FILE, MOST_FILE, read_json
 from creditrl.types import Task, Trajectory, Turn
 
-__all__ = ["COLUMNS", "columns_to_episodes", "episode_to_jsonl"]
+__all__ = ["ADDED_COLUMNS", "COLUMNS", "columns_to_episodes", "episode_to_jsonl"]
 
 COLUMNS: dict[str, str] = {
     "update": "int",
@@ -53,11 +55,17 @@ COLUMNS: dict[str, str] = {
     "prompt_ids": "ids",
     "reply_ids": "ids",
     "logprobs": "floats",
+    "messages": "str",
+    "tokens": "int",
+    "cost": "float",
     "final_observation": "str",
 }
 """Every column and its kind, in order. ``turns`` counts the episode's turns, ``turn`` numbers them
 from 0, ``episode_score`` is the trajectory's score and ``score`` the turn's; ``difficulty`` is null
-where unknown, ``final_observation`` is set on the episode's last row only."""
+where unknown, ``final_observation`` is set on the episode's last row only. ``messages`` is JSON."""
+
+ADDED_COLUMNS = ("messages", "tokens", "cost")
+"""Columns that files of earlier versions lack; they are read as null."""
 
 _TURN_COLUMNS = tuple(COLUMNS)[tuple(COLUMNS).index("turn") :]
 
@@ -139,11 +147,14 @@ def _turn_columns(index: int, turn: Turn, final: str | None) -> dict[str, Any]:
         "prompt_ids": turn.prompt_ids,
         "reply_ids": turn.reply_ids,
         "logprobs": turn.logprobs,
+        "messages": _json(turn.messages) if turn.messages else "",
+        "tokens": turn.tokens,
+        "cost": turn.cost,
         "final_observation": final,
     }
 
 
-def _json(row: Mapping[str, Any]) -> str:
+def _json(row: Any) -> str:
     try:
         return _ENCODE(row)
     except ValueError:  # infinity or NaN somewhere; rare, so the quick way is tried first
@@ -173,6 +184,7 @@ def columns_to_episodes(
         DataError: an episode lacks turns.
     """
     # Made by column, not by row: millions of turns are read back, and map() is twice as quick.
+    messages_N = [_messages(text, source) for text in columns["messages"]]
     turn_N = list(
         map(
             Turn,
@@ -191,6 +203,12 @@ def columns_to_episodes(
             columns["valid_format"],
             columns["expert"],
             map(tuple, columns["expert_ids"]),
+            repeat(None),
+            repeat(()),
+            repeat(None),
+            messages_N,
+            [tokens or 0 for tokens in columns["tokens"]],
+            [cost or 0.0 for cost in columns["cost"]],
         )
     )
     number_N, length_N = columns["turn"], columns["turns"]
@@ -206,6 +224,16 @@ def columns_to_episodes(
             )
         yield columns["update"][at], _episode(columns, end - 1, tuple(turn_N[at : at + length]))
         at = end
+
+
+def _messages(text: str | None, source: str) -> tuple[dict[str, str], ...]:
+    if not text:
+        return ()
+    try:
+        read = read_json(text.encode(), most=MOST_FILE, largest=LARGEST_IN_FILE)
+        return tuple({"role": str(m["role"]), "content": str(m["content"])} for m in read)
+    except (ValueError, TypeError, LookupError):
+        raise DataError(f"{source}: a turn's messages are no chat; the file is damaged.") from None
 
 
 def _episode(

@@ -74,7 +74,7 @@ SUMMARY = (
     "num_episodes",
     "failed",
 )
-"""What the results of a run repeat of each evaluation, beside its measures."""
+"""Fields of each evaluation that a run's results repeat, beside its measures."""
 
 BEFORE_TRAINING = ("clone",)
 """Phases whose metrics are complete before the first checkpoint; a resume keeps them."""

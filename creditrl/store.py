@@ -25,7 +25,7 @@ from creditrl.disk import writing
 from creditrl.errors import ConfigError, DataError, require_extra
 from creditrl.files import write_atomic
 from creditrl.outside_json import LARGEST_IN_FILE, MOST_FILE, read_json
-from creditrl.records import COLUMNS, columns_to_episodes, episode_to_jsonl
+from creditrl.records import ADDED_COLUMNS, COLUMNS, columns_to_episodes, episode_to_jsonl
 from creditrl.types import Trajectory
 
 __all__ = ["PARQUET", "PARQUET_READ", "Block", "Damage", "DamageWarning", "TrajectoryStore"]
@@ -503,7 +503,10 @@ def _parse_slowly(lines: bytes, path: Path) -> Any:
 
     try:
         rows = [_row(line) for line in lines.splitlines()]
-        columns: dict[str, Any] = {name: [row[name] for row in rows] for name in COLUMNS}
+        columns: dict[str, Any] = {
+            name: [row.get(name) if name in ADDED_COLUMNS else row[name] for row in rows]
+            for name in COLUMNS
+        }
         for name, kind in COLUMNS.items():
             if kind == "float":
                 columns[name] = [None if x is None else float(x) for x in columns[name]]
@@ -543,9 +546,14 @@ def _row_group(file: Any, path: Path, number: int, columns: list[str] | None = N
     import pyarrow as pa
 
     try:
-        return file.read_row_group(number, columns=columns)
+        table = file.read_row_group(number, columns=columns)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: row group {number} is damaged ({error}).") from None
+    for name in ADDED_COLUMNS:
+        if name not in table.column_names and (columns is None or name in columns):
+            field = _schema().field(name)
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return table.select(list(COLUMNS) if columns is None else columns)
 
 
 def _sealed_parts(path: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a file that somebody else made may not do without being asked: run code, reach out.
+"""Consent for what a file made by somebody else may do: run code, contact an address.
 
 A run folder and the results of an evaluation are data, and reading them runs nothing. What they
 name that is code (plugins, an agent's program), that sends a key of this machine to an address, or
@@ -11,14 +11,15 @@ from __future__ import annotations
 import importlib.machinery
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from creditrl.config import setting
+from creditrl.config import RecipeFile, setting
 from creditrl.errors import ConfigError
 from creditrl.files import sha256_of
+from creditrl.plugins import FLAG
 
 __all__ = [
     "flags_given",
@@ -39,7 +40,7 @@ def take_trust(argv: Sequence[str]) -> tuple[list[str], bool]:
     return others, len(others) < len(argv)
 
 
-def is_run_config(source: Path | Traversable) -> bool:
+def is_run_config(source: RecipeFile) -> bool:
     """Return whether a recipe is the config in the folder of a run, which may be anybody's."""
     if not isinstance(source, Path) or source.name != "config.toml":
         return False
@@ -51,17 +52,17 @@ def flags_given(argv: Iterable[str]) -> set[str]:
     return {word[2:].partition("=")[0].replace("_", "-") for word in argv if word.startswith("--")}
 
 
-def plugins_line(plugins: Sequence[str], flag: str) -> str:
+def plugins_line(plugins: Sequence[str]) -> str:
     """Return one line about plugins that were not imported: what they are, and how they would be.
 
     Args:
         plugins: as a run's config names them.
-        flag: of the command, which names plugins.
     """
     shown = ", ".join(f"{name!r} ({_digest(name)})" for name in plugins)
+    flags = " ".join(f"{FLAG} {shlex.quote(name)}" for name in plugins)
     return (
         f"Not imported, because they are code that a run's config names: {shown}. If you know "
-        f"them, add {flag} {' '.join(map(repr, plugins))}, or {TRUST}."
+        f"them, add {flags}, or {TRUST}."
     )
 
 

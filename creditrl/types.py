@@ -54,11 +54,11 @@ class Task:
     index: int
     """Position within the split."""
     goal: str = ""
-    """What is asked, in words; ``info["goal"]``."""
+    """Goal in words; ``info["goal"]``."""
     difficulty: float = float("nan")
     """The environment's own measure (Sokoban: optimal moves); NaN where unknown."""
     data: Any = None
-    """What the engine needs to begin; picklable."""
+    """Data that the engine needs to begin; picklable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Snapshot:
     state: Any
     """The engine's own state."""
     event: tuple[Any, ...] = ()
-    """What the last step reported (executed action, grounded, reason, ended)."""
+    """Report of the last step (executed action, grounded, reason, ended)."""
     rng: Mapping[str, Any] | None = None
     """State of ``env.np_random``; None in snapshots of a vector environment's copies."""
     wrappers: tuple[tuple[str, Any], ...] = ()
@@ -119,7 +119,7 @@ class ReplyList(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What an agent is asked in one turn of one copy."""
+    """Request to an agent in one turn of one copy."""
 
     text: str
     """The text to answer. With ``prefix_ids``: only what is new since them."""
@@ -147,7 +147,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What an agent answered."""
+    """Reply of an agent."""
 
     text: str
     prompt_ids: tuple[int, ...] = ()
@@ -181,7 +181,7 @@ class Turn:
     """One decision: what was seen, what was answered, what came of it."""
 
     observation: str
-    """What the agent saw before it acted."""
+    """Observation before the action."""
     reply: str
     """The whole reply, reasoning included."""
     action: str
@@ -201,7 +201,7 @@ class Turn:
     segment: str = ""
     """Sub-goal that the turn serves (``segment_key``), where recorded."""
     valid_format: bool = True
-    """Whether the reply had the form that the prompt asked for; apart from ``grounded``."""
+    """Whether the reply had the requested format; independent of ``grounded``."""
     expert: str = ""
     """What the environment's expert would have done here; empty where it was not asked, or knows no
     way."""
@@ -214,9 +214,16 @@ class Turn:
     options: ReplyList | None = field(default=None, compare=False)
     """The replies that this one was chosen among, and whose probabilities add up to 1; None where
     any text was possible. Not stored."""
+    messages: tuple[Mapping[str, str], ...] = ()
+    """What the agent was asked, in chat form, without what it had been shown before where the
+    conversation only grows; empty where it was not kept. Evaluations keep it."""
+    tokens: int = field(default=0, compare=False)
+    """Length of the reply in tokens, where the agent says it and gives no ids."""
+    cost: float = field(default=0.0, compare=False)
+    """Dollars that the reply cost; 0 where prices are not known, or it was kept from before."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Trajectory:
     """One finished episode."""
 
@@ -243,6 +250,10 @@ class Trajectory:
     def episode_return(self) -> float:
         """Undiscounted sum of the environment's rewards."""
         return float(sum(turn.reward for turn in self.turns))
+
+    def __repr__(self) -> str:
+        how = f"error={self.error!r}" if self.error else f"success={self.success}"
+        return f"Trajectory({self.id!r}, task={self.task.id!r}, {len(self.turns)} turns, {how})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,18 +372,23 @@ class TokenTable:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """What a method says of every turn or token."""
+    """Credit of every turn or token by one method."""
 
     method: str
     advantage_N: FloatArray | None = None
     """One advantage per turn; exactly one of the two advantages is set."""
     advantage_M: FloatArray | None = None
     """One advantage per reply token."""
+    weight_N: FloatArray | None = None
+    """How much each turn counts in the loss, 1 on average, where turns were not visited as often as
+    the policy visits them; None: all alike."""
     value_target_N: FloatArray | None = None
     """Regression target of a turn-level critic."""
     value_target_M: FloatArray | None = None
     """Regression target of the critic, per reply token."""
     parts: Mapping[str, FloatArray] = field(default_factory=dict)
     """Named addends of the advantage (``outcome``, ``step``, ...), for reports."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Further numbers of the batch for the run's metrics, such as ``explained_variance``."""
     config_hash: str = ""
     """Hash of the method's config; the training loop stamps it."""

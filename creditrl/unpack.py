@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from creditrl.errors import DataError
-from creditrl.view.progress import Progress, counted
+from creditrl.progress import Progress, counted
 
 __all__ = ["MOST_IN_MEMORY", "Contents", "Unpacked", "absent_files", "read_packed", "unpack"]
 

@@ -8,9 +8,11 @@ a :class:`TextEnv` subclass that joins them. The single environment is the engin
 from __future__ import annotations
 
 import operator
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import gymnasium as gym
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 from creditrl.envs.spaces import UnicodeText, action_text, clean_text
 from creditrl.envs.tasks import TaskSet, draw_task, warn_of_gaps
 from creditrl.errors import ConfigError, EpisodeOverError, SnapshotError, did_you_mean
+from creditrl.film import SECONDS_PER_FRAME, Still, save_film
 from creditrl.types import BoolArray, FloatArray, IntArray, Snapshot, StateSource, Task
 
 __all__ = [
@@ -64,7 +67,7 @@ def object_column(values: Sequence[Any]) -> NDArray[np.object_]:
 
 @dataclass(slots=True)
 class Effect:
-    """What one action did in each of K copies."""
+    """Effect of one action in each of K copies."""
 
     reward_K: FloatArray
     terminated_K: BoolArray
@@ -444,7 +447,7 @@ class Copies:
 
 @dataclass(slots=True)
 class EnvParts:
-    """What an environment's config builds: the parts that the single and the vector form share."""
+    """Parts built from an environment's config, shared by the single and the vector form."""
 
     engine: Engine
     tasks: TaskSet
@@ -488,7 +491,7 @@ class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
     """Whether the expert, where there is one, ends every episode in success and with score 1; False
     where others decide too (a partner who does not give in)."""
     open_dialogue: ClassVar[bool] = False
-    """Whether episodes are free talk, of which every word is part of the state from then on."""
+    """Whether episodes are free dialogue, in which every word becomes part of the state."""
     difficulty_is_expert_turns: ClassVar[bool] = False
     """Whether a task's ``difficulty``, where it is known, is the expert's number of turns."""
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}
@@ -636,6 +639,56 @@ class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
             return None
         self._require_begun("render()")
         return self.copies.engine.render(0, self.render_mode)
+
+    def film(self, task: Task, seed: int, actions: Iterable[str]) -> list[Still]:
+        """Play an episode and return what is seen before each action and at the end.
+
+        Args:
+            task: of the environment's tasks.
+            seed: of the episode, as ``Trajectory.seed`` keeps it.
+            actions: played until they or the episode end.
+        """
+        draws = "rgb_array" in self.metadata["render_modes"]
+        frame = self.copies.begin(self._index, [task], [seed])
+        self._begun = True
+
+        def still(action: str) -> Still:
+            image = self.copies.engine.render(0, "rgb_array") if draws else None
+            assert not isinstance(image, str), "a picture"
+            return Still(frame.text[0], action, image)
+
+        stills = []
+        for action in actions:
+            if self.copies.over[0]:
+                break
+            stills.append(still(action))
+            frame = self.copies.step(self._index, [action])
+        return [*stills, still("")]
+
+    def render_gif(
+        self,
+        path: str | os.PathLike[str],
+        actions: Iterable[str],
+        *,
+        seed: int | None = None,
+        task: int | str | None = None,
+        seconds_per_frame: float = SECONDS_PER_FRAME,
+    ) -> Path:
+        """Play an episode and write it as an animated GIF; returns the file.
+
+        An environment that draws no pictures writes its text instead, as an HTML file that plays
+        it: of the same name, with the ending ``.html``.
+
+        Args:
+            path: of the GIF.
+            actions: played from a reset, until they or the episode end.
+            seed: as for :meth:`reset`.
+            task: index or id; None draws one.
+            seconds_per_frame: how long a frame is shown; the last one four times as long.
+        """
+        self.reset(seed=seed, options=None if task is None else {"task": task})
+        stills = self.film(self.task, int(self.copies.seed[0]), actions)
+        return save_film(stills, Path(path), seconds_per_frame, title=self.task.id)
 
     def close(self) -> None:
         """Release what the engine holds; may be called twice."""

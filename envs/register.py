@@ -3,77 +3,85 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 
+from creditrl.envs import alfworld, sokoban, sotopia, virtualhome, webshop
 from creditrl.envs.base import TextEnv
+from creditrl.envs.record import Environment
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
+from creditrl.plugins import load_installed
 
 __all__ = [
     "ENVIRONMENTS",
-    "EnvEntry",
     "environment_class",
     "environment_id",
+    "known_records",
+    "record_of",
+    "register_environment",
     "register_environments",
+    "short_name",
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class EnvEntry:
-    """One environment of the suite."""
-
-    id: str
-    entry_point: str
-    vector_entry_point: str
-    summary: str
-    """One line for ``creditrl envs``."""
-
-
-ENVIRONMENTS: tuple[EnvEntry, ...] = (
-    EnvEntry(
-        id="CreditRL/ALFWorld-v0",
-        entry_point="creditrl.envs.alfworld.env:ALFWorldEnv",
-        vector_entry_point="creditrl.envs.alfworld.env:ALFWorldVectorEnv",
-        summary="Household tasks in text; six types, builtin and official games, upstream's words.",
-    ),
-    EnvEntry(
-        id="CreditRL/SOTOPIA-v0",
-        entry_point="creditrl.envs.sotopia.env:SotopiaEnv",
-        vector_entry_point="creditrl.envs.sotopia.env:SotopiaVectorEnv",
-        summary="Two characters with private goals talk; builtin negotiations, official scenarios.",
-    ),
-    EnvEntry(
-        id="CreditRL/VirtualHome-v0",
-        entry_point="creditrl.envs.virtualhome.env:VirtualHomeEnv",
-        vector_entry_point="creditrl.envs.virtualhome.env:VirtualHomeVectorEnv",
-        summary="Household tasks in a graph of rooms and things; builtin houses, SPA's own tasks.",
-    ),
-    EnvEntry(
-        id="CreditRL/VisualSokoban-v0",
-        entry_point="creditrl.envs.sokoban.env:SokobanEnv",
-        vector_entry_point="creditrl.envs.sokoban.env:SokobanVectorEnv",
-        summary="Push every box onto a target; text, image or both; levels of four tiers.",
-    ),
-    EnvEntry(
-        id="CreditRL/WebShop-v0",
-        entry_point="creditrl.envs.webshop.env:WebShopEnv",
-        vector_entry_point="creditrl.envs.webshop.env:WebShopVectorEnv",
-        summary="Find and buy what is asked for; builtin shop and upstream's, as text or HTML.",
-    ),
+ENVIRONMENTS: tuple[Environment, ...] = (
+    alfworld.ENVIRONMENT,
+    sotopia.ENVIRONMENT,
+    virtualhome.ENVIRONMENT,
+    sokoban.ENVIRONMENT,
+    webshop.ENVIRONMENT,
 )
+"""The environments of the suite."""
+
+
+_RECORDS = {record.id: record for record in ENVIRONMENTS}
+
+
+def register_environment(record: Environment) -> None:
+    """Register an environment with Gymnasium, with what prompts say of it.
+
+    For one from outside; ``gym.register`` alone makes one with generic words.
+    """
+    _RECORDS[record.id] = record
+    gym.register(
+        id=record.id,
+        entry_point=record.entry_point,
+        vector_entry_point=record.vector_entry_point,
+    )
 
 
 def register_environments() -> None:
-    """Register every environment; calling it again changes nothing."""
-    for entry in ENVIRONMENTS:
-        if entry.id not in gym.registry:
-            gym.register(
-                id=entry.id,
-                entry_point=entry.entry_point,
-                vector_entry_point=entry.vector_entry_point,
-            )
+    """Register every environment of the suite; calling it again changes nothing."""
+    for record in ENVIRONMENTS:
+        if record.id not in gym.registry:
+            register_environment(record)
+
+
+def known_records() -> tuple[Environment, ...]:
+    """Return the records of the suite and of environments from outside."""
+    load_installed("creditrl.environments")
+    return tuple(_RECORDS.values())
+
+
+def record_of(env_id: str) -> Environment | None:
+    """Return the record of an id, else of another version of it; None: there is none."""
+    found = _find(env_id)
+    if found is None:
+        load_installed("creditrl.environments")
+        found = _find(env_id)
+    return found
+
+
+def _find(env_id: str) -> Environment | None:
+    name = _unversioned(env_id)
+    others = (record for record in _RECORDS.values() if _unversioned(record.id) == name)
+    return _RECORDS.get(env_id) or next(others, None)
+
+
+def _unversioned(env_id: str) -> str:
+    name, _, version = env_id.rpartition("-v")
+    return name if version.isdigit() else env_id
 
 
 def environment_id(name: str) -> str:
@@ -89,27 +97,42 @@ def environment_id(name: str) -> str:
             by_name.setdefault(short, entry.id)
             by_name.setdefault(short.lower(), entry.id)
     found = by_name.get(name) or by_name.get(name.lower())
+    if found is None and name not in gym.registry:
+        load_installed("creditrl.environments")
     if found is None and name in gym.registry:
         found = name  # an environment that somebody else registered
     if found is None:
         raise UnknownNameError(
             f"No environment named {name!r}.{did_you_mean(name, by_name)} "
-            f"Known: {', '.join(e.id for e in ENVIRONMENTS)}. List them with `creditrl envs`."
+            f"Known: {', '.join(e.id for e in ENVIRONMENTS)}. One of your own comes with "
+            "`--plugin FILE.py`, or as FILE.py:ID."
         )
     return found
+
+
+def short_name(env_id: str) -> str:
+    """Return the name that a user types: without namespace and version where it is ours."""
+    own = env_id.removeprefix("CreditRL/")
+    return env_id if own == env_id else own.rsplit("-v", 1)[0]
 
 
 def environment_class(env_id: str) -> type[TextEnv[Any]]:
     """Return the class of a registered environment, to read its options.
 
     Raises:
-        ConfigError: it is registered, but no text environment of this kind.
+        ConfigError: it is registered, but no text environment of this kind, or it needs a package
+            that is not installed.
     """
     entry_point = gym.spec(env_id).entry_point
     creator: Any = entry_point
     if isinstance(entry_point, str):
         module, name = entry_point.split(":")
-        creator = getattr(importlib.import_module(module), name)
+        try:
+            creator = getattr(importlib.import_module(module), name)
+        except (ImportError, gym.error.Error) as error:
+            raise ConfigError(
+                f"{env_id} is registered, but {module} cannot be imported: {error}"
+            ) from error
     if not (isinstance(creator, type) and issubclass(creator, TextEnv)):
         raise ConfigError(
             f"{env_id} is registered, but is no text environment: expected a subclass of "

@@ -26,6 +26,7 @@ from creditrl.files import cache_home
 from creditrl.types import FloatArray, Task
 
 __all__ = [
+    "HELD_OUT",
     "SPLITS",
     "ChosenTasks",
     "Coverage",
@@ -42,6 +43,8 @@ __all__ = [
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
 """Splits of every builtin task set; they share no task."""
+HELD_OUT = "valid_unseen"
+"""Default split of evaluations: a measure on training tasks misleads."""
 
 
 @dataclass(frozen=True, slots=True)

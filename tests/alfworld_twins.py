@@ -1,4 +1,4 @@
-"""The README's evaluation with ``AlfredTWEnv`` and the same one here, and an agent for both."""
+"""The page's evaluation with ``AlfredTWEnv`` and the same one here, and an agent for both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import creditrl
 
 __all__ = ["prepare", "run_twin", "twins"]
 
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "environments" / "ALFWorld.md"
 
 AGENT = '''
 import hashlib, json
@@ -62,7 +62,7 @@ rl:
 def twins() -> list[str]:
     """Return upstream's example and ours."""
     marked = r"<!-- run by: alfworld -->\n```python\n(.*?)```"
-    theirs, ours = re.findall(marked, README.read_text("utf-8"), re.S)
+    theirs, ours = re.findall(marked, PAGE.read_text("utf-8"), re.S)
     return [theirs, ours]
 
 
@@ -101,6 +101,6 @@ def run_twin(code: str, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any]
     sys.modules.pop("my_agent", None)
     names: dict[str, Any] = {}
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        exec(compile(code, "README.md", "exec"), names)
+        exec(compile(code, PAGE.name, "exec"), names)
     calls = set(sys.modules.pop("my_agent").calls)
     return names, calls, out.getvalue()

@@ -20,6 +20,8 @@ class Plan:
 
     text: str | None = "say: Hello."
     """The answer's content."""
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    """Functions that the model calls, with their arguments."""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes | None = None
@@ -34,7 +36,7 @@ class Plan:
     """Never answer."""
     finish_reason: str = "stop"
     usage: dict[str, Any] | None = field(
-        default_factory=lambda: {"prompt_tokens": 10, "completion_tokens": 5}
+        default_factory=lambda: {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
     )
 
 
@@ -112,10 +114,16 @@ class ChatServer:
 
 def completion(plan: Plan, model: str) -> dict[str, Any]:
     """Return a chat completion as OpenAI's interface has it."""
-    message = {"role": "assistant", "content": plan.text}
+    message: dict[str, Any] = {"role": "assistant", "content": plan.text}
+    if plan.calls:
+        message["tool_calls"] = [
+            {"type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+            for name, arguments in plan.calls
+        ]
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion",
+        "created": 1,
         "model": f"{model}-2026-01-01",
         "choices": [{"index": 0, "message": message, "finish_reason": plan.finish_reason}],
         **({} if plan.usage is None else {"usage": plan.usage}),

@@ -107,8 +107,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     for module, tests in _MISSING.items():
-        own = ("vllm", "trl", "verifiers", "openenv")
-        package = {"datasets": "trl"}.get(module, module.split(".")[0])
+        own = ("vllm", "trl", "verifiers", "openenv", "inspect")
+        package = {"datasets": "trl", "inspect_ai": "inspect"}.get(module, module.split(".")[0])
         extra = package if package in own else "reference"
         extra = "reference-sotopia" if package == "sotopia" else extra
         how = "pip install verl" if package == "verl" else install_command(extra)

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from creditrl.envs.virtualhome import FIXED, Act, Failure, Profile, Scene, World, perform
+from creditrl.envs.virtualhome.acts import Act, Failure
 from creditrl.envs.virtualhome.goals import Edge, Goal
+from creditrl.envs.virtualhome.graph import Scene, World
 from creditrl.envs.virtualhome.problem import Household, HouseholdSource
+from creditrl.envs.virtualhome.profiles import FIXED, Profile
+from creditrl.envs.virtualhome.rules import perform
 from creditrl.types import Task
 
 __all__ = ["Home", "edge", "edges_of", "household", "make_task", "two_mugs"]

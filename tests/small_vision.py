@@ -10,8 +10,8 @@ ROOM = "######\n#PX_O#\n#_S√_#\n######"
 
 
 def make_tokenizer() -> Any:
-    from creditrl.agents.prompts.base import Ask
     from creditrl.agents.prompts.tags import TagsForm
+    from creditrl.envs.prompt import Ask
     from creditrl.trainers.models.tokenizer import build_tokenizer
 
     forms = (TagsForm(), TagsForm(observation="image"))

@@ -19,9 +19,11 @@ PAYLOAD = (
     '</script><script>window.hacked = 1</script><img src=x onerror="window.hacked = 1">'
     '<svg onload="window.hacked = 1">javascript:hacked&amp;'
 )
-"""What an agent might write; it has no slash that a file name could not hold but those."""
+"""Text that an agent might write; its only slashes are those of closing tags."""
 WIDTH, HEIGHT = 1280, 800
 """Of the browser's window."""
+SIZES = ((WIDTH, HEIGHT), (390, 844))
+"""Of a laptop's window and of a phone's."""
 ROOM = "#####\n#_PX#\n#__O#\n#####"
 
 
@@ -191,7 +193,7 @@ def make_run(
 
 
 class Browser:
-    """A tab of 1280 x 800 that shows the page."""
+    """A tab, at first of 1280 x 800, that shows a page."""
 
     def __init__(self) -> None:
         from creditrl.envs.webshop.chromium import chromium
@@ -200,14 +202,17 @@ class Browser:
         self.chromium.lock.acquire()
         self.tab = self.chromium.new_tab()
         self.driver = self.chromium.driver
-        size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
-        self.chromium.devtools("Emulation.setDeviceMetricsOverride", **size)
+        self.size(WIDTH, HEIGHT)
         self.scheme("light")
 
     def close(self) -> None:
         self.driver.get("about:blank")
         self.chromium.free.append(self.tab)
         self.chromium.lock.release()
+
+    def size(self, width: int, height: int) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.chromium.devtools("Emulation.setDeviceMetricsOverride", **size)
 
     def scheme(self, name: str) -> None:
         feature = {"name": "prefers-color-scheme", "value": name}
@@ -237,6 +242,18 @@ class Browser:
 
     def hash(self) -> str:
         return str(self.script("return location.hash"))
+
+    def assert_fits(self) -> None:
+        """Fail where the page is wider than the window."""
+        wide, window = self.script(
+            "const d = document.documentElement; return [d.scrollWidth, d.clientWidth]"
+        )
+        out = self.script(
+            "const most = document.documentElement.clientWidth;"
+            "return [...document.querySelectorAll('body *')].filter(n => "
+            "n.getBoundingClientRect().right > most + 1).slice(0, 5).map(n => n.outerHTML)"
+        )
+        assert wide <= window, f"{wide} px in a window of {window}: {out}"
 
     def until(self, holds: Callable[[], Any], what: str) -> None:
         deadline = time.monotonic() + 60

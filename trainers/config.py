@@ -1,7 +1,8 @@
-"""Everything that a training run is told, as frozen dataclasses: recipes in TOML fill them in."""
+"""Configuration of a training run, as frozen dataclasses that TOML recipes fill in."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Mapping, Sequence
@@ -13,11 +14,13 @@ from typing import Any, Literal
 from creditrl.agents.prompts import get_form
 from creditrl.agents.transformers import require_folder
 from creditrl.config import config_hash, from_mapping, override, specialise
+from creditrl.envs.base import TextEnv
 from creditrl.envs.register import environment_class, environment_id
 from creditrl.errors import ConfigError, UnknownNameError
 from creditrl.metrics import check_sinks
+from creditrl.plugins import load_plugin, named_plugins
 from creditrl.trainers.engine_config import VLLMConfig
-from creditrl.trainers.methods.base import load_plugin, method_info
+from creditrl.trainers.methods.base import method_info
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.pictures import check_pictures
 from creditrl.trainers.ray_config import RayConfig
@@ -43,7 +46,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class EnvConfig:
-    """Which environment is trained on."""
+    """Environment to train on."""
 
     id: str = "CreditRL/VisualSokoban-v0"
     """Gymnasium id."""
@@ -55,33 +58,33 @@ class EnvConfig:
 
 @dataclass(frozen=True, slots=True)
 class PolicyConfig:
-    """Which policy is trained."""
+    """Policy to train."""
 
     model: str = "small"
-    """"small" builds a transformer from a config; otherwise a folder or the name of a model."""
+    """"small" builds a transformer as ``small`` describes; otherwise a model's folder or name."""
     small: SmallPolicyConfig = field(default_factory=SmallPolicyConfig)
     """Shape of the small policy."""
     lora: LoRAConfig | None = None
     """Train low-rank adapters instead of all weights."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the weights. Adapters are float32. Where weights in bfloat16 are trained themselves, AdamW
-    moves copies in float32, because its small steps are lost in bfloat16: that saves no memory for
-    weights (18 bytes each instead of 16), but for activations."""
+    """Type of the weights. Adapters are float32. Without adapters, AdamW updates float32 copies of
+    bfloat16 weights, because its small steps are lost in bfloat16: that saves memory for
+    activations, but not for weights (18 bytes each instead of 16)."""
     device: str = "auto"
-    """"auto" takes a GPU where there is one."""
+    """"auto" uses a GPU if there is one."""
     checkpointing: bool = False
-    """Compute blocks again in the backward pass instead of keeping them: less memory, a third more
-    time per update; the method's learned models do so too."""
+    """Gradient checkpointing: recompute blocks in the backward pass. Less memory, a third more time
+    per update; applies to the method's learned models, too."""
     compile: bool = False
-    """Compile the decoder for updates and scoring with torch.compile: begins up to a minute later,
-    and needs a compiler on a CPU. Decoding, and reading pictures, are as without."""
+    """Compile the decoder for updates and scoring with torch.compile: the start takes up to a
+    minute longer, and a CPU needs a compiler. Decoding and reading pictures do not change."""
     tokenizer_episodes: int = 200
     """Expert or random episodes whose text trains the small policy's tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutConfig:
-    """How trajectories are collected."""
+    """Collection of trajectories."""
 
     groups: int = 16
     """Different tasks per update."""
@@ -91,19 +94,18 @@ class RolloutConfig:
     form: str = "plain"
     """Prompt form: "plain", "compact", "dialogue", "tags", "react"."""
     actions: Literal["free", "listed", "choice"] = "free"
-    """How replies are made. "free": any text. "listed": one of the admissible actions (and of open
-    ones that the environment's words make by slots), token by token among the tokens by which one
-    of them goes on. "choice": one of them, each as a whole as probable as the model says. The
-    policy's distribution is that, in cloning and in every loss."""
+    """How replies are decoded. "free": any text. "listed": one of the admissible actions (and of
+    templates filled in for open-ended ones), token by token along their prefix tree. "choice": one
+    of them, each scored as a whole by the model. Cloning and every loss use this distribution."""
     temperature: float = 1.0
-    """Of collection."""
+    """Sampling temperature of collection."""
     max_new_tokens: int = 16
-    """Reply tokens at most."""
+    """Most tokens of a reply."""
     reward: Literal["environment", "success"] = "environment"
     """The environment's own rewards, or 1 on the last turn of a successful episode, 0 elsewhere."""
     reward_scale: float = 1.0
-    """Rewards are multiplied by it before any credit is computed. One of more than a million in
-    size after that ends the run: float32 would lose the others beside it."""
+    """Factor of rewards, applied before any credit is computed. A scaled reward above a million in
+    absolute value ends the run: float32 would lose the smaller ones."""
     segments: bool = False
     """Record which sub-goal each turn served."""
     record: Literal["needed", "all"] = "needed"
@@ -113,52 +115,53 @@ class RolloutConfig:
     retries: int = 1
     """How often an episode that failed with an error is played again; then its group is dropped."""
     ahead: int | None = None
-    """1: the next update's episodes are collected while the policy is optimised, by the policy as
-    it was before; old log-probabilities are recomputed in every update, and tokens weighed by how
-    much more probable they have become (``sampler_cap`` of the method's loss). None: in turns."""
+    """1: the next update's episodes are collected by the previous policy while it is optimised;
+    old log-probabilities are recomputed in every update, and tokens get importance weights
+    (``sampler_cap`` of the method's loss). None: collect and optimise in turns."""
     backend: Literal["transformers", "vllm", "vllm-server"] = "transformers"
-    """What samples: the training model itself, a vLLM engine in this process (or one in each of
+    """Sampler: the training model itself, a vLLM engine in this process (or one in each of
     ``rollout.ray.engines``), or a vLLM server."""
     vllm: VLLMConfig = field(default_factory=VLLMConfig)
-    """vLLM's settings, where it samples."""
+    """Settings of vLLM, for its backends."""
     ray: RayConfig = field(default_factory=RayConfig)
-    """Several machines."""
+    """Ray, for several machines."""
 
 
 @dataclass(frozen=True, slots=True)
 class OptimConfig:
-    """How the policy's weights move."""
+    """Optimizer of the policy."""
 
     lr: float = 1e-6
     """AdamW's learning rate."""
     warmup: int = 0
     """Optimizer steps of linear warm-up."""
     schedule: Literal["constant", "cosine"] = "constant"
-    """After the warm-up; cosine falls to 0 at the end of the budget."""
+    """Learning rate after the warm-up; cosine falls to 0 at the end of the budget."""
     weight_decay: float = 0.0
-    """AdamW's."""
+    """AdamW's weight decay."""
     betas: tuple[float, float] = (0.9, 0.999)
-    """AdamW's."""
+    """AdamW's betas."""
     epochs: int = 1
     """Passes over an update's trajectories."""
     minibatches: int = 1
-    """Optimizer steps per pass; an update's groups are dealt over them."""
+    """Optimizer steps per pass; an update's groups are split over them."""
     grad_clip: float = 1.0
     """Largest norm of the gradient."""
     token_budget: int = 16384
     """Padded tokens per micro-batch."""
     check_every: int = 1
     """Updates between recomputations of the old log-probabilities by the training model (1:
-    always). In between the sampler's are taken: sound only where both share their weights."""
+    always). Other updates use the sampler's: valid only if both share their weights."""
     gap_alarm: float = 0.05
-    """Mean absolute gap of sampler's and trainer's log-probabilities above which a run warns."""
+    """Mean absolute difference between the sampler's and the trainer's log-probabilities above
+    which a run warns."""
     merge_equal: bool = True
     """Run the model once on equal rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetConfig:
-    """When training ends: at whichever comes first."""
+    """End of training: the first limit that is reached."""
 
     updates: int | None = None
     """Updates."""
@@ -170,21 +173,21 @@ class BudgetConfig:
 
 @dataclass(frozen=True, slots=True)
 class CloneConfig:
-    """Clone an expert first; off where ``episodes`` is 0 and no run is named."""
+    """Behaviour cloning before RL; off where ``episodes`` is 0 and no run is named."""
 
     episodes: int = 0
-    """Demonstrations; with ``from_run`` 0 is all that it holds."""
+    """Demonstrations; with ``from_run``, 0 means all of its episodes."""
     from_run: str = ""
-    """Run folder whose solved episodes are cloned in place of the environment's expert, as
-    ``creditrl data import`` makes one of conversations that others publish."""
+    """Run folder whose solved episodes replace the expert's, such as one that ``creditrl data
+    import`` makes from published conversations."""
     noise: float = 0.0
     """Share of their turns, in [0, 1), at which a random action is played. These turns are not
-    cloned, but what the expert does after them is, so the policy also learns to go on from where
-    the expert never goes by itself (Laskey et al. 2017, "DART")."""
+    cloned, but the expert's next actions are, so the policy also learns to continue from states
+    that the expert alone never reaches (Laskey et al. 2017, "DART")."""
     batch_turns: int = 64
     """Turns per step."""
     updates: int = 400
-    """Steps at most."""
+    """Most steps."""
     until_success: float | None = None
     """Stop when success (temperature 1) on a validation sample reaches this."""
     check_every: int = 50
@@ -194,7 +197,7 @@ class CloneConfig:
     optim: OptimConfig = field(
         default_factory=lambda: OptimConfig(lr=2e-3, warmup=20, schedule="cosine")
     )
-    """Of the cloning."""
+    """Optimizer of cloning."""
 
     @property
     def on(self) -> bool:
@@ -204,37 +207,37 @@ class CloneConfig:
 
 @dataclass(frozen=True, slots=True)
 class EvalConfig:
-    """How policies are evaluated: on tasks that training never saw."""
+    """Evaluation on held-out tasks."""
 
     split: str = "valid_unseen"
     """Split of the held-out tasks."""
     levels: int = 256
     """Held-out tasks, each played once."""
     also_splits: tuple[str, ...] = ()
-    """Further splits on which the trained policy is evaluated in the end, as many tasks of each;
-    e.g. ``valid_seen``, to tell seen from unseen."""
+    """Further splits on which the trained policy is evaluated at the end, with the same number of
+    tasks; e.g. ``valid_seen``, to compare seen with unseen."""
     first: int = 0
-    """Number of the first of them in the split; the others follow it."""
+    """Index in the split of the first held-out task; the others follow it."""
     temperature: float = 0.4
-    """Of the sampled evaluation (0.4: iStar and 3SPO)."""
+    """Temperature of the sampled evaluation (0.4: iStar and 3SPO)."""
     greedy: bool = True
     """Also evaluate greedily (SPA and HISR)."""
     every: int = 0
     """Updates between evaluations on the validation split; 0: only before and after."""
     every_turns: int = 0
-    """The same in environment turns, and once before training; curves of methods whose updates
-    differ in size are compared so."""
+    """Environment turns between such evaluations, with one before training; makes curves of methods
+    with updates of different size comparable. 0: none."""
     validation_split: str = "valid_seen"
-    """Split of the evaluations during training, by which the best checkpoint is chosen."""
+    """Split of the evaluations during training; they select the best checkpoint."""
     validation_levels: int = 128
     """Tasks of an evaluation during training."""
     num_envs: int = 256
-    """Copies that play side by side."""
+    """Environment copies that play in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompareConfig:
-    """What the trained policy is compared with at the end."""
+    """Baselines of the trained policy at the end."""
 
     clone_same_time: bool = False
     """Clone the same demonstrations for the same total time as cloning and training took; off
@@ -243,7 +246,7 @@ class CompareConfig:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """Where the run is kept and what it does by the way."""
+    """Run folder, seed, checkpoints and metric sinks."""
 
     name: str = "run"
     """First part of the run folder's name."""
@@ -252,7 +255,7 @@ class RunConfig:
     folder: str | None = None
     """The run folder itself; None makes one under ``root``. It must not exist unless ``resume``."""
     resume: bool = False
-    """Go on from the newest checkpoint in ``folder``."""
+    """Continue from the newest checkpoint in ``folder``."""
     seed: int = 0
     """Fixes tasks, sampling, initial weights and data order."""
     threads: int = 0
@@ -260,14 +263,14 @@ class RunConfig:
     checkpoint_every: int = 50
     """Updates between checkpoints; 0: only at the end."""
     keep_checkpoints: int = 2
-    """Newest checkpoints that stay."""
+    """Number of newest checkpoints to keep."""
     trajectories_every: int = 1
     """Updates between stored batches of trajectories; 0 stores none."""
     count_states: bool = False
-    """Count the different observations of the whole run, in the metrics ``states_seen`` and
+    """Count the distinct observations of the whole run, in the metrics ``states_seen`` and
     ``rollouts_done``."""
     sinks: tuple[str, ...] = ()
-    """Further metric sinks: "tensorboard", "trackio", "wandb"."""
+    """Further metric sinks: "mlflow", "tensorboard", "trackio", "wandb"."""
     plugins: tuple[str, ...] = ()
     """Modules or .py files that register further methods."""
 
@@ -349,7 +352,7 @@ def resolve(
     prog: str,
     *,
     trust: bool = False,
-    plugins: Sequence[str] = (),
+    checked: bool = True,
 ) -> TrainConfig:
     """Return the config of a recipe's data and of the flags that change it.
 
@@ -364,7 +367,7 @@ def resolve(
         prog: names the command in messages and help.
         trust: import the plugins that the data names, as of a recipe that the user named. Those of
             a run's config are somebody's code, and are imported where the flags name them too.
-        plugins: further ones to import, that the user named.
+        checked: refuse values that do not fit together, which a help text shows all the same.
 
     Raises:
         UnknownNameError: the method or the environment does not exist.
@@ -376,23 +379,26 @@ def resolve(
             f"creditrl train @sft_alfworld --clone.from-run {Path(where).parent}"
         )
     said = _words(_named({}, argv, "run", "plugins", ()))
-    for plugin in (*plugins, *(said or (plugins_of(data) if trust else ()))):
+    for plugin in said or (plugins_of(data) if trust else ()):
         load_plugin(plugin)
     try:
         method = method_section(str(_named(data, argv, "method", "name", "grpo")))
+        env_id = environment_id(str(_named(data, argv, "env", "id", EnvConfig().id)))
     except UnknownNameError as error:
-        left = set(plugins_of(data)).difference(plugins, said)
+        left = set(plugins_of(data)).difference(named_plugins(), said)
         if trust or not left:
             raise
-        flag = "--run.plugins" if prog.startswith("creditrl train") else "--plugin"
-        line = plugins_line(sorted(left), flag)
+        line = plugins_line(sorted(left))
         raise UnknownNameError(f"{where}: {error} {line}") from None
     data = _for_method(data, method)
-    env = environment_class(environment_id(str(_named(data, argv, "env", "id", EnvConfig().id))))
+    env = environment_class(env_id)
+    data = _for_environment(data, env)
     special = specialise(
         TrainConfig, method=method, env=specialise(EnvConfig, options=env.config_class)
     )
     config = override(from_mapping(special, data, where), argv, prog)
+    if not checked:
+        return config
     # Whatever a name stands for is looked up here, before a run folder is made.
     get_form(config.rollout.form)
     check_sinks(config.run.sinks)
@@ -419,6 +425,17 @@ def _for_method(data: Mapping[str, Any], method: type) -> Mapping[str, Any]:
     if not isinstance(table, Mapping) or table.get("name", own["name"]) == own["name"]:
         return data
     return {**data, "method": {key: value for key, value in table.items() if key in own}}
+
+
+def _for_environment(data: Mapping[str, Any], env: type[TextEnv[Any]]) -> Mapping[str, Any]:
+    """Return the data without options of an environment that was exchanged for another."""
+    table = data.get("env", {})
+    if not isinstance(table, Mapping) or not isinstance(table.get("options"), Mapping):
+        return data
+    with contextlib.suppress(UnknownNameError):  # it may be one of a plugin that is not there
+        if environment_id(str(table.get("id", EnvConfig().id))) == env.env_id:
+            return data
+    return {**data, "env": {key: value for key, value in table.items() if key != "options"}}
 
 
 def training_hash(config: TrainConfig) -> str:

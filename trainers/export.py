@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from creditrl.agents.prompting import Prompting
 from creditrl.config import read_toml
 from creditrl.errors import ConfigError, DataError, RunFolderError
 from creditrl.files import write_atomic
@@ -35,7 +36,6 @@ def export_policy(
     adapter: bool = False,
     overwrite: bool = False,
     trust: bool = False,
-    plugins: Sequence[str] = (),
 ) -> str:
     """Write a run's policy and its model card to a folder; whole or not at all.
 
@@ -47,7 +47,6 @@ def export_policy(
             from nowhere else; otherwise they are folded into the weights.
         overwrite: replace ``to`` where it is such a folder already.
         trust: import the plugins that the run's config names.
-        plugins: import these.
 
     Returns:
         ``"full"``, ``"merged"`` or ``"adapter"``: what was written.
@@ -60,9 +59,7 @@ def export_policy(
     target = Path(to).expanduser()
     folder = RunFolder.open(run)
     path = folder.path / "config.toml"
-    config = resolve(
-        read_toml(path), [], str(path), "creditrl export", trust=trust, plugins=plugins
-    )
+    config = resolve(read_toml(path), [], str(path), "creditrl export", trust=trust)
     _check_target(target, overwrite)
     policy = _policy(config, folder, which)
     adapted = has_lora(policy.model)
@@ -79,6 +76,7 @@ def export_policy(
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         policy.save(draft)
+        Prompting(config.rollout.form, config.rollout.actions).write(draft)
         if own_base:
             _name_base(draft / _ADAPTER_CONFIG, str((target / "base").resolve()))
         try:
@@ -149,7 +147,7 @@ def _facts(config: TrainConfig, folder: RunFolder, which: str, form: str) -> Car
         name: ways for name, ways in found.items() if name.partition("@")[0] in ("before", moment)
     }
     finished = results.get("finished", {})
-    recipes = [word for line in commands for word in line.split() if word.startswith("@")]
+    recipes = [word for line in commands for word in shlex.split(line) if word.startswith("@")]
     info = method_info(config.method.name)
     return CardFacts(
         name=f"{config.run.name}, {which}",

@@ -1,4 +1,4 @@
-"""What a finished run found, in the form in which runs are compared."""
+"""Results of a finished run, in the form in which runs are compared."""
 
 from __future__ import annotations
 
@@ -11,9 +11,27 @@ import numpy as np
 
 from creditrl.errors import DataError
 from creditrl.runs import RunFolder
+from creditrl.trainers.stopwatch import CPU_PREFIX, sum_parts
 from creditrl.types import FloatArray
 
-__all__ = ["FinishedRun", "success_table"]
+__all__ = ["FinishedRun", "Validation", "success_table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """An evaluation on the validation split while a run trained."""
+
+    turns: int
+    """Environment turns before it."""
+    cpu_seconds: float
+    """Processor time of exploration and updates before it; evaluations are not counted."""
+    success_K: FloatArray
+    """Of each task, 0 or 1; NaN where an episode failed with an error."""
+    score_K: FloatArray
+
+    def of(self, measure: str) -> FloatArray:
+        """Return ``success_K`` or ``score_K``."""
+        return self.success_K if measure == "success" else self.score_K
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +55,10 @@ class FinishedRun:
     """Processor time of its process, or of all of them where it was resumed."""
     start_weights: str
     """Digest of the policy with which training began."""
-    curve: Sequence[tuple[int, float]]
-    """(environment turns, success) on the validation split while it trained."""
+    cpu_parts: Mapping[str, float]
+    """Processor time of exploration and updates by part (:data:`stopwatch.CPU_PARTS`)."""
+    validations: Sequence[Validation]
+    """In their order; the first one is of the policy before training."""
     metrics: Mapping[str, Any]
     """The last update's."""
 
@@ -68,13 +88,26 @@ class FinishedRun:
             seconds=results["finished"]["seconds"],
             cpu_seconds=float(results["finished"]["cpu_seconds"]),
             start_weights=results["start"]["weights"],
-            curve=[
-                (int(row["environment_turns"]), float(row["success"]))
-                for row in rows
-                if row.get("phase") == "validation"
-            ],
+            cpu_parts=sum_parts(
+                (row for row in rows if row.get("phase") in ("explore", "train")), CPU_PREFIX
+            ),
+            validations=[_validation(row) for row in rows if row.get("phase") == "validation"],
             metrics=next((row for row in reversed(rows) if row.get("phase") == "train"), {}),
         )
+
+
+def _validation(row: Mapping[str, Any]) -> Validation:
+    if "success_by_task" not in row:
+        raise DataError(
+            "A run of an earlier version has no results by task in its validation rows: remove its "
+            "folder to do it again."
+        )
+    return Validation(
+        turns=int(row["environment_turns"]),
+        cpu_seconds=float(row["cpu_seconds"]),
+        success_K=np.array(row["success_by_task"], dtype=np.float32),
+        score_K=np.array(row["score_by_task"], dtype=np.float32),
+    )
 
 
 def success_table(runs: Sequence[FinishedRun], way: str, before: bool = False) -> FloatArray:

@@ -21,7 +21,7 @@ from creditrl.trainers.models.base import Batch, LearnedModel, scored_by
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.optim import PolicyOptimizer
 from creditrl.trainers.states import recorded_states, with_states
-from creditrl.trainers.stopwatch import PARTS, PREFIX, Stopwatch
+from creditrl.trainers.stopwatch import CPU_PREFIX, PARTS, PREFIX, Stopwatch
 from creditrl.trainers.turn_columns import column_means, turn_columns
 from creditrl.types import Credit, FloatArray, TokenTable, Trajectory, TurnTable
 
@@ -42,11 +42,13 @@ _SAMPLER_CAP = 2.0
 
 @dataclass(slots=True)
 class Clock:
-    """What of the budget is used up."""
+    """Used part of the budget."""
 
     updates: int = 0
     seconds: float = 0.0
     turns: int = 0
+    cpu_seconds: float = 0.0
+    """Processor time of exploration and updates."""
 
     def progress(self, budget: BudgetConfig) -> float:
         """Return the largest share of any limit that is used up; at 1 training ends."""
@@ -108,7 +110,7 @@ class Trainer:
         self.watch = watch or Stopwatch()
         self.clock = Clock()
         self.columns: dict[str, FloatArray] = {}
-        """What the last update's credit was made of, a value per turn of its trajectories."""
+        """Parts of the last update's credit, a value per turn of its trajectories."""
         # Demonstrations were not sampled: their likelihood is the model's own.
         sampled = method.collection != "demonstrations"
         self.loss = method.policy_loss()
@@ -135,6 +137,7 @@ class Trainer:
         """Do one update; returns its metrics and the trajectories it learned from."""
         watch = self.watch
         watch.take()  # what was sampled since the last update is none of this one's
+        watch.take_cpu()
         begin = watch.clock()
         with watch.part("other"):
             progress = self.clock.progress(self.budget)
@@ -149,16 +152,19 @@ class Trainer:
                 metrics |= self._learn(collected, progress)
             self.clock.updates += 1
             self.clock.turns += collected.environment_turns
-        spent = watch.take()
+        spent, cpu = watch.take(), watch.take_cpu()
         seconds = sum(spent.values())
         self.clock.seconds += seconds
+        self.clock.cpu_seconds += sum(cpu.values())
         metrics |= {
             "update": self.clock.updates,
             "seconds": self.clock.seconds,
+            "cpu_seconds": self.clock.cpu_seconds,
             "environment_turns": self.clock.turns,
             "collect_seconds": collect_seconds,
             "update_seconds": seconds - collect_seconds,
             **{PREFIX + name: spent[name] for name in PARTS if name in spent},
+            **{CPU_PREFIX + name: cpu[name] for name in PARTS if name in cpu},
             **{f"{PREFIX}beside_{name}": found for name, found in collected.beside.items()},
         }
         return metrics, collected.trajectories
@@ -203,6 +209,7 @@ class Trainer:
                 "updates": self.clock.updates,
                 "seconds": self.clock.seconds,
                 "turns": self.clock.turns,
+                "cpu_seconds": self.clock.cpu_seconds,
             },
         }
 
@@ -227,6 +234,7 @@ class Trainer:
         part = self.watch.part
         with part("credit"):
             batch = Batch.of(collected.trajectories, merge_equal=self.optim.merge_equal)
+            batch = batch.with_scores(**collected.scores)
         if not len(batch.tokens):
             raise CreditInputError(
                 f"No reply of update {self.clock.updates} has tokens, e.g. episode "
@@ -253,7 +261,7 @@ class Trainer:
             credit = self.method.credit(batch.turns, batch.tokens)
             # Every rank has the same scores, but not all machines need round alike from there.
             credit = self.policy.ranks.same(replace(credit, config_hash=self.config_hash))
-            metrics |= _credit_metrics(credit)
+            metrics |= _credit_metrics(credit) | dict(credit.metrics)
             self.columns = turn_columns(batch, credit)
             metrics |= column_means(self.columns)
         if self.clock.updates >= self.method.policy_waits:

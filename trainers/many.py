@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from creditrl.children import end_with_parent, stop
-from creditrl.config import config_hash, find_recipe, read_toml
+from creditrl.config import config_hash, find_recipe, read_recipe, read_toml
 from creditrl.errors import ConfigError, RunFolderError
 from creditrl.locks import Lock
+from creditrl.plugins import named_flags
 from creditrl.runs import RunFolder
 from creditrl.trainers.config import TrainConfig, resolve
 from creditrl.trust import is_run_config
@@ -39,7 +40,7 @@ class PlannedRun:
     recipe: str
     """As ``creditrl train`` takes it, e.g. ``"@quickstart"``."""
     flags: tuple[str, ...]
-    """What differs from the recipe, ``run.folder`` and ``run.resume`` not among it."""
+    """Overrides of the recipe, without ``run.folder`` and ``run.resume``."""
 
     def config(self) -> TrainConfig:
         """Return what the run will be told.
@@ -50,7 +51,7 @@ class PlannedRun:
         source = find_recipe(self.recipe)
         prog = f"creditrl train {self.recipe}"
         trust = not is_run_config(source)
-        return resolve(read_toml(source), self.flags, f"recipe {source.name}", prog, trust=trust)
+        return resolve(read_recipe(source), self.flags, f"recipe {source.name}", prog, trust=trust)
 
 
 def run_many(
@@ -129,6 +130,7 @@ def _start(run: PlannedRun, folder: Path) -> subprocess.Popen[bytes]:
     path = folder / run.name
     # Runs made beside each other use the cores better with one thread each; a flag may differ.
     words = ["train", run.recipe, "--run.threads=1", *run.flags, f"--run.folder={path}"]
+    words += named_flags()
     if path.exists():
         words.append("--run.resume")
     with (folder / f"{run.name}.log").open("ab") as log:
@@ -161,7 +163,7 @@ def _check_same(run: PlannedRun, path: Path) -> None:
 
 
 def _identity(config: TrainConfig) -> str:
-    run = replace(config.run, folder=None, resume=False, threads=0)
+    run = replace(config.run, folder=None, resume=False, threads=0, plugins=())
     return config_hash(replace(config, run=run))
 
 

@@ -1,4 +1,4 @@
-"""What a training run needs of its device's memory, reckoned before anything is loaded.
+"""Device memory that a training run needs, estimated before anything is loaded.
 
 Weights, gradients and optimizer states are exact. Activations are counted as what autograd keeps of
 a block of a Llama-like decoder (RMS norms, attention without a stored matrix, gated MLP); they were
@@ -76,7 +76,7 @@ class LearnedShape:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a run does with its model."""
+    """Use of the model in a run."""
 
     weight_bytes: int = _FLOAT
     """4: float32; 2: bfloat16."""
@@ -87,7 +87,7 @@ class Load:
     token_budget: int = 16384
     """Padded tokens per micro-batch of an update."""
     checkpointing: bool = False
-    """Whether blocks are computed again in the backward pass."""
+    """Whether gradient checkpointing is on."""
     entropy: bool = False
     """Whether the loss has an entropy bonus."""
     logits_per_chunk: int = 2**26
@@ -114,7 +114,7 @@ class MemoryPlan:
     resident: Mapping[str, int]
     """Weights, gradients, optimizer states, by whose they are."""
     phases: Mapping[str, int]
-    """What each phase of an update needs on top; they take turns."""
+    """Additional memory of each phase of an update; phases do not overlap."""
 
     @property
     def peak(self) -> int:

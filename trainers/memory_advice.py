@@ -9,12 +9,18 @@ from typing import Any
 from creditrl.agents.prompts import get_form
 from creditrl.trainers.config import TrainConfig
 from creditrl.trainers.memory import GIB, LearnedShape, Load, MemoryPlan, ModelShape, memory_plan
-from creditrl.trainers.memory_shape import adapter_per_rank, learned_shapes, model_shape
+from creditrl.trainers.memory_shape import (
+    adapter_per_rank,
+    device_bytes,
+    learned_shapes,
+    model_shape,
+)
 from creditrl.trainers.methods.base import method_info
 from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig
 from creditrl.trainers.models.critic_config import CriticConfig
+from creditrl.trainers.ranks import started
 
-__all__ = ["Advice", "advise", "needs_reference", "plan_of"]
+__all__ = ["Advice", "advise", "device_of", "each_of", "needs_reference", "plan_line", "plan_of"]
 
 _SPARE = 0.1
 """Share of the device that is left to its allocator, and to what is not counted."""
@@ -295,3 +301,36 @@ def _put(config: Any, path: str, value: Any) -> Any:
     if rest:
         value = _put(getattr(config, name), rest, value)
     return replace(config, **{name: value})
+
+
+def plan_line(config: TrainConfig) -> str:
+    """Return a line that says whether a run will fit; it never stops one."""
+    try:
+        ranks, here = started()
+        device, name, gpu = device_of(config, None, here)
+        plan = plan_of(config, device, gpu, ranks)
+        advice = advise(config, device, gpu, ranks)
+    except Exception as error:
+        # A model or a method of a kind that is not known here may train all the same.
+        return f"Memory: not reckoned ({' '.join(str(error).split())})"
+    line = f"Memory: about {plan.peak / GIB:.2f} of {device / GIB:.1f} GiB ({name}){each_of(ranks)}"
+    if advice is None:
+        return f"{line}; --plan itemises it"
+    return (
+        f"{line}: it may not fit. Try {' '.join(advice.flags)} ({advice.plan.peak / GIB:.2f} GiB)"
+    )
+
+
+def each_of(ranks: int) -> str:
+    """Return the words that say that so many processes need as much each."""
+    return "" if ranks == 1 else f", for each of {ranks} processes"
+
+
+def device_of(config: TrainConfig, gib: float | None, here: int) -> tuple[int, str, bool]:
+    """Return (bytes, name, whether it is a GPU); processes of a machine share what is no GPU's."""
+    if gib is not None:
+        return int(gib * GIB), f"a GPU of {gib:g} GiB", True
+    found, name = device_bytes(config.policy.device)
+    if name != "this machine":
+        return found, name, True
+    return found // here, name if here == 1 else f"this machine, shared by {here}", False

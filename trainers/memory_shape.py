@@ -1,4 +1,4 @@
-"""What the memory plan reckons with: shapes of models without their weights, and the device.
+"""Inputs of the memory plan: shapes of models without their weights, and the device.
 
 Models are built on torch's ``meta`` device, where weights have a shape and no memory: so the counts
 are those of the very code that will train.

@@ -1,24 +1,31 @@
 """The model card of a trained policy: what it is, how it came about and what it measured.
 
 The front matter is the model hub's (YAML); what the hub has no field for stands under ``creditrl``.
-Values are written as JSON, which YAML contains.
+Values are written as JSON, which YAML contains. A card may be published: of a path on the machine
+that trained it says the last part alone, and of an address nothing.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-__all__ = ["CardFacts", "model_card"]
+__all__ = ["CardFacts", "is_local", "model_card"]
 
 _MOMENTS = {"before": "before training", "after": "after training", "best": "best on validation"}
+_PLACE = re.compile(r"""(^|[\s=:@,(\["'])(?:~|\.\.(?=/)|[A-Za-z]:(?=[\\/]))?[\\/][^,"'\])]*""")
+"""A path from the root, from home or out of the working directory, within a word of a command."""
+_ADDRESS = re.compile(r"""\b\w{1,20}://[^\s,"'\])]*""")
 
 
 @dataclass(frozen=True, slots=True)
 class CardFacts:
-    """What a card says of a policy."""
+    """Contents of a policy's model card."""
 
     name: str
     """Of the policy."""
@@ -43,7 +50,7 @@ class CardFacts:
     own_base: bool
     """Whether the adapter's base model lies beside it."""
     commands: Sequence[str]
-    """How the run was started, and resumed."""
+    """How the run was started, and resumed; as typed."""
     commit: str | None
     versions: Mapping[str, str]
     """Of CreditRL and the packages that matter."""
@@ -51,8 +58,32 @@ class CardFacts:
 
 def model_card(facts: CardFacts) -> str:
     """Return the text of ``README.md``."""
+    facts = replace(
+        facts,
+        recipe=_without_places(facts.recipe),
+        commands=[shlex.join(map(_without_places, shlex.split(line))) for line in facts.commands],
+    )
     parts = [_front_matter(facts), f"# {facts.name}", _what(facts), _results(facts), _use(facts)]
     return "\n\n".join([*parts, _how(facts)]) + "\n"
+
+
+def is_local(model: str) -> bool:
+    """Return whether a model is a folder: a name of the hub is NAME or ACCOUNT/NAME."""
+    named = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", model)
+    return named is None or Path(model).exists()
+
+
+def _without_places(word: str) -> str:
+    """Return a word of a command with the last part alone of every path, and without addresses."""
+    short = _ADDRESS.sub("ADDRESS", word)
+    return _PLACE.sub(
+        lambda found: found[1] + re.split(r"[\\/]", found[0].rstrip("\\/"))[-1], short
+    )
+
+
+def _base(facts: CardFacts) -> str:
+    """Return the name of the base model; of a folder its last part."""
+    return Path(facts.base_model).name if is_local(facts.base_model) else facts.base_model
 
 
 def _front_matter(facts: CardFacts) -> str:
@@ -62,7 +93,7 @@ def _front_matter(facts: CardFacts) -> str:
         "pipeline_tag": "text-generation",
         "tags": ["creditrl", "reinforcement-learning", "agent", facts.method],
     }
-    if facts.base_model != "small":
+    if facts.base_model != "small" and not is_local(facts.base_model):
         fields["base_model"] = facts.base_model
         fields["base_model_relation"] = "adapter" if adapter else "finetune"
     measured = {
@@ -70,7 +101,7 @@ def _front_matter(facts: CardFacts) -> str:
         for moment, ways in facts.evaluations.items()
     }
     fields["creditrl"] = {
-        "base_model": facts.base_model,
+        "base_model": _base(facts),
         "form": facts.form,
         "which": facts.which,
         "method": facts.method,
@@ -108,7 +139,7 @@ def _what(facts: CardFacts) -> str:
     begun = (
         "a small transformer that was built from a config"
         if facts.base_model == "small"
-        else f"`{facts.base_model}`"
+        else f"`{_base(facts)}`"
     )
     chosen = {"last": "as it was last", "best": "as it was best on the validation split"}
     after = (
@@ -165,11 +196,11 @@ def _use(facts: CardFacts) -> str:
         f"{facts.max_new_tokens} token{'s' if facts.max_new_tokens > 1 else ''}.",
     ]
     if facts.form == "adapter":
-        base = "the folder `base` beside it" if facts.own_base else f"`{facts.base_model}`"
+        base = "the folder `base` beside it" if facts.own_base else f"`{_base(facts)}`"
         lines += [f"peft and vLLM load this folder as an adapter (LoRA) of {base}."]
         if facts.own_base and facts.base_model != "small":
             lines += [
-                f"On `{facts.base_model}` itself it is another policy: training moved the base too."
+                f"On `{_base(facts)}` itself it is another policy: training moved the base too."
             ]
     else:
         lines += ["transformers and vLLM load this folder as a causal language model."]

@@ -127,6 +127,9 @@ class PolicyOptimizer:
         else:
             assert credit.advantage_N is not None, "a credit has one of the two advantages"
             advantage_M = turns_to_tokens(credit.advantage_N, tokens.turn_M)
+        counts_M = None
+        if credit.weight_N is not None:
+            counts_M = turns_to_tokens(credit.weight_N, tokens.turn_M)
         rng = stream("minibatches", self.seed, update)
         steps: list[dict[str, float]] = []
         rate = 0.0
@@ -136,7 +139,7 @@ class PolicyOptimizer:
                 for group in self.adamw.param_groups:
                     group["lr"] = rate
                 self.adamw.zero_grad(set_to_none=True)
-                metrics = self._backward(rows, tokens, advantage_M, chosen_M)
+                metrics = self._backward(rows, tokens, advantage_M, chosen_M, counts_M)
                 self.policy.ranks.average_gradients(self.parameters)
                 norm = clip_gradients(self.parameters, self.cfg.grad_clip)
                 self.adamw.step()
@@ -193,6 +196,7 @@ class PolicyOptimizer:
         tokens: TokenTable,
         advantage_M: FloatArray,
         chosen_M: IntArray,
+        counts_M: FloatArray | None = None,
     ) -> dict[str, float]:
         """Add the gradients of one minibatch; returns its metrics."""
         whole = len(chosen_M) == rows.num_tokens
@@ -203,6 +207,8 @@ class PolicyOptimizer:
             part.episode_M,
             length_divisor=self.loss.length_divisor,
         )
+        if counts_M is not None:
+            weight = weight * counts_M[chosen_M]
         ranks = self.policy.ranks
         parts: list[dict[str, torch.Tensor]] = []
         for batch, counts in self._micro_batches(part):

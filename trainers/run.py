@@ -6,8 +6,8 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,12 +16,15 @@ import numpy as np
 import torch
 
 from creditrl.agents.evaluate import EvalResult, evaluate
+from creditrl.agents.prompting import Prompting
 from creditrl.agents.prompts import PromptForm, get_form
 from creditrl.config import to_mapping
-from creditrl.envs.register import environment_id
+from creditrl.envs.base import TextEnv
+from creditrl.envs.register import environment_class, environment_id
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, CreditRLError, DataError
 from creditrl.metrics import MetricSinks
+from creditrl.progress import Progress
 from creditrl.runs import RunFolder
 from creditrl.store import TrajectoryStore
 from creditrl.trainers.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
@@ -38,7 +41,7 @@ from creditrl.trainers.collect.texts import environment_texts
 from creditrl.trainers.collect.watched import WatchedAgent
 from creditrl.trainers.config import BudgetConfig, TrainConfig, training_hash
 from creditrl.trainers.distributed import check_shared, follow, trainer_for
-from creditrl.trainers.loop import Trainer
+from creditrl.trainers.loop import Trainer, reward_columns
 from creditrl.trainers.methods.base import ExploreConfig, Method, method_info
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
@@ -49,16 +52,15 @@ from creditrl.trainers.pictures import (
 )
 from creditrl.trainers.ranks import ALONE, Ranks
 from creditrl.trainers.ray_cluster import connect
+from creditrl.trainers.result import TrainResult
 from creditrl.trainers.rival import Rival
 from creditrl.trainers.sampler import PolicyAgent, make_sampler
 from creditrl.trainers.states import recorded_states
-from creditrl.trainers.stopwatch import Stopwatch, sum_parts
+from creditrl.trainers.stopwatch import CPU_PREFIX, Stopwatch, sum_parts
 from creditrl.types import Trajectory
 from creditrl.view.curves import learning_curve
-from creditrl.view.progress import Progress
 
 __all__ = [
-    "Outcome",
     "build_policy",
     "help_training",
     "load_policy",
@@ -73,28 +75,13 @@ _PACE_KNOWN = 0.05
 """Share of the budget after which the time of a whole training is told from its pace."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a finished run found; evaluations by name, "sampled" and "greedy"."""
-
-    folder: Path
-    before: dict[str, EvalResult]
-    """Before the method trained, after cloning where there was some; read back on resume."""
-    after: dict[str, EvalResult]
-    best: dict[str, EvalResult]
-    """Of the policy that was best on the validation split; empty where none was kept."""
-    cloned: dict[str, EvalResult]
-    """Of a policy cloned for the same total time; empty where it was not asked for."""
-    curve: Path
-    seconds: dict[str, float]
-    """Wall-clock seconds by phase."""
-    parts: dict[str, float]
-    """Seconds of the updates by part (:data:`creditrl.trainers.stopwatch.PARTS`)."""
-
-
 def run_training(
-    config: TrainConfig, folder: RunFolder, progress: Progress, ranks: Ranks = ALONE
-) -> Outcome:
+    config: TrainConfig,
+    folder: RunFolder,
+    progress: Progress,
+    ranks: Ranks = ALONE,
+    on_row: Callable[[Mapping[str, Any]], None] | None = None,
+) -> TrainResult:
     """Train as ``config`` says, in ``folder``; goes on where the folder has a checkpoint.
 
     Args:
@@ -103,6 +90,7 @@ def run_training(
         progress: shows how far it is.
         ranks: the processes that train together; this one is rank 0, the others call
             :func:`help_training`.
+        on_row: called with every row of metrics once it is written.
 
     Raises:
         ConfigError: settings that do not fit together.
@@ -112,11 +100,11 @@ def run_training(
     if ranks.size > 1:
         check_shared(config)
     with folder.held():
-        run = _Run(config, folder, progress, ranks)
+        run = _Run(config, folder, progress, ranks, on_row or _ignore)
         try:
-            outcome = run.all()
+            result = run.all()
             with ranks.together("stop"):
-                return outcome
+                return result
         finally:
             run.close()
 
@@ -135,9 +123,15 @@ class _Run:
     """The state of one run; :meth:`all` is its phases in order."""
 
     def __init__(
-        self, config: TrainConfig, folder: RunFolder, progress: Progress, ranks: Ranks
+        self,
+        config: TrainConfig,
+        folder: RunFolder,
+        progress: Progress,
+        ranks: Ranks,
+        on_row: Callable[[Mapping[str, Any]], None],
     ) -> None:
         self.config = config
+        self.on_row = on_row
         self.ranks = ranks
         self.folder = folder
         self.progress = progress
@@ -166,11 +160,13 @@ class _Run:
         self._rival: Rival | None = None
         self._collectors: list[Collector] = []
 
-    def all(self) -> Outcome:
+    def all(self) -> TrainResult:
         """Run every phase."""
+        self.fit_tasks()
         config = self.config
-        self.check_tasks()
         policy = self.timed("build", self.build_policy)
+        # Whoever looks at the episodes reads their prompts from the first update on.
+        policy.tokenizer.save_pretrained(self.folder.path / "tokenizer")
         self.form = pictured_form(config, self.form, policy)
         checkpoint = latest_checkpoint(self.folder.checkpoints)
         if checkpoint is not None:
@@ -194,6 +190,7 @@ class _Run:
             trainer = self.trainer(policy)
             before = self.timed("evaluate", lambda: self.evaluate(policy))
             self.folder.write_evaluations("before", before)
+            self.sinks.log(_held_out("before", before))
             if config.eval.every_turns:
                 self.timed("evaluate", lambda: self.validate(trainer))
             explore = self.method.explore
@@ -214,6 +211,8 @@ class _Run:
         self.seconds["train"] = trainer.clock.seconds
         for name, results in found.items():
             self.folder.write_evaluations(name, results)
+            if name != "before":
+                self.sinks.log(_held_out(name, results))
         parts = sum_parts(r for r in self.folder.read_metrics() if r.get("phase") == "train")
         curve = self.folder.path / "learning_curve.png"
         shown = {name: results for name, results in found.items() if "@" not in name}
@@ -232,39 +231,59 @@ class _Run:
                 },
             }
         )
-        return Outcome(
-            self.folder.path,
-            before,
-            found["after"],
-            found.get("best", {}),
-            found.get("cloned", {}),
-            curve,
-            self.seconds,
-            parts,
+        return TrainResult(
+            config=self.config,
+            folder=self.folder.path,
+            evaluations={name: results for name, results in found.items() if results},
+            curve=curve,
+            seconds=self.seconds,
+            parts=parts,
         )
 
     def title(self) -> str:
         """Return the picture's title."""
         return f"{self.method.name} on {self.config.env.id}"
 
-    def check_tasks(self) -> None:
-        """Raise for a split without enough tasks now, not after minutes of training."""
-        cfg, clone = self.config.eval, self.config.clone
-        wanted = [("eval.levels", cfg.first, cfg.levels, cfg.split)]
-        if cfg.every or cfg.every_turns:
-            found = ("eval.validation_levels", 0, cfg.validation_levels, cfg.validation_split)
-            wanted.append(found)
-        if clone.until_success is not None:
-            wanted.append(("clone.check_levels", 0, clone.check_levels, cfg.validation_split))
+    def fit_tasks(self) -> None:
+        """Ask for no more than the environment has: tasks, splits, an expert; a line for each cut.
+
+        Raises:
+            ConfigError: ``eval.first`` lies behind the last task.
+        """
+        cfg, clone, rollout = self.config.eval, self.config.clone, self.config.rollout
+        venv = self.environment(1)
+        name = self.config.env.id
+        if not _has_splits(venv.env_class):
+            self.progress.line(f"{name} has no splits: it is evaluated on the tasks it trains on.")
         for split in cfg.also_splits:
             self.environment(1, split=split)  # an unknown one raises here
-        for name, first, levels, split in wanted:
-            tasks = len(self.environment(min(levels, cfg.num_envs), split=split).tasks)
-            if first + levels > tasks:
+
+        def fit(field: str, wanted: int, split: str | None, first: int = 0) -> int:
+            found = len(self.environment(1, split=split).tasks)
+            where = "training" if split is None else repr(split)
+            count = f"{found} task{'' if found == 1 else 's'}"
+            if first >= found:
                 begun = f" from eval.first={first} on" if first else ""
-                raise ConfigError(
-                    f"{name} is {levels}{begun}, but split {split!r} has only {tasks} tasks."
-                )
+                raise ConfigError(f"{field} is {wanted}{begun}, but {where} has {count}.")
+            if wanted > found - first:
+                begun = f" from {first} on" if first else ""
+                left = found - first
+                self.progress.line(f"{field}: {left} for {wanted}, as {where} has {count}{begun}.")
+            return min(wanted, found - first)
+
+        cfg = replace(cfg, levels=fit("eval.levels", cfg.levels, cfg.split, cfg.first))
+        if cfg.every or cfg.every_turns:
+            levels = fit("eval.validation_levels", cfg.validation_levels, cfg.validation_split)
+            cfg = replace(cfg, validation_levels=levels)
+        if clone.until_success is not None:
+            levels = fit("clone.check_levels", clone.check_levels, cfg.validation_split)
+            clone = replace(clone, check_levels=levels)
+        if clone.episodes and not clone.from_run and not venv.has_expert:
+            if self.method.collection != "demonstrations":
+                self.progress.line(f"{name} has no expert: training begins without cloning.")
+                clone, self.compares = replace(clone, episodes=0), False
+        rollout = replace(rollout, groups=fit("rollout.groups", rollout.groups, None))
+        self.config = replace(self.config, eval=cfg, clone=clone, rollout=rollout)
 
     def build_policy(self) -> Policy:
         """Return the policy to train: a small one from a config, or one that exists."""
@@ -293,7 +312,7 @@ class _Run:
                 metrics, _ = trainer.update()
                 update = trainer.clock.updates
                 show(update, trainer.clock.seconds, loss=metrics.get("loss", 0.0))
-                self.record({"phase": "clone", **metrics}, update)
+                self.record({"phase": "clone", **metrics})
                 if self.cloned_enough(policy, update):
                     break
         policy.unshard()
@@ -307,7 +326,7 @@ class _Run:
         split = self.config.eval.validation_split
         result = self.measure(agent, split, range(cfg.check_levels))
         reached = result.overall.success.value
-        self.record({"phase": "clone", "update": update, "validation_success": reached}, update)
+        self.record({"phase": "clone", "update": update, "validation_success": reached})
         return reached >= cfg.until_success
 
     def train(self, trainer: Trainer, fresh: bool) -> None:
@@ -328,7 +347,7 @@ class _Run:
                 update = trainer.clock.updates
                 if beside and self._rival is None:
                     self.begin_beside(trainer)
-                self.record({"phase": "train", **metrics}, update)
+                self.record({"phase": "train", **metrics})
                 if run.trajectories_every and update % run.trajectories_every == 0:
                     store.append(update, trajectories)
                     columns.append(update, trajectories, trainer.columns)
@@ -371,14 +390,16 @@ class _Run:
                 "phase": "validation",
                 "update": trainer.clock.updates,
                 "environment_turns": trainer.clock.turns,
+                "cpu_seconds": trainer.clock.cpu_seconds,
                 "success": success.value,
                 "success_low": success.low,
                 "success_high": success.high,
                 "score": result.overall.score.value,
                 "turns": result.overall.turns.value,
                 "grounding": result.overall.grounding.value,
-            },
-            trainer.clock.updates,
+                "success_by_task": [None if e.error else int(e.success) for e in result.episodes],
+                "score_by_task": [None if e.error else e.score for e in result.episodes],
+            }
         )
         if success.value > self.best_validation:
             self.best_validation = success.value
@@ -411,6 +432,8 @@ class _Run:
         self.cpu_before = float(state["cpu_seconds"])
         update = self.saved = int(meta["update"])
         self.folder.truncate_metrics(update)
+        # One more than rows: the evaluation before training went to the sinks alone.
+        self.sinks.step = len(self.folder.read_metrics()) + 1
         self.drop_after(update)
         self.progress.line(f"resumed {self.folder.path} after update {update}")
 
@@ -586,11 +609,12 @@ class _Run:
             expert_actions=self.method.expert_actions or everything,
             retries=rollout.retries,
             count_states=self.config.run.count_states,
+            rewards=lambda turns: reward_columns(turns, rollout),
         )
 
     def explore(self, trainer: Trainer, explore: ExploreConfig) -> None:
         """Let the policy explore, and fit the method's models to what it did."""
-        begin = time.perf_counter()
+        begin, cpu_begin = time.perf_counter(), time.process_time()
         agent = self.agent(trainer.policy, temperature=explore.temperature)
         gear = replace(self.gear(agent), group_size=explore.rollouts)
         found: list[Trajectory] = []
@@ -601,9 +625,15 @@ class _Run:
                 turns += collected.environment_turns
                 seconds = time.perf_counter() - begin
                 show(len(found), seconds, success=float(np.mean([t.success for t in found])))
+            explored = time.process_time() - cpu_begin
             metrics = trainer.pretrain(found, turns, time.perf_counter() - begin, show)
+        trainer.clock.cpu_seconds += time.process_time() - cpu_begin
+        metrics |= {
+            f"{CPU_PREFIX}explore": explored,
+            f"{CPU_PREFIX}models": time.process_time() - cpu_begin - explored,
+        }
         TrajectoryStore(self.folder.path / "exploration").append(0, found)
-        self.record({"phase": "explore", "environment_turns": turns, **metrics}, 0)
+        self.record({"phase": "explore", "environment_turns": turns, **metrics})
 
     def demonstrations(self, policy: Policy) -> DemonstrationCollector:
         """Return the expert's episodes, made once and kept for a comparison later."""
@@ -663,10 +693,11 @@ class _Run:
             self._environments[key] = made
         return self._environments[key]
 
-    def record(self, row: dict[str, Any], update: int) -> None:
+    def record(self, row: dict[str, Any]) -> None:
         """Append a row of metrics, here and in every sink."""
         self.folder.append_metrics(row)
-        self.sinks.log(row, update)
+        self.sinks.log(row)
+        self.on_row(row)
 
     def save_policy(self, policy: Policy, name: str) -> Path:
         """Save the policy with its tokenizer; ``creditrl eval`` and transformers load it."""
@@ -674,6 +705,7 @@ class _Run:
         # Whoever loads the policy decodes replies of the length it was trained with.
         policy.model.generation_config.max_new_tokens = self.config.rollout.max_new_tokens
         policy.save(path)
+        Prompting(self.config.rollout.form, self.config.rollout.actions).write(path)
         return path
 
     def timed(self, phase: str, work: Callable[[], T]) -> T:
@@ -775,6 +807,12 @@ def load_policy(config: TrainConfig, folder: RunFolder) -> tuple[Policy, str]:
     return policy, str(checkpoint)
 
 
+def _held_out(moment: str, results: Mapping[str, EvalResult]) -> dict[str, Any]:
+    """Return evaluations as a row for sinks: the measures by moment and way of sampling."""
+    measured = {way: result.to_json()["overall"] for way, result in results.items()}
+    return {"phase": "held_out", moment: measured}
+
+
 def weights_hash(policy: Policy) -> str:
     """Return a digest of a policy's weights: equal exactly where all of them are."""
     digest = hashlib.sha256()
@@ -807,13 +845,14 @@ def _make(
     """Return a vector environment of a run."""
     cfg = config.env
     options = {} if cfg.options is None else _shallow(cfg.options)
-    if split is not None:
+    env_id = environment_id(cfg.id)
+    if split is not None and _has_splits(environment_class(env_id)):
         options["split"] = split
     if options.get("observation") == "image":
         # The policy sees the picture alone; records, states and learned models read the text.
         options["observation"] = "both"
     made: Any = gym.make_vec(
-        environment_id(cfg.id),
+        env_id,
         num_envs=copies,
         group_size=group_size,
         workers=min(shards or cfg.workers, copies),
@@ -823,9 +862,17 @@ def _make(
     return made.unwrapped  # type: ignore[no-any-return]
 
 
+def _has_splits(env_class: type[TextEnv[Any]]) -> bool:
+    return any(field.name == "split" for field in fields(env_class.config_class))
+
+
 def _shallow(options: Any) -> dict[str, Any]:
     return {f.name: getattr(options, f.name) for f in fields(options)}
 
 
 def _nothing() -> None:
     """Do nothing: no sampler has to be told."""
+
+
+def _ignore(row: Mapping[str, Any]) -> None:
+    """Do nothing: nobody waits for rows."""

@@ -1,4 +1,4 @@
-"""What a run samples with: the policy in this process, a vLLM engine, or a vLLM server."""
+"""Samplers of a run: the policy in this process, a vLLM engine, or a vLLM server."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class ShardedModel:
 
 
 class _Root(torch.nn.Module):
-    """What is called to compute with any of a model's parts, so that their weights are there."""
+    """Module to call for computing with any part of a model, so that weights are gathered."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()

@@ -38,10 +38,12 @@ from creditrl.types import (
     TurnTable,
 )
 
-__all__ = ["FIT_PASSES", "RECORD_ALL", "credit_side_by_side"]
+__all__ = ["COMPARING_KINDS", "FIT_PASSES", "RECORD_ALL", "credit_side_by_side"]
 
 FIT_PASSES = 8
 """Passes over the episodes by which models that learn update by update are fitted."""
+COMPARING_KINDS = ("group", "preference")
+"""Kinds of methods that compare the members of a group."""
 RECORD_ALL = "--rollout.record all"
 """The flag of `creditrl train` by which a run stores what any method reads."""
 
@@ -313,11 +315,12 @@ class _Scorer:
                 f"hold no such actions: {again}, where the environment has an expert."
             )
         groups = {t.group for t in episodes}
-        compares = method_info(name).kind in ("group", "preference")
+        compares = method_info(name).kind in COMPARING_KINDS
         if compares and len(groups) == len(episodes):
             raise CreditInputError(
                 f"{name} compares the members of a group, and every episode here is a group of its "
-                "own: score a run of a method that collects groups, e.g. --method.name grpo."
+                "own: score a run of a method that collects groups, e.g. --method.name grpo, or an "
+                "evaluation that played its tasks several times."
             )
 
 

@@ -6,7 +6,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-__all__ = ["BESIDE", "PARTS", "PREFIX", "Stopwatch", "sum_parts", "time_line"]
+__all__ = [
+    "BESIDE",
+    "CPU_PARTS",
+    "CPU_PREFIX",
+    "PARTS",
+    "PREFIX",
+    "Stopwatch",
+    "sum_parts",
+    "time_line",
+]
 
 PARTS = (
     "environment",
@@ -34,15 +43,22 @@ BESIDE = ("beside_environment", "beside_generation")
 PREFIX = "seconds/"
 """Begins their names among the metrics."""
 
+CPU_PREFIX = "cpu/"
+"""Begins the names of the same parts in processor time."""
+CPU_PARTS = ("explore", *PARTS)
+"""Parts of a training in processor time. explore: episodes before the first update; what models are
+fitted to them is counted under models."""
+
 
 class Stopwatch:
-    """Counts seconds by part.
+    """Counts seconds by part, of the clock on the wall and of the processor.
 
     A part that begins within another one stops that one for as long as it lasts, so that nothing
     counts twice. For one thread.
 
     Args:
         clock: gives seconds; tests have one of their own.
+        cpu: gives the seconds that the process has used, all threads together.
 
     Example:
         >>> times = iter([0.0, 1.0, 4.0, 5.0])
@@ -54,11 +70,17 @@ class Stopwatch:
         {'environment': 2.0, 'generation': 3.0}
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        cpu: Callable[[], float] = time.process_time,
+    ) -> None:
         self.clock = clock
+        self.cpu = cpu
         self._seconds: dict[str, float] = {}
+        self._cpu_seconds: dict[str, float] = {}
         self._open: list[str] = []
-        self._since = 0.0
+        self._since = self._cpu_since = 0.0
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -76,27 +98,35 @@ class Stopwatch:
         found, self._seconds = self._seconds, {}
         return found
 
+    def take_cpu(self) -> dict[str, float]:
+        """Return the processor time that was counted since the last call, and begin anew."""
+        found, self._cpu_seconds = self._cpu_seconds, {}
+        return found
+
     def _turn(self) -> None:
-        now = self.clock()
+        now, cpu = self.clock(), self.cpu()
         if self._open:
             last = self._open[-1]
             self._seconds[last] = self._seconds.get(last, 0.0) + now - self._since
-        self._since = now
+            self._cpu_seconds[last] = self._cpu_seconds.get(last, 0.0) + cpu - self._cpu_since
+        self._since, self._cpu_since = now, cpu
 
 
-def sum_parts(rows: Iterable[Mapping[str, object]]) -> dict[str, float]:
+def sum_parts(rows: Iterable[Mapping[str, object]], prefix: str = PREFIX) -> dict[str, float]:
     """Return the seconds of each part over the updates of a run's metrics, in the order of parts.
 
     Args:
         rows: of ``metrics.jsonl``; those without parts do not count.
+        prefix: which seconds, :data:`PREFIX` or :data:`CPU_PREFIX`.
     """
+    names = CPU_PARTS if prefix == CPU_PREFIX else (*PARTS, *BESIDE)
     total: dict[str, float] = {}
     for row in rows:
-        for name in (*PARTS, *BESIDE):
-            seconds = row.get(PREFIX + name)
+        for name in names:
+            seconds = row.get(prefix + name)
             if isinstance(seconds, int | float):
                 total[name] = total.get(name, 0.0) + seconds
-    return {name: total[name] for name in (*PARTS, *BESIDE) if name in total}
+    return {name: total[name] for name in names if name in total}
 
 
 def time_line(parts: Mapping[str, float]) -> str:

@@ -1,4 +1,4 @@
-"""What a run keeps of every turn beside its trajectories: scores of models, parts of the credit."""
+"""Columns stored per turn beside the trajectories: scores of models, parts of the credit."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from creditrl.types import Credit, FloatArray
 
 __all__ = ["column_means", "turn_columns"]
 
-_KNOWN = ("score_N",)
+_KNOWN = ("score_N", "action_N")
 """Columns that the trajectories hold already."""
+_NUMBERS = ("segment", "parent", "left")
+"""Columns that count something, whose mean says nothing."""
 
 
 def turn_columns(batch: Batch, credit: Credit) -> dict[str, FloatArray]:
@@ -51,10 +53,10 @@ def turn_columns(batch: Batch, credit: Credit) -> dict[str, FloatArray]:
 def column_means(columns: dict[str, FloatArray]) -> dict[str, float]:
     """Return the mean over turns of each column, as metrics ``turn_mean/NAME``.
 
-    Numbers of segments have no mean, and that of the advantage says nothing.
+    Numbers of segments and episodes have no mean, and that of the advantage says nothing.
     """
     return {
         f"turn_mean/{name}": float(column.mean())
         for name, column in columns.items()
-        if len(column) and name not in ("segment", "advantage")
+        if len(column) and name not in (*_NUMBERS, "advantage")
     }

@@ -1,4 +1,4 @@
-"""What all wrappers share: own ``info`` columns, state of their own, and the order they stand in.
+"""Base of all wrappers: own ``info`` columns, own state, and the order of wrappers.
 
 A wrapper comes twice: around one environment (:class:`TextWrapper`) and around a vector of them
 (:class:`VectorTextWrapper`). Both keep what they add to ``info`` by key in ``self._own``: a value,

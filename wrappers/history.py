@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -14,16 +14,14 @@ from gymnasium.spaces import Box, Dict, Space
 from gymnasium.spaces import Sequence as SequenceSpace
 from gymnasium.vector import VectorEnv
 
+from creditrl.agents.prompts import resolve_form
 from creditrl.envs.base import TextEnv, object_column
+from creditrl.envs.prompt import Ask
 from creditrl.envs.spaces import UnicodeText, action_text
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, WrapperError
 from creditrl.types import IntArray
 from creditrl.wrappers.base import TextWrapper, VectorTextWrapper, below, text_of
-from creditrl.wrappers.parse import resolve_form
-
-if TYPE_CHECKING:
-    from creditrl.agents.prompts import Ask
 
 __all__ = ["History", "VectorHistory"]
 
@@ -38,7 +36,7 @@ _ROLE_LENGTH = 16
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What one copy remembers; immutable, so a snapshot shares it."""
+    """Memory of one copy; immutable, so a snapshot shares it."""
 
     turns: tuple[tuple[str, str], ...] = ()
     """(observation, action), oldest first; no more than the form reads."""
@@ -49,7 +47,7 @@ class Memory:
     rounds: tuple[tuple[Said, ...], ...] = ()
     """A growing conversation's later parts: a reply and what was said to it."""
     observation: str = ""
-    """What the last turn will be remembered by."""
+    """Form in which the last turn will be remembered."""
     shown: Any = ""
     """The prompt as it was shown."""
 
@@ -151,8 +149,6 @@ class _Builder:
         return observation.replace(self.mark, "").lstrip("\n") if self.mark else observation
 
     def _ask(self, memory: Memory, observation: str, row: Mapping[str, Any]) -> Ask:
-        from creditrl.agents.prompts import Ask
-
         # A form that places the image itself must not find a second placeholder.
         now = self._unmarked(observation) if self.form_marks else observation
         return Ask(

@@ -9,12 +9,12 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from creditrl.agents.prompts import get_parser
 from creditrl.envs.base import object_column
 from creditrl.envs.spaces import UnicodeText, action_text, clean_text
 from creditrl.errors import WrapperError
 from creditrl.types import IntArray
 from creditrl.wrappers.base import TextWrapper, VectorTextWrapper, below
-from creditrl.wrappers.parse import get_parser
 
 __all__ = ["ReActAction", "VectorReActAction"]
 

@@ -30,7 +30,7 @@ class Draft:
     group: int
     member: int
     observation: str
-    """What the agent sees now."""
+    """Current observation."""
     state: int
     """``info["state_hash"]`` of now; 0 where no StateHash stands inside."""
     turns: tuple[Turn, ...] = ()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from creditrl.agents.prompts.base import Message
-from creditrl.agents.prompts.env_words import EnvWords
+from creditrl.envs.prompt import Message
+from creditrl.envs.words import EnvWords
 
 __all__ = ["BLANK", "cloze"]
 

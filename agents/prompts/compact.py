@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from creditrl.agents.prompts.base import Ask, Message
 from creditrl.agents.prompts.plain import PlainForm
-from creditrl.agents.prompts.words import words_for
+from creditrl.envs.prompt import Ask, Message
+from creditrl.envs.words import words_for
 
 __all__ = ["CompactForm"]
 

@@ -13,10 +13,9 @@ import re
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from creditrl.agents.prompts.base import Ask, Message, Parsed, PromptForm
-from creditrl.agents.prompts.env_words import task_message
 from creditrl.agents.prompts.react import parse_react
-from creditrl.agents.prompts.words import words_for
+from creditrl.envs.prompt import Ask, Message, Parsed, PromptForm
+from creditrl.envs.words import task_message, words_for
 from creditrl.errors import ConfigError, DataError
 from creditrl.outside_json import MOST_FILE, read_json
 

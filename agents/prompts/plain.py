@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from creditrl.agents.prompts.base import Ask, Message, Parsed, PromptForm
+from creditrl.envs.prompt import Ask, Message, Parsed, PromptForm
 
 __all__ = ["PlainForm"]
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from typing import ClassVar, Literal
 
-from creditrl.agents.prompts.base import Ask, Message, Parsed, PromptForm
-from creditrl.agents.prompts.env_words import EnvWords, Example, task_message
-from creditrl.agents.prompts.words import words_for
+from creditrl.envs.prompt import Ask, Message, Parsed, PromptForm
+from creditrl.envs.words import EnvWords, Example, task_message, words_for
 
 __all__ = ["ReActForm", "parse_react"]
 

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from creditrl.agents.prompts.base import Ask, Message
-from creditrl.agents.prompts.env_words import task_message
 from creditrl.agents.prompts.react import ReActForm
-from creditrl.agents.prompts.words import words_for
+from creditrl.envs.prompt import Ask, Message
+from creditrl.envs.words import task_message, words_for
 from creditrl.errors import ConfigError
 from creditrl.types import Trajectory
 

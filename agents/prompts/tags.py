@@ -8,19 +8,15 @@ the reply), and where tags are missing the whole reply is the action, not its la
 
 from __future__ import annotations
 
-import re
 from typing import ClassVar, Literal, get_args
 
-from creditrl.agents.prompts.base import Ask, Message, Parsed, PromptForm
-from creditrl.agents.prompts.env_words import IMAGE_PLACEHOLDER, EnvWords
-from creditrl.agents.prompts.words import words_for
+from creditrl.envs.prompt import Ask, Message, Parsed, PromptForm, parse_tags
+from creditrl.envs.words import IMAGE_PLACEHOLDER, EnvWords, words_for
 from creditrl.errors import ConfigError
 
-__all__ = ["TagsForm", "parse_tags"]
+__all__ = ["TagsForm"]
 
 Shown = Literal["text", "image", "both"]
-
-_CJK = re.compile(r"[\u4e00-\u9fff]")  # verl-agent's range: CJK unified ideographs
 
 
 class TagsForm(PromptForm):
@@ -35,6 +31,12 @@ class TagsForm(PromptForm):
 
     name: ClassVar[str] = "tags"
     context: ClassVar[Literal["window", "full"]] = "window"
+    how: ClassVar[str] = (
+        "Now take one action. First reason step by step about the situation, inside <think> "
+        "</think> tags. Then choose one admissible action for this step and write it inside "
+        "<action> </action> tags."
+    )
+    """The format of the reply, in words."""
 
     def __init__(
         self, history_length: int = 2, observation: Shown = "text", lower: bool = True
@@ -64,10 +66,10 @@ class TagsForm(PromptForm):
 
     def showing(self, observation: Shown) -> TagsForm:
         """Return the same form with another kind of observation."""
-        return TagsForm(self.history_length, observation, self.lower)
+        return type(self)(self.history_length, observation, self.lower)
 
     def parse(self, reply: str) -> Parsed:
-        """Read ``<action>``; see :func:`parse_tags`."""
+        """Read ``<action>``; see :func:`creditrl.envs.prompt.parse_tags`."""
         return parse_tags(reply, self.lower)
 
     def reply(self, action: str, thought: str = "") -> str:
@@ -93,11 +95,7 @@ class TagsForm(PromptForm):
             parts.append(scene)
         parts.append(self._situation(ask, words, seen, history_length))
         parts.append(_choices(ask, words))
-        parts.append(
-            "Now take one action. First reason step by step about the situation, inside <think> "
-            "</think> tags. Then choose one admissible action for this step and write it inside "
-            "<action> </action> tags."
-        )
+        parts.append(self.how)
         return "\n\n".join(parts)
 
     def _situation(self, ask: Ask, words: EnvWords, seen: str, history_length: int) -> str:
@@ -121,29 +119,6 @@ class TagsForm(PromptForm):
         if self.observation != "image":
             now += f"\n{seen}"
         return "\n".join([*lines, now])
-
-
-def parse_tags(reply: str, lower: bool = True) -> Parsed:
-    """Read the text between the first ``<action>`` and the ``</action>`` after it, lower-cased.
-
-    The format is invalid where a tag is missing, where there is no ``<think>`` ... ``</think>``
-    pair or where the reply has CJK characters (verl-agent's rule; its penalty belongs to the
-    trainer). The action is read all the same. Without action tags the whole reply is the action.
-    """
-    _, opened, rest = reply.partition("<action>")
-    inside, closed, _ = rest.partition("</action>")
-    think_at = reply.find("<think>")
-    think_end = reply.find("</think>")
-    thought = reply[think_at + len("<think>") : think_end].strip() if think_at < think_end else ""
-    thinks = think_at >= 0 and think_end >= 0
-    tagged = bool(opened and closed)
-    action = (inside if tagged else reply).strip()
-    valid = tagged and thinks and _CJK.search(reply) is None
-    return Parsed(
-        action.lower() if lower else action,
-        valid_format=valid,
-        thought=thought if thinks else "",
-    )
 
 
 def _choices(ask: Ask, words: EnvWords) -> str:

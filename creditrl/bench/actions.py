@@ -1,4 +1,4 @@
-"""What it costs to choose among listed actions, beside free text of the same length.
+"""Cost of choosing among listed actions, compared with free text of the same length.
 
 A small policy with random weights answers the same prompts of an environment in three ways, by
 turns; CPU time of one thread counts. Free text has as many tokens as the listed replies on average.

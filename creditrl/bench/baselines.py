@@ -31,7 +31,7 @@ __all__ = [
     "listings",
     "markdown_table",
     "measure_agent",
-    "put_into_readme",
+    "put_into_page",
     "read_baselines",
     "replaced",
     "small_policy",
@@ -68,9 +68,9 @@ _TINY = (
 
 
 def _trained(recipe: str) -> PolicyRecipe:
-    from creditrl.config import find_recipe, read_toml
+    from creditrl.config import read_recipe
 
-    rollout = read_toml(find_recipe(f"@{recipe}"))["rollout"]
+    rollout = read_recipe(f"@{recipe}")["rollout"]
     play = ("--form", rollout["form"], "--actions", rollout.get("actions", "free"))
     return PolicyRecipe((f"@{recipe}",), play, _TINY)
 
@@ -96,6 +96,9 @@ class Row:
     """Hash of the tasks (:func:`creditrl.results.task_set_hash`)."""
     made_by: tuple[str, ...]
     """The commands, in order."""
+    solved: str = ""
+    """Of each task of the list, in its order, 1 where it was solved and 0 where not; empty where it
+    was not kept."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -168,7 +171,7 @@ def differences(rows: Iterable[Row], committed: Mapping[tuple[str, str], Row]) -
             found.append(f"{row.env}, {row.agent}: it is not in the table.")
             continue
         for name, value in asdict(row).items():
-            if value != getattr(known, name):
+            if value != getattr(known, name) and not (name == "solved" and not known.solved):
                 found.append(
                     f"{row.env}, {row.agent}: {name} is {value}, the table says "
                     f"{getattr(known, name)}."
@@ -218,7 +221,7 @@ def replaced(
 
 
 def markdown_table(rows: Mapping[tuple[str, str], Row]) -> str:
-    """Return the table as the README has it."""
+    """Return the table as docs/results/baselines.md has it."""
     lines = [
         "| environment | agent | success, 95 % interval | score | actions executed | turns |",
         "|---|---|---|---|---|---|",
@@ -233,8 +236,8 @@ def markdown_table(rows: Mapping[tuple[str, str], Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def put_into_readme(text: str, rows: Mapping[tuple[str, str], Row]) -> str:
-    """Return a README with the table between its marks.
+def put_into_page(text: str, rows: Mapping[tuple[str, str], Row]) -> str:
+    """Return a page with the table between its marks.
 
     Raises:
         DataError: it has no such marks.
@@ -242,7 +245,7 @@ def put_into_readme(text: str, rows: Mapping[tuple[str, str], Row]) -> str:
     begin, end = _MARKS
     if text.count(begin) != 1 or text.count(end) != 1:
         raise DataError(
-            f"The README has no place for the table: expected {begin.strip()} and {end.strip()}, "
+            f"The page has no place for the table: expected {begin.strip()} and {end.strip()}, "
             "once each."
         )
     before, _, rest = text.partition(begin)
@@ -270,6 +273,7 @@ def _row(env: str, agent: str, result: Mapping[str, Any], made_by: Sequence[str]
         turns=rounded("turns"),
         task_set=str(result["task_set"]),
         made_by=tuple(made_by),
+        solved="".join(str(int(episode["success"])) for episode in result.get("episodes", ())),
     )
 
 

@@ -8,29 +8,25 @@ plays one. The two sides are the same environment, once with ``engine="native"``
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from creditrl._version import __version__
-from creditrl.bench.alfworld_conformance import alfworld_script
-from creditrl.bench.alfworld_games import Games, find_games
 from creditrl.envs.base import TextEnv
+from creditrl.envs.bench import Conformance
 from creditrl.envs.check.subject import Moment, moment
+from creditrl.envs.record import load
+from creditrl.envs.register import known_records
 from creditrl.errors import ConfigError, ConformanceError, DataError
 from creditrl.types import Task
 
-__all__ = ["CONFORMANCE", "Conformance", "Finding", "Mismatch", "Sides", "read_log", "write_log"]
-
-Script: TypeAlias = Callable[
-    [TextEnv[Any], np.random.Generator], Generator[str | None, dict[str, Any], None]
-]
-"""Plays one game: yields actions, None for a reset (at first too), and is sent ``info``."""
+__all__ = ["Finding", "Mismatch", "Sides", "conformances", "read_log", "write_log"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +54,6 @@ class Finding:
     won: int
     """Episodes that ended in success."""
     mismatch: Mismatch | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Conformance:
-    """The comparison of one environment with upstream's package."""
-
-    env: str
-    """Short name, as the command line takes it."""
-    env_id: str
-    modules: tuple[str, ...]
-    """Import names of upstream's packages."""
-    extra: str
-    """Extra that installs them."""
-    games: Callable[[int, int, Any], Games]
-    """Returns (count, seed, flavour) games."""
-    flavours: tuple[str, ...]
-    """Wordings to choose from."""
-    script: Script
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of both sides."""
 
 
 class Sides:
@@ -165,18 +141,9 @@ def _difference(ours: Moment, theirs: Moment) -> str | None:
     return next((key for key in keys if ours.get(key) != theirs.get(key)), None)
 
 
-CONFORMANCE: tuple[Conformance, ...] = (
-    Conformance(
-        env="alfworld",
-        env_id="CreditRL/ALFWorld-v0",
-        modules=("textworld", "alfworld"),
-        extra="reference-alfworld",
-        games=find_games,
-        flavours=("0.4", "0.3"),
-        script=alfworld_script,
-        options={"exact_state": True, "max_turns": 1_000},
-    ),
-)
+def conformances() -> tuple[Conformance, ...]:
+    """Return the comparisons that environments bring."""
+    return tuple(load(record.conformance) for record in known_records() if record.conformance)
 
 
 # -- the log of a long run -----------------------------------------------------------------------

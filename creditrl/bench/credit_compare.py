@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from creditrl.agents.intervals import Estimate
 from creditrl.bench.credit_stats import (
     cluster_interval,
-    rank_correlation,
     reliability,
     sign_agreement,
 )
-from creditrl.bench.credit_truth import Truth
+from creditrl.bench.credit_truth import CLEAR, Truth
+from creditrl.bench.credit_validity import Ground, measures_of
 from creditrl.types import BoolArray, FloatArray, IntArray
+from creditrl.view.agreement import rank_correlation
 
-__all__ = ["CLEAR", "PARTS", "Candidate", "Scored", "clear_truths", "parts_of", "scores_of"]
+__all__ = ["PARTS", "Candidate", "Scored", "clear_truths", "parts_of", "scores_of"]
 
-CLEAR = 2.0
-"""A truth is clear where it is this many standard errors from 0."""
 PARTS = ("all", "successes", "failures")
 """Turns that correlations are taken over: all, those of episodes that succeeded, or that failed."""
 
@@ -35,6 +34,10 @@ class Candidate:
     score_N: FloatArray
     seconds: float = 0.0
     """CPU time to fit the method's models and to score."""
+    played_P: FloatArray | None = None
+    """The score of each of P actions tried, the mean over its playings."""
+    every_T: FloatArray | None = None
+    """The score of all turns played, those that are not measured among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class Scored:
     solver."""
     seconds: float = 0.0
     """CPU time to fit the method's models and to score."""
+    measures: Mapping[str, Estimate] = field(default_factory=dict)
+    """What it does to a policy, by name (:data:`~creditrl.bench.credit_validity.MEASURES`)."""
 
 
 def scores_of(
@@ -63,6 +68,7 @@ def scores_of(
     cluster_N: IntArray,
     draws: int,
     seed: int,
+    ground: Ground | None = None,
 ) -> tuple[tuple[Scored, ...], dict[str, Estimate]]:
     """Compare scores of N turns with the truth; returns them and the truth's reliability by part.
 
@@ -74,6 +80,7 @@ def scores_of(
         cluster_N: the turn's task; the bootstrap redraws whole tasks, with all their episodes.
         draws: of the bootstrap; every figure has the same ones.
         seed: of the draws.
+        ground: what else they are held against; None: nothing.
     """
     truth_N, clear_N = truth.advantage_N, clear_truths(truth)
     one_N, other_N = truth.halves()
@@ -92,7 +99,7 @@ def scores_of(
         return found
 
     def compared(candidate: Candidate) -> Scored:
-        score_N = candidate.score_N
+        score_N, played_P = candidate.score_N, candidate.played_P
 
         def exact(rows: IntArray) -> float:
             assert closer_N is not None and known_N is not None
@@ -111,6 +118,9 @@ def scores_of(
             ),
             exact={} if closer_N is None else by_part(exact),
             seconds=candidate.seconds,
+            measures={}
+            if ground is None or played_P is None
+            else measures_of(ground, score_N, played_P, candidate.every_T, draws, seed),
         )
 
     scores = tuple(compared(candidate) for candidate in candidates)

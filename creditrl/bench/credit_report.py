@@ -1,24 +1,19 @@
-"""What ``creditrl bench credit`` reports: a table, JSON, Markdown and a picture."""
+"""Report of ``creditrl bench credit``: tables, JSON and Markdown."""
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from itertools import groupby
+from typing import TYPE_CHECKING
 
 from creditrl._version import __version__
 from creditrl.agents.intervals import Estimate
 from creditrl.bench.credit import CreditBench, EnvResult
 from creditrl.bench.credit_compare import PARTS, Scored
-from creditrl.bench.measure import machine
-from creditrl.errors import require_extra
-from creditrl.files import write_atomic
+from creditrl.measure import machine
 from creditrl.metrics import plain_json
 
 if TYPE_CHECKING:
@@ -28,13 +23,30 @@ __all__ = [
     "ceiling",
     "credit_json",
     "credit_markdown",
-    "credit_picture",
     "credit_summary",
-    "credit_table",
+    "credit_tables",
+    "ordered_scores",
 ]
 
-_COLOURS = {"method": "#0072B2", "baseline": "#777777", "reference": "#E69F00"}
-_PART_MARKERS = {"successes": ("^", "#009E73"), "failures": ("v", "#D55E00")}
+_MEASURES = {
+    "order": "actions ordered",
+    "tau": "tau",
+    "cosine": "cosine",
+    "error": "error",
+    "signal": "signal",
+    "leakage": "leakage",
+    "wasted": "wasted",
+}
+"""Heading of each measure."""
+_COLUMNS_SAY = (
+    "Where the credit would lead the policy. Actions ordered: share of the clearly different pairs "
+    "of actions of a state that credit orders as they are worth, and Kendall's tau-b, means over "
+    "states. Cosine and error: of the policy gradient that the credit gives at these states beside "
+    "that of the measured values (what all actions of a state get alike changes neither). Signal: "
+    "squared length of the mean gradient over its variance, per 1,000 turns played. Leakage: share "
+    "of all absolute credit that goes to turns which were worth nothing; wasted: their mean "
+    "absolute credit, in the method's own units."
+)
 
 
 def ceiling(result: EnvResult, part: str = "all") -> Estimate:
@@ -46,6 +58,7 @@ def ceiling(result: EnvResult, part: str = "all") -> Estimate:
 def credit_summary(result: EnvResult, rollouts: int) -> list[str]:
     """Return in words what was measured and how well the truth is known."""
     reliable, top = result.reliability["all"], ceiling(result)
+    actions = result.actions
     return [
         f"{result.env}: {result.turns['all']} turns ({result.turns['successes']} of successes, "
         f"{result.turns['failures']} of failures) of {result.episodes} episodes "
@@ -57,42 +70,63 @@ def credit_summary(result: EnvResult, rollouts: int) -> list[str]:
         f"Its split-half reliability ({rollouts // 2} + {rollouts // 2}, Spearman-Brown) is "
         f"{_interval(reliable)}, so no score can be expected above a rank correlation of "
         f"{top.value:.2f}.",
+        f"Other actions: {actions['actions']} were tried at {actions['states']} states, with "
+        f"{rollouts} continuations for the value of each and {actions['playings']} episodes for "
+        f"its credit. Of {actions['pairs']} pairs {actions['clear']} differ by two standard errors "
+        "or more; the others are left out of the order.",
+        f"Turns that were worth nothing: {result.idle} (the state stayed as it was, or success was "
+        "out of reach).",
     ]
 
 
-def credit_table(result: EnvResult) -> Table:
-    """Return the terminal's table, best score first, what is no method below."""
-    from creditrl.cli.console import table
+def credit_tables(result: EnvResult) -> list[Table]:
+    """Return the terminal's tables, best score first, what is no method below."""
+    from creditrl.console import table
 
-    shown = table(*_columns(result), title=f"{result.env}: credit beside the true advantage")
-    for kind in ("method", "baseline", "reference"):
-        for score in _ordered(result, kind):
-            shown.add_row(*_cells(result, score, full=False))
-        shown.add_section()
-    shown.add_row(*_ceiling_cells(result, full=False))
-    return shown
+    tables = [table(*_columns(result), title=f"{result.env}: credit beside the true advantage")]
+    if any(score.measures for score in result.scores):
+        title = f"{result.env}: where the credit would lead the policy"
+        tables.append(table(*_measure_columns(), title=title))
+    makers = ((_cells, _ceiling_cells), (_measure_cells, _measure_ceilings))
+    for shown, (cells_of, last_cells) in zip(tables, makers, strict=False):
+        for _, scores in groupby(ordered_scores(result), key=lambda score: score.kind):
+            for score in scores:
+                shown.add_row(*cells_of(result, score, full=False))
+            shown.add_section()
+        shown.add_row(*last_cells(result, full=False))
+    return tables
 
 
 def credit_markdown(results: Sequence[EnvResult], bench: CreditBench) -> str:
-    """Return the report as Markdown: per environment what was measured, and the table."""
-    lines = []
+    """Return the report as Markdown: per environment what was measured, and the tables."""
+    lines: list[str] = []
     for result in results:
-        columns = _columns(result)
+        scores = ordered_scores(result)
         lines += [f"## {result.env}", "", *credit_summary(result, bench.rollouts), ""]
-        lines.append("| " + " | ".join(name.removeprefix(">") for name in columns) + " |")
-        lines.append("|" + "---|" * len(columns))
-        rows = [
-            _cells(result, score, full=True)
-            for kind in ("method", "baseline", "reference")
-            for score in _ordered(result, kind)
-        ]
-        lines += [
-            "| " + " | ".join(row) + " |" for row in [*rows, _ceiling_cells(result, full=True)]
-        ]
+        lines += _markdown(
+            _columns(result),
+            [_cells(result, score, full=True) for score in scores],
+            _ceiling_cells(result, full=True),
+        )
+        if any(score.measures for score in scores):
+            lines += ["", _COLUMNS_SAY, ""]
+            lines += _markdown(
+                _measure_columns(),
+                [_measure_cells(result, score, full=True) for score in scores],
+                _measure_ceilings(result, full=True),
+            )
         lines.append("")
         lines += [f"- `{name}` was not measured: {why}" for name, why in result.unscored.items()]
         lines += [""] if result.unscored else []
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _markdown(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], last: Sequence[str]
+) -> list[str]:
+    head = "| " + " | ".join(name.removeprefix(">") for name in columns) + " |"
+    body = ["| " + " | ".join(row) + " |" for row in [*rows, last]]
+    return [head, "|" + "---|" * len(columns), *body]
 
 
 def credit_json(results: Sequence[EnvResult], bench: CreditBench) -> str:
@@ -111,100 +145,6 @@ def credit_json(results: Sequence[EnvResult], bench: CreditBench) -> str:
         },
     }
     return json.dumps(plain_json(content), indent=2, allow_nan=False) + "\n"
-
-
-def credit_picture(results: Sequence[EnvResult], path: Path) -> Path:
-    """Draw the rank correlations with their intervals and the ceiling; returns the path.
-
-    One panel per environment, best method on top. Equal arguments give equal bytes.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
-    require_extra("matplotlib", "train")
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    rows = max(len(result.scores) for result in results)
-    with matplotlib.rc_context(matplotlib.rcParamsDefault):
-        figure = Figure(
-            figsize=(1.2 + 4.6 * len(results), 1.8 + 0.24 * rows), dpi=150, layout="constrained"
-        )
-        FigureCanvasAgg(figure)
-        panels = figure.subplots(1, len(results), squeeze=False)[0]
-        for axes, result in zip(panels, results, strict=True):
-            _draw(axes, result)
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(
-            handles,
-            labels,
-            loc="outside lower center",
-            ncols=min(3, 1 + len(results)),
-            frameon=False,
-            fontsize=8.5,
-        )
-        picture = io.BytesIO()
-        figure.savefig(picture, format="png", metadata={"Software": None})
-    write_atomic(path, picture.getvalue())
-    return path
-
-
-def _draw(axes: Any, result: EnvResult) -> None:
-    scores = [
-        score
-        for kind in ("method", "baseline", "reference")
-        for score in _ordered(result, kind)
-        if not math.isnan(score.rank["all"].value)
-    ]
-    top = ceiling(result)
-    axes.axvspan(top.low, top.high, color="0.9", linewidth=0, zorder=0)
-    axes.axvline(
-        top.value,
-        color="0.35",
-        linestyle="--",
-        linewidth=1.4,
-        zorder=1,
-        label="ceiling: root of the truth's reliability",
-    )
-    axes.axvline(0.0, color="0.6", linewidth=0.8, zorder=1)
-    place_of = {score.name: -row for row, score in enumerate(scores)}
-    for kind, colour in _COLOURS.items():
-        of_kind = [score for score in scores if score.kind == kind]
-        if of_kind:
-            found = [score.rank["all"] for score in of_kind]
-            axes.errorbar(
-                [e.value for e in found],
-                [place_of[score.name] for score in of_kind],
-                xerr=np.abs([[e.value - e.low for e in found], [e.high - e.value for e in found]]),
-                fmt="o",
-                color=colour,
-                markersize=5,
-                capsize=2.5,
-                elinewidth=1.4,
-                zorder=4,
-                label=f"{kind}, all turns (95 %)",
-            )
-    for part, (marker, colour) in _PART_MARKERS.items():
-        axes.scatter(
-            [score.rank[part].value for score in scores],
-            list(place_of.values()),
-            marker=marker,
-            s=18,
-            facecolors="none",
-            edgecolors=colour,
-            linewidths=0.9,
-            zorder=5,
-            label=f"within {part}",
-        )
-    axes.set_yticks(list(place_of.values()), list(place_of), fontsize=8.5)
-    axes.set_ylim(-len(scores) + 0.4, 0.6)
-    axes.set_xlabel("rank correlation with the true advantage")
-    axes.set_title(f"{result.env}, {result.turns['all']} turns", loc="left", fontsize=11)
-    axes.grid(True, axis="x", color="0.92", linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
 
 
 def _columns(result: EnvResult) -> list[str]:
@@ -239,14 +179,49 @@ def _rank_cells(rank: Mapping[str, Estimate], *, full: bool) -> list[str]:
     ]
 
 
-def _ordered(result: EnvResult, kind: str) -> list[Scored]:
-    of_kind = [score for score in result.scores if score.kind == kind]
+def _measure_columns() -> list[str]:
+    return ["score of turns", *(f">{name}" for name in _MEASURES.values())]
+
+
+def _measure_cells(result: EnvResult, score: Scored, *, full: bool) -> list[str]:
+    return [
+        score.name,
+        *(_measured(score.measures.get(name), name, full=full) for name in _MEASURES),
+    ]
+
+
+def _measure_ceilings(result: EnvResult, *, full: bool) -> list[str]:
+    return [
+        "ceiling",
+        *(_measured(result.ceilings.get(name), name, full=full) for name in _MEASURES),
+    ]
+
+
+def _measured(estimate: Estimate | None, name: str, *, full: bool) -> str:
+    """Return a cell; intervals of what a method is judged by, unless ``full``."""
+    if estimate is None:
+        return ""
+    if not (full or name in ("order", "cosine")):
+        estimate = replace(estimate, low=math.nan)
+    if name in ("order", "leakage"):
+        return _percent(estimate)
+    per = 1000 if name == "signal" else 1
+    low, value, high = (per * x for x in (estimate.low, estimate.value, estimate.high))
+    return _interval(Estimate(value, low, high, estimate.n))
+
+
+def ordered_scores(result: EnvResult) -> list[Scored]:
+    """Return methods by their rank correlation, best first, and then what is no method."""
 
     def place(score: Scored) -> tuple[bool, float]:
         value = score.rank["all"].value
         return math.isnan(value), -value
 
-    return sorted(of_kind, key=place) if kind == "method" else of_kind
+    kinds = {
+        kind: [score for score in result.scores if score.kind == kind]
+        for kind in ("method", "baseline", "reference")
+    }
+    return [*sorted(kinds["method"], key=place), *kinds["baseline"], *kinds["reference"]]
 
 
 def _interval(estimate: Estimate) -> str:

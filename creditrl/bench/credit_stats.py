@@ -9,38 +9,14 @@ import numpy as np
 
 from creditrl.agents.intervals import Estimate
 from creditrl.types import BoolArray, FloatArray, IntArray
+from creditrl.view.agreement import rank_correlation
 
 __all__ = [
     "cluster_interval",
-    "rank_correlation",
-    "ranks",
     "reliability",
     "sign_agreement",
     "spearman_brown",
 ]
-
-
-def ranks(values_N: FloatArray) -> FloatArray:
-    """Return the rank of each value, from 1; equal values share the mean of their ranks."""
-    _, inverse_N, count_U = np.unique(values_N, return_inverse=True, return_counts=True)
-    last_U = np.cumsum(count_U)
-    rank_N: FloatArray = (last_U - (count_U - 1) / 2)[inverse_N]
-    return rank_N
-
-
-def rank_correlation(one_N: FloatArray, other_N: FloatArray) -> float:
-    """Return Spearman's rank correlation: Pearson's of the ranks, which allows for ties.
-
-    NaN where it is not defined: fewer than two values, or one side constant. Infinite values have
-    ranks like others.
-
-    Source: Spearman 1904, "The proof and measurement of association between two things".
-    """
-    if len(one_N) < 2:
-        return math.nan
-    a_N, b_N = (r - r.mean() for r in (ranks(one_N), ranks(other_N)))
-    scale = math.sqrt(float(a_N @ a_N) * float(b_N @ b_N))
-    return float(a_N @ b_N) / scale if scale else math.nan
 
 
 def spearman_brown(correlation: float) -> float:

@@ -1,4 +1,4 @@
-"""What single turns were really worth: continuations from saved states, with the same policy.
+"""True advantages of single turns: continuations from saved states, with the same policy.
 
 A credit method says how much a turn helped. Where an environment can be put back to any of its
 states, that can be measured: play on from before the turn many times, and from after it. The mean
@@ -13,53 +13,19 @@ all continuations would meet the same luck.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from creditrl.agents.base import Agent
-from creditrl.agents.conversation import Conversation
-from creditrl.agents.prompts.base import PromptForm
-from creditrl.agents.rollout import continue_episodes, run_episodes
-from creditrl.envs.vector import TextVectorEnv
+from creditrl.bench.credit_places import Start
 from creditrl.errors import DataError
-from creditrl.types import BoolArray, FloatArray, Prompt, Reply, Snapshot, Trajectory
+from creditrl.types import BoolArray, FloatArray, Trajectory
 
-__all__ = [
-    "Place",
-    "Start",
-    "Truth",
-    "choose_turns",
-    "collect_places",
-    "continuations",
-    "distances",
-    "progress_of",
-    "starts_of",
-    "truth_of",
-]
+__all__ = ["CLEAR", "Truth", "choose_turns", "progress_of", "share_variance", "truth_of"]
 
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where an episode stood before a turn, or at its end."""
-
-    snapshot: Snapshot
-    talk: Conversation
-    """What agent and environment had said by then."""
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """A place that continuations start from."""
-
-    turn: int
-    """Row of the turn that it belongs to, among those that are measured."""
-    after: bool
-    """Whether it is the place after the turn's action (for Q) or before it (for V)."""
-    place: Place
+CLEAR = 2.0
+"""A truth is clear where it is this many standard errors from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +49,11 @@ class Truth:
     def error_N(self) -> FloatArray:
         """Standard error of the advantage.
 
-        Binomial variances at ``(k + 1) / (R + 2)`` for k successes: R equal outcomes do not make a
-        share certain (Laplace's rule). Nothing is added for a turn that ended its episode.
+        Variances as :func:`share_variance` has them; nothing is added for a turn that ended its
+        episode.
         """
-        variance_N = _variance(self.before_NR)
-        variance_N = variance_N + np.where(self.ended_N, 0.0, _variance(self.after_NR))
+        variance_N = share_variance(self.before_NR)
+        variance_N = variance_N + np.where(self.ended_N, 0.0, share_variance(self.after_NR))
         error_N: FloatArray = np.sqrt(variance_N)
         return error_N
 
@@ -98,86 +64,6 @@ class Truth:
             for k in (0, 1)
         )
         return one, other
-
-
-def collect_places(
-    venv: TextVectorEnv,
-    agent: Agent,
-    form: PromptForm,
-    *,
-    seed: int,
-    tasks: Sequence[int],
-    label: str = "episode",
-) -> tuple[list[Trajectory], list[list[Place]]]:
-    """Run one episode in every copy, and keep every place that it passes.
-
-    Args:
-        venv: autoreset disabled; its engine can be saved.
-        agent: the policy.
-        form: builds prompts and reads actions.
-        seed: of the episodes.
-        tasks: one per group.
-        label: first part of trajectory ids.
-
-    Returns:
-        The trajectories, with all that a method may read (hashes of states, sub-goals, an expert's
-        actions where there is one); and for each, T + 1 places: one before each of its T turns and
-        the one where it ended.
-
-    Raises:
-        DataError: an episode failed; the message holds its error.
-    """
-    watched = _Watched(venv, agent)
-    trajectories = run_episodes(
-        venv,
-        watched,
-        form,
-        seed=seed,
-        tasks=tasks,
-        hash_states="state",
-        segments=True,
-        expert_actions=venv.has_expert,
-        label=label,
-    )
-    for trajectory in trajectories:
-        if trajectory.error:
-            raise DataError(f"Episode {trajectory.id} failed: {trajectory.error}")
-    finals = venv.snapshot()
-    places = [
-        watched.places(copy, form, trajectory, finals[copy])
-        for copy, trajectory in enumerate(trajectories)
-    ]
-    return trajectories, places
-
-
-class _Watched:
-    """The agent, and beside its answers where each copy stood when it was asked."""
-
-    def __init__(self, venv: TextVectorEnv, agent: Agent) -> None:
-        self.name = agent.name
-        self.chat_format: Any = getattr(agent, "chat_format", None)
-        self.max_new_tokens: int = getattr(agent, "max_new_tokens", 0)
-        self._venv = venv
-        self._agent = agent
-        self._seen: list[list[tuple[Snapshot, Prompt, Reply]]] = [[] for _ in range(venv.num_envs)]
-
-    def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
-        snapshots = self._venv.snapshot([prompt.copy for prompt in prompts])
-        replies = self._agent.act(prompts)
-        for snapshot, prompt, reply in zip(snapshots, prompts, replies, strict=True):
-            self._seen[prompt.copy].append((snapshot, prompt, reply))
-        return replies
-
-    def places(
-        self, copy: int, form: PromptForm, trajectory: Trajectory, final: Snapshot
-    ) -> list[Place]:
-        """Return the places of a finished episode; what was said is put together as it was."""
-        talk = Conversation()
-        found = []
-        for (snapshot, prompt, reply), turn in zip(self._seen[copy], trajectory.turns, strict=True):
-            found.append(Place(snapshot, talk))
-            talk = talk.after(form, turn.observation, turn.action, reply, prompt)
-        return [*found, Place(final, talk)]
 
 
 def choose_turns(
@@ -210,86 +96,6 @@ def choose_turns(
     return sorted(chosen)
 
 
-def starts_of(
-    chosen: Sequence[tuple[int, int]],
-    trajectories: Sequence[Trajectory],
-    places: Sequence[Sequence[Place]],
-) -> list[Start]:
-    """Return the places before and after each chosen turn; none after one that ended its episode.
-
-    Args:
-        chosen: (episode, turn), as :func:`choose_turns` returns them.
-        trajectories: the episodes.
-        places: of each episode, as :func:`collect_places` returns them.
-    """
-    starts = []
-    for row, (episode, turn) in enumerate(chosen):
-        starts.append(Start(row, False, places[episode][turn]))
-        if turn + 1 < len(trajectories[episode].turns):
-            starts.append(Start(row, True, places[episode][turn + 1]))
-    return starts
-
-
-def continuations(
-    venv: TextVectorEnv,
-    agent: Agent,
-    form: PromptForm,
-    starts: Sequence[Start],
-    rollouts: int,
-) -> BoolArray:
-    """Return whether each of ``rollouts`` continuations from each of K starts succeeds.
-
-    All of them are played side by side.
-
-    Args:
-        venv: at least ``K * rollouts`` copies, autoreset disabled; whatever they play is replaced.
-        agent: the policy; it samples every continuation anew.
-        form: builds prompts and reads actions.
-        starts: K places.
-        rollouts: R, per start.
-
-    Returns:
-        bool [K, R].
-
-    Raises:
-        DataError: a continuation failed; the message holds its error.
-    """
-    repeated = [start.place for start in starts for _ in range(rollouts)]
-    played = continue_episodes(
-        venv,
-        agent,
-        form,
-        [place.snapshot for place in repeated],
-        [place.talk for place in repeated],
-    )
-    for trajectory in played:
-        if trajectory.error:
-            raise DataError(f"A continuation of {trajectory.task.id} failed: {trajectory.error}")
-    return np.array([t.success for t in played], dtype=np.bool_).reshape(len(starts), rollouts)
-
-
-def distances(venv: TextVectorEnv, places: Sequence[Place]) -> FloatArray:
-    """Return the fewest turns from each place to success, by the environment's own solver.
-
-    Args:
-        venv: its ``info`` has ``optimal_remaining`` (-1: unknown, -2: proven unsolvable).
-        places: any number of them.
-
-    Returns:
-        Infinity where success is out of reach, NaN where that is unknown.
-    """
-    if not venv.has_begun:
-        venv.reset()
-    left: list[int] = []
-    for start in range(0, len(places), venv.num_envs):
-        block = places[start : start + venv.num_envs]
-        index_K = np.arange(len(block))
-        _, info = venv.restore(index_K, [place.snapshot for place in block])
-        left += info["optimal_remaining"][index_K].tolist()
-    known = {-2: math.inf, -1: math.nan}
-    return np.array([known.get(moves, float(moves)) for moves in left])
-
-
 def progress_of(before_N: FloatArray, after_N: FloatArray) -> FloatArray:
     """Return by how many turns each action came closer to success.
 
@@ -308,7 +114,7 @@ def progress_of(before_N: FloatArray, after_N: FloatArray) -> FloatArray:
 def truth_of(
     starts: Sequence[Start], outcome_KR: BoolArray, ended_N: BoolArray, won_N: BoolArray
 ) -> Truth:
-    """Return the truth of N turns from what the continuations of their starts came to.
+    """Return the truth of N turns from what the continuations of their own starts came to.
 
     Args:
         starts: K places, as :func:`starts_of` returns them.
@@ -320,11 +126,17 @@ def truth_of(
     before_NR = np.zeros(shape, dtype=np.bool_)
     after_NR = np.broadcast_to(np.asarray(won_N)[:, None], shape).copy()
     for start, outcome_R in zip(starts, outcome_KR, strict=True):
-        (after_NR if start.after else before_NR)[start.turn] = outcome_R
+        if start.reply is None:
+            (after_NR if start.after else before_NR)[start.turn] = outcome_R
     return Truth(before_NR, after_NR, ended_N)
 
 
-def _variance(outcome_NR: BoolArray) -> FloatArray:
+def share_variance(outcome_NR: BoolArray) -> FloatArray:
+    """Return the variance of the share of successes among R outcomes of each of N turns.
+
+    Binomial, at ``(k + 1) / (R + 2)`` for k successes: R equal outcomes do not make a share certain
+    (Laplace's rule).
+    """
     rollouts = outcome_NR.shape[1]
     share_N = (outcome_NR.sum(axis=1) + 1) / (rollouts + 2)
     variance_N: FloatArray = share_N * (1 - share_N) / rollouts

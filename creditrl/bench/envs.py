@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from creditrl._origin import install_command
 from creditrl._version import __version__
-from creditrl.bench.alfworld import ALFWorldSizes, alfworld_contests, alfworld_games
-from creditrl.bench.measure import Contest, Figures, Round, Side, importable, machine
-from creditrl.bench.sokoban import SokobanSizes, sokoban_contests
-from creditrl.bench.sotopia import REFERENCE as SOTOPIA_REFERENCE
-from creditrl.bench.sotopia import SotopiaSizes, sotopia_contests
-from creditrl.bench.virtualhome import HOW as VIRTUALHOME_HOW
-from creditrl.bench.virtualhome import REFERENCE as VIRTUALHOME_REFERENCE
-from creditrl.bench.virtualhome import VirtualHomeSizes, virtualhome_contests
-from creditrl.bench.webshop import REFERENCE as WEBSHOP_REFERENCE
-from creditrl.bench.webshop import WebShopSizes, webshop_contests
-from creditrl.bench.webshop_browser import browser_contests
+from creditrl.envs.bench import EnvBench
+from creditrl.envs.record import load
+from creditrl.envs.register import known_records
+from creditrl.measure import Contest, Figures, Round, Side, importable, machine
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["BENCHES", "EnvBench", "import_contest", "report_json", "report_table"]
+__all__ = ["env_benches", "import_contest", "report_json", "report_table"]
 
 _IMPORT = (
     "import sys, time, gymnasium; n = len(sys.modules); t = time.process_time(); import creditrl; "
@@ -33,127 +24,9 @@ _IMPORT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EnvBench:
-    """The measurements of one environment."""
-
-    env: str
-    """Short name."""
-    contests: Callable[[bool], list[Contest]]
-    """Returns the measurements; True makes them tiny."""
-    reference: str
-    """Import name of the upstream package."""
-    extra: str
-    """Extra that installs it."""
-    how: str = ""
-    """How to get it, where an extra does not bring it."""
-    note: Callable[[bool], str] | None = None
-    """Says what the figures also depend on, e.g. which games were played; the same argument."""
-
-
-_TINY_ALFWORLD = ALFWorldSizes(
-    games=2,
-    steps=2,
-    copies=4,
-    group=2,
-    vector_steps=2,
-    resets=1,
-    snapshots=1,
-    memory_copies=2,
-    their_games=1,
-    their_steps=2,
-    their_memory_copies=1,
-)
-_TINY_SOKOBAN = SokobanSizes(
-    copies=4,
-    engine_steps=3,
-    vector_steps=3,
-    image_steps=2,
-    single_steps=3,
-    snapshots=1,
-    levels=2,
-    large_levels=1,
-    their_large_levels=1,
-    their_steps=3,
-    their_rgb_steps=2,
-)
-_TINY_SOTOPIA = SotopiaSizes(
-    copies=4, vector_steps=3, single_steps=3, resets=2, snapshots=1, their_turns=2
-)
-_TINY_WEBSHOP = WebShopSizes(
-    num_products=60,
-    copies=4,
-    group=2,
-    vector_steps=3,
-    single_steps=3,
-    resets=2,
-    snapshots=1,
-    fresh_steps=2,
-    their_steps=3,
-)
-
-
-_TINY_VIRTUALHOME = VirtualHomeSizes(
-    tasks=2,
-    steps=2,
-    copies=4,
-    group=2,
-    vector_steps=2,
-    resets=1,
-    snapshots=1,
-    memory_copies=2,
-    their_tasks=1,
-)
-
-
-def _alfworld_sizes(tiny: bool) -> ALFWorldSizes:
-    return _TINY_ALFWORLD if tiny else ALFWorldSizes()
-
-
-BENCHES: tuple[EnvBench, ...] = (
-    EnvBench(
-        env="ALFWorld",
-        contests=lambda tiny: alfworld_contests(_alfworld_sizes(tiny)),
-        reference="textworld",
-        extra="reference-alfworld",
-        note=lambda tiny: f"played: {alfworld_games(_alfworld_sizes(tiny).games).source}",
-    ),
-    EnvBench(
-        env="VirtualHome",
-        contests=lambda tiny: virtualhome_contests(
-            _TINY_VIRTUALHOME if tiny else VirtualHomeSizes()
-        ),
-        reference=VIRTUALHOME_REFERENCE,
-        extra="dev",
-        how=VIRTUALHOME_HOW,
-        note=lambda tiny: "played: builtin houses",
-    ),
-    EnvBench(
-        env="VisualSokoban",
-        contests=lambda tiny: sokoban_contests(_TINY_SOKOBAN if tiny else SokobanSizes()),
-        reference="gym_sokoban",
-        extra="reference-sokoban",
-    ),
-    EnvBench(
-        env="SOTOPIA",
-        contests=lambda tiny: sotopia_contests(_TINY_SOTOPIA if tiny else SotopiaSizes()),
-        reference=SOTOPIA_REFERENCE,
-        extra="reference-sotopia",
-    ),
-    EnvBench(
-        env="WebShop",
-        # Chromium is measured too where it is, but not by a smoke test.
-        contests=lambda tiny: (
-            webshop_contests(_TINY_WEBSHOP)
-            if tiny
-            else [*webshop_contests(WebShopSizes()), *browser_contests()]
-        ),
-        reference=WEBSHOP_REFERENCE,
-        extra="reference-webshop",
-        how="git clone https://github.com/princeton-nlp/WebShop, put it on PYTHONPATH, and "
-        + install_command("reference-webshop"),
-    ),
-)
+def env_benches() -> tuple[EnvBench, ...]:
+    """Return the measurements that environments bring."""
+    return tuple(load(record.bench) for record in known_records() if record.bench)
 
 
 def import_contest() -> Contest:
@@ -182,7 +55,7 @@ def report_table(
     title: str, contests: list[Contest], figures: dict[str, dict[Side, Figures]]
 ) -> Table:
     """Return min / median / max over rounds of both sides, and the ratio of the medians."""
-    from creditrl.cli.console import table
+    from creditrl.console import table
 
     made = table("what", "unit", ">ours", ">theirs", ">ratio", ">asked", title=title)
     for contest in contests:
@@ -221,7 +94,7 @@ def report_json(
             if "theirs" in sides:
                 entry["ours_over_theirs"] = sides["ours"].median / sides["theirs"].median
             measured[env][contest.name] = entry
-    references = {bench.env: importable(bench.reference) for bench in BENCHES}
+    references = {bench.env: importable(bench.reference) for bench in env_benches()}
     return {
         "format": 1,
         "creditrl": __version__,

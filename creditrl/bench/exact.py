@@ -18,27 +18,37 @@ import numpy as np
 
 from creditrl.agents.prompts import get_form
 from creditrl.agents.rollout import run_episodes
-from creditrl.bench.credit import bench_method
+from creditrl.bench.credit_measures import (
+    ZERO,
+    action_order,
+    centred,
+    direction,
+    group_gradients,
+    leakage,
+    signal_to_noise,
+)
+from creditrl.bench.credit_settings import bench_method
 from creditrl.bench.exact_mdps import ENV_ID, MDPS, Exact, Mdp, State, solve
 from creditrl.errors import CreditRLError
-from creditrl.types import FloatArray, IntArray, Prompt, Trajectory
+from creditrl.types import BoolArray, FloatArray, IntArray, Prompt, Trajectory
 
 if TYPE_CHECKING:
     from creditrl.agents.transformers import TransformersAgent
+    from creditrl.envs.vector import TextVectorEnv
+    from creditrl.trainers.config import RolloutConfig
+    from creditrl.trainers.methods.base import Method
     from creditrl.trainers.models.policy import Policy
 
 __all__ = [
     "Agreement",
     "Turns",
     "agreement",
+    "gradients",
     "measure",
     "probabilities",
     "small_policy",
     "table_of_turns",
 ]
-
-_ZERO = 1e-9
-"""Smaller advantages are rounding errors of 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +67,10 @@ class Turns:
     """Probability that an episode comes through the state."""
     advantage_P: FloatArray
     """``Q(s, a) - V(s)``."""
-    episodes: int
-    """How many episodes the turns are of."""
+    played: int
+    """Turns that were played, those of continuations included."""
+    weight_N: FloatArray | None = None
+    """How much each turn counts; None: alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,70 +97,61 @@ class Agreement:
 def agreement(credit_N: FloatArray, turns: Turns) -> Agreement:
     """Compare credits of turns with the truth."""
     credit_N = np.asarray(credit_N, dtype=np.float64)
-    pairs, states = len(turns.state_P), int(turns.state_P.max()) + 1
-    count_P = np.bincount(turns.pair_N, minlength=pairs)
-    sum_P = np.bincount(turns.pair_N, credit_N, minlength=pairs)
+    pairs = len(turns.state_P)
+    weight_N = np.ones(len(credit_N)) if turns.weight_N is None else turns.weight_N
+    count_P = np.bincount(turns.pair_N, weight_N, minlength=pairs)
+    sum_P = np.bincount(turns.pair_N, weight_N * credit_N, minlength=pairs)
     seen_P = count_P > 0
     mean_P = np.divide(sum_P, count_P, out=np.zeros(pairs), where=seen_P)
-    # Exact score function: an action's logit moves by pi(a) (C(a) - sum_b pi(b) C(b)).
-    weight_P = np.where(seen_P, turns.chance_P, 0.0)
-    whole_S = np.bincount(turns.state_P, weight_P, minlength=states)
-    weight_P = np.divide(
-        weight_P,
-        whole_S[turns.state_P],
-        out=np.zeros(pairs),
-        where=whole_S[turns.state_P] > 0,
-    )
-    base_S = np.bincount(turns.state_P, weight_P * mean_P, minlength=states)
-    found_P = turns.visits_P * weight_P * (mean_P - base_S[turns.state_P])
+    found_P = turns.visits_P * centred(mean_P, turns.state_P, turns.chance_P, seen_P)
     true_P = turns.visits_P * turns.chance_P * turns.advantage_P
-    length = float(np.linalg.norm(true_P))
-    given = float(np.linalg.norm(found_P))
-    points = given > _ZERO * float(np.abs(mean_P).max()) and length > _ZERO
-    idle_N = np.abs(turns.advantage_P[turns.pair_N]) < _ZERO
-    total = float(np.abs(credit_N).sum())
+    # Within a state they add up to 0: they are gradients by the logits as they stand.
+    cosine, error = direction(found_P, true_P, float(np.abs(mean_P).max()))
+    idle_N = np.abs(turns.advantage_P[turns.pair_N]) < ZERO
+    share, wasted = leakage(credit_N, idle_N)
     return Agreement(
         within=_within(mean_P, seen_P, turns),
-        cosine=float(found_P @ true_P) / (given * length) if points else np.nan,
-        error=float(np.linalg.norm(found_P - true_P)) / length if length else np.nan,
-        signal=_signal(credit_N, turns),
-        leakage=float(np.abs(credit_N[idle_N]).sum()) / total if total else np.nan,
-        wasted=float(np.abs(credit_N[idle_N]).mean()) if idle_N.any() else np.nan,
+        cosine=cosine,
+        error=error,
+        signal=_signal(weight_N * credit_N, turns),
+        leakage=share,
+        wasted=wasted,
     )
 
 
-def _within(mean_P: FloatArray, seen_P: np.ndarray[Any, Any], turns: Turns) -> float:
+def _within(mean_P: FloatArray, seen_P: BoolArray, turns: Turns) -> float:
     """Return how often the mean credit orders two actions of a state rightly."""
     shares = []
     for state in range(int(turns.state_P.max()) + 1):
         at = np.flatnonzero((turns.state_P == state) & seen_P)
-        true = turns.advantage_P[at, None] - turns.advantage_P[None, at]
-        given = mean_P[at, None] - mean_P[None, at]
-        given[np.abs(given) < _ZERO * (1.0 + np.abs(mean_P[at, None]))] = 0.0
-        better = true > _ZERO
+        better = turns.advantage_P[at, None] - turns.advantage_P[None, at] > ZERO
         if better.any():
-            shares.append(float((0.5 + 0.5 * np.sign(given))[better].mean()))
+            shares.append(action_order(mean_P[at], better)[0])
     return float(np.mean(shares)) if shares else np.nan
 
 
 def _signal(credit_N: FloatArray, turns: Turns) -> float:
-    """Return the signal-to-noise ratio of the groups' gradients, per turn."""
-    groups, pairs = int(turns.group_N.max()) + 1, len(turns.state_P)
-    if groups < 2:
-        return np.nan
-    gradient_GP = np.zeros((groups, pairs))
-    np.add.at(gradient_GP, (turns.group_N, turns.pair_N), credit_N)
+    """Return the signal-to-noise ratio of the groups' gradients, per turn played."""
+    gradient_GP = gradients(credit_N, turns)
+    groups = len(gradient_GP)
+    inner_GG = gradient_GP @ gradient_GP.T
+    return signal_to_noise(inner_GG, np.arange(groups), turns.played / groups)
+
+
+def gradients(credit_N: FloatArray, turns: Turns) -> FloatArray:
+    """Return each group's gradient for a table of logits, [G, P].
+
+    The mean over groups of an unbiased credit is the policy gradient ``d(s) pi(a | s) A(s, a)``,
+    times the episodes of a group.
+
+    Args:
+        credit_N: of each turn, times how much the turn counts.
+        turns: the turns.
+    """
     # The score of (s, a) is 1 there, less pi(b | s) at every action b of s.
-    states = int(turns.state_P.max()) + 1
-    sum_GS = np.zeros((groups, states))
-    np.add.at(sum_GS, (turns.group_N, turns.state_P[turns.pair_N]), credit_N)
-    gradient_GP -= sum_GS[:, turns.state_P] * turns.chance_P
-    gradient_GP *= groups / turns.episodes
-    variance = float(gradient_GP.var(axis=0, ddof=1).sum())
-    # The squared length of a mean is too large by its variance.
-    squared = float((gradient_GP.mean(axis=0) ** 2).sum()) - variance / groups
-    turns_each = len(credit_N) / groups
-    return max(squared, 0.0) / (variance * turns_each) if variance else np.nan
+    same_PP = turns.state_P[:, None] == turns.state_P[None, :]
+    score_PP = np.eye(len(turns.state_P)) - same_PP * turns.chance_P
+    return group_gradients(credit_N, turns.group_N, turns.pair_N, score_PP)
 
 
 def table_of_turns(
@@ -156,6 +159,8 @@ def table_of_turns(
     episodes: Sequence[Trajectory],
     exact: Exact,
     policy: Mapping[State, Mapping[str, float]],
+    played: int | None = None,
+    weight_N: FloatArray | None = None,
 ) -> Turns:
     """Return the turns of episodes of one task beside the truth.
 
@@ -164,6 +169,8 @@ def table_of_turns(
         episodes: of it; what was observed names the state.
         exact: values of the policy.
         policy: probability of each action of each state.
+        played: turns that were played for them; None: as many as they have.
+        weight_N: how much each turn counts; None: alike.
     """
     states = {f"{mdp.name}: {mdp.text(state)}": state for state in exact.value}
     names = list(exact.value)
@@ -178,7 +185,8 @@ def table_of_turns(
         chance_P=np.array([policy[state][action] for state, action in pairs]),
         visits_P=np.array([exact.visits[state] for state, _ in pairs]),
         advantage_P=np.array([exact.advantage(*pair) for pair in pairs]),
-        episodes=len(episodes),
+        played=len(done) if played is None else played,
+        weight_N=weight_N,
     )
 
 
@@ -201,6 +209,7 @@ def measure(
     """
     from creditrl.agents.transformers import TransformersAgent
     from creditrl.trainers.config import RolloutConfig
+    from creditrl.trainers.methods.base import method_info
     from creditrl.trainers.side_by_side import credit_side_by_side
 
     policy = small_policy(seed)
@@ -212,17 +221,25 @@ def measure(
     found: dict[tuple[str, str], Agreement] = {}
     seconds: dict[str, float] = {}
     unscored: dict[str, str] = {}
-    truths = []
+    truths, exacts = [], []
     for number, mdp in enumerate(MDPS):
         table = probabilities(mdp, agent)
         mine = [t for t in episodes if t.policy_version == number]
-        truths.append(table_of_turns(mdp, mine, solve(mdp, table.__getitem__), table))
+        exacts.append((solve(mdp, table.__getitem__), table))
+        truths.append(table_of_turns(mdp, mine, *exacts[-1]))
     ends = np.cumsum([len(truth.pair_N) for truth in truths])
     rollout = RolloutConfig(
         groups=groups, group_size=group_size, form="plain", actions="choice", reward="success"
     )
     for name in names:
         begin = time.process_time()
+        if method_info(name).method.plays_on:
+            for number, mdp in enumerate(MDPS):
+                found[name, mdp.name] = _playing_on(
+                    bench_method(name), mdp, agent, exacts[number], rollout, seed
+                )
+            seconds[name] = time.process_time() - begin
+            continue
         try:
             _, credits = credit_side_by_side(
                 {name: bench_method(name)}, episodes, policy, rollout, fit_on=others, seed=seed
@@ -234,6 +251,64 @@ def measure(
         for mdp, truth, part in zip(MDPS, truths, np.split(credits[name], ends[:-1]), strict=True):
             found[name, mdp.name] = agreement(part, truth)
     return found, seconds, unscored
+
+
+def _playing_on(
+    method: Method[Any],
+    mdp: Mdp,
+    agent: TransformersAgent,
+    truth: tuple[Exact, Mapping[State, Mapping[str, float]]],
+    rollout: RolloutConfig,
+    seed: int,
+) -> Agreement:
+    """Return the agreement of a method that collects by itself, on one task.
+
+    What an earlier update taught its collector may matter, so the second one is measured.
+    """
+    from creditrl.trainers.batch import token_table, turn_table
+    from creditrl.trainers.collect.base import Gear
+    from creditrl.trainers.loop import reward_columns
+
+    made: list[Any] = []
+
+    def environment(copies: int, group_size: int) -> TextVectorEnv:
+        made.append(
+            gym.make_vec(
+                ENV_ID,
+                num_envs=copies,
+                group_size=group_size,
+                only=mdp.name,
+                copies=rollout.groups,
+            )
+        )
+        venv: TextVectorEnv = made[-1].unwrapped
+        return venv
+
+    gear = Gear(
+        environment=environment,
+        agent=agent,
+        form=get_form(rollout.form),
+        seed=seed,
+        groups=rollout.groups,
+        group_size=rollout.group_size,
+        hash_states=method.hash_states,
+        segments=method.segments,
+        retries=0,
+        rewards=lambda turns: reward_columns(turns, rollout),
+    )
+    try:
+        collector = method.collector(gear)
+        collector.collect(0)
+        found = collector.collect(1)
+    finally:
+        for one in made:
+            one.close()
+    episodes = found.trajectories
+    turns = gear.rewards(turn_table(episodes).with_scores(**found.scores))
+    credit = method.credit(turns, token_table(episodes))
+    assert credit.advantage_N is not None, "such credit is of turns"
+    table = table_of_turns(mdp, episodes, *truth, found.environment_turns, credit.weight_N)
+    return agreement(credit.advantage_N, table)
 
 
 def probabilities(mdp: Mdp, agent: TransformersAgent) -> dict[State, dict[str, float]]:

@@ -245,9 +245,13 @@ def solve(mdp: Mdp, policy: Callable[[State], Mapping[str, float]]) -> Exact:
 
 @dataclass(frozen=True, slots=True)
 class ExactConfig:
-    """The tasks have no options."""
+    """Which of the tasks are there."""
 
     split: str = "train"
+    only: str = ""
+    """Name of one of them; empty: all."""
+    copies: int = 1
+    """How often each of them is there, so that an update may have groups of one task alone."""
 
 
 class _Engine(Engine):
@@ -259,7 +263,7 @@ class _Engine(Engine):
 
     def begin(self, index_K: IntArray, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
         for i, task, seed in zip(index_K.tolist(), tasks, seed_K, strict=True):
-            self.mdps[i] = MDPS[task.index]
+            self.mdps[i] = MDPS[task.data]
             self.states[i] = self.mdps[i].start
             self.rngs[i] = np.random.default_rng(seed)
 
@@ -303,7 +307,7 @@ class _Engine(Engine):
 
     def restore(self, index_K: IntArray, states: Sequence[Any], tasks: Sequence[Task]) -> None:
         for i, (state, rng), task in zip(index_K.tolist(), states, tasks, strict=True):
-            self.mdps[i], self.states[i] = MDPS[task.index], state
+            self.mdps[i], self.states[i] = MDPS[task.data], state
             self.rngs[i] = np.random.default_rng(0)
             self.rngs[i].bit_generator.state = rng
 
@@ -349,9 +353,15 @@ class ExactEnv(TextEnv[ExactConfig]):
                 f"{ENV_ID} has no split {config.split!r}: expected 'train'. Its tasks are measured "
                 "on as they are."
             )
+        chosen = [i for i, mdp in enumerate(MDPS) if config.only in ("", mdp.name)]
+        if not chosen or config.copies < 1:
+            raise ConfigError(
+                f"{ENV_ID}: only={config.only!r}, copies={config.copies}: expected one of "
+                f"{', '.join(mdp.name for mdp in MDPS)}, and at least 1."
+            )
         tasks = [
-            Task(f"{config.split}/{i}", mdp.name, config.split, i, mdp.goal)
-            for i, mdp in enumerate(MDPS)
+            Task(f"{config.split}/{k}", MDPS[i].name, config.split, k, MDPS[i].goal, data=i)
+            for k, i in enumerate(chosen * config.copies)
         ]
         return EnvParts(engine=_Engine(num_envs), tasks=TaskList(tasks), max_turns=20)
 

@@ -1,329 +1,345 @@
-"""Methods side by side: success against environment turns, equal budgets, equal starts, many seeds.
+"""Methods side by side: equal starts, equal turns, equal tuning, many seeds.
 
-Every method trains the small policy of its recipe ``@METHOD_small`` on VisualSokoban. For one seed
-all begin from the very same cloned weights, which is checked, and play as many environment turns,
-exploration before training counted. All are measured on the same held-out levels.
+On a task set every method trains the same cloned policies. First it is tuned: random settings, of
+which the best third is given whole runs, by tasks of the validation split and a seed of its own.
+Then it is tested at the setting that was best and at one that all share, on tasks of the test
+split, which nothing was chosen by.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from creditrl.agents.intervals import Estimate, mean_interval, paired_interval
-from creditrl.config import known_recipes
-from creditrl.errors import ConfigError, DataError, UnknownNameError, did_you_mean
-from creditrl.trainers.finished import FinishedRun, success_table
-from creditrl.trainers.many import PlannedRun
-from creditrl.types import FloatArray
+from creditrl.bench.method_curves import curves_of
+from creditrl.bench.method_plan import (
+    ABLATIONS,
+    RUNGS,
+    TEST_SPLIT,
+    TUNING_SPLIT,
+    BenchPlan,
+)
+from creditrl.bench.method_space import Values, draw, to_flags
+from creditrl.bench.method_tasks import recipe_of
+from creditrl.config import write_toml
+from creditrl.errors import ConfigError, DataError
+from creditrl.trainers.finished import FinishedRun
+from creditrl.trainers.many import PlannedRun, is_finished, run_many
 
 if TYPE_CHECKING:
     from creditrl.trainers.config import TrainConfig
 
-__all__ = [
-    "ABLATIONS",
-    "BASELINE",
-    "METHODS",
-    "Ablation",
-    "BenchPlan",
-    "MethodResult",
-    "compare",
-    "plan_runs",
-    "summarise",
-]
+__all__ = ["Bench", "Trial", "survivors"]
 
-METHODS = ("grpo", "gigpo", "spa", "istar", "hisr", "three_spo")
-"""What is compared unless the user names others."""
-BASELINE = "grpo"
-"""What the others are compared with."""
+_KEPT = 3
+"""A third of the trials of a rung goes on."""
+_SFT_UPDATES = 200
+"""Of SFT at the shared setting: it plays nothing, so its budget is in updates."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ablation:
-    """A method with one thing changed, to see what that thing is worth here."""
-
-    name: str
-    """In file names and tables."""
-    flags: tuple[str, ...]
-    words: str
-    """What is changed, in words."""
-
-
-ABLATIONS: Mapping[str, Ablation] = {
-    "grpo": Ablation(
-        "invalid-penalty",
-        ("--method.invalid-penalty=0.1",),
-        "0.1 off the advantage of turns whose action was not executed",
-    ),
-    # Without its step groups it would be GRPO here, which is measured anyway.
-    "gigpo": Ablation(
-        "undiscounted",
-        ("--method.gamma=1",),
-        "returns that are compared at a state not discounted",
-    ),
-    "spa": Ablation(
-        "mean-progress",
-        ("--method.progress=mean",),
-        "the outcome spread evenly over the turns instead of the learned progress, no exploration",
-    ),
-    "istar": Ablation(
-        "true-steps",
-        ("--method.process=environment",),
-        "the environment's own step rewards instead of the implicit ones",
-    ),
-    "hisr": Ablation("no-hindsight", ("--method.no-him",), "segment rewards without hindsight"),
-    "three_spo": Ablation(
-        "novelty", ("--method.scores.novelty",), "turn rewards with the paper's novelty term"
-    ),
-}
-"""One change per method that shows what limits it here."""
-
-
-@dataclass(frozen=True, slots=True)
-class BenchPlan:
-    """What is measured."""
-
-    methods: tuple[str, ...] = METHODS
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    turns: int = 400_000
-    """Environment turns of a run, exploration before training included."""
-    levels: int = 500
-    """Held-out levels."""
-    first: int = 1500
-    """The first of them in split valid_unseen. The quick start reports levels 0 to 999."""
-    points: int = 20
-    """Evaluations on validation levels (split valid_seen) while a run trains."""
-    flags: tuple[str, ...] = ()
-    """Changes of every recipe, for tests."""
-
-
-@dataclass(frozen=True, slots=True)
-class MethodResult:
-    """What the runs of a method, or of an ablation, came to."""
+class Trial:
+    """A run of the tuning."""
 
     method: str
-    ablation: str
-    """Empty for the method itself."""
-    seeds: tuple[int, ...]
-    sampled: Estimate
-    """Success at temperature 1; interval over levels and seeds."""
-    greedy: Estimate
-    before: Estimate
-    """Success at temperature 1 of the cloned policies."""
-    difference: Estimate | None
-    """Of success at temperature 1: the method's to the baseline's, an ablation's to its method's;
-    paired by level and seed. None where there is nothing to compare with."""
-    by_seed: tuple[float, ...]
-    """Success at temperature 1 of every seed."""
-    difference_over_seeds: Estimate | None
-    """The same difference with Student's interval over the seeds' means."""
-    turns: float
-    """Environment turns, mean over seeds."""
-    updates: float
-    seconds: float
-    """Wall time of a run, mean over seeds."""
+    number: int
+    rung: int
+    values: Values
+    """What differs from the shared setting."""
+    area: float | None
+    """Mean of the task set's measure over the training, on the tuning's tasks; None: it failed."""
+    turns: int
     cpu_seconds: float
-    """Processor time of a run on one thread, mean over seeds: what a quiet core takes."""
-    states_per_rollout: float
-    """Different states of the training over finished rollouts, mean over seeds."""
-    states: float
-    """Different states of the training, mean over seeds."""
-    states_per_1000_turns: float
-    """The same by equal use of the environment: a branch of a tree may be a single turn."""
+    """Of the whole process, evaluations included."""
 
 
-def plan_runs(plan: BenchPlan, ablations: Mapping[str, Ablation]) -> list[PlannedRun]:
-    """Return every run, a seed after the other, so that a cut bench has whole seeds.
+def survivors(areas: Mapping[int, float | None], kept: int) -> list[int]:
+    """Return the numbers of the best trials, best first; the lower number of equal ones.
 
     Args:
-        plan: what is measured.
-        ablations: by method; run as well.
+        areas: by number; None: failed, and goes on only if there are no others.
+        kept: how many.
+    """
+    order = sorted(areas, key=lambda n: (-np.inf if (a := areas[n]) is None else -a, n))
+    failed = [number for number in order if areas[number] is None]
+    return [*(number for number in order if areas[number] is not None), *failed][:kept]
+
+
+@dataclass(eq=False)
+class Bench:
+    """The runs of a plan in a folder; every call goes on with what is there.
 
     Raises:
-        UnknownNameError: a method has no recipe ``@METHOD_small``.
-        ConfigError: the recipes differ in more than the method and its optimizer.
+        UnknownNameError: there is no such method.
     """
-    known = [name.removesuffix("_small") for name in known_recipes() if name.endswith("_small")]
-    for method in plan.methods:
-        if method not in known:
-            raise UnknownNameError(
-                f"Method {method!r} has no recipe @{method}_small.{did_you_mean(method, known)} "
-                f"Known: {', '.join(known)}."
-            )
-    runs = []
-    for seed in plan.seeds:
-        for method in plan.methods:
-            runs.append(_planned(plan, method, seed, None))
-        for method, ablation in ablations.items():
-            runs.append(_planned(plan, method, seed, ablation))
-    _check_equal({run.recipe: run.config() for run in runs})
-    return runs
 
+    plan: BenchPlan
+    folder: Path
+    workers: int
+    show: Callable[[str], None]
+    failed: dict[str, str] = field(default_factory=dict)
+    """Last lines of the runs that failed, by name."""
+    methods: tuple[str, ...] = field(init=False)
+    """The plan's methods that can train on the task set."""
+    unsuited: dict[str, str] = field(default_factory=dict)
+    """Why others cannot, by method."""
+    _tried: dict[str, Trial] = field(default_factory=dict)
+    """Finished trials by the names of their runs."""
 
-def run_name(method: str, seed: int, ablation: Ablation | None) -> str:
-    """Return the name of a run's folder."""
-    changed = "" if ablation is None else f"+{ablation.name}"
-    return f"{method}{changed}-seed{seed}"
+    def __post_init__(self) -> None:
+        names = self.plan.methods
+        for name in names:
+            self._recipe(name)
+        for name in names:
+            try:
+                self._test(name, "shared", {}, self.plan.seeds[0], (), start="small").config()
+            except ConfigError as error:
+                self.unsuited[name] = str(error)
+        self.methods = tuple(name for name in names if name not in self.unsuited)
 
+    # -- phases -----------------------------------------------------------------------------------
 
-def _planned(plan: BenchPlan, method: str, seed: int, ablation: Ablation | None) -> PlannedRun:
-    every = max(1, plan.turns // plan.points)
-    flags = (
-        "--budget.seconds=None",
-        "--budget.updates=None",
-        f"--budget.turns={plan.turns}",
-        "--eval.split=valid_unseen",
-        f"--eval.first={plan.first}",
-        f"--eval.levels={plan.levels}",
-        "--eval.validation-split=valid_seen",
-        f"--eval.validation-levels={min(128, plan.levels)}",
-        f"--eval.every-turns={every}",
-        "--eval.temperature=1",
-        "--eval.greedy",
-        "--run.trajectories-every=0",
-        "--run.checkpoint-every=50",
-        "--run.count-states",
-        *plan.flags,
-        f"--run.seed={seed}",
-        *(() if ablation is None else ablation.flags),
-    )
-    return PlannedRun(run_name(method, seed, ablation), f"@{method}_small", flags)
+    def clone(self) -> None:
+        """Clone a policy for every seed; all methods begin with it."""
+        seeds = (self.plan.tuning_seed, *self.plan.seeds)
+        self._run([self._clone(seed) for seed in seeds if self.methods])
 
+    def tune(self) -> None:
+        """Try the settings of every method: all at the first rung, a third at the next."""
+        if self.start(self.plan.tuning_seed) is None:
+            return
+        for rung in range(len(RUNGS)):
+            self._run([run for m in self.methods for run, _ in self._rung(m, rung)])
 
-def _check_equal(configs: Mapping[str, TrainConfig]) -> None:
-    """Raise where recipes differ in what must be equal for methods to be comparable."""
-    (first, one), *others = configs.items()
-    for name, other in others:
-        for section in ("env", "policy", "clone", "rollout", "budget", "eval"):
-            if getattr(other, section) != getattr(one, section):
-                raise ConfigError(
-                    f"Recipes {first} and {name} differ in [{section}]: methods are compared on "
-                    "equal environments, policies, clones, rollouts and budgets."
-                )
+    def test(self) -> None:
+        """Train every method at its best setting and at the shared one, a seed after the other."""
+        self._run(self._tests([s for s in self.plan.seeds if self.start(s) is not None]))
 
+    @property
+    def ablated(self) -> tuple[str, ...]:
+        """The methods whose ablation is tested."""
+        return tuple(m for m in self.methods if m in self.plan.ablations and m in ABLATIONS)
 
-def read_runs(
-    folder: Path, method: str, seeds: Sequence[int], ablation: Ablation | None
-) -> dict[int, FinishedRun]:
-    """Return the finished runs of a method by seed."""
-    from creditrl.trainers.many import is_finished
+    # -- what was found ---------------------------------------------------------------------------
 
-    paths = {seed: folder / run_name(method, seed, ablation) for seed in seeds}
-    return {seed: FinishedRun.read(path) for seed, path in paths.items() if is_finished(path)}
-
-
-def check_starts(runs: Sequence[Mapping[int, FinishedRun]]) -> dict[int, str]:
-    """Return the digest of the cloned weights by seed, the same for every method.
-
-    Raises:
-        DataError: two runs of one seed began with other weights.
-    """
-    found: dict[int, FinishedRun] = {}
-    for by_seed in runs:
-        for seed, run in by_seed.items():
-            first = found.setdefault(seed, run)
-            if run.start_weights != first.start_weights:
-                raise DataError(
-                    f"{run.folder} and {first.folder} have the same seed but began with other "
-                    "weights; runs of one bench must come from one version and machine."
-                )
-    return {seed: run.start_weights for seed, run in found.items()}
-
-
-def compare(
-    method: str,
-    ablation: str,
-    runs: Mapping[int, FinishedRun],
-    other: Mapping[int, FinishedRun] | None,
-) -> MethodResult:
-    """Return what some runs came to, and how they differ from those of the same seeds.
-
-    Args:
-        method: its name.
-        ablation: its name; empty for the method itself.
-        runs: by seed, at least one.
-        other: what they are compared with; None: nothing.
-    """
-    seeds = tuple(sorted(runs))
-    mine = [runs[seed] for seed in seeds]
-    sampled_KS = success_table(mine, "sampled")
-    difference = over_seeds = None
-    if other is not None:
-        both = [seed for seed in seeds if seed in other]
-        if both:
-            theirs_KS = success_table([other[seed] for seed in both], "sampled")
-            gap_KS = success_table([runs[seed] for seed in both], "sampled") - theirs_KS
-            difference = paired_interval(gap_KS)
-            over_seeds = mean_interval(gap_KS.mean(axis=0).tolist(), bounds=(-1.0, 1.0))
-    seen = [float(run.metrics.get("states_seen", np.nan)) for run in mine]
-    rollouts = [float(run.metrics.get("rollouts_done", np.nan)) for run in mine]
-    return MethodResult(
-        method=method,
-        ablation=ablation,
-        seeds=seeds,
-        sampled=paired_interval(sampled_KS),
-        greedy=paired_interval(success_table(mine, "greedy")),
-        before=paired_interval(success_table(mine, "sampled", before=True)),
-        difference=difference,
-        by_seed=tuple(float(value) for value in sampled_KS.mean(axis=0)),
-        difference_over_seeds=over_seeds,
-        turns=_mean(run.turns for run in mine),
-        updates=_mean(run.updates for run in mine),
-        seconds=_mean(sum(run.seconds.values()) for run in mine),
-        cpu_seconds=_mean(run.cpu_seconds for run in mine),
-        states_per_rollout=_mean(s / max(1.0, r) for s, r in zip(seen, rollouts, strict=True)),
-        states=_mean(seen),
-        states_per_1000_turns=_mean(
-            1000 * s / max(1, run.turns) for s, run in zip(seen, mine, strict=True)
-        ),
-    )
-
-
-def summarise(
-    folder: Path, plan: BenchPlan, ablations: Mapping[str, Ablation]
-) -> tuple[list[MethodResult], dict[str, Any]]:
-    """Return the results of every method and ablation with finished runs, and what plots need.
-
-    Returns:
-        The results in the order of the plan, ablations last, and a mapping with the digests of the
-        starts (``"starts"``) and the curves (``"curves"``): by method ``"turns_T"`` and
-        ``"success_ST"``.
-
-    Raises:
-        DataError: runs of one seed did not begin alike, or were evaluated on other levels.
-    """
-    whole = {m: read_runs(folder, m, plan.seeds, None) for m in plan.methods}
-    changed = {m: read_runs(folder, m, plan.seeds, a) for m, a in ablations.items()}
-    starts = check_starts([*whole.values(), *changed.values()])
-    results = [
-        compare(m, "", runs, whole.get(BASELINE) if m != BASELINE else None)
-        for m, runs in whole.items()
-        if runs
-    ]
-    results += [
-        compare(m, ablations[m].name, runs, whole.get(m)) for m, runs in changed.items() if runs
-    ]
-    curves = {m: curve_of(list(runs.values()), plan) for m, runs in whole.items() if runs}
-    return results, {"starts": starts, "curves": curves}
-
-
-def curve_of(runs: Sequence[FinishedRun], plan: BenchPlan) -> dict[str, FloatArray]:
-    """Return validation success of each run at equal places, between its own evaluations linear."""
-    turns_T = np.linspace(0, plan.turns, plan.points + 1)
-    success_ST = np.stack(
-        [
-            np.interp(turns_T, *np.array(sorted(run.curve), dtype=np.float64).T)
-            if run.curve
-            else np.full(len(turns_T), np.nan)
-            for run in runs
+    def trials(self, method: str) -> list[Trial]:
+        """Return the finished trials of a method, rung by rung."""
+        return [
+            self._trial(method, number, rung)
+            for rung in range(len(RUNGS))
+            for run, number in self._rung(method, rung)
+            if is_finished(self.folder / run.name)
         ]
-    )
-    return {"turns_T": turns_T, "success_ST": success_ST}
 
+    def chosen(self, method: str) -> Values:
+        """Return the best setting of a method's last rung; empty: the shared one."""
+        last = max(rung for rung in range(len(RUNGS)) if self._numbers(method, rung))
+        best = survivors(self._areas(method, last), 1)
+        return draw(method, best[0], self.plan.tuning_seed)
 
-def _mean(values: Any) -> float:
-    return float(np.mean(list(values)))
+    def test_run(self, method: str, kind: str, seed: int) -> PlannedRun:
+        """Return a run of the test; where the shared setting is best, the two are one.
+
+        Args:
+            method: its name.
+            kind: "best", "shared", or "ablation" of the method at its best.
+            seed: of the run.
+        """
+        values: Values = {} if kind == "shared" else self.chosen(method)
+        ablation = ABLATIONS[method] if kind == "ablation" else None
+        if ablation is None:
+            return self._test(method, "best" if values else "shared", values, seed, ())
+        return self._test(method, f"best+{ablation.name}", values, seed, ablation.flags)
+
+    def finished(self, run: PlannedRun) -> FinishedRun | None:
+        """Return a run that came to its end."""
+        path = self.folder / run.name
+        return FinishedRun.read(path) if is_finished(path) else None
+
+    def missing(self) -> list[str]:
+        """Return the names of the runs that are planned and not finished.
+
+        Which trials come to later rungs, and which setting is tested, follows from those before.
+        """
+        runs = [self._clone(seed) for seed in (*self.plan.seeds, self.plan.tuning_seed)]
+        for method in self.methods:
+            runs += [run for r in range(len(RUNGS)) for run, _ in self._rung(method, r)]
+        runs += self._tests(self.plan.seeds)
+        return [run.name for run in runs if not is_finished(self.folder / run.name)]
+
+    def start(self, seed: int) -> FinishedRun | None:
+        """Return the run that cloned the policy of a seed."""
+        return self.finished(self._clone(seed))
+
+    # -- runs -------------------------------------------------------------------------------------
+
+    def _run(self, runs: Sequence[PlannedRun]) -> None:
+        self.failed |= run_many(runs, self.folder, workers=self.workers, show=self.show)
+
+    def _tests(self, seeds: Sequence[int]) -> list[PlannedRun]:
+        """Return every run of the test, a seed after the other, so that a cut one has whole seeds.
+
+        Seeds without a clone have no run.
+        """
+        runs = []
+        for seed in seeds:
+            for method in self.methods:
+                runs += [self.test_run(method, kind, seed) for kind in ("best", "shared")]
+        for seed in seeds[: self.plan.ablation_seeds]:
+            runs += [self.test_run(method, "ablation", seed) for method in self.ablated]
+        return list({run.name: run for run in runs}.values())
+
+    def _rung(self, method: str, rung: int) -> list[tuple[PlannedRun, int]]:
+        """Return the runs of a rung with the numbers of their trials."""
+        numbers = self._numbers(method, rung)
+        return [(self._tuning(method, number, rung), number) for number in numbers]
+
+    def _numbers(self, method: str, rung: int) -> list[int]:
+        """Return the trials of a rung; none where one alone is left, whose place is known."""
+        if rung == 0:
+            return list(range(self.plan.trials))
+        before = self._numbers(method, rung - 1)
+        if len(before) <= 1:
+            return []
+        kept = -(-len(before) // _KEPT)
+        return survivors(self._areas(method, rung - 1), kept) if kept > 1 else []
+
+    def _areas(self, method: str, rung: int) -> dict[int, float | None]:
+        numbers = self._numbers(method, rung)
+        return {number: self._trial(method, number, rung).area for number in numbers}
+
+    def _trial(self, method: str, number: int, rung: int) -> Trial:
+        planned = self._tuning(method, number, rung)
+        if planned.name in self._tried:
+            return self._tried[planned.name]
+        values = draw(method, number, self.plan.tuning_seed)
+        run = self.finished(planned)
+        if run is None:
+            return Trial(method, number, rung, values, None, 0, 0.0)
+        try:
+            area = float(curves_of([run], self.plan.tasks.measure, 50).area_KS.mean())
+        except DataError:  # an evaluation of it failed: the setting is out of the race
+            return Trial(method, number, rung, values, None, run.turns, run.cpu_seconds)
+        trial = Trial(method, number, rung, values, area, run.turns, run.cpu_seconds)
+        return self._tried.setdefault(planned.name, trial)
+
+    def _tuning(self, method: str, number: int, rung: int) -> PlannedRun:
+        plan = self.plan
+        points = max(2, round(plan.points * RUNGS[rung]))
+        return self._planned(
+            f"{method}-trial{number:02}-rung{rung}",
+            method,
+            draw(method, number, plan.tuning_seed),
+            plan.tuning_seed,
+            share=RUNGS[rung],
+            points=points,
+            split=TUNING_SPLIT,
+        )
+
+    def _test(
+        self,
+        method: str,
+        kind: str,
+        values: Values,
+        seed: int,
+        flags: Sequence[str],
+        start: str | None = None,
+    ) -> PlannedRun:
+        return self._planned(
+            f"{method}-{kind}-seed{seed}",
+            method,
+            values,
+            seed,
+            share=1.0,
+            points=self.plan.points,
+            split=TEST_SPLIT,
+            flags=flags,
+            start=start,
+        )
+
+    def _planned(
+        self,
+        name: str,
+        method: str,
+        values: Values,
+        seed: int,
+        *,
+        share: float,
+        points: int,
+        split: str,
+        flags: Sequence[str] = (),
+        start: str | None = None,
+    ) -> PlannedRun:
+        """Return a run from the seed's clone, evaluated on a split at equal distances."""
+        start = start or str(self.folder / self._clone(seed).name / "policy" / "last")
+        set_here = dict(values)
+        if method == "sft":
+            updates = max(points, round(share * set_here.pop("budget.updates", _SFT_UPDATES)))
+            turns = 1_000_000_000  # it plays none
+            budget = (f"--budget.updates={updates}", f"--eval.every={updates // points}")
+        else:
+            turns = max(1, round(share * self.plan.turns))
+            budget = (f"--budget.turns={turns}", "--clone.episodes=0")
+        words = (
+            *self._evaluated(split),
+            f"--eval.every-turns={max(1, turns // points)}",
+            *self.plan.flags,
+            *budget,
+            *to_flags(set_here),
+            *flags,
+            f"--policy.model={start}",
+            f"--run.seed={seed}",
+        )
+        return PlannedRun(name, f"@{self._recipe(method)}", words)
+
+    def _clone(self, seed: int) -> PlannedRun:
+        """Return the run that clones a seed's policy: cloning is the method SFT."""
+        config = self._cloned
+        optim = config.clone.optim
+        test = seed != self.plan.tuning_seed
+        words = (
+            *self._evaluated(TEST_SPLIT if test else TUNING_SPLIT),
+            f"--eval.every={config.clone.updates}",
+            *self.plan.flags,
+            f"--budget.updates={config.clone.updates}",
+            f"--optim.lr={optim.lr}",
+            f"--optim.warmup={optim.warmup}",
+            f"--optim.schedule={optim.schedule}",
+            f"--optim.minibatches={optim.minibatches}",
+            f"--run.seed={seed}",
+        )
+        return PlannedRun(f"clone-seed{seed}", f"@{self._recipe('sft')}", words)
+
+    @functools.cached_property
+    def _cloned(self) -> TrainConfig:
+        words = (*self.plan.flags, "--budget.updates=1")
+        return PlannedRun("clone", f"@{self._recipe('sft')}", words).config()
+
+    def _evaluated(self, split: str) -> tuple[str, ...]:
+        """Return the flags by which the curve is the only evaluation.
+
+        The run's own ones before and after training would repeat its first and last points, so
+        they play one task.
+        """
+        return (
+            f"--eval.split={split}",
+            "--eval.levels=1",
+            "--eval.no-greedy",
+            f"--eval.validation-split={split}",
+            f"--eval.validation-levels={self.plan.levels}",
+            "--eval.temperature=1",
+            "--run.trajectories-every=0",
+        )
+
+    @functools.cache  # noqa: B019  # a bench lives as long as its command
+    def _recipe(self, method: str) -> str:
+        """Write the method's recipe into the folder; returns its path."""
+        path = self.folder / "recipes" / f"{method}.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_toml(recipe_of(self.plan.tasks, method), path)
+        return str(path)

@@ -1,4 +1,4 @@
-"""What the small recipes reach: random, clone, RL, expert on the same held-out tasks.
+"""Results of the small recipes: random, clone, RL, expert on the same held-out tasks.
 
 Every recipe is trained with several seeds, each in a process of its own, and compared with the same
 policy cloned for the same total time. Random actions and the expert play the run's held-out tasks.
@@ -14,18 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from creditrl.envs.register import ENVIRONMENTS, short_name
 from creditrl.errors import CreditRLError
 from creditrl.runs import RunFolder
 
 __all__ = ["RECIPES", "SmallRun", "measure_run", "results_page", "train_small"]
 
-RECIPES = {
-    "ALFWorld": "alfworld_small",
-    "SOTOPIA": "sotopia_small",
-    "VirtualHome": "virtualhome_small",
-    "VisualSokoban": "quickstart",
-    "WebShop": "webshop_small",
-}
+RECIPES = {short_name(record.id): record.recipe for record in ENVIRONMENTS}
 """The recipe of each environment."""
 
 _AGENTS = {

@@ -22,11 +22,11 @@ import numpy as np
 
 from creditrl._origin import install_command
 from creditrl._version import __version__
-from creditrl.bench.measure import machine
 from creditrl.bench.train_work import JOBS, TrainWork, write_work
 from creditrl.bench.train_worker import SIDES
 from creditrl.children import end_with_parent, stop
 from creditrl.errors import CreditRLError
+from creditrl.measure import machine
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,7 +57,7 @@ NAMES = {
     "trl": "TRL",
 }
 PACKAGES = {"trl": "trl", "ours_vllm": "vllm"}
-"""What a side needs beyond the training packages."""
+"""Packages that a side needs beyond those for training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ def _take(found: SizeFigures, worker: _Worker, job: str, *, warm: bool) -> None:
 
 def report_table(found: SizeFigures, *, asked: bool = True) -> Table:
     """Return the figures of one size as a table, with what is asked of them."""
-    from creditrl.cli.console import table
+    from creditrl.console import table
 
     work, on_gpu = found.work, found.on_gpu
     title = (

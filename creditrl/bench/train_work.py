@@ -1,4 +1,4 @@
-"""What ``creditrl bench train`` gives every side to do: a policy, prompts, replies, episodes.
+"""Workload of ``creditrl bench train``: a policy, prompts, replies, episodes.
 
 Everything follows from the settings and their seed, so that each side, in a process of its own,
 makes the very same: the weights lie in a folder, the tokens are drawn anew. No reply can end early:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from creditrl._version import __version__
 from creditrl.disk import disk_line
 from creditrl.errors import CreditRLError, UnknownNameError, did_you_mean
+from creditrl.plugins import name_plugins, take_plugins
 
 __all__ = ["COMMANDS", "Command", "main", "run"]
 
@@ -21,7 +22,7 @@ BROKEN_PIPE = 141
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command and where it lives."""
+    """One command and the module that implements it."""
 
     name: str
     usage: str
@@ -87,6 +88,18 @@ COMMANDS: tuple[Command, ...] = (
         "creditrl.cli.export_policy",
     ),
     Command(
+        "new",
+        "new env NAME",
+        "write a package with an environment or a method of your own",
+        "creditrl.cli.new",
+    ),
+    Command(
+        "completion",
+        "completion bash",
+        "print what completes commands, flags and recipes in bash, zsh or fish",
+        "creditrl.cli.completion",
+    ),
+    Command(
         "docs",
         "docs --serve",
         "make a site of this documentation: guide, environments, methods, API",
@@ -142,6 +155,8 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _dispatch(arguments: Sequence[str]) -> int:
+    arguments, plugins = take_plugins(arguments)
+    name_plugins(plugins)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_overview())
         return 0
@@ -171,7 +186,8 @@ def _overview() -> str:
         "Commands:",
         *(f"  creditrl {command.usage:<{width}}  {command.summary}" for command in COMMANDS),
         "",
-        "`creditrl COMMAND --help` lists the options. `--debug` shows tracebacks.",
+        "`creditrl COMMAND --help` lists the options. Of all commands: `--plugin FILE.py` (or a",
+        "module; repeatable) brings your own methods and environments, `--debug` shows tracebacks.",
         "First steps: creditrl play VisualSokoban; creditrl train @quickstart",
     ]
     return "\n".join(lines)

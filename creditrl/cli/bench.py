@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import sys
 from dataclasses import dataclass, fields, replace
 from importlib import metadata
@@ -11,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from creditrl._origin import install_command
-from creditrl.cli.console import console, next_step, table, wrote
 from creditrl.cli.options import new_file, parse_env_command, short_name
+from creditrl.console import console, next_step, table, wrote
 from creditrl.envs.tasks import SPLITS
 from creditrl.errors import (
     ConfigError,
@@ -27,7 +28,7 @@ __all__ = ["run"]
 
 @dataclass(frozen=True, slots=True)
 class BenchEnvsOptions:
-    """Measure the environments on one core, in CPU time, ours and upstream's by turns."""
+    """Measure CPU time of environments on one core, alternating between ours and upstream's."""
 
     json: str | None = None
     """Write everything that was measured to this file."""
@@ -39,7 +40,7 @@ class BenchEnvsOptions:
 
 @dataclass(frozen=True, slots=True)
 class BenchConformanceOptions:
-    """Play games on our engine and on upstream's package, and compare all that they show.
+    """Play games on our engine and on upstream's package, and compare all outputs.
 
     Finished games are in a log, and the same command continues it. Exit code 1: something differed;
     the log says what, and the actions that lead there.
@@ -48,7 +49,7 @@ class BenchConformanceOptions:
     games: int = 300
     """Games; types and splits take turns. A longer run begins with the games of a shorter one."""
     seed: int = 0
-    """Decides which games, and what is done in them."""
+    """Seed of the games and of the actions."""
     flavour: str | None = None
     """Wording of the games, as the environment's option; None: the games' own."""
     out: str | None = None
@@ -57,7 +58,7 @@ class BenchConformanceOptions:
 
 @dataclass(frozen=True, slots=True)
 class BenchHouseholdOptions:
-    """Do the same in households of VirtualHome by our rules and by upstream's, and compare.
+    """Play the same actions in VirtualHome by our rules and by upstream's, and compare.
 
     Outcome and graph are compared after every action: of the recorded programs, and of walks that
     are drawn, through the tidy scenes and through disorder. Exit code 1: something differed.
@@ -68,35 +69,35 @@ class BenchHouseholdOptions:
     data_dir: str | None = None
     """The folder of VirtualHome's data; None: where `creditrl data` puts it."""
     steps: int = 3_000
-    """Drawn actions, of each way to run that checkout."""
+    """Random actions, for each way to run that checkout."""
     seed: int = 0
-    """Decides what is drawn."""
+    """Seed of the random actions."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchTasksOptions:
-    """Prove that an environment's tasks can be done, by playing each as the expert plays it.
+    """Check that an environment's tasks can be solved, by playing each with the expert.
 
     Exit code 1: the expert does not finish one, or one is done before it begins.
     """
 
     splits: tuple[str, ...] = SPLITS
-    """Which splits."""
+    """Splits to play."""
     limit: int | None = None
-    """Only the first so many tasks of a split."""
+    """Number of tasks of each split, from its start."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchSearchOptions:
-    """Measure WebShop's search on shops made of words as frequent as in the real one.
+    """Measure WebShop's search on synthetic shops with the word frequencies of the real one.
 
     Time and memory to build an index, to load it, to ask it; one core, CPU time, fresh processes.
     """
 
     documents: tuple[int, ...] = (1_000, 100_000, 300_000)
-    """Sizes, ascending. A line through the last two leads to the full set of 1.18 million."""
+    """Sizes, ascending. The last two are extrapolated linearly to the full 1.18 million."""
     queries: int = 1_000
-    """Queries, each asked three times; no result is remembered."""
+    """Queries, each run three times without cached results."""
     json: str | None = None
     """Write everything that was measured to this file."""
     tiny: bool = False
@@ -161,10 +162,11 @@ def run(argv: list[str]) -> int:
 
 
 def _envs(options: BenchEnvsOptions, path: Path | None) -> int:
-    from creditrl.bench.envs import BENCHES, import_contest, report_json, report_table
-    from creditrl.bench.measure import Contest, Side, importable, machine, one_core, run_rounds
+    from creditrl.bench.envs import env_benches, import_contest, report_json, report_table
+    from creditrl.measure import Contest, Side, importable, machine, one_core, run_rounds
 
-    contests = {bench.env: bench.contests(options.tiny) for bench in BENCHES}
+    benches = env_benches()
+    contests = {bench.env: bench.contests(options.tiny) for bench in benches}
     contests["package"] = [import_contest()]
     if options.tiny:
         # Rounds this short say nothing of speed, so nothing is asked of them.
@@ -183,11 +185,11 @@ def _envs(options: BenchEnvsOptions, path: Path | None) -> int:
     where = machine()
     print(f"{where['cpu']}, one core, Python {where['python']}, NumPy {where['numpy']}.")
     print(f"min / median / max over {options.rounds} rounds, CPU time.")
-    notes = {bench.env: bench.note(options.tiny) for bench in BENCHES if bench.note is not None}
+    notes = {bench.env: bench.note(options.tiny) for bench in benches if bench.note is not None}
     for env, some in contests.items():
         title = f"{env} ({notes[env]})" if env in notes else env
         out.print(report_table(title, some, figures[env]))
-    for bench in BENCHES:
+    for bench in benches:
         if not importable(bench.reference):
             print(
                 f"{bench.reference} is not installed, so only ours was measured for {bench.env}. "
@@ -198,18 +200,18 @@ def _envs(options: BenchEnvsOptions, path: Path | None) -> int:
         content = report_json(contests, figures, options.rounds, notes)
         path.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
         wrote(path)
-        next_step(f"python -m json.tool {path}")
+        next_step(f"python -m json.tool {shlex.quote(str(path))}")
     else:
         next_step("creditrl bench envs --json bench.json")
     return 0
 
 
 def _conformance(argv: list[str]) -> int:
-    from creditrl.bench.conformance import CONFORMANCE, Sides, read_log, write_log
-    from creditrl.view.progress import Progress, counted
+    from creditrl.bench.conformance import Sides, conformances, read_log, write_log
+    from creditrl.progress import Progress, counted
 
     prog = "creditrl bench conformance ENV"
-    by_name = {bench.env: bench for bench in CONFORMANCE}
+    by_name = {bench.env: bench for bench in conformances()}
     if argv and argv[0].lower() == _HOUSEHOLDS:
         return _households(argv[1:])
     if argv and argv[0] in ("-h", "--help"):
@@ -270,10 +272,14 @@ def _conformance(argv: list[str]) -> int:
         print(f"{finding.game}: {finding.mismatch.what}, after {list(finding.mismatch.actions)}")
     wrote(path)
     if differing:
-        next_step(f"python -m json.tool --json-lines {path}")
+        next_step(f"python -m json.tool --json-lines {shlex.quote(str(path))}")
         return 1
     more = [f"creditrl bench conformance {bench.env} --games {2 * options.games}"]
-    more += [f"--{name} {value}" for name, value in _changed(options) if name != "games"]
+    more += [
+        f"--{name} {shlex.quote(str(value))}"
+        for name, value in _changed(options)
+        if name != "games"
+    ]
     next_step(" ".join(more))
     return 0
 
@@ -282,7 +288,7 @@ _HOUSEHOLDS = "virtualhome"
 
 
 def _households(argv: list[str]) -> int:
-    from creditrl.bench.virtualhome_upstream import (
+    from creditrl.envs.virtualhome.bench_upstream import (
         compare_triples,
         compare_walks,
         flavours_of,
@@ -314,7 +320,7 @@ def _households(argv: list[str]) -> int:
     if not differing:
         more = [f"{prog} --steps {2 * options.steps}"]
         more += [
-            f"--{name.replace('_', '-')} {value}"
+            f"--{name.replace('_', '-')} {shlex.quote(str(value))}"
             for name, value in _changed(options)
             if name != "steps"
         ]
@@ -324,7 +330,7 @@ def _households(argv: list[str]) -> int:
 
 def _tasks(argv: list[str]) -> int:
     from creditrl.bench.tasks import length_line, prove_tasks
-    from creditrl.view.progress import Progress, counted
+    from creditrl.progress import Progress, counted
 
     request = parse_env_command(BenchTasksOptions(), argv, "creditrl bench tasks")
     name = short_name(request.env_id)
@@ -361,9 +367,9 @@ def _tasks(argv: list[str]) -> int:
 
 
 def _search(argv: list[str]) -> int:
-    from creditrl.bench.measure import machine
-    from creditrl.bench.webshop_search import measure_search, search_json, search_table
-    from creditrl.view.progress import Progress
+    from creditrl.envs.webshop.bench_search import measure_search, search_json, search_table
+    from creditrl.measure import machine
+    from creditrl.progress import Progress
 
     options = override(BenchSearchOptions(), argv, "creditrl bench search")
     if options.tiny:
@@ -386,7 +392,7 @@ def _search(argv: list[str]) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(search_json(figures), indent=2) + "\n", "utf-8")
         wrote(path)
-        next_step(f"python -m json.tool {path}")
+        next_step(f"python -m json.tool {shlex.quote(str(path))}")
     else:
         next_step("creditrl bench search --json search.json")
     return 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from creditrl.cli.console import console, table
 from creditrl.cli.options import require_training
+from creditrl.console import console, table
 from creditrl.errors import ConfigError
 from creditrl.flags import override
 
@@ -15,16 +15,16 @@ __all__ = ["bench_actions"]
 
 @dataclass(frozen=True, slots=True)
 class BenchActionsOptions:
-    """Measure replies among listed actions beside free text, with a small policy, by turns."""
+    """Compare the cost of replies among listed actions and of free text, with a small policy."""
 
     env: str = "ALFWorld"
-    """Whose prompts are answered."""
+    """Environment of the prompts."""
     form: str = "compact"
     """Prompt form."""
     prompts: int = 64
-    """Answered in one call."""
+    """Prompts answered in one call."""
     candidates: int = 30
-    """Actions that each lists."""
+    """Actions listed in each prompt."""
     rounds: int = 7
     """Rounds that count, after one that does not; medians are shown."""
 

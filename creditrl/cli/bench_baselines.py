@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from creditrl.cli.console import console, next_step, table, wrote
 from creditrl.cli.options import new_file
+from creditrl.console import console, next_step, table, wrote
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
 from creditrl.files import write_atomic
 from creditrl.flags import override
@@ -27,15 +27,15 @@ class BenchBaselinesOptions:
     envs: tuple[str, ...] = ()
     """Environments, e.g. ALFWorld WebShop; none: all."""
     train: bool = False
-    """Train the small policies, too (minutes on two cores, each), and let them play."""
+    """Also train and evaluate the small policies (minutes on two cores, each)."""
     folder: str = "runs/baselines"
-    """Where ``--train`` keeps its runs; those that are finished are not trained again."""
+    """Folder of the runs of ``--train``; finished runs are not trained again."""
     tiny: bool = False
     """Train next to nothing and play four tasks: shows that everything runs."""
     json: str | None = None
     """Write the table with the new rows to this file."""
-    readme: str | None = None
-    """Put the table into this README, between its marks."""
+    page: str | None = None
+    """Page to write the table into, between its markers."""
 
 
 def bench_baselines(argv: list[str]) -> int:
@@ -49,15 +49,15 @@ def bench_baselines(argv: list[str]) -> int:
             raise UnknownNameError(
                 f"No baseline for {env!r}.{did_you_mean(env, known)} Known: {', '.join(known)}."
             )
-    if options.tiny and options.readme is not None:
-        raise ConfigError("--tiny measures next to nothing: leave --readme out.")
+    if options.tiny and options.page is not None:
+        raise ConfigError("--tiny measures next to nothing: leave --page out.")
     path = new_file(options.json)
     committed = baselines.read_baselines()
-    readme = None if options.readme is None else Path(options.readme)
-    if readme is not None:  # what is wrong with it is said before minutes of measuring
-        if not readme.is_file():
-            raise ConfigError(f"--readme {readme}: there is no such file.")
-        baselines.put_into_readme(readme.read_text("utf-8"), committed)
+    page = None if options.page is None else Path(options.page)
+    if page is not None:  # what is wrong with it is said before minutes of measuring
+        if not page.is_file():
+            raise ConfigError(f"--page {page}: there is no such file.")
+        baselines.put_into_page(page.read_text("utf-8"), committed)
     found = []
     differing: list[str] = []
     for env, listing in baselines.listings(options.envs).items():
@@ -88,8 +88,8 @@ def bench_baselines(argv: list[str]) -> int:
     whole = baselines.replaced({} if options.tiny else committed, found)
     if path is not None:
         wrote(baselines.write_baselines(path, whole))
-    if readme is not None:
-        write_atomic(readme, baselines.put_into_readme(readme.read_text("utf-8"), whole))
-        wrote(readme)
+    if page is not None:
+        write_atomic(page, baselines.put_into_page(page.read_text("utf-8"), whole))
+        wrote(page)
     next_step("creditrl eval --suite standard --agent my_agent.py:act")
     return int(bool(differing))

@@ -1,13 +1,13 @@
-"""``creditrl bench credit``: the credit of every method beside what turns were really worth."""
+"""``creditrl bench credit``: the credit of every method against true advantages."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from creditrl.cli.console import console, next_step, wrote
 from creditrl.cli.options import require_training
-from creditrl.errors import UnknownNameError, did_you_mean
+from creditrl.console import console, next_step, wrote
 from creditrl.files import write_atomic
 from creditrl.flags import override
 
@@ -16,25 +16,28 @@ __all__ = ["bench_credit"]
 
 @dataclass(frozen=True, slots=True)
 class BenchCreditOptions:
-    """Measure how well the credit of each method agrees with what turns were really worth.
+    """Measure how well the credit of each method agrees with true advantages.
 
-    A small policy is cloned and plays; the true advantage of some turns is measured by continuing
-    many times from before and after each; every method scores the same episodes. What is finished
-    lies in the folder, and the same command goes on.
+    A small policy is cloned, or is about new where there is no expert, and plays; the true
+    advantage of some turns is measured by continuing many times from before and after each, and the
+    value of other actions at some of their states by continuing after them; every method scores the
+    same episodes. What is finished lies in the folder, and the same command goes on.
     """
 
     envs: str = "VisualSokoban,ALFWorld"
-    """Environments, with commas between."""
+    """Environments, separated by commas; your own as FILE.py:ID."""
     methods: str = ""
-    """Methods, with commas between; empty: all."""
+    """Methods, separated by commas; empty: all."""
     turns: int = 400
-    """Turns whose truth is measured, in each environment."""
+    """Turns whose true advantage is measured, in each environment."""
     rollouts: int = 64
-    """Continuations from before each turn, and as many from after it."""
+    """Continuations from before each turn, and as many from after it and each action tried."""
+    states: int = 64
+    """Turns at whose states the four most probable actions are tried."""
     seed: int = 0
     """Fixes policy, tasks, episodes, turns and continuations."""
     out: str = "runs/bench_credit"
-    """Folder of everything that is written."""
+    """Output folder."""
     threads: int = 0
     """Threads of torch; 0 leaves its default."""
     tiny: bool = False
@@ -48,20 +51,17 @@ def bench_credit(argv: list[str]) -> int:
     import torch
 
     from creditrl.bench import credit, credit_report
-    from creditrl.view.progress import Progress
+    from creditrl.bench.credit_picture import credit_picture
+    from creditrl.progress import Progress
 
-    settings = []
-    for name in options.envs.split(","):
-        if name.strip().lower() not in credit.SETTINGS:
-            known = [setting.env for setting in credit.SETTINGS.values()]
-            raise UnknownNameError(
-                f"Credit is not measured on {name!r}.{did_you_mean(name, known)} "
-                f"Known: {', '.join(known)}."
-            )
-        settings.append(credit.SETTINGS[name.strip().lower()])
+    settings = [credit.setting_of(name.strip()) for name in options.envs.split(",")]
     methods = tuple(name.strip() for name in options.methods.split(",") if name.strip())
     bench = credit.CreditBench(
-        turns=options.turns, rollouts=options.rollouts, seed=options.seed, methods=methods
+        turns=options.turns,
+        rollouts=options.rollouts,
+        states=options.states,
+        seed=options.seed,
+        methods=methods,
     )
     if options.tiny:
         bench = credit.tiny(bench)
@@ -74,14 +74,17 @@ def bench_credit(argv: list[str]) -> int:
     for result in results:
         for line in credit_report.credit_summary(result, bench.rollouts):
             print(line)
-        out.print(credit_report.credit_table(result))
+        for shown in credit_report.credit_tables(result):
+            out.print(shown)
         for name, why in result.unscored.items():
             print(f"{name} was not measured: {why}")
     paths = [folder / f"credit.{kind}" for kind in ("json", "md", "png")]
     write_atomic(paths[0], credit_report.credit_json(results, bench))
     write_atomic(paths[1], credit_report.credit_markdown(results, bench))
-    credit_report.credit_picture(results, paths[2])
+    credit_picture(results, paths[2])
     wrote(*paths)
-    words = [f"--seed {options.seed + 1}", f"--out {options.out}-{options.seed + 1}"]
-    next_step(" ".join(["creditrl bench credit", *words]))
+    seed = str(options.seed + 1)
+    words = ["--envs", options.envs] if options.envs != BenchCreditOptions().envs else []
+    words += ["--seed", seed, "--out", f"{options.out}-{seed}"]
+    next_step(shlex.join(["creditrl", "bench", "credit", *words]))
     return 0

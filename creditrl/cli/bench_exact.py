@@ -1,4 +1,4 @@
-"""``creditrl bench exact``: the credit of every method beside computed advantages, in a minute."""
+"""``creditrl bench exact``: the credit of every method against exact advantages, in a minute."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 import math
 from dataclasses import asdict, dataclass
 
-from creditrl.cli.console import console, next_step, table, wrote
 from creditrl.cli.options import new_file, require_training
+from creditrl.console import console, next_step, table, wrote
 from creditrl.errors import ConfigError
 from creditrl.files import write_atomic
 from creditrl.flags import override
@@ -37,7 +37,7 @@ class BenchExactOptions:
     group_size: int = 8
     """Episodes of a group."""
     seed: int = 0
-    """Of the policy, the episodes and the learned models."""
+    """Seed of the policy, the episodes and the learned models."""
     json: str | None = None
     """Write all measures to this file."""
 
@@ -52,7 +52,7 @@ def bench_exact(argv: list[str]) -> int:
             )
     path = new_file(options.json)
     require_training()
-    from creditrl.bench.credit import method_names
+    from creditrl.bench.credit_settings import method_names
     from creditrl.bench.exact import measure
     from creditrl.bench.exact_mdps import MDPS
 

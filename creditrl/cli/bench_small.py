@@ -1,11 +1,11 @@
-"""``creditrl bench small``: what the small recipes reach."""
+"""``creditrl bench small``: results of the small recipes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from creditrl.cli.console import next_step, wrote
+from creditrl.console import next_step, wrote
 from creditrl.errors import ConfigError, RunFolderError, UnknownNameError, did_you_mean
 from creditrl.files import write_atomic
 from creditrl.flags import override
@@ -15,7 +15,7 @@ __all__ = ["bench_small"]
 
 @dataclass(frozen=True, slots=True)
 class BenchSmallOptions:
-    """Train the small recipe of each environment with several seeds; a page of all results.
+    """Train the small recipe of each environment with several seeds, and write all results.
 
     Each run takes about a quarter of an hour of two cores, evaluations included. Flags behind
     ``--`` go to ``creditrl train``.
@@ -24,9 +24,9 @@ class BenchSmallOptions:
     envs: tuple[str, ...] = ()
     """Environments, e.g. ALFWorld WebShop; none: all."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """Of the runs."""
+    """Seeds of the runs."""
     folder: str = "runs/small"
-    """Keeps the runs; those that are finished are not trained again."""
+    """Folder of the runs; finished runs are not trained again."""
     out: str | None = None
     """Write the page to this file; None: show it."""
 
@@ -34,7 +34,7 @@ class BenchSmallOptions:
 def bench_small(argv: list[str]) -> int:
     """Train, measure, write; returns the exit code."""
     from creditrl.bench import small
-    from creditrl.bench.measure import machine
+    from creditrl.measure import machine
 
     # What stands behind "--" is for the trainer.
     cut = argv.index("--") if "--" in argv else len(argv)
@@ -56,7 +56,9 @@ def bench_small(argv: list[str]) -> int:
         for seed in options.seeds:
             folder = small.train_small(env, seed, Path(options.folder), more)
             runs.append(small.measure_run(env, seed, folder))
-    page = small.results_page(runs, ", ".join(machine().values()))
+    where = machine()
+    words = f"{where['cpu']}, Python {where['python']}, NumPy {where['numpy']}"
+    page = small.results_page(runs, words)
     if out is None:
         print(page)
     else:

@@ -1,15 +1,16 @@
-"""``creditrl bench train``: tokens per second and memory of training, beside TRL."""
+"""``creditrl bench train``: tokens per second and memory of training, compared with TRL."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from creditrl.cli.console import console, next_step, wrote
 from creditrl.cli.options import new_file, require_training
+from creditrl.console import console, next_step, wrote
 from creditrl.errors import ConfigError, require_one_of
 from creditrl.files import write_atomic
 from creditrl.flags import override
@@ -28,33 +29,33 @@ class BenchTrainOptions:
     sizes: tuple[str, ...] = ("0.2M", "20M")
     """Models: 0.2M, 20M, 160M, 500M."""
     jobs: tuple[str, ...] = ()
-    """Of generate, score, update, update_turns; none: all."""
+    """Jobs: generate, score, update, update_turns; none: all."""
     sides: tuple[str, ...] = ()
-    """Of ours, ours_rows, ours_vllm, trl; none: all that are installed."""
+    """Sides: ours, ours_rows, ours_vllm, trl; none: all that are installed."""
     rounds: int = 5
     """Rounds that count, after one that does not; medians are reported."""
     device: Literal["cpu", "cuda"] = "cpu"
-    """Where it is computed. On a GPU seconds count instead of CPU seconds."""
+    """Device. On a GPU, wall time is measured instead of CPU time."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of the weights; auto: float32 on a CPU, bfloat16 on a GPU."""
+    """Type of the weights; auto: float32 on a CPU, bfloat16 on a GPU."""
     threads: int = 1
-    """Threads of each side. With several, waiting for each other counts as CPU time."""
+    """Threads of each side. With several, the time they wait for each other is CPU time, too."""
     groups: int = 8
     """Different prompts."""
     group_size: int = 8
-    """Replies to each."""
+    """Replies to each prompt."""
     prompt_tokens: int = 64
-    """Of each prompt."""
+    """Tokens of each prompt."""
     reply_tokens: int = 64
-    """Of each reply; none ends earlier."""
+    """Tokens of each reply; none ends earlier."""
     turns: int = 10
-    """Of the long episodes."""
+    """Turns of the long episodes."""
     episodes: int = 8
     """Long episodes."""
     turn_tokens: int = 16
-    """Of each reply and of each further observation in the long episodes."""
+    """Tokens of each reply and of each further observation in the long episodes."""
     seed: int = 0
-    """Of weights, prompts and replies."""
+    """Seed of weights, prompts and replies."""
     json: str | None = None
     """Write everything that was measured to this file."""
     tiny: bool = False
@@ -73,9 +74,9 @@ def bench_train(argv: Sequence[str]) -> int:
     import torch
 
     from creditrl.bench import train
-    from creditrl.bench.measure import machine
     from creditrl.bench.train_work import JOBS, TrainWork, tiny
     from creditrl.bench.train_worker import SIDES
+    from creditrl.measure import machine
 
     if options.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device cuda: torch finds no GPU here. Expected --device cpu.")
@@ -125,7 +126,7 @@ def bench_train(argv: Sequence[str]) -> int:
         content = train.report_json(figures, options.rounds)
         write_atomic(path, json.dumps(content, indent=1) + "\n")
         wrote(path)
-        next_step(f"python -m json.tool {path}")
+        next_step(f"python -m json.tool {shlex.quote(str(path))}")
     else:
         next_step("creditrl bench train --json train.json")
     return int(failed)

@@ -8,8 +8,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from creditrl.cli.console import console, next_step, table
 from creditrl.cli.options import parse_env_command, short_name
+from creditrl.console import console, next_step, table
 from creditrl.envs.check import RuleResult, check
 
 __all__ = ["run"]
@@ -27,7 +27,7 @@ class CheckOptions:
     """Test an environment against the contract; exit code 1 where a rule fails."""
 
     rules: tuple[str, ...] = ()
-    """Only these rules."""
+    """Rules to check; none: all."""
 
 
 def run(argv: list[str]) -> int:

@@ -1,10 +1,11 @@
-"""``creditrl credit RUN --method a,b,c``: score a run's stored episodes with many methods."""
+"""``creditrl credit RUN --method a,b,c``: score stored episodes with many methods."""
 
 from __future__ import annotations
 
 import importlib.util
 import math
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,33 +13,43 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from creditrl.bench.credit_agreement import agreement, disagreements
-from creditrl.cli.console import console, next_step, say, table, wrote
 from creditrl.cli.options import show_plugins_left
-from creditrl.config import config_hash, find_recipe, known_recipes, read_toml
+from creditrl.config import config_hash, find_recipe, read_recipe, read_toml
+from creditrl.console import console, next_step, say, table, wrote
 from creditrl.credit_file import CreditFile, turn_rows
 from creditrl.errors import ConfigError, CreditRLError, MissingExtraError, require_extra
 from creditrl.flags import override
 from creditrl.locks import Lock
 from creditrl.runs import RunFolder
+from creditrl.store import TrajectoryStore
 from creditrl.trust import is_run_config
+from creditrl.view.agreement import agreement, disagreements
+from creditrl.view.places import EVALUATION_METHODS, find_place
 
 if TYPE_CHECKING:
     from creditrl.trainers.config import TrainConfig
     from creditrl.trainers.methods.base import Method
-    from creditrl.types import Trajectory
+    from creditrl.types import StateSource, Trajectory
 
 __all__ = ["CreditOptions", "run"]
 
 PROG = "creditrl credit"
 _COLUMNS = 14
 """Methods side by side in a block of the table of correlations."""
-_USAGE = f"Expected `{PROG} RUN --method gigpo,istar` (RUN: a folder that `creditrl train` made)."
+_USAGE = (
+    f"Expected `{PROG} RUN --method gigpo,istar` (RUN: a folder that `creditrl train` made, or "
+    "results of `creditrl eval`)."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class CreditOptions:
-    """Score the stored episodes of a run with credit methods side by side; nothing is trained."""
+    """Score the stored episodes of a run with several credit methods; the policy is not trained.
+
+    RUN may be results of `creditrl eval` too. There is no policy then: learned models begin as a
+    new small network, and methods that compare episodes of one task need one that was played
+    several times.
+    """
 
     method: str = ""
     """Methods, separated by commas; "all": every one. "@recipe" takes a method with a recipe's
@@ -49,18 +60,16 @@ class CreditOptions:
     max_episodes: int = 512
     """Most episodes, of the newest updates, in whole groups."""
     seed: int = 0
-    """Of learned models and of the halves by which they are held out."""
+    """Seed of the learned models and of the split into halves on which they are held out."""
     passes: int = 0
-    """Passes over a half by which models that learn update by update are fitted; 0: the default."""
+    """Passes over a half that fit models which learn update by update; 0: the default."""
     replace: bool = False
-    """Score methods anew whose credits are stored already."""
+    """Score methods again whose credits are already stored."""
     top: int = 5
-    """Turns shown over which the methods part most."""
-    plugin: tuple[str, ...] = ()
-    """Modules or files to import that register further methods. Those that the run's config names
-    are somebody's code: they are imported where they are named here."""
+    """Number of turns to show on which the methods disagree most."""
     trust: bool = False
-    """Import all plugins that the run's config names."""
+    """Import the plugins that the run's config names; they are somebody's code. Otherwise those
+    alone are imported that ``--plugin`` names."""
 
 
 def run(argv: list[str]) -> int:
@@ -80,25 +89,25 @@ def run(argv: list[str]) -> int:
         )
     from creditrl.trainers.config import resolve
 
-    folder = RunFolder.open(named[0])
-    where = folder.path / "config.toml"
-    data = read_toml(where)
-    config = resolve(data, [], str(where), PROG, trust=options.trust, plugins=options.plugin)
+    source = _source(Path(named[0]).expanduser())
+    where = source.path / "config.toml"
+    data = _OF_EVALUATIONS if source.is_evaluation else read_toml(where)
+    config = resolve(data, [], str(where), PROG, trust=options.trust)
     if not options.trust:
-        show_plugins_left(data, options.plugin)
+        show_plugins_left(data)
     if config.run.threads:
         import torch
 
         torch.set_num_threads(config.run.threads)
-    methods, notes = _methods(options, config)
-    path = folder.path / "credit.parquet"
+    methods, notes = _methods(options, config, source)
+    path = source.path / "credit.parquet"
     # Read, added to and written whole: of two at once one would lose the other's.
-    with Lock(folder.path / ".credit.lock", str(path)):
+    with Lock(source.path / ".credit.lock", str(path)):
         stored = CreditFile.read(path)
         if not options.replace:
             stored.require_free(methods)
-        chosen = _episodes(folder, config, options)
-        refused = _score(folder, config, options, methods, notes, chosen, stored)
+        chosen = _episodes(source, config, options)
+        refused = _score(source, config, options, methods, notes, chosen, stored)
         done = [name for name in methods if name not in refused]
         for name, error in refused.items():
             say(f"Not scored: {name}: {' '.join(str(error).split())}")
@@ -107,26 +116,69 @@ def run(argv: list[str]) -> int:
         stored.write(path)
     _report(stored, options.top)
     wrote(path)
-    rest = [name for name in _known() if name not in stored.credit and name not in refused]
+    rest = [
+        name
+        for name in _known(compare=not source.is_evaluation or _repeats(chosen))
+        if name not in stored.credit and name not in refused
+    ]
     run_word = shlex.quote(named[0])
     if rest:
         next_step(f"{PROG} {run_word} --method {','.join(rest[:3])}")
+    elif source.is_evaluation:
+        next_step(f"creditrl view {run_word}")
     else:
         next_step(f"creditrl report {run_word}")
     return 0
 
 
-def _known() -> list[str]:
-    from creditrl.trainers.methods import list_methods
+# -- what is scored -------------------------------------------------------------------------------
 
-    return [info.name for info in list_methods()]
+
+_OF_EVALUATIONS = {"method": {"name": EVALUATION_METHODS[0]}, "budget": {"updates": 1}}
+"""The config in place of a run's: what is read of it are the usual rewards."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Whose episodes are scored."""
+
+    path: Path
+    """Folder in which the credit is stored; of a run its own."""
+    trajectories: Path
+    is_evaluation: bool
+
+    def store(self) -> TrajectoryStore:
+        return TrajectoryStore(self.trajectories)
+
+
+def _source(path: Path) -> _Source:
+    """Return what a path names.
+
+    Raises:
+        DataError: there is neither a run nor an evaluation with episodes.
+    """
+    if not (path / "config.toml").is_file():
+        place = find_place(path)
+        if place.is_evaluation:
+            return _Source(place.folder, place.trajectories, True)
+    folder = RunFolder.open(path)
+    return _Source(folder.path, folder.trajectories, False)
+
+
+def _known(*, compare: bool = True) -> list[str]:
+    """Return the names of all methods, or of those that compare no episodes of one task."""
+    from creditrl.trainers.methods import list_methods
+    from creditrl.trainers.side_by_side import COMPARING_KINDS
+
+    compares = () if compare else COMPARING_KINDS
+    return [info.name for info in list_methods() if info.kind not in compares]
 
 
 def _methods(
-    options: CreditOptions, config: TrainConfig
+    options: CreditOptions, config: TrainConfig, source: _Source
 ) -> tuple[dict[str, Method[Any]], dict[str, dict[str, Any]]]:
     """Return methods by label, and where the numbers of each come from."""
-    from creditrl.bench.credit import bench_method
+    from creditrl.bench.credit_settings import bench_method
     from creditrl.trainers.config import resolve
     from creditrl.trainers.methods import method_info
 
@@ -136,17 +188,16 @@ def _methods(
     for word in _known() if asked == ["all"] else asked:
         name, label, settings = word, word, "defaults"
         if word.startswith("@"):
-            source = find_recipe(word)
-            recipe = f"recipe {source.name}"
-            trust = options.trust or not is_run_config(source)
-            found = resolve(read_toml(source), [], recipe, PROG, trust=trust).method
-            name, label, settings = found.name, Path(source.name).stem, f"recipe {source.name}"
-        elif word == config.method.name:
+            file = find_recipe(word)
+            recipe = f"recipe {file.name}"
+            trust = options.trust or not is_run_config(file)
+            found = resolve(read_recipe(file), [], recipe, PROG, trust=trust).method
+            name, label, settings = found.name, Path(file.name).stem, f"recipe {file.name}"
+        elif word == config.method.name and not source.is_evaluation:
             found, settings = config.method, "the run's own"
         elif config.policy.model == "small":
             found = bench_method(word).config
-            if f"{word}_small" in known_recipes():
-                settings = f"recipe {word}_small.toml"
+            settings = f"recipe {find_recipe(f'{word}_small').name}"
         else:
             found = method_info(word).config()
         info = method_info(name)
@@ -163,30 +214,31 @@ def _methods(
 
 
 def _episodes(
-    folder: RunFolder, config: TrainConfig, options: CreditOptions
+    source: _Source, config: TrainConfig, options: CreditOptions
 ) -> list[tuple[int, Trajectory]]:
     """Return (update, episode) of what is scored, oldest first, and say how much that is."""
-    from creditrl.trainers.collect.base import drop_failed_groups
     from creditrl.trainers.methods import method_info
 
     if method_info(config.method.name).method.collection == "demonstrations":
         raise ConfigError(
-            f"{folder.path} is a run of {config.method.name}, which learned from an expert's "
+            f"{source.path} is a run of {config.method.name}, which learned from an expert's "
             "turns: there are no episodes of the policy. Score a run of another method."
         )
-    store = folder.store()
-    updates = _chosen(options.updates, store.updates(), folder)
+    store = source.store()
+    updates = _chosen(options.updates, store.updates(), source)
     kept: list[tuple[int, list[Trajectory]]] = []
     count = total = failed = 0
     for update in reversed(updates):
-        valid, dropped = drop_failed_groups([t for t in store.read(update) if t.turns])
-        failed += dropped
-        total += len(valid)
-        groups: dict[int, list[Trajectory]] = {}
-        for trajectory in valid:
-            groups.setdefault(trajectory.group, []).append(trajectory)
+        groups: dict[int | str, list[Trajectory]] = {}
+        for t in store.read(update):
+            if t.turns:
+                groups.setdefault(t.task.id if source.is_evaluation else t.group, []).append(t)
+        # Without one of its members alone a group would have another baseline.
+        valid = [members for members in groups.values() if not any(t.error for t in members)]
+        failed += len(groups) - len(valid)
+        total += sum(map(len, valid))
         part: list[Trajectory] = []
-        for members in groups.values():
+        for members in valid:
             if not count or count + len(members) <= options.max_episodes:
                 part += members
                 count += len(members)
@@ -194,20 +246,44 @@ def _episodes(
             kept.append((update, part))
     if not kept:
         raise ConfigError(
-            f"{folder.path} has no stored episodes to score: expected some in "
-            f"{folder.trajectories}. Train with --run.trajectories-every 1."
+            f"{source.path} has no stored episodes to score: expected some in "
+            f"{source.trajectories}. "
+            + (
+                "Wait until an episode has ended."
+                if source.is_evaluation
+                else "Train with --run.trajectories-every 1."
+            )
         )
     chosen = [(update, t) for update, part in reversed(kept) for t in part]
     turns = sum(len(t.turns) for _, t in chosen)
     spared = f" of {total:,} (--max-episodes)" if total > count else ""
+    when = "" if source.is_evaluation else f" of {len(kept)} updates"
     print(
-        f"{count:,} episodes{spared} of {len(kept)} updates, {turns:,} turns."
+        f"{count:,} episodes{spared}{when}, {turns:,} turns."
         + (f" {failed} groups with failed episodes were left out." if failed else "")
     )
     return chosen
 
 
-def _chosen(words: str, stored: Sequence[int], folder: RunFolder) -> list[int]:
+def _by_task(episodes: Sequence[Trajectory]) -> list[Trajectory]:
+    """Return the episodes of an evaluation in their order, those of one task as a group."""
+    number: dict[str, int] = {}
+    members: Counter[str] = Counter()
+    found = []
+    for episode in episodes:
+        task = episode.task.id
+        group = number.setdefault(task, len(number))
+        found.append(replace(episode, group=group, member=members[task]))
+        members[task] += 1
+    return found
+
+
+def _repeats(chosen: Sequence[tuple[int, Trajectory]]) -> bool:
+    """Return whether some task was played more than once."""
+    return len({t.task.id for _, t in chosen}) < len(chosen)
+
+
+def _chosen(words: str, stored: Sequence[int], source: _Source) -> list[int]:
     """Return the stored updates that the user asked for."""
     if not words:
         return list(stored)
@@ -220,7 +296,7 @@ def _chosen(words: str, stored: Sequence[int], folder: RunFolder) -> list[int]:
     found = [update for update in stored if update in wanted]
     if not found:
         held = f"{stored[0]} to {stored[-1]}" if stored else "of no update"
-        raise ConfigError(f"--updates {words}: {folder.path} holds episodes {held}.")
+        raise ConfigError(f"--updates {words}: {source.path} holds episodes {held}.")
     return found
 
 
@@ -228,7 +304,7 @@ def _chosen(words: str, stored: Sequence[int], folder: RunFolder) -> list[int]:
 
 
 def _score(
-    folder: RunFolder,
+    source: _Source,
     config: TrainConfig,
     options: CreditOptions,
     methods: dict[str, Method[Any]],
@@ -237,14 +313,23 @@ def _score(
     stored: CreditFile,
 ) -> dict[str, CreditRLError]:
     """Add the credits to what is stored; returns why methods cannot score this run."""
+    from creditrl.progress import Progress, counted
     from creditrl.trainers.methods import method_info
     from creditrl.trainers.run import load_policy
     from creditrl.trainers.side_by_side import FIT_PASSES, credit_side_by_side
+    from creditrl.trainers.stand_in import stand_in
     from creditrl.trainers.states import recorded_states
-    from creditrl.view.progress import Progress, counted
 
-    policy, found_at = load_policy(config, folder)
-    own = method_info(config.method.name).method(config.method)
+    # An update is a batch, whatever its collector wrote down.
+    episodes = [replace(t, policy_version=update) for update, t in chosen]
+    if source.is_evaluation:
+        policy, episodes = stand_in(_by_task(episodes), seed=options.seed)
+        found_at = "a new small network"
+        recorded: StateSource | None = "state"
+    else:
+        policy, found_at = load_policy(config, RunFolder(source.path))
+        own = method_info(config.method.name).method(config.method)
+        recorded = recorded_states(own, config.rollout)
     passes = options.passes or FIT_PASSES
     refused: dict[str, CreditRLError] = {}
     with (
@@ -253,12 +338,11 @@ def _score(
     ):
         _, credit = credit_side_by_side(
             methods,
-            # An update is a batch, whatever its collector wrote down.
-            [replace(t, policy_version=update) for update, t in chosen],
+            episodes,
             policy,
             config.rollout,
             seed=options.seed,
-            states=recorded_states(own, config.rollout),
+            states=recorded,
             passes=passes,
             on_error=refused.__setitem__,
             show=show,

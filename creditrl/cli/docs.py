@@ -1,32 +1,31 @@
-"""``creditrl docs``: a site made of the README, the docstrings and ``--help``."""
+"""``creditrl docs``: a site built from the README, docs/, the docstrings and ``--help``."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
-from collections.abc import Iterator
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from creditrl.cli.console import next_step, wrote
+from creditrl.console import next_step, wrote
 from creditrl.errors import CreditRLError, require_extra
-from creditrl.flags import override
+from creditrl.flags import override, plain_terminal
 
 if TYPE_CHECKING:
     from creditrl.docs.site import SiteServer
 
 __all__ = ["collect_helps", "run"]
 
-_COLUMNS = "100"
+_COLUMNS = 100
 """Width of what ``--help`` prints, as on the pages."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocsOptions:
-    """Make a site of static pages from the README, the docstrings and --help.
+    """Build a static site from the README, docs/, the docstrings and --help.
 
     A page for each environment, method and command, the API of the public packages, and a search.
     Links are checked, and nothing is loaded from elsewhere.
@@ -57,7 +56,7 @@ def run(argv: list[str]) -> int:
     print(f"{len(site.pages)} pages.")
     wrote(folder)
     if not options.serve:
-        next_step(f"creditrl docs --out {options.out} --serve")
+        next_step(f"creditrl docs --out {shlex.quote(options.out)} --serve")
         return 0
     return _serve(SiteServer(folder, options.port))
 
@@ -87,7 +86,7 @@ def collect_helps() -> dict[str, str]:
             for part in below.split("|"):
                 collect(f"{words} {part.split()[0]}")
 
-    with _plain_terminal():
+    with plain_terminal(_COLUMNS):
         for command in COMMANDS:
             collect(command.name)
     return helps
@@ -105,19 +104,3 @@ def _help(words: str) -> str:
         run_command([*words.split(), "--help"])
     # Without the packages that train, `creditrl train` has no help but the name of its extra.
     return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue() or problem.getvalue())
-
-
-@contextlib.contextmanager
-def _plain_terminal() -> Iterator[None]:
-    """Have a width of our own and no colours meanwhile."""
-    wanted = {"COLUMNS": _COLUMNS, "NO_COLOR": "1", "TERM": "dumb"}
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from creditrl.cli.console import console, next_step, table
 from creditrl.cli.options import short_name
+from creditrl.console import console, next_step, table
 from creditrl.envs.register import ENVIRONMENTS
 from creditrl.flags import override
 

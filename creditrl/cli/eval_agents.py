@@ -1,4 +1,4 @@
-"""Agents as ``creditrl eval`` names them: which there are, what each needs, and how it is made."""
+"""Agents of ``creditrl eval``: their names, requirements and construction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["file_name", "make_agent", "reaching_options", "resolve_agent", "usua
 
 _COPIES = 64
 _COPIES_OF_COMMAND = 8
-"""Each has a process."""
+"""Default number of copies for a command, each in its own process."""
 
 _CHAT = ("chat", "react", "reflexion")
 _NAMED = (
@@ -78,8 +78,10 @@ def resolve_agent(options: EvalOptions) -> EvalOptions:
             raise ConfigError(
                 f"--{flag} needs --agent {' or '.join(agents)}, found {options.agent}."
             )
+    if options.tools and (options.agent != "chat" or options.form not in (None, "tools")):
+        raise ConfigError("--tools needs --agent chat, and no --form but tools.")
     if options.agent in ("react", "reflexion"):
-        if options.form not in ("plain", options.agent):
+        if options.form not in (None, options.agent):
             raise ConfigError(
                 f"--agent {options.agent} has a prompt form of its own: leave --form out, or use "
                 "--agent chat."
@@ -174,50 +176,55 @@ def _model_agent(options: EvalOptions) -> Any:
         raise ConfigError(f"--agent {options.agent} needs --model: {what} of a model.")
     if options.agent in _CHAT:
         return _chat(options)
+    from creditrl.agents.prompting import policy_folder, trained_with
     from creditrl.agents.transformers import TransformersAgent, require_folder
 
     for name in (options.model, options.adapter):
         require_folder(name)
+    model = policy_folder(options.model)
     if options.agent == "vllm":
-        return _vllm(options)
-    sampling: dict[str, Any] = dict(
-        temperature=options.temperature,
-        greedy=options.greedy,
-        max_new_tokens=options.max_new_tokens,
-        seed=options.seed,
-        actions=options.actions or "free",
-    )
-    if (Path(options.model) / "adapter_config.json").is_file() and options.adapter is None:
+        return _vllm(options, model)
+    sampling = _sampling(options)
+    if (Path(model) / "adapter_config.json").is_file() and options.adapter is None:
         # A policy that was trained with LoRA: the folder knows which model its adapters are for.
         from creditrl.trainers.models.policy import Policy
 
-        policy = Policy.load(options.model, dtype="auto", device=options.device or "auto")
-        name = f"transformers:{options.model}"
-        return TransformersAgent(policy.model, policy.tokenizer, name=name, **sampling)
+        policy = Policy.load(model, dtype="auto", device=options.device or "auto")
+        return TransformersAgent(
+            policy.model,
+            policy.tokenizer,
+            name=f"transformers:{options.model}",
+            image_processor=policy.image_processor,
+            **trained_with(model, sampling),
+        )
     return TransformersAgent.from_pretrained(
         options.model, adapter=options.adapter, device=options.device, **sampling
     )
 
 
-def _vllm(options: EvalOptions) -> Any:
-    from creditrl.agents.vllm import VLLMAgent
-
-    sampling: dict[str, Any] = dict(
+def _sampling(options: EvalOptions) -> dict[str, Any]:
+    return dict(
         temperature=options.temperature,
         greedy=options.greedy,
         max_new_tokens=options.max_new_tokens,
         seed=options.seed,
-        actions=options.actions or "free",
+        actions=options.actions,
     )
+
+
+def _vllm(options: EvalOptions, model: str = "") -> Any:
+    from creditrl.agents.vllm import VLLMAgent
+
+    sampling = _sampling(options)
     if options.base_url is not None:
         if options.adapter is not None:
             raise ConfigError(
                 "--adapter with --base-url: name the adapter as the server does, with --model."
             )
         engine = {"api_key_env": options.api_key_env} if options.api_key_env else {}
+        sampling["actions"] = options.actions or "free"
         return VLLMAgent.from_server(options.base_url, options.model, engine=engine, **sampling)
-    assert options.model is not None
-    model, adapter = options.model, options.adapter
+    adapter = options.adapter
     folder = Path(model)
     if (folder / "adapter_config.json").is_file() and adapter is None:
         # A policy that was trained with LoRA: the folder knows which model its adapters are for.
@@ -243,6 +250,7 @@ def _chat(options: EvalOptions) -> Any:
         "extra": _extra(options.extra),
         "prices": options.prices,
         "name": options.name,
+        "tools": options.tools,
     }
     given = {name: value for name, value in given.items() if value is not None}
     # A greedy endpoint is one at temperature 0.

@@ -22,14 +22,16 @@ class EvalOptions:
     ``command`` (a program of yours, see ``--command``) or ``http`` (yours drives the environment:
     it is served at ``--port``)."""
     model: str | None = None
-    """Folder or hub name of the language model, e.g. a run's ``policy/last`` or what `creditrl
+    """Folder or hub name of the language model, e.g. the folder of a training run or what `creditrl
     export policy` wrote; of ``chat``, its name at the endpoint."""
     adapter: str | None = None
     """Folder or hub name of a LoRA adapter for it."""
     name: str | None = None
-    """What to call an agent of yours in the results."""
-    form: str = "plain"
-    """Prompt form: plain, compact, dialogue, react, reflexion or tags."""
+    """Name of your own agent in the results."""
+    form: str | None = None
+    """Prompt form: plain, compact, dialogue, react, reflexion, tags or tools. None: of a run's
+    policy what it was trained with, of other language models ``tags``, which explains task, actions
+    and the format of replies (with ``--tools`` it is ``tools``), of other agents ``plain``."""
     episodes: int | None = None
     """Tasks 0 .. N - 1 of the split, each played once; None: 256, or all of a smaller split (of a
     suite: all of its tasks)."""
@@ -47,10 +49,10 @@ class EvalOptions:
     max_tokens: int | None = None
     """Stop when it has read and written so many tokens."""
     max_cost: float | None = None
-    """Stop when it has cost so many dollars; see ``--prices``."""
+    """Stop when it has cost so many dollars, or about one question more; see ``--prices``."""
     prices: tuple[float, float] | None = None
     """Dollars per million tokens that the endpoint's model reads and writes; None: what the
-    endpoint says, if it does."""
+    endpoint says, or else litellm's table where that package is installed."""
     trials: int | None = None
     """``reflexion`` only: how often an unsolved task is played in all; None: 3."""
     temperature: float = 1.0
@@ -60,19 +62,21 @@ class EvalOptions:
     max_new_tokens: int | None = None
     """Longest reply of the language model, in tokens; None: as saved with it, or 256."""
     device: str | None = None
-    """Where the language model computes; None takes a GPU where there is one."""
+    """Device of the language model; None uses a GPU if there is one."""
     base_url: str | None = None
     """Address of the endpoint up to ``/chat/completions``; None: OpenAI's (of ``vllm``: no server,
     but an engine in this process)."""
     actions: Literal["free", "listed", "choice"] | None = None
-    """How ``transformers`` and ``vllm`` make replies: any text (None), or one of the listed
-    actions, token by token or (``transformers``) as a whole."""
+    """How ``transformers`` and ``vllm`` make replies: any text, or one of the listed actions, token
+    by token or (``transformers``) as a whole. None: as a run's policy was trained, else any."""
+    tools: bool = False
+    """``chat`` only: the model acts by calling a function, not by text in tags."""
     api_key_env: str | None = None
     """Environment variable that holds the endpoint's key; None: ``OPENAI_API_KEY`` for OpenAI's
     own address, and no key for others."""
     concurrency: int | None = None
     """Most requests to the endpoint at once (None: 16), or calls of your function in threads (None:
-    1, one after the other)."""
+    1, one after the other; of an ``async`` one 16, in an event loop)."""
     timeout: float | None = None
     """Seconds for an answer of the endpoint or the program (None: 120), or of your function (None:
     no limit)."""

@@ -1,15 +1,22 @@
-"""How an evaluation stands, in a table on the terminal that is drawn anew as episodes end."""
+"""How an evaluation stands, in a table on the terminal that is drawn anew as replies come."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
 from creditrl.agents.evaluate import EpisodeResult
+from creditrl.agents.spent import Spent
+from creditrl.agents.watch import Watch
+from creditrl.terminal import printable
+from creditrl.types import Prompt, Reply
 
 __all__ = ["LiveTable"]
+
+_LONGEST_TEXT = 3_000
+"""Characters of the first prompt, and of its reply, that are shown."""
 
 
 @dataclass(slots=True)
@@ -20,29 +27,34 @@ class _Row:
     failed: int = 0
     solved: int = 0
     score: float = 0.0
-    turns: int = 0
-    tokens: int = 0
-    cost: float = 0.0
+    of_episodes: Spent = field(default_factory=Spent)
+    now: Spent | None = None
+    """As replies come; None: nobody tells, so what the finished episodes took counts."""
+    before: Spent = field(default_factory=Spent)
+    """Of the rows above."""
+    errors: int = 0
 
     def cells(self) -> tuple[str, ...]:
         valid = self.ended - self.failed
         per = max(1, valid)
+        spent = self.of_episodes if self.now is None else self.now.since(self.before)
         return (
             self.name,
             f"{self.ended}/{self.wanted}",
             f"{100 * self.solved / per:.1f}" if valid else "-",
             f"{self.score / per:.3f}" if valid else "-",
-            f"{self.turns / per:.1f}" if valid else "-",
-            f"{self.tokens:,}",
-            f"${self.cost:.3f}" if self.cost else "-",
-            str(self.failed),
+            f"{spent.turns:,}",
+            f"{spent.tokens:,}",
+            f"${spent.cost:.3f}" if spent.cost else "-",
+            str(max(self.errors, self.failed)),
         )
 
 
 class LiveTable:
-    """One row per list of tasks. Where nobody watches, nothing is shown.
+    """One row per list of tasks. Where nobody watches, no table is shown.
 
-    It goes to stderr: results go to stdout.
+    It goes to stderr, and so do the first question to a language model and its reply: results go to
+    stdout.
 
     Args:
         rows: name and number of tasks of each list.
@@ -51,6 +63,7 @@ class LiveTable:
     def __init__(self, rows: dict[str, int]) -> None:
         self._rows = {name: _Row(name, wanted) for name, wanted in rows.items()}
         self._live: Any = None
+        self._shows_first = True
 
     def __enter__(self) -> LiveTable:
         if sys.stderr.isatty():
@@ -80,21 +93,70 @@ class LiveTable:
         """Count a finished episode."""
         row = self._rows[name]
         row.ended += 1
-        row.tokens += episode.tokens
-        row.cost += episode.cost
+        row.of_episodes.add(Spent(episode.turns, episode.tokens, episode.cost))
         if episode.error:
             row.failed += 1
             return
         row.solved += episode.success
         row.score += episode.score
-        row.turns += episode.turns
+
+    def watch(self, name: str, before: Spent) -> Watch:
+        """Return what tells a row of its evaluation, which begins when ``before`` was spent."""
+        self._rows[name].before = before
+        return _RowWatch(self, self._rows[name])
+
+    def show_first(self, what: str, text: str) -> None:
+        """Show the first prompt or its reply; of several lists, of the first alone."""
+        if self._shows_first:
+            self.say(f"-- {what} --\n{_cut(text)}")
+
+    def end_first(self) -> None:
+        """Show no more first prompts."""
+        if self._shows_first:
+            self.say("--")
+        self._shows_first = False
+
+    def say(self, text: str) -> None:
+        """Show lines above the table."""
+        if self._live is not None:
+            self._live.console.print(text)
+        else:
+            print(printable(text), file=sys.stderr, flush=True)
 
     def _table(self) -> Any:
-        from creditrl.cli.console import table
+        from creditrl.console import table
 
         shown = table(
-            "tasks", ">episodes", ">success %", ">score", ">turns", ">tokens", ">cost", ">failed"
+            "tasks", ">episodes", ">success %", ">score", ">turns", ">tokens", ">cost", ">errors"
         )
         for row in self._rows.values():
             shown.add_row(*row.cells())
         return shown
+
+
+class _RowWatch(Watch):
+    def __init__(self, table: LiveTable, row: _Row) -> None:
+        self._shown = table
+        self._row = row
+
+    def asked(self, prompt: Prompt) -> None:
+        said = [f"[{message['role']}] {message['content']}" for message in prompt.messages]
+        self._shown.show_first("first prompt", "\n\n".join(said) or prompt.text)
+
+    def answered(self, reply: Reply) -> None:
+        self._shown.show_first("first reply", reply.text or f"none: {reply.error}")
+        self._shown.end_first()
+
+    def spent(self, spent: Spent, errors: int) -> None:
+        self._row.now = spent
+        self._row.errors = errors
+
+    def notice(self, text: str) -> None:
+        self._shown.say(f"{self._row.name}: {text}")
+
+
+def _cut(text: str) -> str:
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    head, tail = text[: _LONGEST_TEXT * 2 // 3], text[-_LONGEST_TEXT // 3 :]
+    return f"{head}\n[... {len(text) - _LONGEST_TEXT:,} characters ...]\n{tail}"

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from creditrl.cli.console import console, next_step, say, table, wrote
 from creditrl.cli.eval_agents import (
     file_name,
     make_agent,
@@ -22,6 +21,8 @@ from creditrl.cli.eval_agents import (
 )
 from creditrl.cli.eval_options import EvalOptions
 from creditrl.cli.options import EnvRequest, parse_env_command, short_name
+from creditrl.console import console, next_step, say, table, wrote
+from creditrl.envs.tasks import HELD_OUT
 from creditrl.errors import (
     BudgetError,
     ConfigError,
@@ -32,6 +33,7 @@ from creditrl.errors import (
 from creditrl.files import write_atomic
 from creditrl.flags import override
 from creditrl.outside_json import read_json_file
+from creditrl.plugins import FLAG, name_environment, named_flags, named_plugins
 from creditrl.trust import TRUST, flags_given, require_trust, take_trust
 
 if TYPE_CHECKING:
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["EvalOptions", "run"]
 
 _EPISODES = 256
-_SPLIT = "valid_unseen"
-"""Held-out tasks unless the user says otherwise: a measure on training tasks misleads."""
 _SUITE_FILE = "suite.json"
 
 
@@ -57,7 +57,7 @@ def run(argv: list[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Resumed:
-    """What is gone on with: a file that somebody else may have written."""
+    """Interrupted evaluation to resume: a file that somebody else may have written."""
 
     out: Path
     """Where its results go."""
@@ -74,7 +74,7 @@ def _run(argv: list[str], resumed: _Resumed | None) -> int:
     """Do what a command says; ``resumed`` is the interrupted one that it goes on with."""
     if _flag(argv, "suite") is not None:
         return _suite(argv, resumed)
-    request = parse_env_command(EvalOptions(), argv, "creditrl eval", {"split": _SPLIT})
+    request = parse_env_command(EvalOptions(), argv, "creditrl eval", {"split": HELD_OUT})
     if resumed is not None:
         resumed.check(request.command, request.env_options)
     request = replace(request, command=resolve_agent(request.command))
@@ -84,7 +84,11 @@ def _run(argv: list[str], resumed: _Resumed | None) -> int:
         if resumed is not None:
             raise DataError(f"{resumed.out}: a table of goals keeps no episodes to go on with.")
         return _goal_table(request)
-    out = resumed.out if resumed else _free_path(options.out, f"{name}-{file_name(options)}")
+    out = (
+        resumed.out
+        if resumed
+        else _free_path(options.out, f"{name.replace('/', '-')}-{file_name(options)}")
+    )
     episodes = options.episodes
     if episodes is None:
         episodes = min(_EPISODES, len(request.tasks()))
@@ -153,12 +157,15 @@ def _measure(
                     result = _served(job, options, budget, journal, kept, note, told)
                 else:
                     # A form with a memory of trials is one for each environment.
-                    form_options = {} if options.trials is None else {"trials": options.trials}
+                    form: Any = options.form
+                    if form is not None:
+                        trials = {} if options.trials is None else {"trials": options.trials}
+                        form = get_form(form, **trials)
                     listing = job.listing
                     result = evaluate(
                         job.env_id,
                         agent,
-                        get_form(options.form, **form_options),
+                        form,
                         episodes=job.episodes,
                         tasks=None if listing is None else listing.tasks,
                         hashes=None if listing is None else listing.hashes,
@@ -171,8 +178,11 @@ def _measure(
                         trajectories=kept,
                         command=note,
                         on_episode=told,
+                        watch=live.watch(job.name, replace(budget.spent)),
                     )
-                result = replace(result, command=shlex.join(["creditrl", "eval", *argv]))
+                result = replace(
+                    result, command=shlex.join(["creditrl", "eval", *argv, *named_flags()])
+                )
                 result.write(job.out)
                 results.append(result)
                 if "stopped" in result.reports:
@@ -245,9 +255,9 @@ def _suite(argv: list[str], resumed: _Resumed | None) -> int:
     from creditrl.suites import load_suite
 
     prog = "creditrl eval [ID] --suite NAME"
-    env_id = None if argv[0].startswith("-") else environment_id(argv[0])
+    env_id = None if argv[0].startswith("-") else environment_id(name_environment(argv[0]))
     flags = argv if env_id is None else argv[1:]
-    split = _flag(flags, "split") or _SPLIT
+    split = _flag(flags, "split") or HELD_OUT
     said = override(EvalOptions(), _without(flags, "split"), prog)
     assert said.suite is not None
     suite = load_suite(said.suite)
@@ -270,6 +280,7 @@ def _suite(argv: list[str], resumed: _Resumed | None) -> int:
         listings = tuple(listing.first(options.episodes) for listing in listings)
     name = f"{suite.name}-{file_name(options)}"
     folder = resumed.out if resumed else _free_folder(options.out, name)
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     if resumed is None:
         write_atomic(folder / _SUITE_FILE, json.dumps({"argv": argv}) + "\n")
@@ -285,15 +296,23 @@ def _suite(argv: list[str], resumed: _Resumed | None) -> int:
         )
         for listing in listings
     ]
-    with _interrupts(folder, options, {}):
-        results, stopped = _measure(jobs, options, argv)
+    try:
+        with _interrupts(folder, options, {}):
+            results, stopped = _measure(jobs, options, argv)
+    except Exception:
+        if resumed is None and [path.name for path in folder.iterdir()] == [_SUITE_FILE]:
+            # Nothing was begun, so nothing is left that the same command would stumble over.
+            (folder / _SUITE_FILE).unlink()
+            if is_new:
+                folder.rmdir()
+        raise
     _print_suite(suite.name, results, [job.name for job in jobs])
     if stopped:
         say(f"Stopped at {stopped}. Go on: {_again(folder, options, {})}")
     wrote(*(job.out for job, _ in zip(jobs, results, strict=False)))
     for result in results:
         _refuse_failure(result)
-    _next_step(folder, options, f"creditrl eval --suite {options.suite}")
+    next_step(f"creditrl report {shlex.quote(str(folder))}")
     return 0
 
 
@@ -338,6 +357,7 @@ def _resume(path: Path, more: list[str], trust: bool) -> int:
             argv = _words(read_json_file(path / _SUITE_FILE)["argv"])
         except (ValueError, LookupError, TypeError):
             raise DataError(f"{path / _SUITE_FILE} is damaged: nothing to resume.") from None
+        _require_named(path, argv, trust)
         return _run(_updated(argv, more), _Resumed(path, given))
     if path.is_dir():
         raise DataError(f"No evaluation to resume in {path}: it has no {_SUITE_FILE}.")
@@ -348,8 +368,19 @@ def _resume(path: Path, more: list[str], trust: bool) -> int:
         raise DataError(
             f"{journal} was not written by `creditrl eval`: pass it to evaluate()."
         ) from None
+    _require_named(journal, argv, trust)
     name = journal.name.removesuffix(".episodes.jsonl") + ".json"
     return _run(_updated(argv, more), _Resumed(journal.with_name(name), given))
+
+
+def _require_named(where: Path, argv: Sequence[str], trust: bool) -> None:
+    """Raise where the recorded command names a file of code that this one does not name."""
+    plugin = argv[0].rpartition(":")[0]
+    if plugin and not trust and plugin not in named_plugins():
+        raise ConfigError(
+            f"{where} names {plugin!r}, which is code. Nothing of it was run: if you know it, add "
+            f"{FLAG} {shlex.quote(plugin)}, or {TRUST}."
+        )
 
 
 def _words(argv: Any) -> list[str]:
@@ -379,7 +410,8 @@ def _interrupts(out: Path, options: EvalOptions, env_options: Mapping[str, Any])
 
 def _again(out: Path, options: EvalOptions, env_options: Mapping[str, Any]) -> str:
     trust = f" {TRUST}" if reaching_options(options, env_options) else ""
-    return f"creditrl eval --resume {shlex.quote(str(out))}{trust}"
+    plugins = f" {shlex.join(named_flags())}".rstrip()
+    return f"creditrl eval --resume {shlex.quote(str(out))}{trust}{plugins}"
 
 
 def _flag(argv: Sequence[str], name: str) -> str | None:
@@ -441,7 +473,7 @@ def _goal_table(request: EnvRequest[EvalOptions]) -> int:
         make_agent(options),
         partner,
         judge=judge,
-        form="sotopia" if options.form == EvalOptions().form else options.form,
+        form=options.form or "sotopia",
         limit=options.episodes,
         num_envs=usual_copies(options),
         seed=options.seed,

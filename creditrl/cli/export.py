@@ -2,74 +2,52 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable
-
-from creditrl.cli.console import next_step
+from creditrl.console import next_step
+from creditrl.envs.data import DataExport
+from creditrl.envs.record import load
+from creditrl.envs.register import known_records, short_name
 from creditrl.errors import ConfigError
 from creditrl.flags import override
-from creditrl.view.progress import Progress, counted
+from creditrl.progress import Progress, counted
 
 __all__ = ["run"]
 
 _COMMAND = "creditrl data export"
+_RUN = "trajectories"
 
 
 def run(argv: list[str]) -> int:
     """Run ``data export NAME``: an environment whose tasks have files, or ``trajectories``."""
-    exports: dict[str, Callable[[list[str]], int]] = {
-        "alfworld": _alfworld,
-        "webshop": _webshop,
-        "trajectories": _trajectories,
+    exports: dict[str, DataExport] = {
+        short_name(record.id).lower(): load(record.export)
+        for record in known_records()
+        if record.export
     }
+    names = [*exports, _RUN]
     if argv and argv[0] in ("-h", "--help"):
-        from creditrl.envs.alfworld.export import ExportOptions
-
-        override(ExportOptions(), ["--help"], f"{_COMMAND} {' | '.join(exports)}")
-    if not argv or argv[0].lower() not in exports:
+        first = next(iter(exports.values()))
+        override(first.options(), ["--help"], f"{_COMMAND} {' | '.join(names)}")
+    if not argv or argv[0].lower() not in names:
         named = argv and not argv[0].startswith("-")
         found = f"The tasks of {argv[0]!r} have no such files." if named else "Which tasks?"
         raise ConfigError(
-            f"{found} Expected `{_COMMAND} NAME --folder F`; known: {', '.join(exports)}."
+            f"{found} Expected `{_COMMAND} NAME --folder F`; known: {', '.join(names)}."
         )
-    return exports[argv[0].lower()](argv[1:])
+    name = argv[0].lower()
+    if name == _RUN:
+        from creditrl.cli.export_run import run as export_run
 
-
-def _alfworld(argv: list[str]) -> int:
-    from creditrl.envs.alfworld.export import ExportOptions, run_export
-
-    options = override(ExportOptions(), argv, f"{_COMMAND} alfworld")
-
-    with Progress() as progress:
-        show = progress.phase("export", updates=options.tasks or None, counted=counted("games"))
-        written = run_export(options, show)
-    split = written[0].parents[2]
-    print(f"Wrote {len(written):,} games below {split}.")
-    home = shlex.quote(str(split.parent.parent))
-    print(f"TextWorld plays each game.tw-pddl; alfworld plays them all with ALFWORLD_DATA={home}.")
-    next_step(f"creditrl play ALFWorld --data official --data-dir {home} --split {options.split}")
-    return 0
-
-
-def _trajectories(argv: list[str]) -> int:
-    from creditrl.cli.export_run import run as export_run
-
-    return export_run(argv)
-
-
-def _webshop(argv: list[str]) -> int:
-    from creditrl.envs.webshop.export import ShopExportOptions, export_shop
-
-    options = override(ShopExportOptions(), argv, f"{_COMMAND} webshop")
-    for path in export_shop(options):
-        print(f"Wrote {path}.")
-    print(
-        "Upstream plays them from its data folder, once its search_engine scripts have indexed "
-        "them."
-    )
-    home = shlex.quote(str(path.parent))
-    next_step(
-        f"creditrl play WebShop --data official --data-dir {home} "
-        f"--num-products {options.num_products}"
-    )
+        return export_run(argv[1:])
+    export = exports[name]
+    options = override(export.options(), argv[1:], f"{_COMMAND} {name}")
+    if export.counted:
+        total = getattr(options, "tasks", 0) or None
+        with Progress() as progress:
+            show = progress.phase("export", updates=total, counted=counted(export.counted))
+            written = export.write(options, show)
+    else:
+        written = export.write(options, lambda done: None)
+    told, following = export.told(options, written)
+    print(told)
+    next_step(following)
     return 0

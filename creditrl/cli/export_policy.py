@@ -1,13 +1,14 @@
-"""``creditrl export policy RUN --to FOLDER``: the trained policy, for others to load."""
+"""``creditrl export policy RUN``: the trained policy, in a folder or on the hub."""
 
 from __future__ import annotations
 
 import shlex
+import tempfile
 from dataclasses import dataclass
 from typing import Literal
 
-from creditrl.cli.console import next_step, wrote
 from creditrl.cli.options import require_training, short_name, show_plugins_left
+from creditrl.console import next_step, say, wrote
 from creditrl.errors import ConfigError
 from creditrl.flags import override
 
@@ -24,20 +25,23 @@ class ExportPolicyOptions:
     """
 
     to: str | None = None
-    """The new folder."""
+    """The new folder; needed unless ``--push``."""
+    push: str | None = None
+    """Repository of the Hugging Face hub (NAME or ACCOUNT/NAME) to upload the policy to; it is
+    private where it is new. The token is that of ``hf auth login`` or ``HF_TOKEN``."""
+    public: bool = False
+    """Allow ``--push`` to a public repository; a new one is created as public."""
     which: Literal["last", "best"] = "last"
-    """As it last stood, or as it was best on the validation split."""
+    """Checkpoint: the last one, or the best one on the validation split."""
     merge: bool = False
-    """Fold adapters (LoRA) into the weights. This is what happens without ``--adapter``."""
+    """Merge adapters (LoRA) into the weights; the default."""
     adapter: bool = False
-    """Keep adapters apart; their base model lies in ``base/`` where training moved it."""
+    """Export only the adapters; a base model that training changed goes to ``base/``."""
     overwrite: bool = False
     """Replace ``--to`` where it is a folder of a policy."""
-    plugin: tuple[str, ...] = ()
-    """Modules or files to import that register further methods. Those that the run's config names
-    are somebody's code: they are imported where they are named here."""
     trust: bool = False
-    """Import all plugins that the run's config names."""
+    """Import the plugins that the run's config names; they are somebody's code. Otherwise those
+    alone are imported that ``--plugin`` names."""
 
 
 def run(argv: list[str]) -> int:
@@ -49,31 +53,51 @@ def run(argv: list[str]) -> int:
             override(ExportPolicyOptions(), ["--help"], _COMMAND)
         raise ConfigError(f"What is exported? Expected `{_COMMAND} --to FOLDER`.")
     options = override(ExportPolicyOptions(), argv[2:], _COMMAND)
-    if options.to is None:
-        raise ConfigError(f"Where to? Expected `creditrl export policy {argv[1]} --to FOLDER`.")
+    if options.to is None and options.push is None:
+        raise ConfigError(
+            f"Where to? Expected `creditrl export policy {argv[1]} --to FOLDER`, or --push REPO."
+        )
+    if options.public and options.push is None:
+        raise ConfigError("--public is of --push, which is missing: expected --push REPO.")
     if options.merge and options.adapter:
         raise ConfigError("--merge and --adapter: expected one of them.")
     require_training()
+    from creditrl.trainers.push import check_push
+
+    if options.push is not None:
+        check_push(options.push)
+    if options.to is not None:
+        return _export(argv[1], options, options.to)
+    with tempfile.TemporaryDirectory() as folder:
+        return _export(argv[1], options, f"{folder}/policy")
+
+
+def _export(run: str, options: ExportPolicyOptions, to: str) -> int:
+    """Write the folder, and upload it where that is asked for."""
     from creditrl.config import read_toml, setting
     from creditrl.trainers.export import export_policy
+    from creditrl.trainers.push import push_policy
 
     form = export_policy(
-        argv[1],
-        options.to,
+        run,
+        to,
         which=options.which,
         adapter=options.adapter,
         overwrite=options.overwrite,
         trust=options.trust,
-        plugins=options.plugin,
     )
     what = {"full": "all weights", "merged": "adapters merged", "adapter": "adapters alone"}[form]
-    print(f"The policy of {argv[1]} ({options.which}): {what}, with its model card.")
-    wrote(options.to)
-    config = read_toml(f"{argv[1]}/config.toml")
+    print(f"The policy of {run} ({options.which}): {what}, with its model card.")
+    if options.to is not None:
+        wrote(to)
+    model = to
+    if options.push is not None:
+        address = push_policy(to, options.push, public=options.public)
+        say(f"Pushed to {address}")
+        model = options.push if options.to is None else to
+    config = read_toml(f"{run}/config.toml")
     if not options.trust:
-        show_plugins_left(config, options.plugin)
+        show_plugins_left(config)
     env_id = setting(config, "env.id", "ID")
-    words = ["creditrl", "eval", short_name(env_id), "--agent", f"hf:{options.to}"]
-    prompt_form = setting(config, "rollout.form", "plain")
-    next_step(shlex.join(words + (["--form", prompt_form] if prompt_form != "plain" else [])))
+    next_step(shlex.join(["creditrl", "eval", short_name(env_id), "--agent", f"hf:{model}"]))
     return 0

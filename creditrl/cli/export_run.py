@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from creditrl.cli.console import next_step, say, wrote
+from creditrl.console import next_step, say, wrote
 from creditrl.errors import ConfigError
 from creditrl.flags import override
-from creditrl.view.progress import Progress, counted
+from creditrl.progress import Progress, counted
 
 __all__ = ["ExportRunOptions", "run"]
 
@@ -26,7 +26,7 @@ class ExportRunOptions:
     folder: str | None = None
     """The new folder."""
     first_update: int = 0
-    """Episodes of earlier updates are left out."""
+    """First update to export."""
 
 
 def run(argv: list[str]) -> int:

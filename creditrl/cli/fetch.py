@@ -14,49 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from creditrl.download import download, file_sha256
+from creditrl.envs.data import Archive, PlainFile
 from creditrl.errors import DataError
 from creditrl.files import write_atomic
 from creditrl.outside_json import read_json_file
+from creditrl.progress import Progress, bytes_text
 from creditrl.unpack import Contents, Unpacked, absent_files, unpack
-from creditrl.view.progress import Progress, bytes_text
 
-__all__ = ["Archive", "Order", "PlainFile", "get_archive", "get_file", "has_record"]
-
-
-@dataclass(frozen=True, slots=True)
-class Archive:
-    """One zip of a release."""
-
-    path: str
-    """Where it lies below the base address, e.g. ``"0.2.2/games.zip"``."""
-    size: int | None = None
-    """Bytes; None: not known."""
-    sha256: str | None = None
-    """Checksum; None: not known, and then that of the first download is kept and demanded."""
-
-    @property
-    def name(self) -> str:
-        """The file's name."""
-        return self.path.rpartition("/")[2]
-
-
-@dataclass(frozen=True, slots=True)
-class PlainFile:
-    """One file of a release that is used as it comes."""
-
-    path: str
-    """Where it goes below the folder, and lies below the address of a mirror."""
-    url: str
-    """The makers' own address of it."""
-    size: int
-    sha256: str
-    elsewhere: str = ""
-    """What the user can do where the makers' server refuses it."""
-
-    @property
-    def name(self) -> str:
-        """The file's name."""
-        return self.path.rpartition("/")[2]
+__all__ = ["Order", "get_archive", "get_file", "has_record"]
 
 
 @dataclass(frozen=True, slots=True)

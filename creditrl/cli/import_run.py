@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from creditrl.cli.console import next_step, say, wrote
 from creditrl.cli.options import parse_env_command, short_name
+from creditrl.console import next_step, say, wrote
 from creditrl.errors import ConfigError, require_extra
 from creditrl.files import write_atomic
-from creditrl.view.progress import Progress, counted
+from creditrl.progress import Progress, counted
 
 if TYPE_CHECKING:
     from creditrl.neighbours.conversations import Difference
@@ -56,16 +56,16 @@ class ImportOptions:
     """Play the actions in our environment: rewards, grounding, states and the outcome become its
     own, and where it shows something else than the record is reported."""
     skip_malformed: bool = False
-    """Leave malformed records out, and name them, in place of ending with the first."""
+    """Skip malformed records and list them, instead of stopping at the first one."""
     limit: int | None = None
-    """Most records that are read; None: all."""
+    """Most records to read; None: all."""
     name: str | None = None
-    """What the conversations are called in reports; None: the file's name."""
+    """Name of the conversations in reports; None: the file's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnvPart:
-    """Whose conversations they are."""
+    """Environment of the conversations."""
 
     id: str = ""
     options: dict[str, Any] = field(default_factory=dict)
@@ -73,21 +73,21 @@ class EnvPart:
 
 @dataclass(frozen=True, slots=True)
 class FormPart:
-    """How they are told."""
+    """Prompt form of the conversations."""
 
     form: str = "react"
 
 
 @dataclass(frozen=True, slots=True)
 class MethodPart:
-    """What they are called."""
+    """Name of the conversations."""
 
     name: str = "imported"
 
 
 @dataclass(frozen=True, slots=True)
 class SourcePart:
-    """Where they come from."""
+    """Source of the conversations."""
 
     file: str = ""
     sha256: str = ""
@@ -96,7 +96,7 @@ class SourcePart:
 
 @dataclass(frozen=True, slots=True)
 class ImportedRun:
-    """What an imported run keeps as its config; the parts that a trained run has bear its names."""
+    """Config of an imported run; parts that a trained run also has use the same names."""
 
     env: EnvPart
     rollout: FormPart

@@ -6,7 +6,7 @@ import importlib.util
 from dataclasses import dataclass
 
 from creditrl._origin import install_command
-from creditrl.cli.console import console, next_step, table
+from creditrl.console import console, next_step, table
 from creditrl.errors import MissingExtraError
 from creditrl.flags import override
 
@@ -17,22 +17,17 @@ __all__ = ["run"]
 class MethodsOptions:
     """List the credit methods."""
 
-    plugin: tuple[str, ...] = ()
-    """Modules or files that register further methods."""
-
 
 def run(argv: list[str]) -> int:
     """List the credit methods."""
-    options = override(MethodsOptions(), argv, "creditrl methods")
+    override(MethodsOptions(), argv, "creditrl methods")
     if importlib.util.find_spec("creditrl.trainers") is None:
         raise MissingExtraError(
             "This installation has no creditrl.trainers, so there are no methods. "
             f"Run: {install_command('train', '--force-reinstall')}"
         )
-    from creditrl.trainers.methods import list_methods, load_plugin
+    from creditrl.trainers.methods import list_methods
 
-    for plugin in options.plugin:
-        load_plugin(plugin)
     rows = table("method", "type", "granularity", "reward source", "paper")
     for info in list_methods():
         rows.add_row(info.name, info.kind, info.granularity, info.reward_source, info.paper)

@@ -1,4 +1,4 @@
-"""What commands share: options beside an environment's, on one line; what training needs."""
+"""Options shared by commands, beside an environment's, and the check for training packages."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any, Generic, TypeVar
 import gymnasium as gym
 
 from creditrl.envs.base import TextEnv
-from creditrl.envs.register import environment_class, environment_id
+from creditrl.envs.register import environment_class, environment_id, short_name
 from creditrl.envs.tasks import TaskSet
 from creditrl.errors import (
     ConfigError,
     MissingExtraError,
     RunFolderError,
     did_you_mean,
-    require_extra,
 )
 from creditrl.flags import override
+from creditrl.plugins import name_environment, named_plugins
 from creditrl.trust import plugins_line
 
 __all__ = [
@@ -80,7 +80,7 @@ def parse_env_command(
         raise ConfigError(f"Which environment? Expected `{prog} ID`; `creditrl envs` lists them.")
     import creditrl.agents  # noqa: F401 - options may name partners that it brings
 
-    env_id = environment_id(argv[0])
+    env_id = environment_id(name_environment(argv[0]))
     env_class = environment_class(env_id)
     usual = env_class.configure({})
     presets = {name: value for name, value in (env_defaults or {}).items() if hasattr(usual, name)}
@@ -97,11 +97,6 @@ def parse_env_command(
         if getattr(changed, field.name) != getattr(usual, field.name)
     }
     return EnvRequest(env_id, env_class, command, env_options)
-
-
-def short_name(env_id: str) -> str:
-    """Return the name that a user types: without namespace and version where it is ours."""
-    return env_id.removeprefix("CreditRL/").rsplit("-v", 1)[0]
 
 
 def _names(config: Any) -> list[str]:
@@ -163,22 +158,15 @@ def require_training() -> None:
     """
     if importlib.util.find_spec("creditrl.trainers") is None:
         raise MissingExtraError("This installation has no trainers; install the whole package.")
-    for module in (
-        "torch",
-        "transformers",
-        "peft",
-        "pyarrow",
-        "zstandard",
-        "matplotlib",
-        "tomli_w",
-    ):
-        require_extra(module, "train")
+    from creditrl.trainers.start import require_packages
+
+    require_packages()
 
 
-def show_plugins_left(config: Mapping[str, Any], named: Sequence[str]) -> None:
+def show_plugins_left(config: Mapping[str, Any]) -> None:
     """Say which plugins of a run's config were not imported, because ``--plugin`` named others."""
     from creditrl.trainers.config import plugins_of
 
-    left = [plugin for plugin in plugins_of(config) if plugin not in named]
+    left = [plugin for plugin in plugins_of(config) if plugin not in named_plugins()]
     if left:
-        print(plugins_line(left, "--plugin"))
+        print(plugins_line(left))

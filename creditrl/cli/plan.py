@@ -1,16 +1,17 @@
-"""``creditrl train @recipe --plan``: what a run needs of the device's memory."""
+"""``creditrl train @recipe --plan``: the device memory that a run needs."""
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
-from creditrl.cli.console import console, next_step, table
+from creditrl.console import console, next_step, table
 from creditrl.errors import ConfigError
 
 if TYPE_CHECKING:
     from creditrl.trainers.config import TrainConfig
 
-__all__ = ["plan_line", "show_plan", "take_plan_flag"]
+__all__ = ["show_plan", "take_plan_flag"]
 
 
 def take_plan_flag(argv: list[str]) -> tuple[list[str], bool, float | None]:
@@ -42,13 +43,13 @@ def show_plan(config: TrainConfig, gib: float | None, words: list[str]) -> None:
         words: how the run would be started.
     """
     from creditrl.trainers.memory import GIB
-    from creditrl.trainers.memory_advice import advise, plan_of
+    from creditrl.trainers.memory_advice import advise, device_of, each_of, plan_of
     from creditrl.trainers.ranks import started
 
     ranks, here = started()
-    device, name, gpu = _device(config, gib, here)
+    device, name, gpu = device_of(config, gib, here)
     plan = plan_of(config, device, gpu, ranks)
-    title = f"Memory of {config.policy.model}, {config.method.name}{_each(ranks)}"
+    title = f"Memory of {config.policy.model}, {config.method.name}{each_of(ranks)}"
     shown = table("what", ">GiB", title=title)
     for part, size in plan.resident.items():
         shown.add_row(part, f"{size / GIB:.2f}")
@@ -60,7 +61,7 @@ def show_plan(config: TrainConfig, gib: float | None, words: list[str]) -> None:
     out = console()
     out.print(shown)
     advice = advise(config, device, gpu, ranks)
-    command = " ".join([*_begin(ranks, here), "train", *words])
+    command = shlex.join([*_begin(ranks, here), "train", *words])
     if advice is None:
         print("It fits.")
         next_step(command)
@@ -75,48 +76,9 @@ def show_plan(config: TrainConfig, gib: float | None, words: list[str]) -> None:
     )
 
 
-def plan_line(config: TrainConfig) -> str:
-    """Return a line that says whether a run will fit; it never stops one."""
-    from creditrl.trainers.memory import GIB
-    from creditrl.trainers.memory_advice import advise, plan_of
-    from creditrl.trainers.ranks import started
-
-    try:
-        ranks, here = started()
-        device, name, gpu = _device(config, None, here)
-        plan = plan_of(config, device, gpu, ranks)
-        advice = advise(config, device, gpu, ranks)
-    except Exception as error:
-        # A model or a method of a kind that is not known here may train all the same.
-        return f"Memory: not reckoned ({' '.join(str(error).split())})"
-    line = f"Memory: about {plan.peak / GIB:.2f} of {device / GIB:.1f} GiB ({name}){_each(ranks)}"
-    if advice is None:
-        return f"{line}; --plan itemises it"
-    return (
-        f"{line}: it may not fit. Try {' '.join(advice.flags)} ({advice.plan.peak / GIB:.2f} GiB)"
-    )
-
-
-def _each(ranks: int) -> str:
-    return "" if ranks == 1 else f", for each of {ranks} processes"
-
-
 def _begin(ranks: int, here: int) -> list[str]:
     """Return the words before those of a run that so many processes do, so many of them here."""
     if ranks == 1:
         return ["creditrl"]
     nodes = ["--standalone"] if ranks == here else ["--nnodes", str(-(-ranks // here)), "..."]
     return ["torchrun", *nodes, "--nproc-per-node", str(here), "-m", "creditrl"]
-
-
-def _device(config: TrainConfig, gib: float | None, here: int) -> tuple[int, str, bool]:
-    """Return (bytes, name, whether it is a GPU); processes of a machine share what is no GPU's."""
-    from creditrl.trainers.memory import GIB
-    from creditrl.trainers.memory_shape import device_bytes
-
-    if gib is not None:
-        return int(gib * GIB), f"a GPU of {gib:g} GiB", True
-    found, name = device_bytes(config.policy.device)
-    if name != "this machine":
-        return found, name, True
-    return found // here, name if here == 1 else f"this machine, shared by {here}", False

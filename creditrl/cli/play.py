@@ -8,8 +8,8 @@ from typing import Any
 
 from creditrl.agents.human import HumanAgent, PlayerLeft
 from creditrl.agents.prompts import Ask, words_for
-from creditrl.cli.console import console, next_step, say
 from creditrl.cli.options import EnvRequest, parse_env_command, short_name
+from creditrl.console import console, next_step, say
 from creditrl.envs.base import TextEnv
 from creditrl.envs.state import expert_action
 from creditrl.types import Prompt
@@ -19,14 +19,18 @@ __all__ = ["run"]
 
 @dataclass(frozen=True, slots=True)
 class PlayOptions:
-    """Play an environment in the terminal, action by action; also from a pipe."""
+    """Play an environment in the terminal, action by action; also from a pipe.
+
+    `help` explains and costs no turn. In a terminal the tab key completes actions, and arrow keys
+    are moves where all actions are directions.
+    """
 
     seed: int = 0
-    """Decides which task is drawn."""
+    """Seed of the task draw."""
     task: str | None = None
-    """Play this task (index or id) instead of a drawn one."""
+    """Task (index or id) to play instead of a drawn one."""
     hints: bool = False
-    """Show what the expert would do at every turn."""
+    """Show the expert's action at every turn."""
     episodes: int = 1
     """Episodes to play one after another."""
 
@@ -52,16 +56,16 @@ def run(argv: list[str]) -> int:
             print(line)  # a pipe shows nothing of what was typed
         return line
 
-    player = HumanAgent(out, read)
+    words = words_for(Ask(observation="", env_id=request.env_id))
+    rules = [part for part in (words.rules, words.text_legend) if part]
+    player = HumanAgent(out, read, rules)
     env = request.env(render_mode="ansi")
     inner = env.unwrapped
     assert isinstance(inner, TextEnv)
     if task is not None:
         inner.tasks.resolve(task)  # a wrong one is refused before anything is shown
-    words = words_for(Ask(observation="", env_id=request.env_id))
-    for part in (words.rules, words.text_legend):
-        if part:
-            out.print(part)
+    for part in rules:
+        out.print(part)
     try:
         for episode in range(options.episodes):
             _play(env, player, request, options.seed + episode, task)
@@ -71,7 +75,7 @@ def run(argv: list[str]) -> int:
         print(f"\n{reason}")
     finally:
         env.close()
-    next_step(f"creditrl eval {short_name(request.env_id)} --agent expert")
+    next_step(f"creditrl eval {short_name(request.env_id)} --agent random")
     return 0
 
 

@@ -1,15 +1,21 @@
-"""``creditrl report RUN...``: runs and evaluations side by side, as Markdown and as HTML."""
+"""``creditrl report RUN...``: compare runs and evaluations, as Markdown and as HTML."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import shlex
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from creditrl.cli.console import next_step, wrote
-from creditrl.errors import ConfigError, require_extra
+from creditrl._origin import install_command
+from creditrl.console import next_step, wrote
+from creditrl.errors import ConfigError
 from creditrl.flags import override
+
+if TYPE_CHECKING:
+    from creditrl.report.build import Report
 
 __all__ = ["run"]
 
@@ -21,20 +27,24 @@ class ReportOptions:
     """Compare training runs and evaluations: tables and plots in Markdown and one HTML file.
 
     RUN is the folder of a training run, or a file of `creditrl eval`, SOTOPIA's goal tables
-    included. Runs that differ in their seed alone are taken together.
+    included. Runs that differ in their seed alone are taken together. Or each is a folder of
+    `creditrl eval --suite`: its agents stand among the baselines that come with CreditRL.
     """
 
+    leaderboard: bool = False
+    """Rank the agents of suite folders by their mean success; all files are compared with the
+    schema."""
     analysis: bool = False
     """Add every analysis of the papers: success by type, split and expert length, the course of
     training, segments, exploration, states and rollouts, seeds, checkpoints."""
     baseline: str | None = None
     """The RUN (or its method) that the others are compared with; None: the first."""
     way: str = "sampled"
-    """Which evaluation of training runs is compared: sampled or greedy."""
+    """Evaluation of training runs to compare: sampled or greedy."""
     target: float = 0.6
     """Share of solved tasks for "updates and turns until"."""
     expert: str | None = None
-    """File of `creditrl eval ID --agent expert`: how many turns each task takes."""
+    """File of `creditrl eval ID --agent expert`, for the number of turns of each task."""
     out: str | None = None
     """Folder for the report; None: the first free ``runs/report/N``."""
     schema: bool = False
@@ -55,27 +65,54 @@ def run(argv: list[str]) -> int:
     from creditrl.report.build import build_report, expert_lengths, write_report
     from creditrl.report.goals import deal_goal_tables
     from creditrl.report.inputs import load_runs
+    from creditrl.report.suites import deal_suites
 
-    goals, others = deal_goal_tables(paths)
-    runs = load_runs(others) if others or not goals else []
-    require_extra("matplotlib", "train")
-    report = build_report(
-        runs,
-        analysis=options.analysis,
-        baseline=options.baseline,
-        way=options.way,
-        target=options.target,
-        expert=None if options.expert is None else expert_lengths(options.expert),
-        goals=goals,
-    )
+    suites, others = deal_suites(paths)
+    if suites or options.leaderboard:
+        report, runs = _suites(suites, others, options), []
+    else:
+        goals, others = deal_goal_tables(paths)
+        runs = load_runs(others) if others or not goals else []
+        report = build_report(
+            runs,
+            analysis=options.analysis,
+            baseline=options.baseline,
+            way=options.way,
+            target=options.target,
+            expert=None if options.expert is None else expert_lengths(options.expert),
+            goals=goals,
+        )
     page, text, *pictures = write_report(report, options.out or _free_folder())
     wrote(text, page)
-    print(f"Beside it {len(pictures)} pictures, which the HTML file holds as well.")
+    if len(pictures) < len(report.figures):
+        print(f"Plots were left out. For them: {install_command('view')}")
+    elif pictures:
+        print(f"Beside it {len(pictures)} pictures, which the HTML file holds as well.")
     if options.analysis or not runs:
         next_step(f"open {page} in a browser")
     else:
-        next_step(f"creditrl report {' '.join(paths)} --analysis")
+        next_step(f"creditrl report {shlex.join(paths)} --analysis")
     return 0
+
+
+def _suites(suites: list[str], others: list[str], options: ReportOptions) -> Report:
+    """Return the report of suites' folders.
+
+    Raises:
+        ConfigError: other paths stand among them, or an option that is about runs.
+        DataError: a folder holds no results of a suite.
+    """
+    from creditrl.report.build import suite_report
+
+    if others and not options.leaderboard:
+        raise ConfigError(
+            f"{others[0]} is no folder of `creditrl eval --suite`, as {suites[0]} is: report runs "
+            "and suites one after the other."
+        )
+    for name in ("analysis", "baseline", "expert"):
+        if getattr(options, name):
+            raise ConfigError(f"--{name} is about runs; here are folders of suites.")
+    return suite_report([*suites, *others], leaderboard=options.leaderboard)
 
 
 def _deal(argv: list[str]) -> tuple[list[str], list[str]]:

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from creditrl.cli.console import console, next_step, table, wrote
 from creditrl.cli.options import require_training
+from creditrl.console import console, next_step, table, wrote
 from creditrl.errors import ConfigError
 from creditrl.files import write_atomic
 from creditrl.flags import override
+from creditrl.plugins import name_environments
 
 if TYPE_CHECKING:
     from creditrl.agents.intervals import Estimate
@@ -46,7 +47,7 @@ class SweepOptions:
     folder: str | None = None
     """Folder of the runs and tables; None: one under runs/, named after the command."""
     reported: bool = False
-    """Compare on the recipe's own split, eval.split, not on the validation split."""
+    """Compare on the recipe's test split, eval.split, instead of the validation split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def sweep(argv: list[str]) -> int:
     for name, error in failed.items():
         out.print(f"Failed: {name}: {error}", soft_wrap=True)
     again = shlex.join(["creditrl", "sweep", *argv])
-    next_step(again if failed else "creditrl train with the chosen values and the recipe's split")
+    next_step(again if failed else shlex.join(["creditrl", "train", *_best(recipe, rows, flags)]))
     return 1 if failed else 0
 
 
@@ -131,7 +132,7 @@ def _parse(argv: Sequence[str]) -> tuple[SweepOptions, str, list[tuple[str, list
     recipes: list[str] = []
     flags: dict[str, list[str]] = {}
     name = ""
-    for word in argv:
+    for word in name_environments(argv):
         if word in ("-h", "--help"):
             override(SweepOptions(), ["--help"], "creditrl sweep @recipe")
         if word.startswith("@"):
@@ -263,6 +264,19 @@ class _Row:
         found["environment_turns"] = self.mean([float(run.turns) for run in self.runs])
         found["seconds"] = self.mean([sum(run.seconds.values()) for run in self.runs])
         return found
+
+
+def _best(recipe: str, rows: Sequence[_Row], flags: Sequence[tuple[str, list[str]]]) -> list[str]:
+    """Return the recipe and flags of the setting with most success at the recipe's temperature."""
+    best = max(rows, key=lambda row: row.cells()["sampled"] or 0.0)
+    varied = iter(best.values)
+    words = [recipe]
+    for name, values in flags:
+        if len(values) > 1:
+            words.append(f"--{name}={next(varied)}")
+        else:
+            words += [f"--{name}", *shlex.split(values[0])]
+    return words
 
 
 def _texts(row: _Row) -> list[str]:

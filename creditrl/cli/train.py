@@ -1,43 +1,28 @@
-"""``creditrl train @recipe --field value``: train an agent and say what came of it."""
+"""``creditrl train @recipe --field value``: train an agent and print the result."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from creditrl.cli.console import console, next_step, table, wrote
 from creditrl.cli.options import require_training, short_name
-from creditrl.cli.plan import plan_line, show_plan, take_plan_flag
-from creditrl.config import find_recipe, read_toml
+from creditrl.cli.plan import show_plan, take_plan_flag
+from creditrl.console import console, next_step, table, wrote
 from creditrl.errors import ConfigError, CreditRLError, LostRankError
-from creditrl.runs import RunFolder, default_run_path
-from creditrl.trust import (
-    flags_given,
-    is_run_config,
-    links_out,
-    reaching,
-    require_trust,
-    take_trust,
-)
+from creditrl.plugins import named_flags
+from creditrl.trust import take_trust
 
 if TYPE_CHECKING:
-    from creditrl.agents.evaluate import EvalResult
     from creditrl.trainers.config import TrainConfig
     from creditrl.trainers.ranks import Ranks
-    from creditrl.trainers.run import Outcome
+    from creditrl.trainers.result import TrainResult
 
 __all__ = ["train"]
 
 _LOST = 1
 """Exit code of a process that ends because another one of its run has; it says nothing."""
-_USAGE = (
-    "Which recipe? Expected `creditrl train @quickstart`, `creditrl train @path/to/recipe.toml` "
-    "or `creditrl train --run.folder RUN --run.resume`."
-)
 
 
 def train(argv: list[str]) -> int:
@@ -51,6 +36,12 @@ def train(argv: list[str]) -> int:
     flags and files is said once on each machine, whose files may be others.
     """
     require_training()
+    from creditrl.cli.train_help import HELP_ALL, HELPS, show_help
+
+    if HELPS & set(argv):
+        words, _ = take_trust(take_plan_flag([word for word in argv if word not in HELPS])[0])
+        show_help(*_split(words), every=HELP_ALL in argv)
+        return 0
     from creditrl.trainers.ranks import join, launched, lost_others
 
     rank = launched()
@@ -84,155 +75,58 @@ def train(argv: list[str]) -> int:
 
 def _lead(config: TrainConfig, argv: list[str], ranks: Ranks, trust: bool) -> None:
     """Run the training, alone or with other ranks that help."""
-    command = shlex.join(["creditrl", "train", *argv])
-    folder = _folder(config, command, trust)
+    from creditrl.progress import Progress
+    from creditrl.trainers.start import run_request
 
-    from creditrl.trainers.run import run_training
-    from creditrl.view.progress import Progress
-
-    with folder.held(), Progress() as progress:
-        if config.run.resume:
-            folder.add_command(command)
-        progress.line(plan_line(config))
-        outcome = run_training(config, folder, progress, ranks)
-    _report(config, outcome)
+    command = shlex.join(["creditrl", "train", *argv, *named_flags()])
+    with Progress() as progress:
+        result = run_request(config, command, progress, ranks, trust=trust)
+    _report(result)
 
 
 def _resolved(given: list[str], trust: bool) -> TrainConfig:
-    """Return the config that a recipe, or a run to go on with, and flags make.
+    """Return the config that the command's words make."""
+    from creditrl.trainers.start import read_request
 
-    A recipe that the user names may do what it says; a run's folder may be anybody's.
-    """
-    from creditrl.trainers.config import resolve
+    recipe, flags = _split(given)
+    return read_request(recipe, flags, trust=trust)
 
-    recipes = [word for word in given if word.startswith("@")]
-    flags = [word for word in given if not word.startswith("@")]
+
+def _split(words: list[str]) -> tuple[str | None, list[str]]:
+    """Return (the recipe, None where none is named; the flags)."""
+    recipes = [word for word in words if word.startswith("@")]
     if len(recipes) > 1:
         raise ConfigError(f"Two recipes were named: {' and '.join(recipes)}. Expected one.")
-    data: Mapping[str, Any]
-    if recipes:
-        source = find_recipe(recipes[0])
-        where = f"recipe {source.name}"
-        data = read_toml(source)
-        of_run = is_run_config(source)
-    else:
-        data, where = _of_run(flags)
-        of_run = True
-    helps = "--help" in flags or "-h" in flags
-    if of_run and not trust and not helps:
-        require_trust(where, reaching(data), flags_given(flags))
-    prog = f"creditrl train {recipes[0] if recipes else ''}".strip()
-    return resolve(data, flags, where, prog, trust=(trust or not of_run) and not helps)
+    flags = [word for word in words if not word.startswith("@")]
+    return (recipes[0] if recipes else None), flags
 
 
-def _of_run(flags: list[str]) -> tuple[Mapping[str, Any], str]:
-    """Return the config of the run that is to be resumed."""
-    folder = None
-    for at, word in enumerate(flags):
-        if word.startswith("--run.folder="):
-            folder = word.removeprefix("--run.folder=")
-        elif word == "--run.folder" and at + 1 < len(flags):
-            folder = flags[at + 1]
-    if "--help" in flags or "-h" in flags:
-        return {}, "defaults"
-    if folder is None or "--run.resume" not in flags:
-        raise ConfigError(_USAGE)
-    path = Path(folder) / "config.toml"
-    if not path.is_file():
-        raise ConfigError(f"{path} does not exist: --run.resume needs the folder of a run.")
-    return read_toml(path), str(path)
-
-
-def _folder(config: TrainConfig, command: str, trust: bool) -> RunFolder:
-    run = config.run
-    if run.resume:
-        if run.folder is None:
-            raise ConfigError("--run.resume needs --run.folder: which run goes on?")
-        links = [] if trust else links_out(Path(run.folder))
-        if links:
-            raise ConfigError(
-                f"{run.folder} has links that lead out of it: {', '.join(links)}. Going on writes "
-                "and removes files there; nothing was done. If they are yours, add --trust."
-            )
-        return RunFolder.open(run.folder)
-    path = run.folder or default_run_path(run.root, run.name, config.method.name)
-    return RunFolder.create(path, config, command)
-
-
-def _report(config: TrainConfig, outcome: Outcome) -> None:
+def _report(result: TrainResult) -> None:
     """Print success before and after, what was written, and the next command."""
     out = console()
-    cfg = config.eval
-    shown = table(
-        "policy",
-        f">success, T={cfg.temperature:g}",
-        *([">success, greedy"] if cfg.greedy else []),
-        ">turns",
-        ">grounding",
-        title=f"{short_name(config.env.id)}: {cfg.levels} held-out levels ({cfg.split}), "
-        "95 % intervals",
-    )
-    for label, results in (
-        ("before", outcome.before),
-        (f"after {config.method.name}", outcome.after),
-        ("best on validation", outcome.best),
-        ("cloned for the same time", outcome.cloned),
-    ):
-        if results:
-            sampled = results["sampled"].overall
-            shown.add_row(
-                label,
-                *(_percent(result) for result in results.values()),
-                f"{sampled.turns.value:.1f}",
-                f"{100 * sampled.grounding.value:.0f} %",
-            )
+    config, found = result.config, result.table()
+    first, *others = found.columns
+    shown = table(first, *(f">{name}" for name in others), title=found.title)
+    for row in found.rows:
+        shown.add_row(*row)
     out.print()
     out.print(shown)
-    spent = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in outcome.seconds.items())
-    out.print(f"Time: {spent}; {sum(outcome.seconds.values()):.0f} s in all.")
-    if outcome.parts:
+    spent = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in result.seconds.items())
+    out.print(f"Time: {spent}; {sum(result.seconds.values()):.0f} s in all.")
+    if result.parts:
         from creditrl.trainers.stopwatch import time_line
 
-        out.print(time_line(outcome.parts))
-    for line in _verdicts(config, outcome):
-        out.print(line)
-    wrote(outcome.folder, outcome.curve, outcome.folder / "results.json")
-    policy = outcome.folder / "policy" / "last"
+        out.print(time_line(result.parts))
+    out.print(found.note)
+    wrote(result.folder, result.curve, result.folder / "results.json")
     words = ["creditrl", "eval", short_name(config.env.id), "--agent", "transformers"]
-    next_step(shlex.join([*words, "--model", str(policy), *_eval_flags(config)]))
-
-
-def _verdicts(config: TrainConfig, outcome: Outcome) -> list[str]:
-    """Say in plain words which intervals are apart."""
-    lines = []
-    after = outcome.after["sampled"].overall.success
-    for name, results in (
-        ("before training", outcome.before),
-        ("the policy cloned for the same time", outcome.cloned),
-    ):
-        if results:
-            other = results["sampled"].overall.success
-            apart = after.low > other.high or after.high < other.low
-            lines.append(
-                f"After training against {name}: {100 * (after.value - other.value):+.1f} points; "
-                f"the intervals {'are apart' if apart else 'overlap'}."
-            )
-    return lines
-
-
-def _percent(result: EvalResult) -> str:
-    success = result.overall.success
-    return f"{100 * success.value:.1f} % [{100 * success.low:.1f}, {100 * success.high:.1f}]"
+    next_step(shlex.join([*words, "--model", str(result.policy_folder), *_eval_flags(config)]))
 
 
 def _eval_flags(config: TrainConfig) -> list[str]:
     """Return the flags of ``creditrl eval`` that repeat this run's sampled evaluation."""
     flags: dict[str, Any] = {}
     # Only what differs from that command's defaults.
-    if config.rollout.form != "plain":
-        flags["form"] = config.rollout.form
-    if config.rollout.actions != "free":
-        flags["actions"] = config.rollout.actions
     if config.eval.temperature != 1.0:
         flags["temperature"] = config.eval.temperature
     if config.eval.split != "valid_unseen":

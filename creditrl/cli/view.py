@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from creditrl.cli.console import next_step, say, wrote
+from creditrl.console import next_step, say, wrote
 from creditrl.errors import ConfigError, require_extra
 from creditrl.files import write_atomic
 from creditrl.flags import override
@@ -33,11 +34,16 @@ class ViewOptions:
     """
 
     against: str | None = None
-    """Another run, to see what the two did on the same tasks."""
+    """Another run or evaluation, compared on the same tasks."""
     export: str | None = None
     """Write one HTML file that needs no server, and end."""
     episodes: str | None = None
     """Episodes of an export, e.g. "12/u11/0,40/*"; None: all. Of another run: on their tasks."""
+    gif: str | None = None
+    """Write this episode, e.g. 12/u11/0, as an animated GIF, and end. One without pictures becomes
+    an HTML file that plays its text."""
+    out: str | None = None
+    """File of --gif; None: named after the run and the episode."""
     port: int = 8808
     """Port of 127.0.0.1; 0 takes a free one."""
     open: bool = False
@@ -55,13 +61,17 @@ def run(argv: list[str]) -> int:
         )
     if options.episodes is not None and options.export is None:
         raise ConfigError("--episodes chooses what an export holds: give --export FILE as well.")
+    if options.out is not None and options.gif is None:
+        raise ConfigError("--out is the file of --gif: give --gif EPISODE as well.")
+    if options.gif is not None and (options.export or options.against):
+        raise ConfigError("--gif writes one episode of one run: leave --export and --against out.")
     require_extra("pyarrow", "view")
     from creditrl.view.places import find_evaluations
     from creditrl.view.run import ViewedRun
 
     inside = find_evaluations(Path(named[0]).expanduser())
     if len(inside) > 1:
-        if options.export is not None:
+        if options.export is not None or options.gif is not None:
             first = next(iter(inside.values()))
             raise ConfigError(
                 f"{named[0]} has {len(inside)} evaluations, and a file holds one: name it, e.g. "
@@ -69,9 +79,11 @@ def run(argv: list[str]) -> int:
             )
         return _shelf(Path(named[0]).expanduser(), inside, options)
     paths = [named[0]] + ([options.against] if options.against is not None else [])
-    runs = [ViewedRun(path) for path in paths]
+    runs = ViewedRun.several(paths)
     if len(runs) > 1 and runs[0].path.resolve() == runs[1].path.resolve():
         raise ConfigError(f"--against {paths[1]} is the run itself; expected another one.")
+    if options.gif is not None:
+        return _film(runs[0], options.gif, options.out)
     if options.export is not None:
         return _export(runs, options, Path(options.export).expanduser(), named[0])
     from creditrl.view.server import ViewServer
@@ -111,13 +123,37 @@ def _serve(server: ViewServer, what: str, options: ViewOptions) -> int:
     return 0
 
 
+def _film(run: ViewedRun, words: str, out: str | None) -> int:
+    from creditrl.view.film import film_episode
+
+    found = run.find(words, "--gif")
+    key = run.index.episodes[found[0]].key
+    if len(found) > 1:
+        raise ConfigError(f"--gif {words} names {len(found)} episodes: name one, e.g. {key}.")
+    name = re.sub(r"[^\w.+]+", "-", f"{run.path.resolve().stem}-{key}").strip("-.")
+    target = Path(out or f"{name}.gif").expanduser()
+    if target.suffix not in (".gif", ".html"):
+        raise ConfigError(f"--out {target}: expected the name of a GIF file, e.g. {name}.gif.")
+    if not target.parent.is_dir():
+        raise ConfigError(f"--out {target}: there is no folder {target.parent}.")
+    for path in (target.with_suffix(".gif"), target.with_suffix(".html")):
+        if path.exists():
+            raise ConfigError(f"{path} exists; nothing was overwritten. Choose another --out.")
+    written, why = film_episode(run, found[0], target.with_suffix(".gif"))
+    if why:
+        say(f"There are no pictures, so its text is played: {why}")
+    wrote(written)
+    next_step(f"open {written} in a browser")
+    return 0
+
+
 def _is_page(path: Path) -> bool:
     """Return whether a file is HTML, and so one that an export may replace."""
     with open(path, "rb") as file:
         return file.read(64).lstrip().lower().startswith(b"<!doctype html")
 
 
-def _export(runs: list[ViewedRun], options: ViewOptions, target: Path, named: str) -> int:
+def _export(runs: Sequence[ViewedRun], options: ViewOptions, target: Path, named: str) -> int:
     from creditrl.view.page import export_page
 
     if not target.parent.is_dir():

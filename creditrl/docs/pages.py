@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from creditrl.docs.markup import Link, cell, code_block, markdown
-from creditrl.docs.readme import Readme, read_readme
 from creditrl.docs.source import Field, Item, Module, read_modules
+from creditrl.docs.written import Written, read_written
 
 __all__ = ["Site", "build_pages"]
 
@@ -19,13 +19,8 @@ _HIDDEN = ("bench", "cli", "docs", "door", "report", "serve", "view", "__main__"
 _ARXIV = re.compile(r"\b(\d{4}\.\d{5})\b")
 _LINE = 76
 """Characters of code that a page shows without a scroll bar."""
-_OWN_PAGES = ("ALFWorld", "WebShop", "VirtualHome", "VisualSokoban", "SOTOPIA")
-_PARTS_ELSEWHERE = {
-    "Environments": "environments/index.md",
-    "Methods": "methods/index.md",
-    "Command line": "commands/index.md",
-}
-"""Parts of the README that begin a section of the site, and its page."""
+_SECTIONS = {"guides": "Guides", "results": "Results", "": "Project"}
+"""Sections of the pages that are written by hand, by their folder in ``docs/``."""
 
 
 @dataclass(slots=True)
@@ -49,25 +44,26 @@ def build_pages(helps: Mapping[str, str]) -> Site:
     Raises:
         DataError: there is no README.
     """
-    readme = read_readme(_OWN_PAGES)
+    written = read_written()
     api = Api(read_modules())
-    site = Site(readme.title, images=readme.images)
-    for title, part in (
-        ("Guide", _guide(readme)),
-        ("Environments", _environments(readme, api)),
-        ("Methods", _methods(readme, api)),
-        ("Command line", _commands(readme, helps)),
+    title = written.pages["index.md"].partition("\n")[0].removeprefix("# ").strip()
+    site = Site(title, images=written.images)
+    for section, part in (
+        ("Start", _written(written, "index.md")),
+        (_SECTIONS["guides"], _written(written, "guides/")),
+        ("Environments", _environments(written, api)),
+        ("Methods", _methods(api)),
+        (_SECTIONS["results"], _written(written, "results/")),
+        ("Command line", _commands(helps)),
         ("API", api.pages()),
+        (_SECTIONS[""], _written(written, "")),
     ):
         entries = []
         for name, file, text in part:
             site.pages[file] = text
             entries.append((name, file))
-        site.nav.append((title, entries))
-    places = _places(readme)
-    for file, text in site.pages.items():
-        if not file.startswith("api/"):
-            site.pages[file] = _led(text, places, "../" * file.count("/"))
+        if entries:  # an installed package has no docs/
+            site.nav.append((section, entries))
     return site
 
 
@@ -75,58 +71,18 @@ Pages = Iterator[tuple[str, str, str]]
 """(Title in the navigation, file name, text)."""
 
 
-def _slug(title: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-
-
-def _places(readme: Readme) -> dict[str, str]:
-    """Return where the README's headings are on the site, by their anchors in the README."""
-    places = {}
-    for name, text in readme.parts.items():
-        page = _PARTS_ELSEWHERE.get(name, f"{_slug(name)}.md")
-        places[_slug(name)] = page
-        for heading in re.findall(r"^#{2,3} (.+)$", text, re.M):
-            places[_slug(heading)] = f"{page}#{_slug(heading)}"
-    return places | {_slug(name): f"environments/{name}.md" for name in readme.below}
-
-
-def _led(text: str, places: Mapping[str, str], up: str) -> str:
-    """Make links within the README lead to the pages that its parts became."""
-    return re.sub(
-        r"\]\(#([^)]+)\)",
-        lambda found: f"]({up}{places[found[1]]})" if found[1] in places else found[0],
-        text,
-    )
-
-
-# -- guide ----------------------------------------------------------------------------------------
-
-
-def _guide(readme: Readme) -> Pages:
-    parts = {name: text for name, text in readme.parts.items() if name not in _PARTS_ELSEWHERE}
-    links = "\n".join(f"- [{name}]({_slug(name)}.md)" for name in parts)
-    more = (
-        "- [Environments](environments/index.md)\n- [Methods](methods/index.md)\n"
-        "- [Command line](commands/index.md)\n- [API](api/index.md)"
-    )
-    yield "Start", "index.md", f"# {readme.title}\n{readme.start}\n\n{links}\n{more}\n"
-    for name, text in parts.items():
-        yield name, f"{_slug(name)}.md", f"# {name}\n{_raised(text)}\n"
-
-
-def _raised(text: str) -> str:
-    """Return a part of level two as a page: its headings of level three are of level two."""
-    return re.sub(r"^### ", "## ", text, flags=re.M)
-
-
-def _nearer_images(text: str) -> str:
-    return text.replace("](images/", "](../images/")
+def _written(written: Written, start: str) -> Pages:
+    """Yield the pages whose files begin so; for "" those without a folder but the first."""
+    for file, text in written.pages.items():
+        if file.startswith(start) if start else "/" not in file and file != "index.md":
+            name = text.partition("\n")[0].removeprefix("# ").strip()
+            yield ("Start" if file == "index.md" else name), file, text
 
 
 # -- environments ---------------------------------------------------------------------------------
 
 
-def _environments(readme: Readme, api: Api) -> Pages:
+def _environments(written: Written, api: Api) -> Pages:
     from creditrl.envs.register import ENVIRONMENTS, environment_class
 
     link = api.linker("environments/")
@@ -135,9 +91,7 @@ def _environments(readme: Readme, api: Api) -> Pages:
         for entry in ENVIRONMENTS
     ]
     table = "\n".join(["| id | what |", "|---|---|", *rows])
-    text = _raised(_nearer_images(readme.parts.get("Environments", "")))
-    text = re.sub(r"^\|.*\|\n", "", text, flags=re.M)  # the table that stands there, without links
-    yield "All", "environments/index.md", f"# Environments\n\n{table}\n\n{text}\n"
+    yield "All", "environments/index.md", f"# Environments\n\n{table}\n"
     for entry in ENVIRONMENTS:
         name = _name(entry.id)
         env_class = environment_class(entry.id)
@@ -154,9 +108,17 @@ def _environments(readme: Readme, api: Api) -> Pages:
             f"`creditrl eval {name}`, `creditrl check {name}`.",
             api.fields_of(env_class.config_class, link),
         ]
-        if name in readme.below:
-            parts += ["## Guide", _nearer_images(readme.below[name])]
+        guide = written.pages.get(f"environments/{name}.md")
+        if guide is not None:
+            parts += ["## Guide", _lowered(guide.partition("\n")[2])]
         yield name, f"environments/{name}.md", "\n\n".join(parts) + "\n"
+
+
+def _lowered(text: str) -> str:
+    """Return a page as a part of another one: its headings are a level lower."""
+    pieces = re.split(r"(^```.*?^```[^\n]*$)", text, flags=re.M | re.S)
+    pieces[::2] = [re.sub(r"^(#+ )", r"#\1", piece, flags=re.M) for piece in pieces[::2]]
+    return "".join(pieces)
 
 
 def _name(env_id: str) -> str:
@@ -166,7 +128,7 @@ def _name(env_id: str) -> str:
 # -- methods --------------------------------------------------------------------------------------
 
 
-def _methods(readme: Readme, api: Api) -> Pages:
+def _methods(api: Api) -> Pages:
     from creditrl.config import known_recipes
     from creditrl.trainers.methods import list_methods
 
@@ -178,11 +140,8 @@ def _methods(readme: Readme, api: Api) -> Pages:
         f"{cell(m.reward_source)} | {cell(m.paper)} |"
         for m in own
     ]
-    text = _raised(_nearer_images(readme.parts.get("Methods", "")))
-    text = re.sub(r"^\| (method|---|`\w+`) ?\|.*\| (state|---|ready) \|\n", "", text, flags=re.M)
-    text = re.sub(r"^\|---\|---\|---\|---\|\n", "", text, flags=re.M)
     table = "\n".join([head, *rows])
-    yield "All", "methods/index.md", f"# Methods\n\n{table}\n\n{text}\n"
+    yield "All", "methods/index.md", f"# Methods\n\n{table}\n"
     for info in own:
         module = api.modules[info.method.__module__]
         item = module.items[info.method.__name__]
@@ -243,7 +202,7 @@ def _source_of(doc: str) -> str:
 # -- command line ---------------------------------------------------------------------------------
 
 
-def _commands(readme: Readme, helps: Mapping[str, str]) -> Pages:
+def _commands(helps: Mapping[str, str]) -> Pages:
     from creditrl.cli import COMMANDS
 
     by_name: dict[str, list[str]] = {}
@@ -258,8 +217,7 @@ def _commands(readme: Readme, helps: Mapping[str, str]) -> Pages:
         "Every command says what it wrote and what to run next. A request that cannot be carried "
         "out is one line and exit code 2; `--debug` shows tracebacks."
     )
-    text = _raised(_nearer_images(readme.parts.get("Command line", "")))
-    yield "All", "commands/index.md", f"# Command line\n\n{note}\n\n{table}\n\n{text}\n"
+    yield "All", "commands/index.md", f"# Command line\n\n{note}\n\n{table}\n"
     for command in COMMANDS:
         summary = command.summary[0].upper() + command.summary[1:]
         parts = [f"# creditrl {command.name}", f"{cell(summary)}."]
@@ -399,7 +357,8 @@ class Api:
 
 def _is_hidden(name: str) -> bool:
     parts = name.split(".")
-    return len(parts) > 1 and parts[1] in _HIDDEN
+    of_an_environment = len(parts) > 3 and parts[3].partition("_")[0] == "bench"
+    return len(parts) > 1 and (parts[1] in _HIDDEN or of_an_environment)
 
 
 def _shown(item: Item) -> str:

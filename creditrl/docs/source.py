@@ -1,4 +1,4 @@
-"""What Python files say of themselves, read without importing them: names, signatures, docstrings.
+"""Read names, signatures and docstrings of Python files without importing them.
 
 Reading instead of importing shows modules whose packages are not installed, too, and finds the
 strings below dataclass fields, which are gone at run time.

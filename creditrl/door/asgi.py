@@ -1,4 +1,4 @@
-"""An ASGI application behind the door, served by a thread of this process."""
+"""Server of an ASGI application, in a thread of this process."""
 
 from __future__ import annotations
 

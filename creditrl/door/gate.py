@@ -1,4 +1,4 @@
-"""Who may ask: by the token, or as a program or a page of this machine."""
+"""Access control of requests: by token, or as a program or page of this machine."""
 
 from __future__ import annotations
 

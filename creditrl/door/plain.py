@@ -1,4 +1,4 @@
-"""The standard library's HTTP server behind the door, for what is read without an extra."""
+"""Server on the standard library's HTTP server, which needs no extra."""
 
 from __future__ import annotations
 

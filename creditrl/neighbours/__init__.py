@@ -1,4 +1,4 @@
-"""Our environments inside other people's trainers: one file per neighbour, each imported alone."""
+"""Integrations with other trainers and evaluation frameworks: one file each, imported alone."""
 
 from __future__ import annotations
 

@@ -31,10 +31,12 @@ from creditrl._version import __version__
 from creditrl.agents.prompts import Ask, PromptForm, get_form
 from creditrl.config import read_toml, setting
 from creditrl.credit_file import CreditFile
+from creditrl.envs.register import environment_class
 from creditrl.errors import ConfigError, CreditRLError, DataError, require_extra
 from creditrl.files import write_atomic
 from creditrl.results import read_results
 from creditrl.store import TrajectoryStore
+from creditrl.trust import sends_key
 from creditrl.types import Trajectory
 from creditrl.view.places import find_place
 
@@ -95,6 +97,12 @@ class _Openings:
         if env_id not in self._envs:
             import creditrl.agents  # noqa: F401 - options may name partners that it brings
 
+            # Anybody may have written the run: gym.make imports what stands before a colon, and a
+            # partner may speak first.
+            environment_class(env_id)
+            said = [value for value in self._options.values() if isinstance(value, str)]
+            if any(value.startswith("chat:") or sends_key(value) for value in said):
+                raise ConfigError(f"The options of {env_id} reach an endpoint.")
             self._envs[env_id] = gym.make(env_id, **self._options).unwrapped
         return self._envs[env_id]
 

@@ -1,4 +1,4 @@
-"""One environment, one episode after the other, as neighbours drive it: text in, text out."""
+"""One environment, one episode after the other, as integrations drive it: text in, text out."""
 
 from __future__ import annotations
 

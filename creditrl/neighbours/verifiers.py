@@ -1,10 +1,11 @@
-"""verifiers (Prime Intellect): our environments as a taskset and its environment.
+r"""verifiers (Prime Intellect): our environments as a taskset and its environment.
 
 Its id is ``creditrl-verifiers``. The environment plays the user of the conversation; every turn is
 a reply in the form that the first message asks for. The trace has the sum of the environment's
 rewards as its reward, and success, score, grounding accuracy and turns as metrics::
 
-    vf-eval creditrl-verifiers --env.taskset.env ALFWorld --env.taskset.episodes 100 -m MODEL
+    vf-eval creditrl-verifiers --env.taskset.env ALFWorld --env.taskset.episodes 100 --no-push \
+      --client.base-url http://127.0.0.1:8000/v1 --client.api-key-var OPENAI_API_KEY -m MODEL
 """
 
 from __future__ import annotations

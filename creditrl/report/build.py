@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +13,14 @@ from creditrl.errors import ConfigError, DataError, RunFolderError, did_you_mean
 from creditrl.files import write_atomic
 from creditrl.report.analysis import analysis_report
 from creditrl.report.context import Context
-from creditrl.report.document import Block, Heading, to_html, to_markdown
+from creditrl.report.document import Block, Heading, Picture, to_html, to_markdown
 from creditrl.report.figures import Figure, draw
 from creditrl.report.goals import goal_blocks
 from creditrl.report.inputs import Family, RunRecord, families, load_run
 from creditrl.report.standard import standard_report
+from creditrl.report.suites import leaderboard_blocks, load_suites, suite_blocks, suite_figure
 
-__all__ = ["Report", "build_report", "expert_lengths", "write_report"]
+__all__ = ["Report", "build_report", "expert_lengths", "suite_report", "write_report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,26 @@ def build_report(
     return Report(f"CreditRL: {names}", tuple(blocks), tuple(context.figures))
 
 
+def suite_report(paths: Sequence[str | os.PathLike[str]], *, leaderboard: bool = False) -> Report:
+    """Return the report of folders that ``creditrl eval --suite`` wrote.
+
+    Args:
+        paths: the folders; their agents and the baselines are compared with the first.
+        leaderboard: rank the agents, and compare with the best.
+
+    Raises:
+        ConfigError: no path, or one that stands twice.
+        DataError: a folder holds no results of a suite, or some that do not meet the schema.
+    """
+    records = load_suites(paths)
+    names = ", ".join(record.name for record in records)
+    if leaderboard:
+        return Report("CreditRL: leaderboard", tuple(leaderboard_blocks(records)), ())
+    figure = suite_figure(records)
+    head: list[Block] = [Heading(names, 1), Picture(figure.name, figure.title)]
+    return Report(f"CreditRL: {names}", (*head, *suite_blocks(records)), (figure,))
+
+
 def _baseline(found: Sequence[Family], name: str | None) -> Family:
     if name is None:
         return found[0]
@@ -115,18 +137,24 @@ def expert_lengths(path: str | os.PathLike[str]) -> dict[str, float]:
 def write_report(report: Report, folder: str | os.PathLike[str]) -> list[Path]:
     """Write ``report.md``, ``report.html`` and the pictures; returns the paths, the HTML's first.
 
+    Without matplotlib (extra ``view``) there are no pictures.
+
     Raises:
         RunFolderError: the folder holds something; nothing was touched.
-        MissingExtraError: matplotlib is not installed.
     """
     place = Path(folder).expanduser()
     if place.is_file() or (place.is_dir() and any(place.iterdir())):
         raise RunFolderError(f"{place} exists; nothing was overwritten. Choose another --out.")
-    pictures = {figure.name: draw(figure) for figure in report.figures}
+    blocks: Sequence[Block] = report.blocks
+    pictures = {}
+    if importlib.util.find_spec("matplotlib") is None:
+        blocks = [block for block in blocks if not isinstance(block, Picture)]
+    else:
+        pictures = {figure.name: draw(figure) for figure in report.figures}
     place.mkdir(parents=True, exist_ok=True)
     page, text = place / "report.html", place / "report.md"
     for name, data in pictures.items():
         write_atomic(place / f"{name}.png", data)
-    write_atomic(text, to_markdown(report.blocks))
-    write_atomic(page, to_html(report.blocks, pictures, report.title))
+    write_atomic(text, to_markdown(blocks))
+    write_atomic(page, to_html(blocks, pictures, report.title))
     return [page, text, *(place / f"{name}.png" for name in pictures)]

@@ -1,4 +1,4 @@
-"""What all parts of a report share: the runs, what was asked, and how numbers are written."""
+"""Context shared by all parts of a report: the runs, the request, and number formats."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from creditrl.agents.evaluate import EvalResult
 from creditrl.agents.intervals import Estimate
-from creditrl.cli.options import short_name
+from creditrl.envs.register import short_name
 from creditrl.report.compare import seed_spread
 from creditrl.report.document import Block, Paragraph, Picture
 from creditrl.report.figures import Figure

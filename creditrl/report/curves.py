@@ -1,4 +1,4 @@
-"""What changed while a run trained, and when it got somewhere."""
+"""Learning curves of a run, and when it reached a level."""
 
 from __future__ import annotations
 

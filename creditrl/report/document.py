@@ -56,6 +56,7 @@ table { border-collapse: collapse; margin: 1rem 0; font-size: .9rem; display: bl
 th, td { border-bottom: 1px solid #ddd; padding: .3rem .8rem; text-align: right;
   font-variant-numeric: tabular-nums; }
 th { border-bottom: 2px solid #888; }
+td:not(.left) { white-space: nowrap; }
 .left { text-align: left; }
 img { max-width: 100%; height: auto; }
 """

@@ -72,7 +72,7 @@ def draw(figure: Figure) -> bytes:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    require_extra("matplotlib", "train")
+    require_extra("matplotlib", "view")
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas

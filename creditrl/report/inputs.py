@@ -1,4 +1,4 @@
-"""What a report reads: folders of training runs, and files of evaluations."""
+"""Inputs of a report: folders of training runs, and files of evaluations."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from creditrl.agents.budget import Budget, Spent
+from creditrl.agents.budget import Budget
 from creditrl.agents.evaluate import (
     EpisodeResult,
     EvalResult,
@@ -19,6 +19,7 @@ from creditrl.agents.evaluate import (
     summarise,
 )
 from creditrl.agents.journal import Journal
+from creditrl.agents.spent import Spent
 from creditrl.door.gate import serve_token
 from creditrl.errors import BudgetError, ConfigError, CreditRLError
 from creditrl.metrics import plain_json

@@ -1,4 +1,4 @@
-"""What the HTTP API looks like: its OpenAPI document, and the same as a page for people."""
+"""Description of the HTTP API: its OpenAPI document, and the same as a readable page."""
 
 from __future__ import annotations
 
@@ -234,10 +234,11 @@ def api_page(document: Mapping[str, Any], address: str) -> str:
     token = " -H 'Authorization: Bearer TOKEN'" if "security" in document else ""
     parts = [
         "<!doctype html><html lang='en'><meta charset='utf-8'>",
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
         f"<title>{shown(document['info']['title'])}</title>",
         "<style>body{font:16px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;"
         "padding:0 1rem}pre{background:#f4f4f4;padding:.7rem;overflow:auto}"
-        "code b{color:#06c}</style>",
+        "h1,h3,p,code{overflow-wrap:anywhere}code b{color:#06c}</style>",
         f"<h1>{shown(document['info']['title'])}</h1>",
         f"<p style='white-space:pre-line'>{shown(document['info']['description'])}</p>",
         "<p>The same for programs: <a href='openapi.json'>openapi.json</a>.</p>",

@@ -1,3 +1,3 @@
-"""What people look at: learning curves, the progress display, and the page of ``creditrl view``."""
+"""Visual output: learning curves, the progress display, and the page of ``creditrl view``."""
 
 __all__: list[str] = []

@@ -23,6 +23,25 @@ function ask(run, path) {
   return answers.get(key);
 }
 
+/** The kinds of files that an answer is made of, where it is not all of them. */
+const MADE_OF = {
+  episodes: ["episodes"], groups: ["episodes"], metric: ["numbers"],
+  credit: ["episodes", "credit"], episode: ["episodes", "credit"], state: ["episodes", "credit"],
+  disagreements: ["episodes", "credit"],
+};
+
+/** Ask anew for what is made of files that changed. */
+function forget(run, changed) {
+  if (!changed.length) return;
+  for (const key of answers.keys()) {
+    const [of, name] = key.split("/");
+    const made = MADE_OF[name];
+    if (Number(of) === run && (!made || made.some((kind) => changed.includes(kind))))
+      answers.delete(key);
+  }
+  opened.delete(run);
+}
+
 async function fetched(key) {
   let answer;
   try {
@@ -114,6 +133,10 @@ function decoded(part) {
     return part;
   }
 }
+
+/** What was measured, where it was, stands before the methods' credit. */
+const TRUTH = "true advantage";
+const truthFirst = (names) => [...names].sort((a, b) => (b === TRUTH) - (a === TRUTH));
 
 const episodeAt = (run, key, turn) => at(["episode", key], { turn, run: run || null });
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from creditrl.columns import ColumnStore
-from creditrl.credit_file import read_credit_columns
+from creditrl.credit_file import TRUTH, read_credit_columns
 from creditrl.types import FloatArray, IntArray
 from creditrl.view.turns import TurnIndex
 
@@ -85,16 +85,18 @@ class TurnCredits:
         """Return how far the methods part over each turn, and the turns in order of that.
 
         The distance of a turn's highest from its lowest place among all turns, a share; NaN where
-        not every method scored it, or fewer than two methods order the turns.
+        not every method scored it, or fewer than two methods order the turns. The true advantage,
+        where it was measured, is no method's.
         """
         if self._gaps is None:
             size = len(next(iter(self.credit.values()), ()))
             gap_N = np.full(size, np.nan)
             order: list[int] = []
-            if len(self.credit) > 1:
-                from creditrl.bench.credit_agreement import disagreements
+            methods = [values for name, values in self.credit.items() if name != TRUTH]
+            if len(methods) > 1:
+                from creditrl.view.agreement import disagreements
 
-                rows = np.stack(list(self.credit.values())).astype(np.float64)
+                rows = np.stack(methods).astype(np.float64)
                 turn_K, place_XN = disagreements(rows, size)
                 if len(turn_K):
                     place_XK = place_XN[~np.isnan(place_XN[:, turn_K[0]])][:, turn_K]

@@ -19,7 +19,7 @@ from creditrl.types import FloatArray
 if TYPE_CHECKING:
     from creditrl.agents.evaluate import EvalResult
 
-__all__ = ["learning_curve", "running_mean"]
+__all__ = ["learning_curve", "learning_curve_png", "running_mean"]
 
 WINDOW = 15
 """Updates in the running mean: success of one update swings by some eight points."""
@@ -50,7 +50,17 @@ def learning_curve(
     path: str | os.PathLike[str],
     title: str = "",
 ) -> Path:
-    """Draw success against environment turns, as a PNG of 1350 x 750 pixels; returns its path.
+    """Write :func:`learning_curve_png` of these arguments to ``path``, and return it."""
+    write_atomic(path, learning_curve_png(rows, evaluations, title))
+    return Path(path)
+
+
+def learning_curve_png(
+    rows: Iterable[Mapping[str, Any]],
+    evaluations: Mapping[str, Mapping[str, EvalResult]],
+    title: str = "",
+) -> bytes:
+    """Draw success against environment turns, and return a PNG of 1350 x 750 pixels.
 
     Training episodes are a light line with a bold running mean of 15 updates. Evaluations on
     held-out tasks are markers with 95 % intervals: ``"before"`` stands where training began,
@@ -65,13 +75,12 @@ def learning_curve(
             updates.
         evaluations: by moment (``"before"``, ``"after"``, ...) and way of decoding (``"sampled"``,
             ``"greedy"``).
-        path: the picture.
         title: above it.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    require_extra("matplotlib", "train")
+    require_extra("matplotlib", "view")
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -94,8 +103,7 @@ def learning_curve(
         _dress(figure, axes, end, title, "environment turns" if key != "update" else "updates")
         picture = io.BytesIO()
         figure.savefig(picture, format="png", metadata={"Software": None})
-    write_atomic(path, picture.getvalue())
-    return Path(path)
+    return picture.getvalue()
 
 
 def running_mean(values: Sequence[float] | FloatArray, window: int = WINDOW) -> FloatArray:

@@ -3,6 +3,7 @@
 async function viewEpisode(place) {
   const run = place.values.run === "1" && COMPARED ? 1 : 0;
   const { about, index } = await open(run);
+  if (about.nothing) return [el("h1", {}, "Episode"), el("p.soft", {}, said(about.nothing))];
   const key = place.parts[1] ?? index.key[0];
   const i = index.place.get(key);
   if (i === undefined) throw new Error(`There is no episode ${key} here.`);
@@ -11,8 +12,23 @@ async function viewEpisode(place) {
   let turn = Math.min(last, Math.max(0, Number(place.values.turn) || 0));
 
   const strip = stripOf(about, episode, (t) => show(t));
-  const body = el("div", {});
+  const talk = talkOf(run, episode, i);
+  const beside = el("aside", { id: "turn" });
+  const sections = [...talk.querySelectorAll("section.step")];
+  let moved = 0;
+  const goTo = () => {
+    const section = sections[turn];
+    if (!section) return;
+    talk.style.setProperty("--strip", `${strip.offsetHeight}px`);
+    if (talk.scrollHeight > talk.clientHeight + 1) talk.scrollTop = section.offsetTop;
+    else if (turn > 0 || window.scrollY > talk.offsetTop) section.scrollIntoView({ block: "start" });
+    moved = talk.scrollTop;
+  };
   const show = (t) => {
+    point(t);
+    goTo();
+  };
+  const point = (t) => {
     turn = Math.min(last, Math.max(0, t));
     history.replaceState(null, "", episodeAt(run, key, turn));
     mark();
@@ -20,12 +36,24 @@ async function viewEpisode(place) {
   const mark = () => {
     for (const cell of strip.querySelectorAll("td"))
       cell.classList.toggle("here", Number(cell.dataset.turn) === turn);
+    sections.forEach((section, t) => section.classList.toggle("here", t === turn));
     const cell = strip.querySelector("tr.numbers td.here");
     if (cell) keepInView(strip, cell);
-    body.replaceChildren(...(episode.turns.length
-      ? [turnOf(run, about, episode, i, turn)]
-      : [el("p.soft", {}, "This episode has no turns.")]));
+    beside.replaceChildren(...(episode.turns.length
+      ? [creditOf(about, episode, turn), numbersOf(run, episode, episode.turns[turn], turn)].flat(3).filter((n) => n instanceof Node)
+      : []));
   };
+  // Who scrolls the conversation takes the strip along.
+  talk.addEventListener("scroll", () => {
+    if (Math.abs(talk.scrollTop - moved) < 2) return;
+    moved = -2;
+    const end = talk.scrollTop + talk.clientHeight >= talk.scrollHeight - 2;
+    const first = sections.findIndex((s) => s.offsetTop + s.offsetHeight > talk.scrollTop + 20);
+    const seen = end || first < 0 ? last : first;
+    if (seen !== turn) point(seen);
+  });
+  // A picture that comes late moves what is below it.
+  talk.addEventListener("load", () => { if (moved >= 0) goTo(); }, true);
   const other = (step) => {
     const next = i + step;
     if (next >= 0 && next < index.key.length) location.hash = episodeAt(run, index.key[next]);
@@ -34,23 +62,30 @@ async function viewEpisode(place) {
     j: () => show(turn + 1), k: () => show(turn - 1), n: () => other(1), p: () => other(-1),
     d: () => {
       const most = widest(episode.gap);
-      if (most < 0) note(NO_GAP);
+      if (most < 0) note(noGap(about));
       else show(most);
     },
-    D: () => furthest(run, index, key, turn),
+    D: () => furthest(run, about, index, key, turn),
     s: () => {
       const state = episode.turns[turn]?.state;
       if (state) location.hash = at(["state", state], { run: run || null });
       else note("No state was recorded for this turn: train with --rollout.record all.");
     },
     g: () => { location.hash = at(["run"], { run: run || null, update: episode.update }); },
+    w: () => {
+      const parts = [...talk.querySelectorAll("details")];
+      const closed = parts.some((part) => !part.open);
+      for (const part of parts) part.open = closed;
+      goTo();
+    },
     x: () => { if (COMPARED) location.hash = at(["difference", episode.task]); },
   };
   mark();
-  return [head(run, about, index, episode, i), strip, body];
+  shown = goTo;
+  return [head(run, about, index, episode, i), strip, el("div.turn", {}, talk, beside)];
 }
 
-const NO_GAP = "Fewer than two methods scored these turns: creditrl credit RUN --method gigpo,grpo.";
+const noGap = (about) => `Fewer than two methods scored these turns: ${about.score_it}`;
 
 /** Return the turn over which the methods part most, -1 where none has two. */
 function widest(gap) {
@@ -62,9 +97,9 @@ function widest(gap) {
 }
 
 /** Go to the run's next largest disagreement. */
-async function furthest(run, index, key, turn) {
+async function furthest(run, about, index, key, turn) {
   const top = await ask(run, "disagreements");
-  if (!top.length) return note(NO_GAP);
+  if (!top.length) return note(noGap(about));
   const here = top.findIndex(([i, t]) => index.key[i] === key && t === turn);
   const [i, t] = top[(here + 1) % top.length];
   location.hash = episodeAt(run, index.key[i], t);
@@ -86,7 +121,7 @@ function head(run, about, index, episode, i) {
       episode.success ? badge("good", "solved") : badge("bad", "not solved"),
       episode.truncated && badge("soft", "cut at the turn limit"),
       episode.error && badge("bad", "invalid"),
-      el("span.soft", {}, `score ${number(episode.score)}, ${episode.turns.length} turns`)),
+      el("span.soft", {}, totalsOf(episode))),
     episode.error && el("p.bad", {}, said(episode.error)),
     el("p.goal.text", {}, episode.goal),
     el("div.row", {},
@@ -99,6 +134,17 @@ function head(run, about, index, episode, i) {
       COMPARED && el("a", { href: at(["difference", episode.task]) }, run ? "the other run here" : "the second run here"),
       el("span.soft", {}, "episode ", said(episode.key), `, seed ${episode.seed}`)),
   ];
+}
+
+const tokens = (n) => `${count(n)} ${n === 1 ? "token" : "tokens"}`;
+
+function totalsOf(episode) {
+  const sum = (name) => episode.turns.reduce((total, turn) => total + (turn[name] || 0), 0);
+  return [
+    `score ${number(episode.score)}`, `${episode.turns.length} turns`,
+    sum("tokens") > 0 && `${tokens(sum("tokens"))} written`,
+    sum("cost") > 0 && `$${number(sum("cost"))}`,
+  ].filter(Boolean).join(", ");
 }
 
 const DENSE = 44;
@@ -126,8 +172,8 @@ function stripOf(about, episode, pick) {
     marks, line("reward", rewards, largest, "the environment's own"),
   ];
   const settings = Object.fromEntries(about.methods.map((m) => [m.name, m.settings]));
-  for (const [name, values] of Object.entries(episode.credit))
-    rows.push(line(name, values, about.scale[name], settings[name]));
+  for (const name of truthFirst(Object.keys(episode.credit)))
+    rows.push(line(name, episode.credit[name], about.scale[name], settings[name]));
   if (episode.gap.some(known)) {
     const most = widest(episode.gap);
     rows.push(el("tr", {}, el("th", { scope: "row", title: "distance of the highest from the lowest place among all turns" },
@@ -149,25 +195,47 @@ function wrongOf(turn) {
   ].filter(Boolean);
 }
 
-function turnOf(run, about, episode, i, t) {
+/** The whole conversation in one scroll: what was asked, answered and done in each turn. */
+function talkOf(run, episode, i) {
+  let system = null;
+  const steps = episode.turns.map((turn, t) => {
+    const told = turn.asked.filter((m) => m.role === "system").map((m) => m.content).join("\n\n");
+    const fresh = told && told !== system;
+    if (told) system = told;
+    return stepOf(run, episode, i, t, fresh ? told : "");
+  });
+  return el("div", { id: "talk", tabindex: 0, "aria-label": "conversation" },
+    steps.length ? steps : el("p.soft", {}, "This episode has no turns."),
+    episode.final && box("final", "Afterwards", episode.final));
+}
+
+const box = (kind, name, text, extra) =>
+  el(`section.said.${kind}`, {}, el("h3", {}, name, extra || null), el("pre", {}, text));
+
+function stepOf(run, episode, i, t, system) {
   const turn = episode.turns[t];
-  const box = (kind, name, text, extra) =>
-    el(`section.said.${kind}`, {}, el("h3", {}, name, extra || null), el("pre", {}, text));
   const wrong = wrongOf(turn);
   const picture = pictureOf(run, episode, i, t);
-  const last = t === episode.turns.length - 1;
+  const asked = turn.asked.filter((m) => m.role !== "system");
+  const more = asked.some((m) => m.content.trim() !== turn.observation.trim());
   const plain = turn.reply.trim() === turn.action.trim();
-  return el("div.turn", { id: "turn" },
-    el("div", {},
-      el("section.said.observation", {}, el("h3", {}, `Observation of turn ${t}`),
-        el("div.pair", {}, picture, (turn.observation || !picture) && el("pre", {}, turn.observation || "(none)"))),
-      turn.thought && box("thought", "Thought", turn.thought),
-      box("action", "Action", turn.action.trim() ? turn.action : "(nothing)", wrong.map((w) => el("span.badge.bad", {}, w))),
-      !plain && (turn.thought
-        ? el("details", {}, el("summary", {}, "whole reply"), box("reply", "Reply", turn.reply))
-        : box("reply", "Reply", turn.reply)),
-      last && episode.final && box("final", "Afterwards", episode.final)),
-    el("div", {}, creditOf(about, episode, t), numbersOf(run, episode, turn, t)));
+  const spent = [
+    turn.prompt_tokens > 0 && `read ${tokens(turn.prompt_tokens)}`,
+    turn.tokens > 0 && `wrote ${tokens(turn.tokens)}`,
+    turn.cost > 0 && `$${number(turn.cost)}`,
+  ].filter(Boolean).join(", ");
+  return el("section.step", { "data-turn": t },
+    system && box("system", "System", system),
+    el("section.said.observation", {}, el("h3", {}, `Observation of turn ${t}`),
+      el("div.pair", {}, picture, (turn.observation || !picture) && el("pre", {}, turn.observation || "(none)"))),
+    more && el("details.asked", {}, el("summary", {}, "the whole prompt"),
+      asked.map((m) => box("prompt", m.role === "prompt" ? "Prompt" : `Prompt, as ${m.role}`, m.content))),
+    turn.thought && box("thought", "Thought", turn.thought),
+    box("action", "Action", turn.action.trim() ? turn.action : "(nothing)", [
+      ...wrong.map((w) => el("span.badge.bad", {}, w)),
+      turn.reward ? el("span.badge", {}, `reward ${number(turn.reward)}`) : null,
+      spent && el("span.soft.spent", {}, spent)]),
+    !plain && el("details", {}, el("summary", {}, "the reply as it came"), box("reply", "Reply", turn.reply)));
 }
 
 function pictureOf(run, episode, i, t) {
@@ -178,11 +246,13 @@ function pictureOf(run, episode, i, t) {
   return el("img", { src: source, alt: `what was seen at turn ${t}` });
 }
 
+const unscored = (about) => el("p.soft", {}, "No credit is stored for this run. Score it: ",
+  el("code", {}, about.score_it));
+
 function creditOf(about, episode, t) {
-  const names = Object.keys(episode.credit);
+  const names = truthFirst(Object.keys(episode.credit));
   if (!names.length)
-    return el("p.soft", {}, "No credit is stored for this run. Score it: creditrl credit ",
-      said(about.path), " --method gigpo,grpo");
+    return unscored(about);
   const bar = (value, scale) => {
     if (!known(value)) return null;
     const part = Math.min(1, Math.abs(value) / (scale || 1)) * 50;
@@ -221,7 +291,9 @@ function numbersOf(run, episode, turn, t) {
     ["score afterwards", number(turn.score)],
     turn.segment && ["sub-goal", said(turn.segment)],
     turn.expert && ["the expert would have", said(turn.expert)],
-    turn.tokens > 0 && ["tokens of the reply", `${turn.tokens}, log-probability ${number(turn.logprob)}`],
+    turn.tokens > 0 && ["tokens of the reply",
+      `${count(turn.tokens)}${known(turn.logprob) ? `, log-probability ${number(turn.logprob)}` : ""}`],
+    turn.cost > 0 && ["cost of the reply", `$${number(turn.cost)}`],
     ["state", turn.state
       ? el("a", { href: at(["state", turn.state], { run: run || null }) },
         turn.same > 1 ? `${count(turn.same)} turns left this state` : "left only by this turn")

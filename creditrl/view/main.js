@@ -7,6 +7,7 @@ const HELP = [
   ["n", "p", "next episode, the one before (of two runs: task)"],
   ["d", "to the largest disagreement of the methods in this episode (of two runs: where they part)"],
   ["D", "to the run's largest disagreements, one after another"],
+  ["w", "whole prompts and replies, shown or folded"],
   ["s", "all turns that left this turn's state"],
   ["g", "the run, at this episode's update"],
   ["x", "this task in the other run"],
@@ -15,31 +16,80 @@ const HELP = [
 ];
 
 let keys = {};
+let shown = null; // what a view does once it is on the page
 let drawing = 0;
 const lastAt = {};
 
-async function draw() {
+/** Draw the view of the address; again: the same one with newer data, where the reader left it. */
+async function draw(again = false) {
   const mine = ++drawing;
   const place = where();
   const name = Object.hasOwn(VIEWS, place.parts[0] ?? "") ? place.parts[0] : "run";
   const before = keys;
   keys = {};
+  shown = null;
   try {
     const nodes = await VIEWS[name](place);
     if (mine !== drawing) return;
     note("");
     lastAt[name] = location.hash || at(["run"]);
     tabs(name);
+    const left = again === true ? whereLeft() : null;
     document.getElementById("view").replaceChildren(...nodes.flat(4).filter((n) => n instanceof Node));
     document.getElementById("view").dataset.view = name;
+    if (left) return goBack(left);
     window.scrollTo(0, 0);
+    if (shown) shown();
   } catch (error) {
     if (mine !== drawing) return;
     keys = before;
     tabs(name);
     note(error.message);
+  } finally {
+    document.body.dataset.drawn = String(mine);
   }
-  document.body.dataset.drawn = String(mine);
+}
+
+const whereLeft = () => ({
+  y: window.scrollY,
+  sought: document.querySelector("#view input[type=search]")?.value ?? "",
+});
+
+function goBack({ y, sought }) {
+  const field = document.querySelector("#view input[type=search]");
+  if (field && sought) {
+    field.value = sought;
+    field.dispatchEvent(new Event("input"));
+  }
+  window.scrollTo(0, y);
+}
+
+const LOOK_EVERY_MS = 3000;
+
+/** Read a run anew while it goes on, and draw its view again. */
+async function watch() {
+  const runs = COMPARED ? [0, 1] : [0];
+  const about = await Promise.all(runs.map((run) => open(run).then((o) => o.about)));
+  const live = runs.filter((run) => about[run].under_way);
+  if (!live.length) return;
+  const seen = await Promise.all(live.map((run) => fetched(`${run}/seen`)));
+  const busy = document.activeElement?.closest("#view select, #view input");
+  if (busy || document.hidden) return;
+  const changed = live.map((run, k) =>
+    Object.keys(seen[k]).filter((kind) => seen[k][kind] !== about[run].seen[kind]));
+  if (!changed.some((kinds) => kinds.length)) return;
+  live.forEach((run, k) => forget(run, changed[k]));
+  if (document.getElementById("view").dataset.view === "run" || !about.every((a) => a.episodes))
+    await draw(true);
+}
+
+async function keepWatching() {
+  try {
+    await watch();
+  } catch (error) {
+    note(error.message);
+  }
+  setTimeout(keepWatching, LOOK_EVERY_MS);
 }
 
 function note(text) {
@@ -55,9 +105,11 @@ async function tabs(current) {
     el("span.name", { title: about.path }, said(about.name)),
     el("nav", { "aria-label": "views" }, TABS.map(([name, text]) =>
       el("a", { href: lastAt[name] ?? at([name]), "aria-current": name === current && "page" }, text))),
-    el("span.keys.soft", {}, el("kbd", {}, "j"), " ", el("kbd", {}, "k"), " turns  ",
-      el("kbd", {}, "n"), " ", el("kbd", {}, "p"), " episodes  ",
-      el("kbd", {}, "d"), " disagreement  ", el("button", { click: help, title: "keys" }, "?")));
+    el("span.keys.soft", {},
+      el("span.hints", {}, el("kbd", {}, "j"), " ", el("kbd", {}, "k"), " turns  ",
+        el("kbd", {}, "n"), " ", el("kbd", {}, "p"), " episodes  ",
+        el("kbd", {}, "d"), " disagreement  "),
+      el("button", { click: help, title: "keys" }, "?")));
 }
 
 function help() {
@@ -90,5 +142,6 @@ document.addEventListener("keydown", (event) => {
     act();
   }
 });
-window.addEventListener("hashchange", draw);
+window.addEventListener("hashchange", () => draw());
 draw();
+if (!DATA.answers) setTimeout(keepWatching, LOOK_EVERY_MS);

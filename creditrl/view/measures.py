@@ -1,4 +1,4 @@
-"""What a run measured: its metrics as curves, and its evaluations."""
+"""Measurements of a run: its metrics as curves, and its evaluations."""
 
 from __future__ import annotations
 

@@ -33,6 +33,7 @@ def method_curves(
     path: str | os.PathLike[str],
     title: str = "",
     ylabel: str = "success on validation levels, T=1",
+    xlabel: str = "environment turns, exploration before training included",
 ) -> Path:
     """Draw the mean over seeds against environment turns, with a band, for every method.
 
@@ -43,11 +44,12 @@ def method_curves(
         path: the picture, a PNG of 1350 x 750 pixels.
         title: above it.
         ylabel: beside it.
+        xlabel: below it; what ``"turns_T"`` holds.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    require_extra("matplotlib", "train")
+    require_extra("matplotlib", "view")
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -82,7 +84,7 @@ def method_curves(
         axes.set_yticks(np.linspace(0, 1, 11))
         axes.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.0f} %")
         axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e3:g} k" if x >= 1e3 else f"{x:g}")
-        axes.set_xlabel("environment turns, exploration before training included")
+        axes.set_xlabel(xlabel)
         axes.set_ylabel(ylabel)
         axes.grid(True, color="0.9", linewidth=0.8)
         axes.set_axisbelow(True)

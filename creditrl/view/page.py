@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
-import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 from urllib.parse import quote
 
+from creditrl.inline import json_in_html, source_hash
 from creditrl.view.run import ViewedRun
 
 __all__ = ["export_page", "served_page", "shelf_page"]
@@ -56,16 +54,19 @@ def shelf_page(name: str, results: Mapping[str, Mapping[str, Any]]) -> bytes:
             ("number", "episodes"),
         )
     )
-    policy = f"default-src 'none'; style-src '{_source(style)}'; base-uri 'none'"
+    # There is no script: the browser reads the list anew while an evaluation is under way.
+    wait = "" if all(results.values()) else '<meta http-equiv="refresh" content="5">\n'
+    policy = f"default-src 'none'; style-src '{source_hash(style)}'; base-uri 'none'"
     title = html.escape(name)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f'<title>{title} - CreditRL</title>\n<link rel="icon" href="data:,">\n'
+        f'{wait}<title>{title} - CreditRL</title>\n<link rel="icon" href="data:,">\n'
         f"<style>{style}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
-        f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>\n"
+        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>\n"
         "</main>\n</body>\n</html>\n"
     ).encode("utf-8", "replace")
 
@@ -89,7 +90,8 @@ def _page(runs: Sequence[ViewedRun], answers: dict[str, Any] | None, shelf: bool
     # Nothing but our own script runs, whatever text the page holds, and nothing is fetched from
     # elsewhere.
     policy = (
-        f"default-src 'none'; script-src '{_source(script)}'; style-src '{_source(style)}'; "
+        f"default-src 'none'; script-src '{source_hash(script)}'; "
+        f"style-src '{source_hash(style)}'; "
         "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'"
     )
     data = {"runs": len(runs), "answers": answers, "shelf": shelf}
@@ -98,7 +100,7 @@ def _page(runs: Sequence[ViewedRun], answers: dict[str, Any] | None, shelf: bool
         "POLICY": html.escape(policy),
         "TITLE": f"{name} - CreditRL",
         "STYLE": style,
-        "DATA": _json_in_html(data),
+        "DATA": json_in_html(data),
         "SCRIPT": script,
     }
     text = (folder / "page.html").read_text("utf-8")
@@ -106,16 +108,3 @@ def _page(runs: Sequence[ViewedRun], answers: dict[str, Any] | None, shelf: bool
     pieces = text.split("%%")
     pieces[1::2] = [parts[name] for name in pieces[1::2]]
     return "".join(pieces).encode("utf-8", "replace")
-
-
-def _source(text: str) -> str:
-    digest = hashlib.sha256(text.encode("utf-8")).digest()
-    return f"sha256-{base64.b64encode(digest).decode('ascii')}"
-
-
-def _json_in_html(data: Any) -> str:
-    """Return JSON in which nothing can end the script element that holds it."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text

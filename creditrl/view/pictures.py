@@ -2,8 +2,8 @@
 
 A stored picture is a file ``pictures/update-000012/ID/0003.png`` of the run's folder (turn 3 of
 episode ID of update 12; the ID is percent-encoded, of a long one the beginning and a hash). Whoever
-collects episodes with images may put some there by :meth:`PictureStore.write`. A VisualSokoban room
-needs none: its text says all.
+collects episodes with images may put some there by :meth:`PictureStore.write`. An
+environment whose text says all needs none: its record draws it.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 
+import numpy as np
+from numpy.typing import NDArray
+
+from creditrl.envs.record import load
+from creditrl.envs.register import record_of
 from creditrl.files import write_atomic
 
 __all__ = ["PictureStore", "can_draw", "draw_text"]
 
 _LONGEST_NAME = 200
 """Bytes of a folder's name; most file systems take 255."""
-_LARGEST_TILE = 32
-_WIDEST = 480
-"""Pixels of a drawn room, at most."""
 
 
 class PictureStore:
@@ -61,31 +63,24 @@ class PictureStore:
 
 def can_draw(env_id: str, text: str) -> bool:
     """Return whether :func:`draw_text` makes a picture of an observation."""
-    if not env_id.startswith("CreditRL/VisualSokoban-"):
-        return False
-    lines = text.split("\n")
-    return len(text) > 0 and len({len(line) for line in lines}) == 1 and set(text) <= _signs()
+    return _drawn(env_id, text) is not None
 
 
 def draw_text(env_id: str, text: str) -> bytes | None:
     """Return a PNG of what an observation describes; None where that cannot be drawn."""
-    if not can_draw(env_id, text):
+    drawn = _drawn(env_id, text)
+    if drawn is None:
         return None
-    import numpy as np
     from PIL import Image
 
-    from creditrl.envs.sokoban.render import draw_rooms
-    from creditrl.envs.sokoban.rooms import GLYPHS
-
-    codes = np.array([[[GLYPHS.index(sign) for sign in line] for line in text.split("\n")]])
-    tile = min(_LARGEST_TILE, max(16, _WIDEST // max(codes.shape[1:]) // 16 * 16))
     picture = io.BytesIO()
-    drawn = draw_rooms(codes.astype(np.uint8), tile_px=tile)[0]
     Image.fromarray(drawn).save(picture, format="png", optimize=True)
     return picture.getvalue()
 
 
-def _signs() -> set[str]:
-    from creditrl.envs.sokoban.rooms import GLYPHS
-
-    return {*GLYPHS.split("\n")[0], "\n"}
+def _drawn(env_id: str, text: str) -> NDArray[np.uint8] | None:
+    record = record_of(env_id)
+    if record is None or not record.picture:
+        return None
+    drawn: NDArray[np.uint8] | None = load(record.picture)(text)
+    return drawn

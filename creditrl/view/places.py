@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,17 @@ from creditrl.agents.journal import journal_path, trajectories_path
 from creditrl.config import setting
 from creditrl.errors import DataError
 
-__all__ = ["Place", "find_evaluations", "find_place", "nothing_stored"]
+__all__ = [
+    "EVALUATION_METHODS",
+    "Place",
+    "find_evaluations",
+    "find_place",
+    "nothing_stored",
+    "told_apart",
+]
 
+EVALUATION_METHODS = ("pg", "turn_ppo")
+"""Methods that score any evaluation: they compare no episodes of a task, and most have one each."""
 _ENDING = ".trajectories"
 
 
@@ -45,15 +54,16 @@ def find_place(path: Path) -> Place:
 
     Args:
         path: folder of a run, or one with trajectories; of an evaluation the results file, its
-            folder, or its name without an ending.
+            folder, or its name without an ending. Of a run or an evaluation under way the episodes
+            need not be there yet.
 
     Raises:
-        DataError: there is neither, or nothing of its episodes.
+        DataError: there is neither, or it kept no episodes.
     """
     results = _results_of(path)
     if results is not None:
         kept = trajectories_path(results)
-        if not kept.is_dir():
+        if not kept.is_dir() and (results.is_file() or not journal_path(results).is_file()):
             raise DataError(
                 f"{results} has no episodes beside it ({kept.name}): they are kept unless "
                 "`creditrl eval` is told --no-keep-episodes or --goal-table. Evaluate again to "
@@ -63,6 +73,24 @@ def find_place(path: Path) -> Place:
         return Place(name, kept, kept, results, is_evaluation=True)
     folder = _find_trajectories(path)
     return Place(path.resolve().name, path, folder, path / "results.json")
+
+
+def told_apart(places: Sequence[Place]) -> list[str]:
+    """Return a name for each place, with the folder that differs where two names are equal.
+
+    Two runs called ``seed0`` become ``gigpo/seed0`` and ``grpo/seed0``.
+    """
+    names = [place.name for place in places]
+    if len(set(names)) == len(names):
+        return names
+    above = [place.results.resolve().parents for place in places]
+    skipped = 0 if places[0].is_evaluation else 1
+    for level in range(skipped, min(map(len, above))):
+        folders = [parents[level].name for parents in above]
+        if len(set(folders)) == len(folders):
+            between = "/" if level == skipped else "/.../"
+            return [f"{folder}{between}{name}" for folder, name in zip(folders, names, strict=True)]
+    return names
 
 
 def nothing_stored(path: Path, config: Mapping[str, Any]) -> str:
@@ -102,11 +130,11 @@ def _find_trajectories(path: Path) -> Path:
     if evaluations := find_evaluations(path):
         first = next(iter(evaluations.values()))
         raise DataError(f"{path} holds {len(evaluations)} evaluations: name one, e.g. {first}.")
-    if (path / "trajectories").is_dir():
+    if (path / "trajectories").is_dir() or (path / "config.toml").is_file():
         return path / "trajectories"
     if any(path.glob("turns-*.parquet")) or any(path.glob("update-*.jsonl.zst")):
         return path
-    if (path / "config.toml").is_file() or (path / "results.json").is_file():
+    if (path / "results.json").is_file():
         raise DataError(nothing_stored(path, {}))
     inside = sorted(p.parent.name for p in path.glob("*/config.toml"))
     held = f" It holds {len(inside)} runs; name one: {path / inside[0]}." if inside else ""

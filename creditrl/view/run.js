@@ -4,16 +4,19 @@ async function viewRun(place) {
   const run = place.values.run === "1" && COMPARED ? 1 : 0;
   const { about, index } = await open(run);
   return [
-    el("h1", {}, said(about.name)),
+    el("div.row", {}, el("h1", {}, said(about.name)),
+      about.under_way && el("span.badge.soft", {}, "not finished")),
     el("p.soft", {}, [about.method, about.agent, about.env, known(about.seed) && `seed ${about.seed}`]
       .filter(Boolean).map((text, i) => [i ? " · " : "", said(String(text))])),
     COMPARED && el("p", {}, el("a", { href: at(["run"], { run: run ? null : 1 }) },
       run ? "the first run" : "the run that it is compared with")),
     facts(about),
-    curves(run, about),
+    await curves(run, about),
     evaluations(about),
-    await groups(run, about, index, place),
-    finder(run, about, index),
+    about.nothing ? el("p.soft", { id: "nothing" }, said(about.nothing)) : [
+      await groups(run, about, index, place),
+      await finder(run, about, index),
+    ],
   ];
 }
 
@@ -32,14 +35,22 @@ function facts(about) {
     about.failed > 0 && fact(count(about.failed), "invalid episodes"));
 }
 
-function curves(run, about) {
+/** Metrics that were asked for beside those that are shown anyhow. */
+const asked = new Set();
+
+async function curves(run, about) {
   const names = Object.keys(about.curves);
-  if (!names.length) return null;
-  const charts = el("div.charts", {}, names.map((name) => chart(name, about.curves[name])));
+  if (!names.length && !about.metrics.length) return null;
+  const chosen = about.metrics.filter((name) => asked.has(name));
+  const added = await Promise.all(chosen.map((name) => ask(run, `metric/${name}`)));
+  const charts = el("div.charts", {}, names.map((name) => chart(name, about.curves[name])),
+    chosen.map((name, k) => chart(name, added[k])));
   const rest = about.metrics.filter((name) => !names.includes(name) && !/_(low|high)$/.test(name));
   const more = choose("one more:", [["", "choose a metric"], ...rest.map((n) => [n, n])], "",
     async (name) => {
-      if (name) charts.append(chart(name, await ask(run, `metric/${name}`)));
+      if (!name) return;
+      asked.add(name);
+      await draw(true);
     });
   return [
     el("div.row", {}, el("h2", {}, "Learning curves"),
@@ -182,8 +193,7 @@ async function groups(run, about, index, place) {
       ]),
     names.length || about.evaluation
       ? legend(method && about.scale[method])
-      : el("p.soft", {}, "No credit is stored beside this run. Score it: creditrl credit ",
-        said(about.path), " --method gigpo,grpo"),
+      : unscored(about),
     el("div", { id: "groups" }, rows),
   ];
 }
@@ -207,34 +217,41 @@ function legend(scale) {
 }
 
 const FOUND = 60;
+/** Whether the list of disagreements is unfolded: it stays so when the view is drawn again. */
+let unfolded = false;
 
-function finder(run, about, index) {
-  const list = el("div", {});
+async function finder(run, about, index) {
+  const list = el("div", { id: "episodes" });
   const show = (words) => {
     const sought = words.trim().toLowerCase();
-    if (!sought) return list.replaceChildren();
     const found = index.key.map((key, i) => i).filter((i) =>
       `${index.key[i]} ${index.tasks[index.task[i]]}`.toLowerCase().includes(sought));
     list.replaceChildren(
-      el("p.soft", {}, `${count(found.length)} episodes`),
-      table(["episode", "task", "", ">score", ">return", ">turns"],
+      el("p.soft", {}, `${count(found.length)} episodes${found.length > FOUND ? `, the first ${FOUND}` : ""}`),
+      el("div.scroll", {}, table(["episode", "task", "", ">score", ">return", ">turns"],
         found.slice(0, FOUND).map((i) => el("tr", {},
           el("td", {}, el("a", { href: episodeAt(run, index.key[i]) }, said(index.key[i]))),
           el("td", {}, said(index.tasks[index.task[i]])), el("td", {}, outcome(index, i)),
           el("td.number", {}, number(index.score[i])), el("td.number", {}, number(index.return[i])),
-          el("td.number", {}, String(index.turns[i]))))));
+          el("td.number", {}, String(index.turns[i])))))));
   };
-  const parted = el("details", { toggle: async () => {
-    if (!parted.open || parted.childNodes.length > 1) return;
+  show("");
+  let filled;  // a details made open tells of a toggle as well
+  const fill = () => filled ??= (async () => {
     const top = await ask(run, "disagreements");
     parted.append(top.length
-      ? table(["episode", ">turn", ">distance of places", "task"], top.map(([i, turn, gap]) =>
+      ? el("div.scroll", {}, table(["episode", ">turn", ">distance of places", "task"], top.map(([i, turn, gap]) =>
         el("tr", {},
           el("td", {}, el("a", { href: episodeAt(run, index.key[i], turn) }, said(index.key[i]))),
           el("td.number", {}, String(turn)), el("td.number", {}, percent(gap)),
-          el("td", {}, said(index.tasks[index.task[i]])))))
+          el("td", {}, said(index.tasks[index.task[i]]))))))
       : el("p.soft", {}, "Fewer than two methods scored these episodes."));
+  })();
+  const parted = el("details", { open: unfolded, toggle: () => {
+    unfolded = parted.open;
+    if (unfolded) return fill();
   } }, el("summary", {}, "Turns over which the methods part most"));
+  if (unfolded) await fill();
   return [
     el("h2", {}, "Episodes"),
     el("input", { type: "search", placeholder: "part of an id or a task", "aria-label": "find episodes",

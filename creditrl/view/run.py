@@ -1,13 +1,14 @@
-"""What the page asks for of one run: each answer is plain JSON data, made when it is asked for."""
+"""Data of one run for the page: plain JSON, made on request."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
 import math
+import shlex
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from creditrl.config import read_toml, setting
 from creditrl.errors import ConfigError, CreditRLError, DataError
 from creditrl.results import read_results
 from creditrl.types import Trajectory, Turn
+from creditrl.view.asked import Asked
 from creditrl.view.credits import TurnCredits
 from creditrl.view.measures import CURVES, MetricCurves, evaluations
 from creditrl.view.numbers import mean, short, shorts
 from creditrl.view.pictures import PictureStore, can_draw, draw_text
-from creditrl.view.places import find_place, nothing_stored
+from creditrl.view.places import EVALUATION_METHODS, find_place, nothing_stored, told_apart
 from creditrl.view.turns import TurnIndex
 
 __all__ = ["ViewedRun"]
@@ -41,12 +43,17 @@ _FORMS = ("tags", "react", "json")
 class ViewedRun:
     """A run, or an evaluation, whose stored episodes are looked at.
 
+    A run that is still training, or an evaluation under way, may have no episodes yet.
+
     Args:
         path: a folder that has ``trajectories/``, or the trajectories' own files; of an evaluation
             its results (:func:`creditrl.view.places.find_place`).
 
+    Attributes:
+        name: what the page calls it.
+
     Raises:
-        DataError: there is no run, or one without trajectories, or a file is damaged.
+        DataError: there is no run, or nothing of it but its results, or a file is damaged.
         MissingExtraError: pyarrow or zstandard is not installed.
     """
 
@@ -54,25 +61,42 @@ class ViewedRun:
         self.path = Path(path).expanduser()
         self.lock = threading.RLock()
         self._place = find_place(self.path)
+        self.name = self._place.name
         self._load()
 
-    @property
-    def name(self) -> str:
-        """What the page calls it."""
-        return self._place.name
+    @classmethod
+    def several(cls, paths: Sequence[str | Path]) -> tuple[ViewedRun, ...]:
+        """Open runs that are compared, and name them apart."""
+        runs = tuple(cls(path) for path in paths)
+        for run, name in zip(runs, told_apart([run._place for run in runs]), strict=True):
+            run.name = name
+        return runs
 
     def _load(self) -> None:
         config = self._place.folder / "config.toml"
         self.config: dict[str, Any] = read_toml(config) if config.is_file() else {}
+        # Before anything is read: what changes from here on differs from what the page was told.
         self._seen = self._signature()
+        self._under_way = self._goes_on()
         self.index = TurnIndex.read(self._place.trajectories)
-        if not self.index.episodes:
+        if not self.index.episodes and not self.config and not self._under_way:
             raise DataError(nothing_stored(self.path, self.config))
         self._whole: TurnIndex | None = None
         self._credits: TurnCredits | None = None
         self._curves: MetricCurves | None = None
+        self._asked = Asked(self._place.folder)
         self._pages: dict[int, list[list[int]]] = {}
         self._same: dict[int, int] | None = None
+
+    def _goes_on(self) -> bool:
+        """Return whether more may come: results come last."""
+        if self._place.is_evaluation:
+            return not self._place.results.is_file()
+        return bool(self.config) and "finished" not in self._results()
+
+    def seen(self) -> dict[str, str]:
+        """Return a word for each kind of files that changes when they do."""
+        return _words(self._signature())
 
     def refresh(self) -> None:
         """Read the run anew where its files changed: it may still be training."""
@@ -90,8 +114,19 @@ class ViewedRun:
             self.index = self.index.chosen(numbers)
             self._pages, self._same = {}, None
 
-    def find(self, words: str) -> list[int]:
+    @property
+    def env_options(self) -> dict[str, Any]:
+        """Options of the environment in which the episodes were played."""
+        if self._place.is_evaluation:
+            return dict(self._results().get("env_options") or {})
+        return dict(setting(self.config, "env.options") or {})
+
+    def find(self, words: str, flag: str = "--episodes") -> list[int]:
         """Return the numbers of episodes by their ids, e.g. ``"12/u11/0, u11/3, 40/*"``.
+
+        Args:
+            words: see above.
+            flag: by which the user gave them, for messages.
 
         Raises:
             ConfigError: a word names none.
@@ -106,14 +141,16 @@ class ViewedRun:
                 for i, e in enumerate(self.index.episodes)
                 if word in (e.key, e.id) or (start is not None and e.key.startswith(start))
             ]
+            if not self.index.episodes:
+                raise DataError(nothing_stored(self.path, self.config))
             if not numbers:
                 raise ConfigError(
-                    f"--episodes: {self.path} has no episode {word!r}: expected e.g. "
+                    f"{flag}: {self.path} has no episode {word!r}: expected e.g. "
                     f"{self.index.episodes[0].key}, separated by commas; 12/* is all of update 12."
                 )
             found.update(dict.fromkeys(numbers))
         if not found:
-            raise ConfigError("--episodes is empty: expected ids, separated by commas.")
+            raise ConfigError(f"{flag} is empty: expected ids, separated by commas.")
         return sorted(found)
 
     @property
@@ -142,7 +179,8 @@ class ViewedRun:
         """Return what the page asks for, as plain JSON data.
 
         Paths: ``run``, ``episodes``, ``metric/NAME``, ``groups/UPDATE/PAGE``,
-        ``credit/UPDATE/PAGE/METHOD``, ``episode/NUMBER``, ``state/HASH``, ``disagreements``.
+        ``credit/UPDATE/PAGE/METHOD``, ``episode/NUMBER``, ``state/HASH``, ``disagreements``,
+        ``seen``.
 
         Raises:
             LookupError: there is no such thing.
@@ -158,6 +196,7 @@ class ViewedRun:
             "episode": lambda number: self.episode(int(number)),
             "state": lambda state: self.state(int(state)),
             "disagreements": lambda _: self.top_disagreements(),
+            "seen": lambda _: self.seen(),
         }
         try:
             answer = answers[name]
@@ -190,7 +229,7 @@ class ViewedRun:
             "name": self.name,
             "evaluation": self._place.is_evaluation,
             "path": str(self.path),
-            "env": self.index.env_id,
+            "env": self.index.env_id or setting(self.config, "env.id", ""),
             "method": self._method,
             "agent": str(results.get("agent", "")),
             "seed": setting(self.config, "run.seed", results.get("seed")),
@@ -205,6 +244,11 @@ class ViewedRun:
             "mean_turns": mean([e.turns for e in valid]),
             "grounded": mean(self.index.grounded_N),
             "valid_format": mean(self.index.valid_N),
+            "under_way": self._under_way,
+            # None of a finished run, whose exports are equal byte for byte.
+            "seen": _words(self._seen) if self._under_way else {},
+            "nothing": "" if episodes else self._nothing(),
+            "score_it": self._score_it(),
             "stored_every": setting(self.config, "run.trajectories_every"),
             "states": bool(np.any(self.index.state_N)),
             "curves": {name: self.curves.curve(name) for name in CURVES if name in names},
@@ -212,6 +256,21 @@ class ViewedRun:
             "evaluations": evaluations(results),
             "methods": self._methods(),
         }
+
+    def _score_it(self) -> str:
+        """Return the command that gives credit to the episodes."""
+        methods = EVALUATION_METHODS if self._place.is_evaluation else ("gigpo", "grpo")
+        return f"creditrl credit {shlex.quote(str(self.path))} --method {','.join(methods)}"
+
+    def _nothing(self) -> str:
+        """Return why there are no episodes."""
+        if not self._under_way:
+            return nothing_stored(self.path, self.config)
+        every = setting(self.config, "run.trajectories_every")
+        if every == 0:
+            return "This run stores no episodes (run.trajectories_every is 0)."
+        when = f" The run stores those of every {every} updates." if every else ""
+        return f"No episodes yet; they are shown as they come.{when}"
 
     def episode_columns(self) -> dict[str, Any]:
         """Return the index: a list per column, tasks and types as numbers of lists."""
@@ -301,7 +360,10 @@ class ViewedRun:
             "truncated": whole.truncated,
             "error": whole.error,
             "final": whole.final_observation,
-            "turns": [self._turn(turn, same) for turn in whole.turns],
+            "turns": [
+                {**self._turn(turn, same), "asked": asked}
+                for turn, asked in zip(whole.turns, self._asked.messages(whole), strict=True)
+            ],
             "pictures": self._pictures(number, whole),
             "credit": {name: shorts(values[at]) for name, values in self.credits.credit.items()},
             "parts": {name: shorts(values[at]) for name, values in self.credits.parts.items()},
@@ -396,14 +458,16 @@ class ViewedRun:
             "same": same.get(turn.state, 0),
             "segment": turn.segment,
             "expert": turn.expert,
-            "tokens": len(turn.reply_ids),
+            "tokens": len(turn.reply_ids) or turn.tokens,
+            "prompt_tokens": len(turn.prompt_ids),
+            "cost": short(turn.cost),
             "logprob": short(sum(turn.logprobs)) if turn.logprobs else None,
         }
 
     def _thought(self, turn: Turn) -> str:
         if turn.reply.strip() == turn.action.strip():
             return ""
-        from creditrl.wrappers.parse import get_parser
+        from creditrl.agents.prompts import get_parser
 
         own = str(setting(self.config, "rollout.form", ""))
         for form in (own, *_FORMS):
@@ -467,9 +531,23 @@ class ViewedRun:
     def _method(self) -> str:
         return str(setting(self.config, "method.name", ""))
 
-    def _signature(self) -> list[tuple[str, int, int]]:
+    def _signature(self) -> dict[str, list[tuple[str, int, int]]]:
         place = self._place
-        files = [*place.trajectories.iterdir(), *(place.folder / "columns").glob("*.parquet")]
-        files += [place.folder / "credit.parquet", place.folder / "metrics.jsonl", place.results]
-        stats = [(f.name, f.stat()) for f in files if f.is_file() and not f.name.startswith(".")]
-        return sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
+        files = {
+            "episodes": place.trajectories.glob("*"),
+            "credit": [
+                *(place.folder / "columns").glob("*.parquet"),
+                place.folder / "credit.parquet",
+            ],
+            "numbers": [place.folder / "metrics.jsonl", place.results],
+        }
+        return {kind: _stats(paths) for kind, paths in files.items()}
+
+
+def _stats(paths: Iterable[Path]) -> list[tuple[str, int, int]]:
+    stats = [(p.name, p.stat()) for p in paths if p.is_file() and not p.name.startswith(".")]
+    return sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
+
+
+def _words(signature: Mapping[str, list[tuple[str, int, int]]]) -> dict[str, str]:
+    return {kind: f"{hash(tuple(stats)):x}" for kind, stats in signature.items()}

@@ -23,7 +23,7 @@ __all__ = ["Shelf", "ViewServer"]
 _SMALL = 1 << 10
 """Bytes below which an answer is not compressed."""
 _FRESH = ("run", "episodes")
-"""What a page asks for first; a run that went on is read anew then."""
+"""Data that a page requests first; a run that continued is then read again."""
 
 
 class ViewServer(PlainServer):
@@ -78,7 +78,7 @@ class Shelf:
                     raise LookupError(f"{name!r} is no evaluation of {self.path}.")
                 others = {} if self.against is None else find_evaluations(self.against)
                 paths = [found[name], *([others[name]] if name in others else [])]
-                self._open[name] = tuple(ViewedRun(path) for path in paths)
+                self._open[name] = ViewedRun.several(paths)
             return self._open[name]
 
     def page(self) -> bytes:

@@ -3,6 +3,7 @@
 async function viewState(place) {
   const run = place.values.run === "1" && COMPARED ? 1 : 0;
   const { about, index } = await open(run);
+  if (about.nothing) return [el("h1", {}, "Same state"), el("p.soft", {}, said(about.nothing))];
   if (!about.states)
     return [el("h1", {}, "Same state"),
       el("p", {}, "This run stored no states. Record them: creditrl train ... --rollout.record all")];
@@ -18,7 +19,7 @@ async function viewState(place) {
   const methods = Object.keys(data.credit);
   // Those that tell the turns apart come first: a method may say nothing here.
   const says = (name) => data.credit[name].some((value) => value);
-  const shown = [...methods].sort((a, b) => says(b) - says(a)).slice(0, METHODS_SHOWN);
+  const shown = truthFirst([...methods].sort((a, b) => says(b) - says(a))).slice(0, METHODS_SHOWN);
   const tinted = (value, name) => paint(el("td.number.tint", {}, number(value)), value, about.scale[name]);
   let only = null;
   const turns = el("div.scroll", { id: "turns" });

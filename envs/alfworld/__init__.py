@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from creditrl.envs.alfworld.engine import ALFWorldEngine
-from creditrl.envs.alfworld.env import ALFWorldConfig, ALFWorldEnv, ALFWorldVectorEnv
-from creditrl.envs.alfworld.game import Game, State, compile_game
-from creditrl.envs.alfworld.gamefile import GameFile
-from creditrl.envs.alfworld.pddl import read_problem
-from creditrl.envs.alfworld.problem import TASK_TYPES, GameSource, Goal, Problem
+from creditrl.envs.record import Environment
 
-__all__ = [
-    "TASK_TYPES",
-    "ALFWorldConfig",
-    "ALFWorldEngine",
-    "ALFWorldEnv",
-    "ALFWorldVectorEnv",
-    "Game",
-    "GameFile",
-    "GameSource",
-    "Goal",
-    "Problem",
-    "State",
-    "compile_game",
-    "read_problem",
-]
+__all__ = ["ENVIRONMENT"]
+
+ENVIRONMENT = Environment(
+    id="CreditRL/ALFWorld-v0",
+    entry_point="creditrl.envs.alfworld.env:ALFWorldEnv",
+    vector_entry_point="creditrl.envs.alfworld.env:ALFWorldVectorEnv",
+    summary="Household tasks in text; six types, builtin and official games, upstream's words.",
+    recipe="alfworld_small",
+    words="creditrl.envs.alfworld.prompt:alfworld_words",
+    data="creditrl.envs.alfworld.data:DATA",
+    export="creditrl.envs.alfworld.export:EXPORT",
+    bench="creditrl.envs.alfworld.bench:BENCH",
+    conformance="creditrl.envs.alfworld.bench_conformance:CONFORMANCE",
+)

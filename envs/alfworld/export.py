@@ -7,6 +7,7 @@ Upstream's loaders take the folder as they take the release's:
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,9 +20,10 @@ from creditrl.envs.alfworld.generate import Household, HouseholdConfig
 from creditrl.envs.alfworld.planner import plan_commands
 from creditrl.envs.alfworld.problem import Flavour
 from creditrl.envs.alfworld.tw_pddl import game_data
+from creditrl.envs.data import DataExport
 from creditrl.errors import ConfigError
 
-__all__ = ["ExportOptions", "export_games", "run_export", "trajectory_data", "trial_path"]
+__all__ = ["EXPORT", "ExportOptions", "export_games", "run_export", "trajectory_data", "trial_path"]
 
 _ROOT = "json_2.1.1"
 
@@ -132,3 +134,16 @@ def run_export(options: ExportOptions, on_game: Callable[[int], None] | None = N
     config = HouseholdConfig(options.size, options.spares, options.closed, options.house_seed)
     games = GeneratedGames(options.split, config, flavour=options.flavour)
     return export_games(games, Path(options.folder).expanduser(), options.tasks or None, on_game)
+
+
+def _told(options: ExportOptions, written: list[Path]) -> tuple[str, str]:
+    split = written[0].parents[2]
+    home = shlex.quote(str(split.parent.parent))
+    return (
+        f"Wrote {len(written):,} games below {split}.\nTextWorld plays each game.tw-pddl; alfworld "
+        f"plays them all with ALFWORLD_DATA={home}.",
+        f"creditrl play ALFWorld --data official --data-dir {home} --split {options.split}",
+    )
+
+
+EXPORT = DataExport(ExportOptions, run_export, _told, counted="games")

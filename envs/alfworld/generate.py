@@ -20,7 +20,7 @@ from numbers import Real
 
 import numpy as np
 
-from creditrl.envs.alfworld.catalogue import FURNITURE, ROOMS, SIZES, THINGS, Size, Thing
+from creditrl.envs.alfworld.catalogue import SIZES, Size, Thing, catalogue
 from creditrl.envs.alfworld.problem import TASK_TYPES, Goal, Problem
 from creditrl.envs.dice import Dice
 from creditrl.envs.tasks import SPLITS
@@ -142,7 +142,7 @@ class FloorPlan:
     """A room: its receptacles by number, and which stand together."""
 
     kind: str
-    """A key of :data:`ROOMS`."""
+    """A key of :attr:`Catalogue.rooms`."""
     number: int
     """ALFRED's way of numbering: kitchens to 200, then living rooms, bedrooms, bathrooms."""
     classes: tuple[str, ...]
@@ -225,7 +225,7 @@ def household(config: HouseholdConfig, split: str, index: int) -> Household:
             opened=frozenset(
                 r
                 for r, name in enumerate(room.classes)
-                if FURNITURE[name].openable and not dice.chance(config.closed)
+                if catalogue().furniture[name].openable and not dice.chance(config.closed)
             ),
         )
         if unseen or _is_seen(made) == (split == "valid_seen"):
@@ -287,12 +287,12 @@ def floor_plan(size: Size, seed: int, kind: str, unseen: bool, number: int) -> F
     Args:
         size: how much it holds.
         seed: of the household's config.
-        kind: a key of :data:`ROOMS`.
+        kind: a key of :attr:`Catalogue.rooms`.
         unseen: whether it is one of the rooms that are kept for ``valid_unseen``.
         number: from 0.
     """
     dice = _dice(f"room {size} {seed} {kind} {'unseen' if unseen else 'seen'}", number)
-    room = ROOMS[kind]
+    room = catalogue().rooms[kind]
     low, high = room.receptacles[size]
     for _ in range(_TRIES):
         counts = {name: dice.pick(some) for name, some in room.furniture[size].items()}
@@ -315,8 +315,8 @@ def _arrange(kind: str, number: int, counts: Mapping[str, int], dice: Dice) -> F
     spots: list[int] = []
     last = -1
     # What may stand with a piece of another class comes after it.
-    for name in sorted(counts, key=lambda name: bool(FURNITURE[name].stands_at)):
-        piece = FURNITURE[name]
+    for name in sorted(counts, key=lambda name: bool(catalogue().furniture[name].stands_at)):
+        piece = catalogue().furniture[name]
         hosts = [s for s, kind in zip(spots, classes, strict=True) if kind in piece.stands_at]
         left = counts[name]
         while left:
@@ -345,8 +345,8 @@ def _arrange(kind: str, number: int, counts: Mapping[str, int], dice: Dice) -> F
         x, z = squares[spot]
         positions.append(_position(dice, used, (25 * x, dice.between(5, 150), 25 * z), 60))
     ids = tuple(
-        _id(FURNITURE[name].basin_of or name, position)
-        + (f"_bar_{name}".lower() if FURNITURE[name].basin_of else "")
+        _id(catalogue().furniture[name].basin_of or name, position)
+        + (f"_bar_{name}".lower() if catalogue().furniture[name].basin_of else "")
         for name, position in zip(classes, positions, strict=True)
     )
     return FloorPlan(kind, number, tuple(classes), tuple(spots), ids, tuple(positions), locations)
@@ -395,10 +395,10 @@ def _goals(room: FloorPlan, goal_type: str) -> tuple[tuple[str, tuple[str, ...]]
     found = []
     lamps = tuple(
         name
-        for name, thing in THINGS.items()
+        for name, thing in catalogue().things.items()
         if thing.lamp and thing.rooms.get(room.kind) and present & thing.homes.keys()
     )
-    for name, thing in THINGS.items():
+    for name, thing in catalogue().things.items():
         if not (thing.pickupable and thing.rooms.get(room.kind) and getattr(thing, attribute)):
             continue
         homes = present & thing.homes.keys()
@@ -412,7 +412,9 @@ def _goals(room: FloorPlan, goal_type: str) -> tuple[tuple[str, tuple[str, ...]]
             if place in present
             and place != treats
             and homes - {place}
-            and not (goal_type == "pick_two_obj_and_place" and FURNITURE[place].holds_one)
+            and not (
+                goal_type == "pick_two_obj_and_place" and catalogue().furniture[place].holds_one
+            )
         )
         if places:
             found.append((name, places))
@@ -428,7 +430,7 @@ def _stock(room: FloorPlan) -> tuple[str, ...]:
     present = set(room.classes)
     return tuple(
         name
-        for name, thing in THINGS.items()
+        for name, thing in catalogue().things.items()
         if present & thing.homes.keys()
         for _ in range(thing.rooms.get(room.kind, 0))
     )
@@ -437,7 +439,7 @@ def _stock(room: FloorPlan) -> tuple[str, ...]:
 @lru_cache(maxsize=65536)
 def _homes(room: FloorPlan, name: str) -> tuple[tuple[int, ...], ...]:
     """Return where a thing lies at the start: per class its receptacles, as often as it does."""
-    thing = THINGS[name]
+    thing = catalogue().things[name]
     found: list[tuple[int, ...]] = []
     for place, weight in thing.homes.items():
         members = tuple(r for r, kind in enumerate(room.classes) if kind == place)
@@ -454,7 +456,7 @@ def _lay_out(
     wanted = [target] * (needed + dice.below(config.spares + 1))
     if goal_type == "look_at_obj_in_light":
         wanted.append(place)
-    total = dice.between(*ROOMS[room.kind].things[config.size])
+    total = dice.between(*catalogue().rooms[room.kind].things[config.size])
     stock = _stock(room)
     full: set[int] = set()
     counts: dict[str, int] = {}
@@ -466,7 +468,7 @@ def _lay_out(
             break
         else:
             name = dice.pick(stock)
-            if name == target or counts.get(name, 0) >= THINGS[name].most:
+            if name == target or counts.get(name, 0) >= catalogue().things[name].most:
                 continue
         homes = _homes(room, name)
         if name == target:
@@ -476,7 +478,7 @@ def _lay_out(
             if turn >= len(wanted):
                 continue
             # A thing that the task needs lies there all the same: on top of the other.
-        if FURNITURE[room.classes[receptacle]].holds_one:
+        if catalogue().furniture[room.classes[receptacle]].holds_one:
             full.add(receptacle)
         counts[name] = counts.get(name, 0) + 1
         things.append((name, receptacle))
@@ -494,7 +496,7 @@ def plan_length(made: Household) -> int:
     """
     room = made.room
     spots = room.spots
-    openable = {r for r, name in enumerate(room.classes) if FURNITURE[name].openable}
+    openable = {r for r, name in enumerate(room.classes) if catalogue().furniture[name].openable}
     closed = openable - made.opened
 
     def cost(*visits: int) -> int:
@@ -547,7 +549,7 @@ def to_problem(made: Household, name: str) -> Problem:
     ]
     placed = [room.ids[r] for _, r in made.things]
     where = [room.locations[room.spots[r]] for _, r in made.things]
-    kinds = [THINGS[kind] for kind, _ in made.things]
+    kinds = [catalogue().things[kind] for kind, _ in made.things]
 
     def those(chosen: Sequence[bool]) -> tuple[tuple[str, ...], ...]:
         return tuple((o,) for o, yes in zip(objects, chosen, strict=True) if yes)
@@ -563,7 +565,9 @@ def to_problem(made: Household, name: str) -> Problem:
             (r, room.locations[spot]) for r, spot in zip(room.ids, room.spots, strict=True)
         ),
         "openable": tuple(
-            (r,) for r, kind in zip(room.ids, room.classes, strict=True) if FURNITURE[kind].openable
+            (r,)
+            for r, kind in zip(room.ids, room.classes, strict=True)
+            if catalogue().furniture[kind].openable
         ),
         "opened": tuple((room.ids[r],) for r in sorted(made.opened)),
         "objecttype": tuple(

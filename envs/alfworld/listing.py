@@ -204,8 +204,8 @@ def _watched(
     if len(unread) < _MANY:
         yield from unread
         return
+    from creditrl.progress import Progress, counted
     from creditrl.terminal import PlainConsole
-    from creditrl.view.progress import Progress, counted
 
     with Progress(PlainConsole(stderr=True)) as progress:
         show = progress.phase(

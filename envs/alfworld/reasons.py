@@ -29,7 +29,7 @@ _SLOTS: dict[str, tuple[str, ...]] = {
     "cool": (_OBJECT, _RECEPTACLE),
     "slice": (_OBJECT, _OBJECT),
 }
-"""What each command names; ``examine`` takes both kinds."""
+"""Kind of thing that each command names; ``examine`` takes both kinds."""
 
 
 @lru_cache(maxsize=2)

@@ -1,4 +1,4 @@
-"""What can be done in a household, and what comes of it: pure functions from states to states.
+"""Actions of a household and their effects: pure functions from states to states.
 
 Source: the ALFRED domain of ALFWorld, grounded as TextWorld's planner grounds it. Its quirks are
 rules here. Going to where one stands is not possible, not even to another receptacle at the same

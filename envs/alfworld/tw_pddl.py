@@ -264,7 +264,7 @@ _STATES = (
     (("isclean",), "clean"),
     (("iscool",), "cold"),
 )
-"""What is said of an object; the first whose conditions hold."""
+"""Descriptions of an object; the first whose conditions hold is used."""
 
 
 def grammar_text(goal_text: str, flavour: Flavour) -> str:

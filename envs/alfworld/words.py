@@ -1,4 +1,4 @@
-"""What a household says: observations of both flavours.
+"""Observations of a household, in both flavours.
 
 History shows in one text: ``look`` lists objects "next to" a receptacle that were once taken out of
 it and lie at its place since, even when they lie in another receptacle. That is upstream's rule.
@@ -29,7 +29,7 @@ Available commands:
   cool (object) with (receptacle):  cool an object using a receptacle
   slice (object) with (object):     slice an object using a sharp object
 """
-"""What ``help`` says; flavour ``0.3`` has no such command."""
+"""Answer to ``help``; flavour ``0.3`` has no such command."""
 
 
 def intro(game: Game, state: State) -> str:

@@ -1,4 +1,4 @@
-"""What the contract check looks at: the environment under test, and moments of it to compare."""
+"""Subject of the contract check: the environment under test, and its state at given times."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 Moment: TypeAlias = dict[str, str]
-"""What an environment shows at one time, field by field, in a form to compare and to send."""
+"""Everything an environment shows at one time, field by field, comparable and serializable."""
 WrapperStack: TypeAlias = Sequence[Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]]
 
 ENCODER_TRAPS = ("", " ", "\x00", "\ud800", "a\udfffb", "\u202e", "\U0010ffff", "\n\r\t", "e\u0301")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from creditrl.envs.sokoban.engine import SokobanEngine
-from creditrl.envs.sokoban.env import SokobanConfig, SokobanEnv, SokobanVectorEnv
-from creditrl.envs.sokoban.level import Level
-from creditrl.envs.sokoban.rules import ACTION_WORDS, RoomsStep, step_rooms
+from creditrl.envs.record import Environment
 
-__all__ = [
-    "ACTION_WORDS",
-    "Level",
-    "RoomsStep",
-    "SokobanConfig",
-    "SokobanEngine",
-    "SokobanEnv",
-    "SokobanVectorEnv",
-    "step_rooms",
-]
+__all__ = ["ENVIRONMENT"]
+
+ENVIRONMENT = Environment(
+    id="CreditRL/VisualSokoban-v0",
+    entry_point="creditrl.envs.sokoban.env:SokobanEnv",
+    vector_entry_point="creditrl.envs.sokoban.env:SokobanVectorEnv",
+    summary="Push every box onto a target; text, image or both; levels of four tiers.",
+    recipe="quickstart",
+    words="creditrl.envs.sokoban.prompt:SOKOBAN",
+    data="creditrl.envs.sokoban.data:DATA",
+    picture="creditrl.envs.sokoban.picture:picture_of",
+    bench="creditrl.envs.sokoban.bench:BENCH",
+)

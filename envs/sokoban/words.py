@@ -1,4 +1,4 @@
-"""What an agent may write: text to integer actions, for each way of speaking.
+"""Parse an agent's text into integer actions, for each set of action words.
 
 The integers are gym-sokoban's (``rules.ACTION_WORDS``).
 """

@@ -13,6 +13,8 @@ verdict.py       what a judge is and says
 named.py         partners and judges by name
 engine.py        the dialogues of many copies
 env.py           options, the Gymnasium environment and its vector form
+prompt.py        what prompts say of it; prompt_compact.py: to small policies
+prompt_form.py   the prompt of upstream's own agents
 meeting.py       one dialogue with an agent on either side
 pettingzoo.py    PettingZoo's ParallelEnv and AECEnv over the same dialogues
 scenarios.py     builtin scenarios, characters and splits
@@ -48,44 +50,18 @@ scenario has no terms; ``offers.moves(ask)``, the literal actions that a side ca
 
 from __future__ import annotations
 
-from creditrl.envs.sotopia.dialogue import Action, Rules, Transcript
-from creditrl.envs.sotopia.engine import SotopiaEngine
-from creditrl.envs.sotopia.env import SotopiaConfig, SotopiaEnv, SotopiaVectorEnv
-from creditrl.envs.sotopia.partners import (
-    Partner,
-    PartnerAsk,
-    PartnerReply,
-    ReplayPartner,
-    SmallTalkPartner,
-)
-from creditrl.envs.sotopia.profiles import (
-    Character,
-    Combination,
-    Relationship,
-    Scenario,
-    Seat,
-)
-from creditrl.envs.sotopia.verdict import Judge, NoJudge, Verdict
+from creditrl.envs.record import Environment
 
-__all__ = [
-    "Action",
-    "Character",
-    "Combination",
-    "Judge",
-    "NoJudge",
-    "Partner",
-    "PartnerAsk",
-    "PartnerReply",
-    "Relationship",
-    "ReplayPartner",
-    "Rules",
-    "Scenario",
-    "Seat",
-    "SmallTalkPartner",
-    "SotopiaConfig",
-    "SotopiaEngine",
-    "SotopiaEnv",
-    "SotopiaVectorEnv",
-    "Transcript",
-    "Verdict",
-]
+__all__ = ["ENVIRONMENT"]
+
+ENVIRONMENT = Environment(
+    id="CreditRL/SOTOPIA-v0",
+    entry_point="creditrl.envs.sotopia.env:SotopiaEnv",
+    vector_entry_point="creditrl.envs.sotopia.env:SotopiaVectorEnv",
+    summary="Two characters with private goals talk; builtin negotiations, official scenarios.",
+    recipe="sotopia_small",
+    words="creditrl.envs.sotopia.prompt:SOTOPIA",
+    forms=("creditrl.envs.sotopia.prompt_form:SotopiaForm",),
+    data="creditrl.envs.sotopia.data:DATA",
+    bench="creditrl.envs.sotopia.bench:BENCH",
+)

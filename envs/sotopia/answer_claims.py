@@ -1,4 +1,4 @@
-"""What a judge's answer says of the scores, collected from all over it.
+"""Claims about scores, collected from all parts of a judge's answer.
 
 Nothing is chosen: every claim is kept, and what cannot be read, or may be about either participant,
 is a problem of its own.

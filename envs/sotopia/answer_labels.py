@@ -1,4 +1,4 @@
-"""What the keys of a judge's answer mean: whom they are about, and which dimension."""
+"""Meaning of the keys of a judge's answer: which participant, and which dimension."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a judge's answer says of one point: its score, in whatever clothes, and the reason."""
+"""One point of a judge's answer: its score, in any format, and the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a judge's answer says in words, beside its objects: who is who, and second thoughts.
+"""Free text of a judge's answer, beside its objects: who is who, and corrections.
 
 Nothing is read from words; where they say something else than the objects, nothing is read at all.
 """

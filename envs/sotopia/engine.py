@@ -420,7 +420,7 @@ _COLUMNS: tuple[tuple[str, type], ...] = (
     ("judge_cached", np.bool_),
     ("error", object),
 )
-"""What ``info`` adds, and the type of each column."""
+"""Columns added to ``info``, and their types."""
 
 
 def seat_of(task: Task) -> Seat:

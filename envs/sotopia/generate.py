@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 
 from creditrl.envs.dice import Dice
-from creditrl.envs.sotopia.people import PEOPLE
+from creditrl.envs.sotopia.people import people
 from creditrl.envs.sotopia.profiles import Character, Combination, Scenario
 from creditrl.envs.sotopia.situations import KINDS, Situation, held_out
 from creditrl.envs.sotopia.terms import (
@@ -49,7 +49,7 @@ def make_combination(split: str, index: int) -> Combination:
     terms = None
     while terms is None:
         terms = _MAKERS[kind](situation, dice, belongs)
-    one, other = dice.sample(list(PEOPLE), 2)
+    one, other = dice.sample(list(people()), 2)
     name = f"builtin/{split}/{index}"
     text, goals = _words(terms, (one, other))
     scenario = Scenario(

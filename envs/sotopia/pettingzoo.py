@@ -1,6 +1,6 @@
 """The dialogues as PettingZoo environments: both sides are agents of the caller's.
 
-Needs the extra ``social``. Agents are ``agent_0`` and ``agent_1``, the sides of the scenario;
+Needs the extra ``pettingzoo``. Agents are ``agent_0`` and ``agent_1``, the sides of the scenario;
 ``info["role"]`` says whom they play. An observation is a dict: ``text``, what the agent reads, and
 ``may_act``, 1 where it is to act now. (PettingZoo's own tests take no bare texts.) Options are
 those of :class:`~.env.SotopiaConfig` without ``partner``, ``side`` and ``unreadable``: an answer
@@ -33,7 +33,7 @@ from creditrl.envs.tasks import draw_task
 from creditrl.errors import ConfigError, EpisodeOverError, require_extra
 from creditrl.types import Task
 
-require_extra("pettingzoo", "social")
+require_extra("pettingzoo", "pettingzoo")
 
 from pettingzoo import AECEnv, ParallelEnv  # noqa: E402 - the message above comes first
 

@@ -1,4 +1,4 @@
-"""What participants and judges read: the context, each with what it may know, and the turns.
+"""Text for participants and judges: the context as far as each may know it, and the turns.
 
 Source of the forms: sotopia's ``ScriptBackground``, ``AgentAction`` and ``XMLRenderer``; the
 published episodes show the same lines. Differences: no spaces at the ends of lines, and where

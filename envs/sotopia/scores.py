@@ -29,7 +29,7 @@ from creditrl.envs.sotopia.verdict import Verdict
 __all__ = ["WRONG_NAME", "Outcome", "RuleJudge", "outcome"]
 
 WRONG_NAME = 0.2
-"""What a wrong name costs: who tries all friends in turn gets nowhere, two errors are forgiven."""
+"""Cost of a wrong name: two errors are forgiven, and trying all friends in turn gains nothing."""
 _HALF = 0.5 - 1e-9
 
 

@@ -1,4 +1,4 @@
-"""What may be said next, made by slots: offers in steps, guesses, and questions with counts.
+"""Candidate lines made from templates: offers in steps, guesses, and questions with counts.
 
 Where actions are open, a small policy chooses among such lines, and the rule-based expert speaks by
 them, so that it can be learned from. The deals are filled in by :meth:`~.terms.Terms.propose`, by

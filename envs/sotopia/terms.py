@@ -1,4 +1,4 @@
-"""What two sides can agree on, and what each agreement is worth to either.
+"""Terms that two sides can agree on, and the worth of each agreement to either.
 
 A scenario whose outcome a machine can check has such terms: ``Scenario.terms``. Worth is counted
 against no agreement, so who agrees to nothing has a surplus of 0.
@@ -34,7 +34,7 @@ __all__ = [
 Deal: TypeAlias = float | tuple[int, ...] | str
 """A price; how many of each item side 0 gets; a slot or a name."""
 Query: TypeAlias = tuple[tuple[str, str], ...]
-"""What a question names: attributes and values, in the order of the terms' attributes."""
+"""Attributes and values that a question names, in the order of the terms' attributes."""
 Surplus: TypeAlias = tuple[float, float]
 
 

@@ -1,4 +1,4 @@
-"""What a judge says of a finished dialogue, and what a judge is."""
+"""A judge's verdict on a finished dialogue, and the judge interface."""
 
 from __future__ import annotations
 

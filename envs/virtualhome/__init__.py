@@ -16,6 +16,8 @@ file                   what it holds
 ``listing``            the list of admissible actions
 ``spa``                SPA's environment to the letter
 ``engine``, ``env``    the environment
+``prompt``             what prompts say of it; ``prompt_compact`` and ``prompt_facts``: to small
+                       policies
 ``planner``            an expert; ``needs`` and ``habits`` are its parts
 ``floorplans``         rooms that share walls
 ``houses``             furniture in them, and what lies where on a day
@@ -35,24 +37,17 @@ file                   what it holds
 
 from __future__ import annotations
 
-from creditrl.envs.virtualhome.acts import ACTIONS, Act, Failure, Outcome
-from creditrl.envs.virtualhome.choices import possible
-from creditrl.envs.virtualhome.graph import Scene, World
-from creditrl.envs.virtualhome.profiles import FIXED, PROFILES, SPA, V1, Profile
-from creditrl.envs.virtualhome.rules import perform
+from creditrl.envs.record import Environment
 
-__all__ = [
-    "ACTIONS",
-    "FIXED",
-    "PROFILES",
-    "SPA",
-    "V1",
-    "Act",
-    "Failure",
-    "Outcome",
-    "Profile",
-    "Scene",
-    "World",
-    "perform",
-    "possible",
-]
+__all__ = ["ENVIRONMENT"]
+
+ENVIRONMENT = Environment(
+    id="CreditRL/VirtualHome-v0",
+    entry_point="creditrl.envs.virtualhome.env:VirtualHomeEnv",
+    vector_entry_point="creditrl.envs.virtualhome.env:VirtualHomeVectorEnv",
+    summary="Household tasks in a graph of rooms and things; builtin houses, SPA's own tasks.",
+    recipe="virtualhome_small",
+    words="creditrl.envs.virtualhome.prompt:VIRTUALHOME",
+    data="creditrl.envs.virtualhome.data:DATA",
+    bench="creditrl.envs.virtualhome.bench:BENCH",
+)

@@ -65,7 +65,7 @@ CACHED_TASKS = 256
 """Tasks that stay in memory, for all engines of this process."""
 
 Sight: TypeAlias = Literal["close", "room"]
-"""What is told: what the character is CLOSE to, or all that it perceives."""
+"""Scope of observations: things that the character is CLOSE to, or all that it perceives."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,7 @@ _ASKED: _Deeds = {
     "FACE": Plot.face,
     "STAND": Plot.stand,
 }
-"""What a plot does for each deed, and for states, at the start and in the end."""
+"""Contribution to a plot of each deed, and of states at the start and in the end."""
 
 
 def _settle(plot: Plot, chosen: Chosen, fact: Fact, deeds: _Deeds) -> None:
@@ -265,7 +265,7 @@ _KNOWN: Mapping[str, Collection[object]] = {
     "rest": ("sit", "lie"),
     "last": (False, True),
 }
-"""What fields of a slot may say."""
+"""Allowed values of a slot's fields."""
 
 
 class _Reader:

@@ -1,4 +1,4 @@
-"""What a goal asks for, and what of it is missing in a world."""
+"""Requirements of a goal, and those that a world does not meet yet."""
 
 from __future__ import annotations
 

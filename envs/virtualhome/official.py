@@ -424,8 +424,8 @@ def _programs(folder: OfficialFolder, split: str) -> tuple[list[_Entry], dict[st
 @lru_cache(maxsize=4)
 def _faults(home: str) -> Mapping[str, str]:
     """Return why a program is no task, by path; empty where it is one."""
+    from creditrl.progress import Progress, counted
     from creditrl.terminal import PlainConsole  # heavy, and hardly ever needed
-    from creditrl.view.progress import Progress, counted
 
     folder, programs = _folder(home), _programs_by_path(home)
     mark = blake2b(_FORMAT.encode(), digest_size=16)

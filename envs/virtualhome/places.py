@@ -26,7 +26,7 @@ from creditrl.envs.virtualhome.turn import room_of
 __all__ = ["SHELL", "Boxes", "How", "Place", "places"]
 
 How: TypeAlias = Literal["room", "floor", "on", "inside", "held"]
-"""What a thing is in the first place: a room, or something on the floor, on, in, in a hand."""
+"""Basic place of a thing: a room itself, on the floor, on or in another thing, in a hand."""
 
 Boxes: TypeAlias = Mapping[int, Mapping[str, Any]]
 """By id, ``{"center": [x, y, z], "size": [x, y, z]}`` in metres, y up."""

@@ -1,4 +1,4 @@
-"""What a kind of task is written with: choices among what a house has, a start, and a goal."""
+"""Building blocks of task kinds: choices among a house's things, a start, and a goal."""
 
 from __future__ import annotations
 

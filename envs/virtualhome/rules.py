@@ -1,4 +1,4 @@
-"""What can be done in a household, and what comes of it: pure functions from worlds to worlds.
+"""Actions of a household and their effects: pure functions from worlds to worlds.
 
 Source: the evolving-graph simulator of VirtualHome (Puig et al. 2018), release v1.0.0 and master.
 The two differ, and both have defects that data depend on; a :class:`Profile` names each choice.

@@ -510,7 +510,7 @@ class OfficialFolder:
 
 
 _MOST_TIMES, _MOST_SMALL = 200, 64 << 20
-"""What an archive may unpack to in memory: so many times its size, and so many bytes more."""
+"""Limit of an unpacked archive in memory: a multiple of its size, plus a number of bytes."""
 _PROGRAMS, _GRAPHS, _ORIGINAL = (
     "executable_programs",
     "init_and_final_graphs",

@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 ERROR_INPUT = "Error Input. Your input must contains 'Action: '"
-"""What SPA says where its own code, or upstream's, raises."""
+"""SPA's observation where its own code, or upstream's, raises."""
 
 
 class SpaError(Exception):

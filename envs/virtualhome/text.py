@@ -1,4 +1,4 @@
-"""What the character perceives, and how it is told.
+"""Perception of the character, and its wording.
 
 The sentence is SPA's: ``mat is DIRTY, couch is CLEAN, couch ON mat. You have cup. ``, with a space
 at its end. Differences, which the ``spa`` profile does not have: things are told in the order of
@@ -32,7 +32,7 @@ from creditrl.envs.virtualhome.turn import room_of
 __all__ = ["NOTHING_HAPPENS", "describe", "near", "picture", "seen", "task_text", "told"]
 
 NOTHING_HAPPENS = "Nothing happens."
-"""What is said of an action that cannot be done."""
+"""Observation after an action that cannot be done."""
 
 TOLD = (ON, BETWEEN, SITTING_ON)
 """Relations that are told; of the others one learns by what can be done."""

@@ -48,7 +48,7 @@ Picture: TypeAlias = NDArray[np.uint8]
 Mode: TypeAlias = Literal[
     "normal", "seg_inst", "seg_class", "depth", "flow", "albedo", "illumination", "surf_normals"
 ]
-"""What a camera takes."""
+"""Kind of picture that a camera takes."""
 
 SCRIPT_SETTINGS: Mapping[str, Any] = MappingProxyType(
     {

@@ -1,4 +1,4 @@
-"""What a household is made of: the tables of the house generator.
+"""Rooms and things of a household: the tables of the house generator.
 
 The classes are written from common sense, in the manner of VirtualHome's: lower case, words joined
 by underscores, properties and states from its vocabulary. A class has the properties that actions

@@ -33,6 +33,7 @@ file                what it holds
 ``picture``         drawings of products
 ``engine``, ``env`` the environment
 ``oracle``          an expert that solves a goal by search and clicks
+``prompt``          what prompts say, ``prompt_*`` what small policies read and choose among
 ``goal_words``      which words of an instruction make a query
 ``site``            the pages as a web site
 ``server``          a web site served by a thread
@@ -41,3 +42,21 @@ file                what it holds
 ``browser``         the environment played there
 ==================  =============================================================================
 """
+
+from __future__ import annotations
+
+from creditrl.envs.record import Environment
+
+__all__ = ["ENVIRONMENT"]
+
+ENVIRONMENT = Environment(
+    id="CreditRL/WebShop-v0",
+    entry_point="creditrl.envs.webshop.env:WebShopEnv",
+    vector_entry_point="creditrl.envs.webshop.env:WebShopVectorEnv",
+    summary="Find and buy what is asked for; builtin shop and upstream's, as text or HTML.",
+    recipe="webshop_small",
+    words="creditrl.envs.webshop.prompt:WEBSHOP",
+    data="creditrl.envs.webshop.data:DATA",
+    export="creditrl.envs.webshop.export:EXPORT",
+    bench="creditrl.envs.webshop.bench:BENCH",
+)

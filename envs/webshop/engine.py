@@ -58,7 +58,7 @@ RewardKind: TypeAlias = Literal["score", "success"]
 LONGEST_ACTION = 4096
 """Characters of an earlier action that an observation repeats."""
 _SUCCESS = 10.0
-"""What verl-agent pays for R = 1."""
+"""verl-agent's reward for R = 1."""
 _NOTHING = Parts(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False, False, 0.0)
 
 
@@ -446,7 +446,7 @@ class WebShopEngine(Engine):
 
 
 _HERE = {"search": "search", "results": "item", "item": "option", "sub": "browse", "done": ""}
-"""What an action that could not be done serves, by the page that it was tried on."""
+"""Page shown after an action that could not be done, by the page that it was tried on."""
 
 
 def _segment(before: Page, after: Page) -> str:

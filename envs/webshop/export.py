@@ -8,18 +8,20 @@ set, ``items_shuffle.json`` and ``items_ins_v2.json``, unless they are below 1,0
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from creditrl.envs.data import DataExport
 from creditrl.envs.webshop.builtin import NUM_PRODUCTS
 from creditrl.envs.webshop.generate import builtin_products, builtin_requests
 from creditrl.envs.webshop.product import NO_ATTRIBUTES, Product
 from creditrl.errors import ConfigError
 from creditrl.files import write_atomic
 
-__all__ = ["ShopExportOptions", "export_shop", "extras_of", "record_of"]
+__all__ = ["EXPORT", "ShopExportOptions", "export_shop", "extras_of", "record_of"]
 
 _SMALL = 1000  # Upstream's small set; a reader that is asked for so many or fewer looks for it.
 
@@ -102,3 +104,20 @@ def export_shop(options: ShopExportOptions) -> list[Path]:
     for path, content in zip(paths, contents, strict=True):
         write_atomic(path, json.dumps(content, ensure_ascii=False, indent=0))
     return paths
+
+
+def _told(options: ShopExportOptions, written: list[Path]) -> tuple[str, str]:
+    home = shlex.quote(str(written[-1].parent))
+    lines = [
+        *(f"Wrote {path}." for path in written),
+        "Upstream plays them from its data folder, once its search_engine scripts have indexed "
+        "them.",
+    ]
+    return (
+        "\n".join(lines),
+        f"creditrl play WebShop --data official --data-dir {home} "
+        f"--num-products {options.num_products}",
+    )
+
+
+EXPORT = DataExport(ShopExportOptions, lambda options, show: export_shop(options), _told)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
@@ -23,21 +23,9 @@ from typing import Any
 import numpy as np
 
 from creditrl.envs.dice import Dice
-from creditrl.envs.webshop.kinds import DEPARTMENTS, KINDS
+from creditrl.envs.webshop.kinds import Kind, departments, kinds
 from creditrl.envs.webshop.product import NO_ATTRIBUTES, Product
-from creditrl.envs.webshop.vocabulary import (
-    BRAND_ENDS,
-    BRAND_STARTS,
-    CLAUSES,
-    ENDINGS,
-    PICKS,
-    STORIES,
-    TRAITS,
-    WANTS,
-    Group,
-    Kind,
-    Trait,
-)
+from creditrl.envs.webshop.vocabulary import Group, Trait, traits_by_name, vocabulary
 from creditrl.errors import ConfigError
 
 __all__ = ["MOST_PRODUCTS", "builtin_products", "builtin_requests", "kind_of"]
@@ -82,16 +70,18 @@ def builtin_products(num_products: int = 1000, seed: int = 0) -> list[Product]:
 
 def kind_of(product: Product) -> Kind:
     """Return the kind of a builtin product."""
-    return _BY_QUERY[product.query]
+    return _by_query()[product.query]
 
 
-_BY_QUERY = {kind.query: kind for kind in KINDS}
+@cache
+def _by_query() -> dict[str, Kind]:
+    return {kind.query: kind for kind in kinds()}
 
 
 def _products(seed: int) -> Iterable[Product]:
     number = 0
     for turn in range(MOST_PRODUCTS):
-        for kind in _dice(f"kinds {seed}", turn).sample(list(KINDS), len(KINDS)):
+        for kind in _dice(f"kinds {seed}", turn).sample(list(kinds()), len(kinds())):
             yield _product(kind, _asin(seed, number), _dice(f"product {seed}", number))
             number += 1
 
@@ -154,7 +144,7 @@ def _product(kind: Kind, asin: str, dice: Dice) -> Product:
 
 def _traits(kind: Kind, dice: Dice) -> list[Trait]:
     rows = dice.sample(list(kind.traits), min(dice.pick(_TRAIT_COUNTS), len(kind.traits)))
-    return [TRAITS[dice.pick(row)] for row in rows]
+    return [traits_by_name()[dice.pick(row)] for row in rows]
 
 
 def _options(kind: Kind, dice: Dice) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -174,8 +164,9 @@ def _values(group: Group, dice: Dice) -> tuple[str, ...]:
 
 
 def _brand(kind: Kind, dice: Dice) -> str:
-    place, start = DEPARTMENTS.index(kind.department), dice.below(_BRANDS)
-    return BRAND_STARTS[start] + BRAND_ENDS[(start + place) % len(BRAND_ENDS)]
+    place, start = departments().index(kind.department), dice.below(_BRANDS)
+    starts, ends = vocabulary().brand_starts, vocabulary().brand_ends
+    return starts[start] + ends[(start + place) % len(ends)]
 
 
 def _title(
@@ -226,7 +217,7 @@ def _bullets(
 def _bullet(form: int, trait: Trait, dice: Dice, brand: str, noun: str) -> str:
     head, body = _head(trait), trait.because
     if dice.chance(0.55):
-        body += ", " + _filled(dice.pick(ENDINGS), brand, noun)
+        body += ", " + _filled(dice.pick(vocabulary().endings), brand, noun)
     if form == 0:
         return f"{head}: {body}"
     if form == 1:
@@ -239,7 +230,7 @@ def _bullet(form: int, trait: Trait, dice: Dice, brand: str, noun: str) -> str:
 def _description(kind: Kind, brand: str, noun: str, traits: Sequence[Trait], dice: Dice) -> str:
     sentences = [
         _filled(text, brand, noun, dice.pick(kind.uses))
-        for text in dice.sample(list(STORIES), dice.between(1, 4))
+        for text in dice.sample(list(vocabulary().stories), dice.between(1, 4))
     ]
     for trait in traits:
         if dice.chance(0.25):
@@ -341,7 +332,8 @@ def builtin_requests(products: Iterable[Product]) -> list[tuple[str, list[dict[s
     found = []
     for product in products:
         kind = kind_of(product)
-        traits = [TRAITS[name] for name in product.attributes if name in TRAITS]
+        names = traits_by_name()
+        traits = [names[name] for name in product.attributes if name in names]
         if not traits:
             continue
         dice = _dice(f"requests {product.asin}", 0)
@@ -376,7 +368,7 @@ def _request(
     qualities = [trait.phrase for trait in traits if trait.role == "is"]
     parts = [trait.phrase for trait in traits if trait.role == "with"]
     places = [trait.phrase for trait in traits if trait.role == "for"]
-    want = dice.pick(WANTS)
+    want = dice.pick(vocabulary().wants)
     lead, noun = dice.pick(kind.goods)
     many = lead in ("", "some") and noun.partition(" for ")[0].endswith("s")
     before: list[str] = []
@@ -408,14 +400,14 @@ def _request(
     if after:
         words.append(("that are " if many else "that is ") + " and ".join(after))
     if clauses and form >= 7:
-        asks.append(dice.pick(PICKS).format(" and ".join(clauses)))
+        asks.append(dice.pick(vocabulary().picks).format(" and ".join(clauses)))
     else:
         words += clauses
     return _spelled(". ".join([" ".join(words), *asks]))
 
 
 def _clause(name: str, value: str, dice: Dice) -> str:
-    return dice.pick(CLAUSES[name]).format(value)
+    return dice.pick(vocabulary().clauses[name]).format(value)
 
 
 def _demand(qualities: Sequence[str], parts: Sequence[str], many: bool, dice: Dice) -> str:

@@ -1,4 +1,4 @@
-"""What customers want: goals, and how they are made of products.
+"""Goals of customers, and how they are made from products.
 
 Goals are made as upstream makes them, in upstream's order: those of the products in the order of
 the catalogue, then shuffled with seed 233. The n-th goal here is the n-th goal there (same product,

@@ -52,7 +52,7 @@ from creditrl.files import cache_home, write_atomic
 from creditrl.types import FloatArray
 
 if TYPE_CHECKING:
-    from creditrl.view.progress import Progress
+    from creditrl.progress import Progress
 
 __all__ = [
     "GOALS",
@@ -467,8 +467,8 @@ def _convert(source: _Source, folder: Path, progress: Progress | None) -> None:
     """Write a converted shop into a new folder."""
     with contextlib.ExitStack() as stack:
         if progress is None:
+            from creditrl.progress import Progress
             from creditrl.terminal import PlainConsole
-            from creditrl.view.progress import Progress
 
             progress = stack.enter_context(Progress(PlainConsole(stderr=True)))
         watch = _watched(progress, source.attributes)
@@ -522,7 +522,7 @@ def _convert(source: _Source, folder: Path, progress: Progress | None) -> None:
 
 
 def _watched(progress: Progress, path: Path) -> Callable[[int], None]:
-    from creditrl.view.progress import counted_bytes
+    from creditrl.progress import counted_bytes
 
     return progress.phase(
         f"reading {path.name}", updates=path.stat().st_size, counted=counted_bytes

@@ -1,4 +1,4 @@
-"""What a product with a price range costs, and the price limit that a goal names.
+"""Price of a product that has a price range, and the price limit that a goal names.
 
 Upstream draws both from Python's global generator before it is seeded, so they change with every
 start of a process, and with them the instructions and some rewards. Here they are hashes of a seed

@@ -1,4 +1,4 @@
-"""What a purchase is worth, part by part.
+"""Reward of a purchase, part by part.
 
 Source: Yao et al. 2022, "WebShop", section 3 and upstream's ``get_reward``. With goal attributes A,
 goal options O and the goal's price limit,
@@ -34,7 +34,7 @@ __all__ = ["Parts", "likeness", "option_matches", "reward", "wanted_options"]
 _LIKENESS = 85
 """Texts match whose likeness, 0 to 100, is above this."""
 _LATIN_1 = {code: None for code in range(128, 256)}
-"""What thefuzz drops to make text ASCII: upstream's comparison does not see these letters."""
+"""Characters that thefuzz drops to make text ASCII: upstream's comparison ignores them."""
 
 
 @dataclass(frozen=True, slots=True)

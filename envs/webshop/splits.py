@@ -61,7 +61,7 @@ LISTS: Mapping[tuple[str, str], str] = MappingProxyType(
 """Files with the lists, below the data folder."""
 
 _ALIASES = {"valid_seen": "valid", "valid_unseen": "test"}
-"""What the splits that every environment has are here."""
+"""Names here of the splits that every environment has."""
 
 _TEST, _VALID = 500, 1500  # Upstream's first goals that are not for testing, and for training.
 

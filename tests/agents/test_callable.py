@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import json
 import sys
 import threading
 import time
@@ -9,7 +11,10 @@ import pytest
 
 from creditrl.agents import evaluate
 from creditrl.agents.callable import CallableAgent, import_agent
-from creditrl.errors import ConfigError, UnknownNameError
+from creditrl.background import Background
+from creditrl.chat import ChatClient, ChatSettings
+from creditrl.cli import run
+from creditrl.errors import ConfigError, EngineError, UnknownNameError
 from creditrl.types import Prompt, Reply
 
 
@@ -155,7 +160,6 @@ def test_files_modules_and_batched_agents_are_found(tmp_path, monkeypatch):
         ("def acts(o, i): ...", "act", "Did you mean 'acts'?"),
         ("act = 3", "act", "is a int: expected a function"),
         ("def act(a, b, c): ...", "act", "act needs 3 arguments"),
-        ("async def act(o, i): ...", "act", "is a coroutine function"),
         ("import no_such_thing", "act", "ModuleNotFoundError: No module named 'no_such_thing'"),
         ("def act(:", "act", "SyntaxError"),
         (
@@ -184,3 +188,140 @@ def test_it_plays():
     )
     assert found.overall.grounding.value == 1.0 and found.failed == 0
     assert found.reports["spent"]["turns"] == sum(e.turns for e in found.episodes)
+
+
+def test_coroutine_functions_are_awaited_at_once_and_no_more_than_allowed():
+    at_work, most = 0, 0
+
+    async def act(observation, info):
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        await asyncio.sleep(0.02)
+        at_work -= 1
+        return str(info["turn"])
+
+    said = CallableAgent(act).act([prompt(i, turn=i) for i in range(40)])
+    assert [reply.text for reply in said] == [str(i) for i in range(40)] and most == 16
+    most = 0
+    CallableAgent(act, concurrency=3).act([prompt(i) for i in range(7)])
+    assert (at_work, most) == (0, 3)
+
+
+def test_what_a_coroutine_raises_or_waits_too_long_for_ends_its_own_episode_alone():
+    async def act(observation, info):
+        if observation == "exit":
+            raise SystemExit(3)
+        if observation == "cancel":
+            raise asyncio.CancelledError
+        await asyncio.sleep(9 if observation == "hang" else 0)
+        return "left"
+
+    asked = [prompt(i, observation=o) for i, o in enumerate(("exit", "hang", "cancel", "go"))]
+    said = CallableAgent(act, timeout=0.2).act(asked)
+    assert "SystemExit: 3" in said[0].error and "CancelledError" in said[2].error
+    assert said[1].error == "no action within 0.2 s" and said[3] == Reply("left")
+
+
+def test_objects_with_coroutines_keep_their_loop_over_turns_and_are_reset():
+    class Mine:
+        async def reset(self, observation):
+            self.loop, self.seen = asyncio.get_running_loop(), [observation]
+
+        async def act(self, observation, info):
+            assert self.loop is asyncio.get_running_loop(), "a client of an endpoint lives in one"
+            self.seen.append(info["turn"])
+            return f"{self.seen}"
+
+    for made in (Mine, lambda: Mine()):
+        agent = CallableAgent(made)
+        agent.act([prompt(0), prompt(1)])
+        assert agent.act([prompt(1, turn=1)])[0].text == "['seen', 0, 1]"
+
+
+def test_evaluate_takes_functions_classes_and_batched_agents_awaited_or_not():
+    async def act(observation, info):
+        return info["admissible_actions"][0]
+
+    class Mine:
+        async def act(self, observation, info):
+            return info["admissible_actions"][0]
+
+    class Batched:
+        name = "mine"
+
+        async def act(self, prompts):
+            return [Reply(p.admissible_actions[0]) for p in prompts]
+
+    class Named:
+        name = "one for all"
+
+        def act(self, observation, info):
+            return info["admissible_actions"][0]
+
+    def plain(observation, info):
+        return info["admissible_actions"][0]
+
+    agents = (act, Mine, Batched(), plain, Named())
+    found = [evaluate("VisualSokoban", a, episodes=3) for a in agents]
+    assert len({result.episodes for result in found}) == 1
+    assert found[0].overall.grounding.value == 1.0
+    assert (found[2].agent, found[4].agent) == ("mine", "one for all")
+
+
+def test_a_named_object_that_is_reset_for_an_episode_is_refused_as_it_is():
+    class Counts:
+        name = "counts"
+
+        def reset(self): ...
+
+        def act(self, observation, info): ...
+
+    with pytest.raises(ConfigError, match="name its class"):
+        evaluate("VisualSokoban", Counts(), episodes=1)
+
+
+def test_a_coroutine_may_ask_a_chat_endpoint_of_ours(endpoint):
+    client = ChatClient(ChatSettings("toy", base_url=endpoint.url))
+    endpoint.answer = lambda body: "left"
+
+    async def act(observation, info):
+        [answer] = client.complete([[{"role": "user", "content": observation}]])
+        return answer.text
+
+    said = []
+    agent = CallableAgent(act)
+    asking = threading.Thread(target=lambda: said.extend(agent.act([prompt()])), daemon=True)
+    asking.start()
+    asking.join(10)
+    assert said == [Reply("left")], "a loop that waits for itself never answers"
+
+
+def test_an_event_loop_does_not_wait_for_itself():
+    background = Background("mine")
+    work = asyncio.sleep(0)
+
+    async def waits():
+        background.run(work)
+
+    said = []
+
+    def ask():
+        try:
+            background.run(waits())
+        except EngineError as error:
+            said.append(str(error))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(10)
+    assert len(said) == 1 and said[0].startswith("The event loop of mine cannot wait for itself")
+
+
+def test_the_command_takes_coroutine_functions(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = "async def act(o, i): return i['admissible_actions'][0]"
+    spec = f"{write(tmp_path, code)}:act"
+    out = tmp_path / "found.json"
+    assert run(["eval", "VisualSokoban", "--agent", spec, "--episodes=2", f"--out={out}"]) == 0
+    assert json.loads(out.read_text())["overall"]["grounding"]["value"] == 1.0

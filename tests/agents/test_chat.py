@@ -23,6 +23,7 @@ from creditrl.agents.base import Agent
 from creditrl.agents.chat import ChatAgent
 from creditrl.chat import ChatClient, ChatSettings
 from creditrl.chat_cache import ChatCache
+from creditrl.chat_prices import listed_prices
 from creditrl.errors import ConfigError
 from creditrl.types import Prompt, Reply
 
@@ -160,6 +161,38 @@ def test_tokens_and_cost_by_hand(endpoint):
         "cost": pytest.approx(180e-6),
         "causes": {},
     }
+
+
+def test_prices_of_public_endpoints_come_from_litellms_table(tmp_path, monkeypatch):
+    table = {
+        "sample_spec": {"litellm_provider": "one of ..."},
+        "toy": {
+            "litellm_provider": "openai",
+            "input_cost_per_token": 2e-6,
+            "output_cost_per_token": 8e-6,
+        },
+        "together_ai/org/toy": {
+            "litellm_provider": "together_ai",
+            "input_cost_per_token": 1e-6,
+            "output_cost_per_token": 1e-6,
+        },
+    }
+    package = tmp_path / "litellm"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    name = "model_prices_and_context_window_backup.json"
+    (package / name).write_text(json.dumps(table))
+    assert listed_prices("toy", "https://api.openai.com/v1") is None, "not installed"
+    monkeypatch.syspath_prepend(tmp_path)
+    assert listed_prices("toy", "https://api.openai.com/v1") == pytest.approx((2.0, 8.0))
+    assert listed_prices("org/toy", "https://api.together.xyz/v1") == pytest.approx((1.0, 1.0))
+    own = "https://llm.together.co.uk/v1"  # somebody's own host, not the provider's
+    for url in ("http://127.0.0.1:8000/v1", "http://localhost/v1", "https://api.groq.com/v1", own):
+        assert listed_prices("toy", url) is None
+    # What is set goes first.
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    assert ChatClient(ChatSettings("toy", prices=(1.0, 1.0))).prices == (1.0, 1.0)
+    assert ChatClient(ChatSettings("toy")).prices == pytest.approx((2.0, 8.0))
 
 
 def test_an_endpoint_that_names_its_cost_is_believed_and_one_without_counts_is_borne(endpoint):

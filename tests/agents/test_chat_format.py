@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from creditrl.agents.chat_format import ChatFormat
-from creditrl.agents.prompts.base import Message
+from creditrl.envs.prompt import Message
 from creditrl.errors import ConfigError
 
 pytest.importorskip("transformers")

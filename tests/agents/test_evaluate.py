@@ -11,7 +11,8 @@ from rich.console import Console
 
 import creditrl
 from creditrl.agents import ExpertAgent, RandomAgent, evaluate, get_form, run_episodes
-from creditrl.agents.evaluate import EpisodeResult, measure
+from creditrl.agents.evaluate import EpisodeResult, EvalResult, measure
+from creditrl.cli import run
 from creditrl.errors import ConfigError, UnknownNameError
 from creditrl.types import Reply
 
@@ -93,7 +94,7 @@ def test_batching_changes_nothing_of_the_result():
 
 
 def test_own_environment_and_a_last_block_that_is_not_full():
-    venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=4).unwrapped
+    venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=4, split="valid_unseen").unwrapped
     agent = Parrot()
     found = evaluate(venv, agent, episodes=6)
     assert [e.task for e in found.episodes] == [venv.tasks[i].id for i in range(6)]
@@ -105,7 +106,7 @@ def test_own_environment_and_a_last_block_that_is_not_full():
 
 def test_tasks_can_be_named():
     found = evaluate("VisualSokoban", ExpertAgent, tasks=[5, 2], num_envs=8)
-    env = gym.make("CreditRL/VisualSokoban-v0")
+    env = gym.make("CreditRL/VisualSokoban-v0", split="valid_unseen")
     assert [e.task for e in found.episodes] == [env.unwrapped.tasks[i].id for i in (5, 2)]
 
 
@@ -185,3 +186,30 @@ def test_wrong_questions_are_refused():
         evaluate("VisualSokobann", RandomAgent())
     with pytest.raises(UnknownNameError, match="react"):
         evaluate("VisualSokoban", RandomAgent(), "reakt")
+
+
+@pytest.mark.parametrize("act", [lambda text: "up", lambda text: text.upper()])
+def test_a_function_of_the_observation_alone_is_told_what_one_argument_means(act):
+    with pytest.raises(ConfigError, match=r"<lambda>\(venv\) r.* takes \(observation, info\)"):
+        evaluate("CreditRL/VisualSokoban-v0", act, episodes=1)
+
+
+def test_evaluate_and_the_command_play_the_same_tasks(tmp_path):
+    found = evaluate("VisualSokoban", RandomAgent(0), episodes=5)
+    assert found.split == "valid_unseen"
+    out = tmp_path / "found.json"
+    words = ["eval", "VisualSokoban", "--agent", "random", "--episodes", "5", "--out", str(out)]
+    assert run([*words, "--no-keep-episodes"]) == 0
+    assert EvalResult.from_json(json.loads(out.read_text())).episodes == found.episodes
+    train = evaluate("VisualSokoban", RandomAgent(0), episodes=1, env_options={"split": "train"})
+    assert train.split == "train"
+
+
+def test_all_of_a_small_split_are_played_unless_told_otherwise(tmp_path):
+    folder = tmp_path / "unfiltered" / "test"
+    folder.mkdir(parents=True)
+    wall, floor = "#" * 10, "#        #"
+    level = [wall, "#@$.     #", "# $.     #", "#  $.    #", "#   $.   #", *[floor] * 4, wall]
+    (folder / "000.txt").write_text("\n".join(["; 0", *level, "", "; 1", *level, ""]))
+    options = {"data": "official", "tier": "boxoban", "data_dir": str(tmp_path), "max_turns": 3}
+    assert len(evaluate("VisualSokoban", RandomAgent(0), env_options=options).episodes) == 2

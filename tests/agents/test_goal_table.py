@@ -228,11 +228,14 @@ def test_eval_with_a_model_behind_an_endpoint(endpoint, tmp_path, monkeypatch, c
 
 def test_eval_says_when_nothing_was_answered(endpoint, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    endpoint.answer = lambda body: Plan(status=401)
+    endpoint.answer = lambda body: Plan(body=b"no JSON")
     command = ["eval", "VisualSokoban", "--agent", "chat", "--model", "toy", "--episodes", "2"]
-    assert run([*command, "--base-url", endpoint.url]) == 2
-    line = capsys.readouterr().err.strip()
-    assert line.startswith("creditrl: All 2 episodes failed, the first: toy at ") and "401" in line
+    url = f"toy@{endpoint.url}?retries=0"
+    command[command.index("toy")] = url
+    assert run(command) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("creditrl: All 2 episodes failed, the first: toy at ")
+    assert "no JSON in the answer" in line
 
 
 @pytest.mark.parametrize(
@@ -263,7 +266,9 @@ def test_the_table_on_the_command_line(endpoint, folder, tmp_path, monkeypatch, 
     assert run(command) == 0
     out = capsys.readouterr().out
     assert "Wrote runs/eval/SOTOPIA-chat-goals-1.json" in " ".join(out.split())
-    assert "Next: creditrl report runs/eval/SOTOPIA-chat-goals-1.json" in " ".join(out.split())
+    following = re.findall(r"^Next: creditrl (.*)$", out, re.M)[-1]
+    assert following == "report runs/eval/SOTOPIA-chat-goals-1.json"
+    assert run(following.split()) == 0
     content = json.loads(Path("runs/eval/SOTOPIA-chat-goals-1.json").read_text("utf-8"))
     assert content["cells"]["hard"]["fixed partner"]["goal"]["value"] == 3.0
     assert content["partner"] == f"chat:other temperature=0.7 @ {endpoint.url}"

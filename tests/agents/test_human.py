@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -24,7 +25,7 @@ def player(*lines):
             raise EOFError from None
 
     out = io.StringIO()
-    return HumanAgent(Console(file=out, width=80), read), out
+    return HumanAgent(Console(file=out, width=80), read, ["Doors open by themselves."]), out
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,20 @@ def test_the_player_sees_goal_observation_and_numbered_actions():
     shown = out.getvalue()
     for part in ("Leave.", "[bold]a door[/bold]", "1 go north", "2 go south", "3 take [red] key"):
         assert part in shown
+
+
+def test_help_explains_and_takes_no_turn():
+    agent, out = player("help", "2")
+    assert [r.text for r in agent.act([PROMPT])] == ["go south"]
+    shown = out.getvalue()
+    assert "Doors open by themselves." in shown and "help costs no turn" in shown
+    assert shown.count("2 go south") == 2 and "arrow" not in shown
+
+
+def test_help_names_the_arrow_keys_where_actions_are_directions():
+    agent, out = player("help", "up")
+    agent.act([replace(PROMPT, admissible_actions=("up", "left"))])
+    assert "the arrow keys are moves" in out.getvalue()
 
 
 def test_empty_lines_ask_again():

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from creditrl.agents.intervals import (
+    bootstrap_p,
+    holm,
     mean_interval,
     paired_interval,
     student_quantile,
@@ -130,3 +132,25 @@ def test_a_paired_interval_needs_two_tasks():
     assert math.isnan(paired_interval(np.zeros(0)).value)
     e = paired_interval(np.array([0.25]))
     assert e.value == 0.25 and math.isnan(e.low) and math.isnan(e.high)
+
+
+def test_holm_by_hand():
+    # Sorted 0.01, 0.02, 0.04: times 3, 2 and 1 is 0.03, 0.04, 0.04.
+    assert holm([0.04, 0.01, 0.02]) == pytest.approx((0.04, 0.03, 0.04))
+    # A later one is never below an earlier one: 0.03 x 2, then 0.04 x 1.
+    assert holm([0.04, 0.03]) == pytest.approx((0.06, 0.06))
+    assert holm([0.6, 0.9]) == pytest.approx((1.0, 1.0))
+    assert holm([]) == ()
+
+
+def test_holm_counts_no_test_where_there_is_none():
+    first, second, third = holm([0.02, math.nan, 0.03])
+    assert (first, third) == pytest.approx((0.04, 0.04)) and math.isnan(second)
+
+
+def test_bootstrap_p_by_hand():
+    # Of 99 draws 2 are at most 0: 2 (1 + 2) / (1 + 99).
+    draws = np.concatenate([[-1.0, 0.0], np.ones(97)])
+    assert bootstrap_p(draws) == pytest.approx(0.06)
+    assert bootstrap_p(np.zeros(9)) == 1.0 and bootstrap_p(np.ones(99)) == pytest.approx(0.02)
+    assert math.isnan(bootstrap_p(np.zeros(0)))

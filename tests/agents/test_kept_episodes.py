@@ -1,4 +1,4 @@
-"""What was seen, said and done in an evaluation is kept, each episode once."""
+"""Evaluations keep observations, replies and actions, each episode once."""
 
 from __future__ import annotations
 

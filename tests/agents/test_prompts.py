@@ -7,25 +7,37 @@ from hypothesis import strategies as st
 
 import creditrl  # noqa: F401 - registers the environments
 from creditrl.agents.prompts import (
-    FORMS,
     Ask,
     EnvWords,
     Message,
     get_form,
-    register_words,
+    known_forms,
     words_for,
 )
-from creditrl.agents.prompts.env_words import IMAGE_PLACEHOLDER
 from creditrl.agents.prompts.react import parse_react
-from creditrl.agents.prompts.sokoban import SOKOBAN
-from creditrl.agents.prompts.tags import parse_tags
-from creditrl.agents.prompts.words import GENERIC
+from creditrl.envs.prompt import parse_tags
+from creditrl.envs.record import Environment
+from creditrl.envs.register import register_environment
 from creditrl.envs.sokoban.level import Level
+from creditrl.envs.sokoban.prompt import SOKOBAN
+from creditrl.envs.words import GENERIC, IMAGE_PLACEHOLDER
 from creditrl.errors import ConfigError, UnknownNameError
 from creditrl.types import Task
 
 SOKOBAN_ID = "CreditRL/VisualSokoban-v0"
+LONG = EnvWords(max_prompt_chars=2_000)
+LOUD, QUIET = EnvWords(role="LOUD"), EnvWords(role="quiet")
 ROOM = "######\n#_P__#\n#_X__#\n#__O_#\n#____#\n######"
+
+
+def moody(ask):
+    return LOUD if ask.observation.isupper() else QUIET
+
+
+def register(env_id, words):
+    register_environment(
+        Environment(env_id, "toy:Env", "toy:VectorEnv", words=f"{__name__}:{words}")
+    )
 
 
 def sokoban(**fields):
@@ -55,14 +67,14 @@ def test_unknown_names_and_options_are_refused_with_the_nearest():
         get_form("tags", observation="picture")
 
 
-@pytest.mark.parametrize("name", sorted(FORMS))
+@pytest.mark.parametrize("name", sorted(known_forms()))
 @given(text=st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200))
 def test_any_reply_can_be_read(name, text):
     parsed = get_form(name).parse(text)
     assert isinstance(parsed.action, str) and isinstance(parsed.valid_format, bool)
 
 
-@pytest.mark.parametrize("name", sorted(FORMS))
+@pytest.mark.parametrize("name", sorted(known_forms()))
 @pytest.mark.parametrize("thought", ["", "the box is left of me"])
 def test_a_written_reply_is_read_back(name, thought):
     form = get_form(name)
@@ -202,7 +214,7 @@ def test_tags_leave_out_help_and_add_the_open_action():
 
 
 def test_tags_drop_the_history_of_a_prompt_that_is_too_long():
-    register_words("Test/Long-v0", EnvWords(max_prompt_chars=2_000))
+    register("Test/Long-v0", "LONG")
     history = [("x" * 1500, "look"), ("short", "go")]
     ask = Ask(observation="o", turn=2, history=history, env_id="Test/Long-v0")
     (message,) = get_form("tags").messages(ask)
@@ -256,10 +268,9 @@ def test_words_are_found_for_every_version_and_fall_back():
 
 
 def test_an_environment_may_choose_its_words_by_what_is_asked():
-    loud, quiet = EnvWords(role="LOUD"), EnvWords(role="quiet")
-    register_words("Test/Moody", lambda ask: loud if ask.observation.isupper() else quiet)
-    assert words_for(Ask("HO", env_id="Test/Moody-v3")) is loud
-    assert words_for(Ask("ho", env_id="Test/Moody-v3")) is quiet
+    register("Test/Moody-v0", "moody")
+    assert words_for(Ask("HO", env_id="Test/Moody-v3")) is LOUD
+    assert words_for(Ask("ho", env_id="Test/Moody-v3")) is QUIET
 
 
 def level_of(room):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
+from chat_server import Plan
 from walker import Walker
 
-from creditrl.agents import evaluate
-from creditrl.agents.budget import Budget
+from creditrl.agents import ChatAgent, evaluate
+from creditrl.agents.budget import Budget, Meter
 from creditrl.agents.journal import Journal
 from creditrl.errors import ConfigError, CreditRLError, DataError, RunFolderError
+from creditrl.types import Prompt, Reply
 
 
 def play(agent, **options):
@@ -50,20 +53,52 @@ def test_no_turn_is_taken_beyond_the_budget(tmp_path):
     assert found.reports["stopped"] == "50 of 50 turns" and found.reports["not_played"] == 3
 
 
-@pytest.mark.parametrize(
-    ("limit", "stopped"),
-    [({"tokens": 100}, "102 of 100 tokens"), ({"cost": 0.1}, "$0.102 of $0.1")],
-)
-def test_tokens_and_dollars_end_it_after_the_round_that_spends_them(limit, stopped):
-    agent = Walker(tokens=1, cost=0.002)
-    with pytest.raises(CreditRLError, match="before the first episode ended") as caught:
-        evaluate("VisualSokoban", agent, episodes=51, num_envs=51, budget=Budget(**limit))
-    assert stopped in str(caught.value) and agent.asked == 51
+@pytest.mark.parametrize(("limit", "asked"), [({"tokens": 99}, 50), ({"cost": 0.099}, 50)])
+def test_of_tokens_and_dollars_no_more_is_spent_than_one_question_beyond(limit, asked):
+    agent = Walker(tokens=1, cost=0.002)  # 2 tokens a question, read and written
+    budget = Budget(**limit)
+    with pytest.raises(CreditRLError, match="before the first episode ended"):
+        evaluate("VisualSokoban", agent, episodes=80, num_envs=80, budget=budget)
+    assert agent.asked == asked, "49 within the budget, and one that goes beyond"
+
+
+def test_what_later_questions_take_is_reckoned_with(endpoint):
+    # Prompts grow from turn to turn; 16 are under way at once, and the budget ends within a round.
+    def answer(body):
+        read = sum(len(message["content"]) for message in body["messages"])
+        usage = {"prompt_tokens": read, "completion_tokens": 0, "cost": read / 1e5}
+        return Plan("Thought: on.\nAction: right", usage=usage, delay=0.01)
+
+    endpoint.answer = answer
+    for dollars in (1.0, 2.7, 4.1):
+        agent = ChatAgent("toy", base_url=endpoint.url)
+        budget = Budget(cost=dollars)
+        with contextlib.suppress(CreditRLError):
+            evaluate("VisualSokoban", agent, "react", episodes=32, num_envs=32, budget=budget)
+        costs = [answer(body).usage["cost"] for body in endpoint.requests]
+        del endpoint.requests[:]
+        assert 0 <= sum(costs) - dollars <= max(costs), (dollars, sum(costs))
+        assert endpoint.most_at_once > 1
 
 
 def test_a_budget_of_dollars_needs_prices():
     with pytest.raises(ConfigError, match="nothing says what a token costs"):
         play(Walker(tokens=1), budget=Budget(cost=1.0))
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_an_agent_gives_one_reply_per_prompt(count):
+    class Miscounts:
+        name = "mine"
+        calls = 0
+
+        def act(self, prompts):
+            self.calls += 1
+            assert self.calls < 9, "asked for ever"
+            return [Reply("up")] * count
+
+    with pytest.raises(ConfigError, match=f"mine gave {count} replies to 3 prompts"):
+        play(Miscounts())
 
 
 def test_a_budget_of_nothing_is_refused():
@@ -125,3 +160,20 @@ def test_every_line_of_a_journal_is_json_with_the_commands_first(tmp_path):
     rows = [json.loads(line) for line in journal.read_text().splitlines()]
     assert rows[0]["command"] == {"argv": ["VisualSokoban"]}
     assert sorted(row["number"] for row in rows[1:] if "number" in row) == list(range(6))
+
+
+def test_under_a_limit_of_dollars_twice_as_many_are_asked_each_time() -> None:
+    class Cheap:
+        name = "cheap"
+
+        def __init__(self) -> None:
+            self.asked: list[int] = []
+
+        def act(self, prompts):
+            self.asked.append(len(prompts))
+            return [Reply("up", cost=0.001) for _ in prompts]
+
+    agent = Cheap()
+    prompts = [Prompt("x", copy=k) for k in range(64)]
+    Meter(agent, Budget(cost=100.0)).act(prompts)
+    assert agent.asked == [1, 2, 4, 8, 16, 32, 1]

@@ -11,9 +11,8 @@ import pytest
 
 from creditrl.agents import AgentPartner, run_episodes, run_self_chat
 from creditrl.agents.prompts import get_form
-from creditrl.envs.sotopia import SotopiaVectorEnv
 from creditrl.envs.sotopia.dialogue import Transcript
-from creditrl.envs.sotopia.env import SotopiaConfig
+from creditrl.envs.sotopia.env import SotopiaConfig, SotopiaVectorEnv
 from creditrl.envs.sotopia.profiles import Character, Combination, Scenario
 from creditrl.envs.sotopia.verdict import Verdict
 from creditrl.errors import ConfigError

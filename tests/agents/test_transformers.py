@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from creditrl.agents.base import Agent
-from creditrl.agents.prompts.base import Message
 from creditrl.agents.transformers import TransformersAgent, load_tokenizer
+from creditrl.envs.prompt import Message
 from creditrl.errors import ConfigError, DataError
 from creditrl.types import Prompt
 

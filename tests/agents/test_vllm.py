@@ -314,7 +314,7 @@ def test_building_an_engine_leaves_torch_as_it_was(engine):
 @needs_vllm
 def test_the_command_line_measures_a_policy_that_vllm_decodes(policy, tmp_path):
     policy.save(tmp_path / "policy")
-    flags = ["--agent=vllm", f"--model={tmp_path / 'policy'}", "--max-new-tokens=1"]
+    flags = ["--agent=vllm", f"--model={tmp_path / 'policy'}", "--form=plain", "--max-new-tokens=1"]
     out = tmp_path / "eval.json"
     assert run(["eval", "VisualSokoban", *flags, "--episodes=4", f"--out={out}"]) == 0
     found = json.loads(out.read_text())

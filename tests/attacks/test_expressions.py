@@ -9,12 +9,11 @@ import gymnasium as gym
 import pytest
 
 import creditrl  # noqa: F401  (registers the environments)
-from creditrl.agents.prompts import FORMS, get_form
+from creditrl.agents.prompts import get_form, get_parser, known_forms
 from creditrl.envs.sotopia.dimensions import choose_dimensions
 from creditrl.envs.sotopia.judge_answer import read_answer
 from creditrl.errors import DataError
 from creditrl.trainers.credit.segments import parse_ranges
-from creditrl.wrappers.parse import get_parser
 
 ENVIRONMENTS = {
     "ALFWorld": 4096,
@@ -67,7 +66,7 @@ def _judged(text: str) -> None:
 
 
 READERS: dict[str, Callable[[str], object]] = {
-    **{f"form {name}": get_form(name).parse for name in FORMS},
+    **{f"form {name}": get_form(name).parse for name in known_forms()},
     "form sotopia, line": get_form("sotopia", answer="line").parse,
     **{f"parser {name}": get_parser(name) for name in ("react", "tags", "json", "tool")},
     "segments": _ranges,

@@ -76,4 +76,4 @@ def test_an_endpoints_reason_reaches_no_terminal_raw(rude, tmp_path, capsys):
     words = ["eval", "VisualSokoban", "--agent", "chat", "--base-url", f"{rude}/v1", "--model", "m"]
     words += ["--episodes", "2", "--retries", "0", "--out", str(tmp_path / "r.json")]
     assert run(words) == 2
-    assert "2 episodes failed" in quiet(capsys.readouterr())
+    assert "the server answers 404" in quiet(capsys.readouterr())

@@ -1,4 +1,4 @@
-"""The baseline table says what is measured, and the README shows it."""
+"""The baseline table says what is measured, and docs/results/baselines.md shows it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from creditrl.bench.baselines import (
     listings,
     markdown_table,
     measure_agent,
-    put_into_readme,
+    put_into_page,
     read_baselines,
     small_policy,
     write_baselines,
@@ -24,7 +24,7 @@ from creditrl.bench.baselines import (
 from creditrl.cli import run
 from creditrl.errors import DataError
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "baselines.md"
 COMMITTED = read_baselines()
 
 
@@ -67,11 +67,11 @@ def test_the_command_of_a_row_gives_its_figures(tmp_path: Path) -> None:
     assert (found["overall"]["success"]["value"], found["task_set"]) == (row.success, row.task_set)
 
 
-def test_the_readme_shows_the_table() -> None:
-    text = README.read_text("utf-8")
-    assert put_into_readme(text, COMMITTED) == text
+def test_the_page_shows_the_table() -> None:
+    text = PAGE.read_text("utf-8")
+    assert put_into_page(text, COMMITTED) == text
     with pytest.raises(DataError, match="no place for the table"):
-        put_into_readme("# Mine\n", COMMITTED)
+        put_into_page("# Mine\n", COMMITTED)
 
 
 def made(**fields: object) -> Row:
@@ -117,14 +117,14 @@ def test_the_command_says_where_the_table_is_wrong(
     assert "Did you mean 'VisualSokoban'" in capsys.readouterr().err
 
 
-def test_a_readme_without_a_place_is_told_before_anything_is_measured(
+def test_a_page_without_a_place_is_told_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def measured(*_: object) -> Row:
         raise AssertionError("measured")
 
     monkeypatch.setattr("creditrl.bench.baselines.measure_agent", measured)
-    words = ["bench", "baselines", "--envs", "VisualSokoban", "--readme"]
+    words = ["bench", "baselines", "--envs", "VisualSokoban", "--page"]
     assert run([*words, str(tmp_path / "none.md")]) == 2
     assert "there is no such file" in capsys.readouterr().err
     (tmp_path / "mine.md").write_text("# Mine\n")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from creditrl._origin import install_command
-from creditrl.bench.envs import BENCHES
-from creditrl.bench.measure import Contest, Figures, one_core, run_rounds
+from creditrl.bench.envs import env_benches
 from creditrl.cli import run
+from creditrl.measure import Contest, Figures, one_core, run_rounds
 
 
 def test_bench_envs_prints_a_table_and_writes_json(
@@ -25,7 +25,8 @@ def test_bench_envs_prints_a_table_and_writes_json(
     report = json.loads(path.read_text("utf-8"))
     assert report["rounds"] == 2
     measured = report["measured"]
-    assert set(measured) == {"package", *(bench.env for bench in BENCHES)}
+    suite = {"ALFWorld", "SOTOPIA", "VirtualHome", "VisualSokoban", "WebShop"}
+    assert suite == {bench.env for bench in env_benches()} == set(measured) - {"package"}
     sokoban = measured["VisualSokoban"]
     assert {"step_single", "generate_hard", "generate_10x10_4", "moves_6x6_1"} <= set(sokoban)
     alfworld = measured["ALFWorld"]
@@ -53,9 +54,9 @@ def test_bench_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_without_upstream_it_names_the_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import creditrl.bench.alfworld as alfworld
-    import creditrl.bench.measure as measure
-    import creditrl.bench.sokoban as sokoban
+    import creditrl.envs.alfworld.bench as alfworld
+    import creditrl.envs.sokoban.bench as sokoban
+    import creditrl.measure as measure
 
     for module in (measure, alfworld, sokoban):
         monkeypatch.setattr(module, "importable", lambda name: False)

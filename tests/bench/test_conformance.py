@@ -15,10 +15,10 @@ from toy_env import ToyConfig, ToyEngine
 
 import creditrl.bench.conformance as conformance
 from creditrl._origin import install_command
-from creditrl.bench.alfworld_games import Games
-from creditrl.bench.conformance import Conformance, Sides, read_log, write_log
+from creditrl.bench.conformance import Sides, read_log, write_log
 from creditrl.cli import run
 from creditrl.envs.base import EnvParts, TextEnv, View
+from creditrl.envs.bench import Conformance, Games
 from creditrl.envs.tasks import TaskList
 from creditrl.errors import ConfigError, DataError
 from creditrl.types import Task
@@ -92,7 +92,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Bench]:
         def games(count: int, seed: int, flavour: str | None) -> Games:
             return Games("the corridors", tuple(tasks[:count]))
 
-        monkeypatch.setattr(conformance, "CONFORMANCE", (replace(made, games=games),))
+        monkeypatch.setattr(conformance, "conformances", lambda: (replace(made, games=games),))
         return tasks
 
     yield with_lengths
@@ -101,7 +101,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Bench]:
 
 def test_where_all_agrees_steps_and_wins_are_counted(bench: Bench) -> None:
     (task,) = bench(4)
-    found = Sides(conformance.CONFORMANCE[0]).play(task)
+    found = Sides(conformance.conformances()[0]).play(task)
     assert found.mismatch is None
     assert (found.game, found.type, found.won) == ("4/0", "walk", 2)
     assert found.steps - found.grounded == 2  # "fly", twice
@@ -110,7 +110,7 @@ def test_where_all_agrees_steps_and_wins_are_counted(bench: Bench) -> None:
 
 def test_the_first_difference_comes_with_the_way_to_it(bench: Bench) -> None:
     (task,) = bench(5)
-    found = Sides(conformance.CONFORMANCE[0]).play(task)
+    found = Sides(conformance.conformances()[0]).play(task)
     assert found.mismatch is not None and found.won == 0
     assert found.mismatch.what == "observation"
     assert "Zelle 2 von 5" in found.mismatch.ours and "Cell two." in found.mismatch.theirs
@@ -120,7 +120,7 @@ def test_the_first_difference_comes_with_the_way_to_it(bench: Bench) -> None:
 
 def test_what_one_side_raises_is_a_difference(bench: Bench) -> None:
     (task,) = bench(6)
-    mismatch = Sides(conformance.CONFORMANCE[0]).play(task).mismatch
+    mismatch = Sides(conformance.conformances()[0]).play(task).mismatch
     assert mismatch is not None
     assert (mismatch.what, mismatch.ours) == ("raised", "missing")
     assert mismatch.theirs == "RuntimeError: fell"
@@ -139,6 +139,7 @@ def test_a_run_that_finds_nothing_says_how_much_it_compared(
     )
     assert "Wrote log.jsonl" in out
     assert "Next: creditrl bench conformance toy --games 4 --out log.jsonl" in out
+    assert run(["bench", "conformance", "toy", "--games", "4", "--out", "log.jsonl"]) == 0
 
 
 def test_a_difference_makes_the_exit_code_1_and_is_in_the_log(
@@ -219,8 +220,8 @@ def test_without_upstream_it_names_the_extra(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    alfworld = replace(conformance.CONFORMANCE[0], modules=("no_such_upstream",))
-    monkeypatch.setattr(conformance, "CONFORMANCE", (alfworld,))
+    alfworld = replace(conformance.conformances()[0], modules=("no_such_upstream",))
+    monkeypatch.setattr(conformance, "conformances", lambda: (alfworld,))
     assert run(["bench", "conformance", "alfworld"]) == 2
     assert install_command("reference-alfworld") in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

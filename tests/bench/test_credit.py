@@ -18,32 +18,29 @@ from creditrl.agents.intervals import Estimate
 from creditrl.agents.prompts import get_form
 from creditrl.agents.rollout import continue_episodes
 from creditrl.agents.scripted import RandomAgent, ReplayAgent
-from creditrl.bench.credit import SETTINGS, CreditBench, EnvResult
+from creditrl.bench.credit import CreditBench, EnvResult
 from creditrl.bench.credit_compare import Candidate, scores_of
-from creditrl.bench.credit_report import ceiling, credit_json, credit_markdown, credit_picture
+from creditrl.bench.credit_picture import credit_picture
+from creditrl.bench.credit_places import collect_places, continuations, distances, starts_of
+from creditrl.bench.credit_report import ceiling, credit_json, credit_markdown, credit_tables
 from creditrl.bench.credit_stats import (
     cluster_interval,
-    rank_correlation,
     reliability,
     sign_agreement,
     spearman_brown,
 )
-from creditrl.bench.credit_truth import (
-    Truth,
-    choose_turns,
-    collect_places,
-    continuations,
-    distances,
-    progress_of,
-    starts_of,
-    truth_of,
-)
+from creditrl.bench.credit_truth import Truth, choose_turns, progress_of, truth_of
+from creditrl.bench.credit_validity import MEASURES
 from creditrl.cli import run
+from creditrl.credit_file import TRUTH
 from creditrl.envs.base import Effect, Engine, EnvParts, TextEnv, View
 from creditrl.envs.tasks import TaskList
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, DataError, EpisodeOverError
+from creditrl.templates import write_package
 from creditrl.types import Prompt, Reply, Task, Trajectory, Turn
+from creditrl.view.agreement import rank_correlation
+from creditrl.view.run import ViewedRun
 
 # -- a world whose values are known ----------------------------------------------------------------
 #
@@ -203,6 +200,18 @@ def test_places_hold_the_conversation_that_the_episode_had():
     assert [m["content"] for m in last.said if m["role"] == "assistant"] == ["yes", "no", "yes"]
 
 
+def test_an_agent_that_chooses_among_replies_is_shown_them_while_places_are_kept():
+    class Chooser:
+        name = "chooser"
+        actions = "listed"
+
+        def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
+            return [Reply(prompt.choices[-1]) for prompt in prompts]
+
+    trajectories, _ = collect_places(VoteVectorEnv(1), Chooser(), PLAIN, seed=0, tasks=[0])
+    assert [turn.action for turn in trajectories[0].turns] == ["no"] * 3
+
+
 def test_an_episode_that_had_ended_is_not_continued():
     _, places = played("yyy")
     with pytest.raises(EpisodeOverError, match="Its outcome is known"):
@@ -359,6 +368,8 @@ def test_the_truth_agrees_with_itself_and_a_constant_with_nothing():
 
 def result(name: str = "Toy") -> EnvResult:
     scores, reliable = scored()
+    measures = {name: Estimate(0.25 * n, 0.2 * n, 0.3 * n, 24) for n, name in enumerate(MEASURES)}
+    scores = (dataclasses.replace(scores[0], measures=measures), *scores[1:])
     return EnvResult(
         env=name,
         recipe="@toy",
@@ -370,6 +381,9 @@ def result(name: str = "Toy") -> EnvResult:
         spread=0.2,
         error=0.1,
         reliability=reliable,
+        actions={"states": 5, "actions": 15, "pairs": 20, "clear": 7, "playings": 2},
+        idle=3,
+        ceilings={"cosine": Estimate(0.9, 0.8, 1.0, 5), "error": Estimate(0.4, 0.3, 0.5, 5)},
         scores=scores,
         unscored={"shy": "it has no tokens"},
         seconds={"truth": 1.0},
@@ -387,12 +401,26 @@ def test_reports_hold_what_was_found(tmp_path: Path):
     text = credit_markdown(found, bench)
     assert "## Toy" in text and "## Other" in text
     assert "(10 + 10, Spearman-Brown)" in text
-    rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
-    assert rows[:5] == ["score of turns", "itself", "outcome", "constant", "ceiling"]
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in text.splitlines()
+        if line.startswith("| ")
+    ]
+    names = ["score of turns", "itself", "outcome", "constant", "ceiling"]
+    assert [row[0] for row in rows[:10]] == [*names, *names]
+    assert rows[6] == [
+        *("itself", "0 % [0, 0]", "0.25 [0.20, 0.30]", "0.50 [0.40, 0.60]", "0.75 [0.60, 0.90]"),
+        *("1000.00 [800.00, 1200.00]", "125 % [100, 150]", "1.50 [1.20, 1.80]"),
+    ]
+    assert rows[9] == ["ceiling", "", "", "0.90 [0.80, 1.00]", "0.40 [0.30, 0.50]", "", "", ""]
+    assert "Of 20 pairs 7 differ by two standard errors" in text
     assert "`shy` was not measured: it has no tokens" in text
     content = json.loads(credit_json(found, bench))
     assert content["environments"]["Toy"]["scores"][2]["rank"]["all"]["value"] is None
-    assert content["environments"]["Toy"]["scores"][0]["rank"]["all"]["value"] == pytest.approx(1)
+    toy = content["environments"]["Toy"]
+    assert toy["scores"][0]["rank"]["all"]["value"] == pytest.approx(1)
+    assert toy["scores"][0]["measures"]["cosine"]["value"] == 0.5 and toy["actions"]["clear"] == 7
+    assert [len(table.rows) for table in credit_tables(found[0])] == [4, 4]
     one = credit_picture(found, tmp_path / "one.png").read_bytes()
     assert one[:4] == b"\x89PNG" and one == credit_picture(found, tmp_path / "two.png").read_bytes()
 
@@ -427,22 +455,34 @@ def test_bench_credit_measures_goes_on_and_refuses_another_one(
         *("environment reward", "exact progress"),
     ]
     assert first["turns"]["all"] == 12
+    assert "where the credit would lead the policy" in told
+    assert first["actions"]["states"] == 6 and first["actions"]["playings"] == 2
+    constant = first["scores"][2]["measures"]
+    assert constant["order"]["value"] == 0.5 and constant["cosine"]["value"] is None
+    assert constant["leakage"]["value"] == pytest.approx(first["idle"] / 12)
     # Cut in the middle of a block, a method of other numbers, one that was cut: all of it is done
     # again, to the same end.
     folder = out / "VisualSokoban"
     truth, scored = ((folder / name).read_text() for name in ("truth.jsonl", "credits.jsonl"))
     (folder / "truth.jsonl").write_text(truth[:-40])
     rows = [json.loads(line) for line in scored.splitlines()]
-    other = json.dumps({**rows[0], "config": "other", "credit": [0.0] * 12})
+    assert len(rows[0]["played"]) == 2 * first["actions"]["actions"]
+    other = json.dumps({**rows[0], "config": "other"})
     (folder / "credits.jsonl").write_text(f"{other}\n" + json.dumps(rows[1])[:-40])
     assert run([*words, "--methods", "grpo,gigpo"]) == 0
     assert (folder / "truth.jsonl").read_text() == truth
     again = [json.loads(line) for line in (folder / "credits.jsonl").read_text().splitlines()]
     assert [row["method"] for row in again] == ["grpo", "grpo", "gigpo"]
     for row, before in zip(again[1:], rows, strict=True):
-        assert row["config"] == before["config"] and row["credit"] == before["credit"]
+        assert all(row[key] == before[key] for key in ("config", "credit", "played"))
     second = json.loads((out / "credit.json").read_text())["environments"]["VisualSokoban"]
     assert second["reliability"] == first["reliability"]
+    for one, two in zip(first["scores"], second["scores"], strict=True):
+        assert one["measures"] == two["measures"]
+    # The viewer shows the truth beside them.
+    viewed = ViewedRun(folder)
+    assert [method["name"] for method in viewed.overview()["methods"]] == ["grpo", "gigpo", TRUTH]
+    assert viewed.overview()["methods"][2]["turns"] == 12
     capsys.readouterr()
     assert run([*words, "--seed", "1"]) == 2
     assert "seed=0" in capsys.readouterr().err
@@ -453,7 +493,36 @@ def test_unknown_names_are_refused_with_the_nearest(
 ):
     words = ["bench", "credit", "--tiny", "--out", str(tmp_path / "x")]
     assert run([*words, "--envs", "Sokoban"]) == 2
-    assert "Known: VisualSokoban, ALFWorld" in capsys.readouterr().err
+    assert "Did you mean" in capsys.readouterr().err
     assert run([*words, "--methods", "grop"]) == 2
     assert "'grpo'" in capsys.readouterr().err
-    assert set(SETTINGS) == {"visualsokoban", "alfworld"}
+
+
+def test_an_environment_of_ones_own_is_measured_without_an_expert_and_with_one_task(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    write_package("env", "stairs", tmp_path / "stairs")
+    envs = f"{tmp_path / 'stairs' / 'stairs.py'}:Mine/Stairs-v0"
+    out = tmp_path / "truth"
+    words = ["bench", "credit", "--tiny", "--envs", envs, "--out", str(out)]
+    assert run([*words, "--methods", "grpo,gigpo"]) == 0
+    captured = capsys.readouterr()
+    assert "Mine/Stairs-v0 has 1 training tasks" in captured.out + captured.err
+    found = json.loads((out / "credit.json").read_text())["environments"]["Mine/Stairs-v0"]
+    assert found["turns"]["all"] == 12 and found["unscored"] == {}
+    assert found["recipe"] == "@small --env.id Mine/Stairs-v0"
+    assert (out / "Mine-Stairs-v0" / "credit.parquet").is_file()
+
+
+def test_an_environment_that_cannot_go_back_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    module, *_ = write_package("env", "hills", tmp_path / "hills")
+    module.write_text(
+        module.read_text().replace(
+            "return self.step_of[index_K].tolist()", "raise NotImplementedError('one way')"
+        )
+    )
+    words = ["bench", "credit", "--tiny", "--out", str(tmp_path / "x")]
+    assert run([*words, "--envs", f"{module}:Mine/Hills-v0"]) == 2
+    assert "cannot be saved and restored (one way)" in capsys.readouterr().err

@@ -5,15 +5,30 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
-from creditrl.bench.exact import agreement, table_of_turns
-from creditrl.bench.exact_mdps import ENV_ID, MDPS, WON, DelayedEffect, Recovery, solve
+from creditrl.agents.prompts import get_form
+from creditrl.bench.credit_settings import bench_method
+from creditrl.bench.exact import agreement, gradients, measure, table_of_turns
+from creditrl.bench.exact_mdps import (
+    ENV_ID,
+    MDPS,
+    WON,
+    DelayedEffect,
+    Recovery,
+    VariableHorizon,
+    solve,
+)
 from creditrl.cli import run
 from creditrl.trainers.batch import token_table, turn_table
+from creditrl.trainers.collect.base import Gear
+from creditrl.trainers.credit import tables, tree_advantage, vine_advantage
+from creditrl.trainers.credit.gae import GAEConfig
+from creditrl.trainers.credit.state_scores import StateTable
 from creditrl.trainers.methods import method_info
-from creditrl.types import Task, Trajectory, Turn
+from creditrl.types import Reply, Task, Trajectory, Turn
 
 pytest.importorskip("torch")
 
@@ -99,11 +114,9 @@ def test_the_tasks_are_environments(capsys):
 # -- the measures ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=MDPS, ids=lambda mdp: mdp.name)
-def turns(request):
-    """Turns of 64 groups of 8 episodes of a random policy."""
-    mdp, rng = request.param, np.random.default_rng(1)
-    policy = random_policy(mdp, 3)
+def episodes_of(mdp, policy):
+    """Return 64 groups of 8 episodes of a policy."""
+    rng = np.random.default_rng(1)
     episodes = []
     for number in range(512):
         state, actions, ways = mdp.start, [], []
@@ -113,7 +126,22 @@ def turns(request):
             ways.append(int(rng.choice(len(outcomes), p=[o.probability for o in outcomes])))
             state = outcomes[ways[-1]].state
         episodes.append(play(mdp, number, number // 8, *actions, ways=ways))
-    return table_of_turns(mdp, episodes, solve(mdp, policy.__getitem__), policy)
+    return episodes
+
+
+@pytest.fixture(params=MDPS, ids=lambda mdp: mdp.name)
+def played(request):
+    """A task, episodes of a random policy, and its values."""
+    mdp = request.param
+    policy = random_policy(mdp, 3)
+    episodes = episodes_of(mdp, policy)
+    exact = solve(mdp, policy.__getitem__)
+    return mdp, episodes, exact, table_of_turns(mdp, episodes, exact, policy)
+
+
+@pytest.fixture
+def turns(played):
+    return played[-1]
 
 
 def test_the_truth_agrees_with_itself(turns):
@@ -176,6 +204,179 @@ def test_published_rows_of_the_delayed_effect(horizon, leaked):
     assert found.wasted == pytest.approx(np.abs(credit("grpo", episodes)).mean())
 
 
+# -- methods that pointed elsewhere --------------------------------------------------------------
+
+
+def cosine(method, episodes, table, **columns):
+    """Return how a method's credit agrees with the truth, learned columns given."""
+    turns = turn_table(episodes).with_scores(
+        **{name: np.asarray(column) for name, column in columns.items()}
+    )
+    if method.own_rewards:
+        turns = method.replay(turns, episodes, ())
+    found = method.credit(turns, tables.token_table(range(len(turns)), value=np.zeros(len(turns))))
+    credit_N = found.advantage_M if found.advantage_N is None else found.advantage_N
+    return agreement(credit_N, table).cosine
+
+
+def small(name, **changes):
+    """Return a method with the numbers of its small recipe, some changed."""
+    method = bench_method(name)
+    return type(method)(replace(method.config, **changes))
+
+
+def test_rates_of_states_point_along_the_gradient(played):
+    _, episodes, _, table = played
+    assert cosine(small("three_spo"), episodes, table) > 0.9
+
+
+@pytest.mark.parametrize(("differences", "right"), [("scores", False), ("rates", True)])
+def test_what_3spos_reward_makes_of_exact_values(differences, right):
+    """The lever's first turn: right succeeds always, left never, and both were pulled often."""
+    cfg = replace(bench_method("three_spo").config.scores, differences=differences)
+    table = StateTable()
+    for _ in range(10):
+        table.record([1, 2], True)
+        table.record([1, 3], False)
+    pulled = {"moved": True, "depth": 0, "gained": 0.0, "cfg": cfg}
+    assert (table.reward(1, 2, **pulled) > table.reward(1, 3, **pulled)) is right
+
+
+def test_a_segment_model_that_knows_nothing_leaves_the_outcome_alone(played):
+    _, episodes, _, table = played
+    turns = turn_table(episodes)
+    columns = {
+        "segment_N": np.arange(len(turns)),
+        "segment_reward_N": np.full(len(turns), -0.1, dtype=np.float32),
+    }
+    hisr = {"him": False, "gae": GAEConfig(gamma=1.0, lam=1.0)}
+    found = cosine(small("hisr", **hisr), episodes, table, **columns)
+    signed = cosine(small("hisr", shares="signed", **hisr), episodes, table, **columns)
+    assert found > 0.5 > 0 > signed
+
+
+def test_scores_of_a_process_critic_are_no_rewards_to_be_summed(played):
+    _, episodes, exact, table = played
+    q_P = np.array(list(exact.q.values()), dtype=np.float32)
+    assert cosine(small("prm4a"), episodes, table, process_N=q_P[table.pair_N]) > 0.999
+
+
+def test_summed_scores_pay_for_errors_that_are_put_right():
+    # Good is worth 1; bad 0.9, and where it is put right 1 more on the next turn.
+    mdp = Recovery()
+    policy = {("start",): {"good": 0.5, "bad": 0.5}, ("mistake",): {"recover": 0.9, "quit": 0.1}}
+    episodes, exact = episodes_of(mdp, policy), solve(mdp, policy.__getitem__)
+    table = table_of_turns(mdp, episodes, exact, policy)
+    process_N = np.array(list(exact.q.values()), dtype=np.float32)[table.pair_N]
+    summed = small("prm4a", gae=GAEConfig(gamma=1.0, lam=1.0))
+    assert cosine(summed, episodes, table, process_N=process_N) < 0
+    assert cosine(small("prm4a"), episodes, table, process_N=process_N) > 0.999
+
+
+# -- methods that play on from restored states ----------------------------------------------------
+
+
+class Tabled:
+    """Plays a table of probabilities."""
+
+    name = "tabled"
+
+    def __init__(self, mdp, policy):
+        self.chances = {f"{mdp.name}: {mdp.text(s)}": chances for s, chances in policy.items()}
+        self.rng = np.random.default_rng(0)
+
+    def reseed(self, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def act(self, prompts):
+        found = []
+        for prompt, draw in zip(prompts, self.rng.random(len(prompts)), strict=True):
+            chances = self.chances[prompt.observation]
+            below = np.cumsum([*chances.values()])[:-1]
+            found.append(Reply([*chances][int(np.searchsorted(below, draw))]))
+        return found
+
+
+MEMBERS = 2
+"""Episodes of a group that are played from the start."""
+
+
+def collected(method, mdp, groups, updates=1):
+    """Return the table of an update's turns, and what compares them with the truth."""
+    policy = random_policy(mdp, 1)
+
+    def environment(copies, size):
+        options = {"only": mdp.name, "copies": groups}
+        return gym.make_vec(ENV_ID, num_envs=copies, group_size=size, **options).unwrapped
+
+    gear = Gear(
+        environment=environment,
+        agent=Tabled(mdp, policy),
+        form=get_form("plain"),
+        seed=7,
+        groups=groups,
+        group_size=MEMBERS,
+        hash_states=method.hash_states,
+        segments=False,
+        retries=0,
+    )
+    of = method.collector(gear)
+    for update in range(updates):
+        found = of.collect(update)
+    table = turn_table(found.trajectories).with_scores(**found.scores)
+    exact = solve(mdp, policy.__getitem__)
+
+    def compared(weight_N=None):
+        return table_of_turns(
+            mdp, found.trajectories, exact, policy, found.environment_turns, weight_N
+        )
+
+    return table, compared
+
+
+def off_by(credit_N, turns):
+    """Return the mean gradient's distance from the true one in standard errors, by pair."""
+    gradient_GP = gradients(credit_N, turns) / MEMBERS
+    true_P = turns.visits_P * turns.chance_P * turns.advantage_P
+    error_P = gradient_GP.std(axis=0, ddof=1) / len(gradient_GP) ** 0.5
+    moves = error_P > 1e-12
+    off_P = np.abs(gradient_GP.mean(axis=0) - true_P)
+    assert off_P[~moves] == pytest.approx(0, abs=1e-9)
+    return off_P[moves] / error_P[moves]
+
+
+@pytest.mark.parametrize("mdp", [MDPS[2], MDPS[4]], ids=lambda mdp: mdp.name)
+def test_branches_leave_the_policy_gradient_unbiased(mdp):
+    method = method_info("branch").method(method_info("branch").config(turns=2.0, ways=2))
+    # The second update branches where the first one found that the outcome is open.
+    table, compared = collected(method, mdp, groups=400, updates=2)
+    advantage_N, weight_N = tree_advantage(table)
+    turns = compared(weight_N)
+    assert (weight_N < 1).mean() > 0.5
+    off_P = off_by(weight_N * advantage_N, turns)
+    assert np.mean(off_P**2) < 2.0
+    # Without the weights, what is behind a branch counts more often than the policy comes there.
+    assert np.mean(off_by(advantage_N, turns) ** 2) > 4.0
+
+
+def test_some_valued_states_leave_the_policy_gradient_unbiased():
+    method = method_info("vine").method(method_info("vine").config(rollouts=1, share=0.5))
+    table, compared = collected(method, MDPS[4], groups=400)
+    off_P = off_by(vine_advantage(table), compared())
+    assert np.mean(off_P**2) < 2.0
+
+
+def test_measured_values_come_closer_by_the_root_of_the_continuations():
+    mdp, error = VariableHorizon(), {}
+    for rollouts in (2, 32):
+        method = method_info("vine").method(method_info("vine").config(rollouts=rollouts))
+        table, compared = collected(method, mdp, groups=12)
+        turns = compared()
+        off_N = vine_advantage(table) - turns.advantage_P[turns.pair_N]
+        error[rollouts] = np.sqrt(np.mean(off_N**2))
+    assert error[2] / error[32] == pytest.approx(4.0, rel=0.2)
+
+
 # -- with a small policy --------------------------------------------------------------------------
 
 
@@ -195,12 +396,30 @@ def test_chances_are_those_that_the_policy_draws_with():
         assert share == pytest.approx(chance, abs=4 * (chance * (1 - chance) / 4000) ** 0.5)
 
 
+def test_credit_of_turns_points_along_the_true_gradient():
+    found, _, unscored = measure(["turn_ppo", "agentprm", "rtmc"], groups=8)
+    assert not unscored
+    for (method, task), agreed in found.items():
+        assert agreed.cosine > 0.5, (method, task)
+
+
 def test_the_command_measures_and_writes(tmp_path, capsys):
-    words = ["bench", "exact", "--methods", "grpo", "ppo", "--groups", "4", "--group-size", "4"]
+    words = [
+        "bench",
+        "exact",
+        "--methods",
+        "grpo",
+        "ppo",
+        "branch",
+        "--groups",
+        "4",
+        "--group-size",
+        "4",
+    ]
     assert run([*words, "--json", str(tmp_path / "exact.json")]) == 0
     rows = json.loads((tmp_path / "exact.json").read_text())["rows"]
     assert [(r["method"], r["task"]) for r in rows] == [
-        (name, mdp.name) for name in ("grpo", "ppo") for mdp in MDPS
+        (name, mdp.name) for name in ("grpo", "ppo", "branch") for mdp in MDPS
     ]
     grpo = {r["task"]: r for r in rows if r["method"] == "grpo"}
     # All turns of an episode have one credit.

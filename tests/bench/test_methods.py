@@ -1,136 +1,240 @@
-"""``creditrl bench methods``: equal starts, equal budgets, paired intervals."""
+"""``creditrl bench methods``: equal starts, equal tuning, and what goes on after a cut."""
 
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from creditrl.bench.methods import (
-    ABLATIONS,
-    METHODS,
-    BenchPlan,
-    check_starts,
-    compare,
-    curve_of,
-    plan_runs,
-)
+from creditrl.bench.method_page import read_results, task_page, write_page
+from creditrl.bench.method_plan import ABLATIONS, BenchPlan
+from creditrl.bench.method_results import check_starts, compare, summarise
+from creditrl.bench.method_tasks import TASK_SETS, recipe_of, task_set
+from creditrl.bench.methods import Bench, survivors
 from creditrl.cli import run
-from creditrl.errors import DataError, UnknownNameError
+from creditrl.errors import ConfigError, DataError, UnknownNameError
 from creditrl.trainers.finished import FinishedRun
+from creditrl.trainers.methods import list_methods
 
 
-def finished(values: list[float], weights: str = "w", seconds: float = 60.0) -> FinishedRun:
-    found = {"sampled": np.array(values, dtype=np.float32)}
-    found["greedy"] = found["sampled"]
-    return FinishedRun(
-        Path("run"),
-        found,
-        found,
-        tuple(str(i) for i in range(len(values))),
-        turns=100,
-        updates=4,
-        seconds={"train": seconds},
-        cpu_seconds=seconds,
-        start_weights=weights,
-        curve=[(0, 0.0), (50, 0.5), (100, 0.7)],
-        metrics={"states_seen": 30.0, "rollouts_done": 10.0},
-    )
+def bench(folder: Path, tasks: str = "rooms", **plan: object) -> Bench:
+    given = {"turns": 1000, **plan}
+    return Bench(BenchPlan(tasks=TASK_SETS[tasks], **given), folder, 1, print)  # type: ignore[arg-type]
 
 
-def test_every_method_of_the_bench_differs_in_nothing_but_the_method():
-    runs = plan_runs(BenchPlan(), ABLATIONS)
-    assert len(runs) == 5 * (len(METHODS) + len(ABLATIONS))
-    assert len({run.name for run in runs}) == len(runs)
-    one = {run.name: run.config() for run in runs if run.name.endswith("seed3")}
-    for config in one.values():
-        assert config.budget.turns == 400_000 and config.budget.seconds is None
-        assert (config.eval.split, config.eval.first, config.eval.levels) == (
-            "valid_unseen",
-            1500,
-            500,
+# -- plans ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tasks", TASK_SETS)
+def test_methods_differ_in_nothing_but_the_method(tasks: str, tmp_path: Path):
+    own = tuple(m.name for m in list_methods() if m.method.__module__.startswith("creditrl."))
+    every = bench(tmp_path, tasks, methods=own)
+    # No two dialogues meet in a state.
+    assert set(every.unsuited) == ({"gigpo"} if tasks == "sotopia" else set())
+    assert {*every.methods, *every.unsuited} == {*own}
+    configs = {
+        m: every._test(m, "shared", {}, 3, (), start="small").config()
+        for m in every.methods
+        if m != "sft"  # its budget is in updates, and it needs the demonstrations
+    }
+    one = configs["grpo"]
+    for name, config in configs.items():
+        assert config.budget.turns == 1000 and config.budget.seconds is None
+        assert config.run.seed == 3 and config.optim == one.optim and config.eval == one.eval
+        assert (config.env, config.policy, config.clone) == (one.env, one.policy, one.clone)
+        outcome = {"reward": one.rollout.reward, "reward_scale": one.rollout.reward_scale}
+        assert replace(config.rollout, **outcome) == one.rollout, name
+        if name not in ("prime", "rft"):  # defined on outcomes of 0 and 1
+            assert config.rollout == one.rollout
+
+
+def test_tuning_and_tests_share_neither_tasks_nor_seeds(tmp_path: Path):
+    made = bench(tmp_path, methods=("grpo",))
+    flags = {
+        kind: set(run.flags)
+        for kind, run in (
+            ("tune", made._tuning("grpo", 1, 0)),
+            ("test", made.test_run("grpo", "shared", 0)),
         )
-        assert (config.env.options.min_optimal_moves, config.env.options.max_optimal_moves) == (
-            2,
-            8,
-        )
-        assert config.run.seed == 3
-    # An ablation is its method with something changed.
+    }
+    assert "--eval.validation-split=valid_seen" in flags["tune"]
+    assert "--run.seed=1000" in flags["tune"] and "--budget.turns=250" in flags["tune"]
+    assert "--eval.validation-split=valid_unseen" in flags["test"]
+    assert "--run.seed=0" in flags["test"] and "--budget.turns=1000" in flags["test"]
+    with pytest.raises(ConfigError, match="another one for the tuning"):
+        bench(tmp_path, seeds=(0, 1000))
+
+
+def test_a_method_keeps_its_own_numbers_and_the_shared_optimizer():
+    recipe = recipe_of(TASK_SETS["alfworld"], "hisr")
+    assert recipe["method"]["alpha"] == 0.02 and recipe["env"]["options"]["size"] == "small"
+    assert recipe["optim"]["schedule"] == "constant" and recipe["optim"]["lr"] == 5e-4
+    with pytest.raises(UnknownNameError, match="No method named 'nonsense'"):
+        recipe_of(TASK_SETS["alfworld"], "nonsense")
+    with pytest.raises(UnknownNameError, match="alfworld"):
+        task_set("alfword")
+
+
+def test_an_ablation_is_its_method_with_something_changed(tmp_path: Path):
+    made = bench(tmp_path, methods=tuple(ABLATIONS))
     for method, ablation in ABLATIONS.items():
-        whole, changed = one[f"{method}-seed3"], one[f"{method}+{ablation.name}-seed3"]
+        whole = made._test(method, "best", {}, 0, (), start="small").config()
+        changed = made._test(method, "best", {}, 0, ablation.flags, start="small").config()
         assert whole.method != changed.method
         assert replace(changed, method=whole.method) == whole
 
 
-def test_the_quick_start_reports_none_of_the_held_out_levels():
-    # It reports levels 0 to 999 of the same split, and clones towards valid_seen.
-    assert BenchPlan().first >= 1000
+# -- tuning ---------------------------------------------------------------------------------------
 
 
-def test_the_difference_is_paired_by_level_and_seed():
-    # Both seeds gain exactly the second of four levels: 25 points, whatever is drawn of seeds.
-    base = {0: finished([1, 0, 0, 0]), 1: finished([0, 0, 1, 0])}
-    mine = {0: finished([1, 1, 0, 0]), 1: finished([0, 1, 1, 0])}
-    result = compare("x", "", mine, base)
+def test_the_best_go_on_and_failed_ones_last():
+    assert survivors({0: 0.2, 1: None, 2: 0.5, 3: 0.2}, 3) == [2, 0, 3]
+    assert survivors({0: None, 1: 0.1}, 2) == [1, 0]
+
+
+def put(made: Bench, method: str, number: int, rung: int, success: float) -> None:
+    """Let a trial be finished, with this success all along."""
+    name = made._tuning(method, number, rung).name
+    values = made._trial(method, number, rung)
+    made._tried[name] = replace(values, area=success, turns=250, cpu_seconds=2.0)
+
+
+def test_a_third_of_the_trials_is_given_whole_runs_and_the_best_of_these_is_chosen(tmp_path: Path):
+    made = bench(tmp_path, methods=("grpo",), trials=6)
+    for number in range(6):
+        put(made, "grpo", number, 0, number / 10)
+    assert [number for _, number in made._rung("grpo", 1)] == [5, 4]
+    # With whole runs the other one is better.
+    put(made, "grpo", 5, 1, 0.1)
+    put(made, "grpo", 4, 1, 0.9)
+    assert made.chosen("grpo") == made._trial("grpo", 4, 1).values != {}
+    assert made.test_run("grpo", "best", 0).name == "grpo-best-seed0"
+
+
+def test_where_the_shared_setting_is_best_it_is_run_once(tmp_path: Path):
+    made = bench(tmp_path, methods=("grpo",), trials=2)
+    put(made, "grpo", 0, 0, 0.5)
+    put(made, "grpo", 1, 0, 0.4)
+    assert made.test_run("grpo", "best", 0) == made.test_run("grpo", "shared", 0)
+    assert made._rung("grpo", 1) == []  # one is left: there is nothing to choose
+
+
+def test_what_is_not_done_is_named(tmp_path: Path):
+    made = bench(tmp_path, methods=("grpo",), trials=1, seeds=(0,))
+    assert made.missing() == [
+        "clone-seed0",
+        "clone-seed1000",
+        "grpo-trial00-rung0",
+        "grpo-shared-seed0",
+    ]
+    found = summarise(made)
+    assert found["missing"] == made.missing() and found["results"] == []
+    data = json.loads(json.dumps(found))
+    assert "4 runs are missing: clone-seed0" in task_page(data, {})
+
+
+# -- results --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flat(finished: Callable[..., FinishedRun]) -> Callable[..., FinishedRun]:
+    """Return what makes a run that begins at 0 and is at these outcomes in its second half."""
+
+    def make(*successes: float, weights: str = "w") -> FinishedRun:
+        return finished([[0] * len(successes), list(successes), list(successes)], weights=weights)
+
+    return make
+
+
+def test_the_difference_is_paired_by_task_and_seed(flat):
+    # Both seeds gain exactly the second of four tasks: 25 points, whatever is drawn of seeds.
+    base = {0: flat(1, 0, 0, 0), 1: flat(0, 0, 1, 0)}
+    mine = {0: flat(1, 1, 0, 0), 1: flat(0, 1, 1, 0)}
+    result = compare("x", "best", "success", mine, base)
     assert result.difference is not None and result.difference_over_seeds is not None
     assert result.difference.value == pytest.approx(0.25)
     assert result.difference.low >= 0.0  # unpaired it would reach far below
     # Seen from the seeds' means there is no spread at all.
     assert result.difference_over_seeds.low == pytest.approx(0.25)
-    assert result.by_seed == (0.5, 0.5) and result.sampled.value == 0.5
-    assert result.states_per_rollout == 3.0 and result.states_per_1000_turns == 300.0
-    assert compare("x", "", mine, None).difference is None
+    assert result.by_seed == (0.5, 0.5) and result.spread == 0.0
+    # The last three quarters of the training are at the end's value, the first half on the way.
+    assert result.area.value == pytest.approx(0.75 * 0.5)
+    # At half of the way to 0.5 where GRPO is at its 0.25.
+    assert result.turns_ratio is not None and result.turns_ratio.value == pytest.approx(0.5)
+    assert (result.reached, result.below_start) == (2, 0)
+    assert result.cpu_parts == {"models": 3.0, "update": 7.0}
+    assert compare("x", "best", "success", mine, None).difference is None
 
 
-def test_only_seeds_that_both_have_are_compared():
-    base = {0: finished([0, 0]), 1: finished([1, 1])}
-    result = compare("x", "a", {0: finished([1, 0])}, base)
+def test_only_seeds_that_both_have_are_compared(flat):
+    result = compare("x", "best", "success", {0: flat(1, 0)}, {0: flat(0, 0), 1: flat(1, 1)})
     assert result.difference is not None and result.difference.value == 0.5
 
 
-def test_runs_of_a_seed_that_began_with_other_weights_are_refused():
-    assert check_starts([{0: finished([1.0]), 1: finished([1.0], "v")}]) == {0: "w", 1: "v"}
+def test_a_run_that_ends_below_its_start_is_counted(finished, flat):
+    fell = finished([[1, 1], [1, 0], [1, 0]])
+    assert compare("x", "best", "success", {0: fell, 1: flat(1, 1)}, None).below_start == 1
+
+
+def test_runs_of_a_seed_that_began_with_other_weights_are_refused(flat):
+    assert check_starts([{0: flat(1), 1: flat(1, weights="v")}]) == {0: "w", 1: "v"}
     with pytest.raises(DataError, match="other weights"):
-        check_starts([{0: finished([1.0])}, {0: finished([1.0], "v")}])
+        check_starts([{0: flat(1)}, {0: flat(1, weights="v")}])
 
 
-def test_curves_of_several_seeds_have_equal_places():
-    curve = curve_of([finished([1.0]), finished([0.0])], BenchPlan(turns=100, points=4))
-    np.testing.assert_allclose(curve["turns_T"], [0, 25, 50, 75, 100])
-    np.testing.assert_allclose(curve["success_ST"], [[0, 0.25, 0.5, 0.6, 0.7]] * 2)
+# -- the command ----------------------------------------------------------------------------------
 
 
-def test_a_method_without_a_small_recipe_is_named():
-    with pytest.raises(UnknownNameError, match="@nonsense_small"):
-        plan_runs(BenchPlan(methods=("nonsense",)), {})
-
-
-def test_a_tiny_bench_runs_and_is_not_run_twice(tmp_path, capsys):
+def test_a_tiny_bench_runs_and_is_not_run_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     folder = tmp_path / "bench"
-    command = ["bench", "methods", "--tiny", "--methods", "grpo", "three_spo", "--seeds", "2"]
-    command += ["--turns", "400", "--levels", "16", "--workers", "2", "--folder", str(folder)]
+    command = ["bench", "methods", "--tiny", "--methods", "three_spo", "--workers", "2"]
+    command += ["--seeds", "1", "--folder", str(folder)]
     assert run(command) == 0
     out = capsys.readouterr().out
-    assert "levels 1500 to 1515" in out and "three_spo" in out
-    data = json.loads((folder / "methods.json").read_text("utf-8"))
-    by_method = {row["method"]: row for row in data["results"]}
-    assert set(by_method) == {"grpo", "three_spo"}
-    assert by_method["grpo"]["difference"] is None
-    assert by_method["three_spo"]["difference"]["n"] == 16
-    for row in by_method.values():
-        assert row["turns"] >= 400 and row["states_per_rollout"] > 0 and len(row["by_seed"]) == 2
-    # Two seeds, two clones; each shared by both methods, which is checked.
-    assert len(set(data["starts"].values())) == 2
-    assert (folder / "methods.png").read_bytes().startswith(b"\x89PNG")
-    assert (folder / "methods.md").read_text("utf-8").count("|\n") == 5
-    # Other levels than the quick start's are played, and the same by both.
-    played = {FinishedRun.read(path).levels for path in folder.glob("*-seed?")}
-    assert len(played) == 1
-    assert [level.rpartition("/")[2].rpartition("-")[2] for level in played.pop()] == [
-        str(number) for number in range(1500, 1516)
+    assert "Success, every method at its best setting" in out and "three_spo" in out
+    path = folder / "rooms" / "methods.json"
+    data = read_results(path)
+    assert data["missing"] == [] and data["failed"] == {}
+    rows = {(row["method"], row["setting"]): row for row in data["results"]}
+    assert {method for method, _ in rows} == {"grpo", "three_spo"}
+    assert rows["grpo", "shared"]["difference"] is None
+    assert rows["three_spo", "shared"]["difference"]["n"] == 16
+    for row in rows.values():
+        assert row["turns"] >= 600 and row["cpu_parts"]["update"] > 0
+        assert row["start"]["value"] == pytest.approx(data["clones"][1]["success"])
+    # Tuning is counted: two trials of a quarter of the turns for each method.
+    assert [(t["method"], t["number"]) for t in data["trials"]] == [
+        *(("grpo", 0), ("grpo", 1)),
+        *(("three_spo", 0), ("three_spo", 1)),
     ]
+    assert all(t["turns"] >= 150 and t["cpu_seconds"] > 0 for t in data["trials"])
+    # All began with the clone itself, and were measured on the same tasks at equal distances.
+    assert len(data["starts"]) == 1
+    shown = data["curves"]["grpo/shared/success"]
+    assert np.shape(shown["by_seed"]) == (1, 41) and shown["turns"][0] == 0
+    # The same command does what is missing alone, and comes to the same.
+    shutil.rmtree(folder / "rooms" / "three_spo-shared-seed0")
     assert run(command) == 0
-    assert "4 of 4 runs are done already." in capsys.readouterr().out
+    assert capsys.readouterr().out.count(": done in") == 1
+    again = read_results(path)
+    assert [row["by_seed"] for row in again["results"]] == [row["by_seed"] for row in rows.values()]
+    # The page is made again without the runs.
+    page = tmp_path / "page" / "credit.md"
+    assert run(["bench", "methods", "--page", str(path), "--out", str(page)]) == 0
+    assert "| three_spo | 1 |" in page.read_text("utf-8")
+    pictures = sorted(page.parent.glob("*.png"))
+    assert pictures and all(p.read_bytes().startswith(b"\x89PNG") for p in pictures)
+
+
+def test_a_page_is_made_of_results_of_this_version_alone(tmp_path: Path):
+    (tmp_path / "old.json").write_text('{"format": "other"}')
+    with pytest.raises(DataError, match="other"):
+        read_results(tmp_path / "old.json")
+    with pytest.raises(DataError, match="no such file"):
+        read_results(tmp_path / "none.json")
+    assert write_page([], tmp_path / "empty.md") == [tmp_path / "empty.md"]

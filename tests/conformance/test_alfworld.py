@@ -22,15 +22,17 @@ import pytest
 from alfworld_twins import prepare, run_twin, twins
 
 import creditrl
-from creditrl.bench.alfworld_games import Games, row_games
-from creditrl.bench.conformance import CONFORMANCE, Finding, Sides
-from creditrl.envs.alfworld import TASK_TYPES
+from creditrl.bench.conformance import Finding, Sides
+from creditrl.envs.alfworld.bench_conformance import CONFORMANCE
+from creditrl.envs.alfworld.bench_games import row_games
 from creditrl.envs.alfworld.builtin import GeneratedGames
 from creditrl.envs.alfworld.game import bits
 from creditrl.envs.alfworld.generate import HouseholdConfig
 from creditrl.envs.alfworld.official import OfficialGames
+from creditrl.envs.alfworld.problem import TASK_TYPES
 from creditrl.envs.alfworld.rules import is_in_reach
 from creditrl.envs.base import TextEnv
+from creditrl.envs.bench import Games
 from creditrl.envs.check import check
 from creditrl.errors import DataError
 from creditrl.types import Task
@@ -38,14 +40,13 @@ from creditrl.types import Task
 pytestmark = [pytest.mark.reference("textworld"), pytest.mark.reference("alfworld")]
 
 ENV_ID = "CreditRL/ALFWorld-v0"
-BENCH = next(bench for bench in CONFORMANCE if bench.env == "alfworld")
 ROWS = "games.jsonl.xz"
 SMALL = HouseholdConfig(size="small")
 
 
 @pytest.fixture(scope="module")
 def sides() -> Iterator[Sides]:
-    made = Sides(BENCH, seed=20)
+    made = Sides(CONFORMANCE, seed=20)
     yield made
     made.close()
 
@@ -141,7 +142,7 @@ def test_all_that_is_said_of_a_thing_is_said_alike(test_data: Path) -> None:
                 yield f"examine {thing}"
             said.add(env.state_key("text").decode())
 
-    sides = Sides(replace(BENCH, script=script))
+    sides = Sides(replace(CONFORMANCE, script=script))
     assert sides.play(task).mismatch is None
     sides.close()
     states = ("hot", "cold", "clean", "cool and clean", "hot and clean")

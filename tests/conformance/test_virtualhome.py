@@ -15,11 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from creditrl.bench.virtualhome_upstream import PROFILE_OF, Flavour, flavours_of
-from creditrl.bench.virtualhome_walk import mark, stir
 from creditrl.cli.bench import run
-from creditrl.envs.virtualhome import V1, Act, Scene, perform
+from creditrl.envs.virtualhome.acts import Act
+from creditrl.envs.virtualhome.bench_upstream import PROFILE_OF, Flavour, flavours_of
+from creditrl.envs.virtualhome.bench_walk import mark, stir
+from creditrl.envs.virtualhome.graph import Scene
 from creditrl.envs.virtualhome.prepare import Orderly, prepare
+from creditrl.envs.virtualhome.profiles import V1
+from creditrl.envs.virtualhome.rules import perform
 from creditrl.envs.virtualhome.scenes import OfficialFolder
 from creditrl.errors import ConfigError, DataError
 

@@ -1,12 +1,15 @@
-"""A web server for tests of downloads: it can cut, refuse, change and miscount what it serves."""
+"""A browser, and a web server for downloads that cuts, refuses, changes and miscounts."""
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +64,24 @@ class Web:
         handler.end_headers()
         handler.wfile.write(body[: self.cuts.pop(0)] if self.cuts else body)
         handler.close_connection = True
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    """A tab of headless Chromium; see ``viewed_runs.py``."""
+    from viewed_runs import Browser
+
+    opened = Browser()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def artefacts(tmp_path: Path) -> Path:
+    """Folder for pictures that people look at: ``$CREDITRL_TEST_ARTEFACTS``, or the test's own."""
+    folder = Path(os.environ.get("CREDITRL_TEST_ARTEFACTS") or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 @pytest.fixture

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 
 from creditrl import __version__
@@ -171,6 +173,50 @@ def test_a_person_plays_from_a_pipe() -> None:
     assert "Next: creditrl eval VisualSokoban" in told.stdout
 
 
+def test_help_costs_no_turn() -> None:
+    told = creditrl("play", "VisualSokoban", "--seed", "3", stdin="help\nhelp\ndance\nquit\n")
+    assert told.returncode == 0
+    rules = told.stdout.splitlines()[0]
+    assert told.stdout.count(rules) == 3 and told.stdout.count("help costs no turn") == 2
+    assert "Turn 2" in told.stdout and "Turn 3" not in told.stdout
+
+
+def test_arrow_keys_are_moves_in_a_terminal() -> None:
+    env = gym.make("CreditRL/VisualSokoban-v0")
+    env.reset(seed=3)
+    keys = {"up": b"\x1b[A", "down": b"\x1b[B", "right": b"\x1bOC", "left": b"\x1b[D"}
+    moves = env.unwrapped.expert_plan()
+    terminal, inner = os.openpty()
+    playing = subprocess.Popen(
+        [sys.executable, "-P", "-m", "creditrl.cli", "play", "VisualSokoban", "--seed", "3"],
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(inner)
+    shown = b""
+
+    def read_until(words: bytes, begin: int) -> None:
+        nonlocal shown
+        while words not in shown[begin:]:
+            assert select.select([terminal], [], [], 60)[0], shown
+            shown += os.read(terminal, 4096)
+
+    try:
+        read_until(b"action (or help, quit): ", 0)
+        for turn, move in enumerate(moves):
+            begin = len(shown)
+            os.write(terminal, b"xyz" + keys[move])  # what was typed before does not count
+            last = turn + 1 == len(moves)
+            read_until(b"Solved after" if last else b"action (or help, quit): ", begin)
+        assert f"Solved after {len(moves)} turns".encode() in shown
+    finally:
+        playing.kill()
+        playing.wait()
+        os.close(terminal)
+
+
 def test_play_ends_with_the_input() -> None:
     told = creditrl("play", "VisualSokoban", "--observation", "image", stdin="dance\n")
     assert told.returncode == 0
@@ -191,7 +237,7 @@ def test_play_is_interrupted_with_130() -> None:
     ) as process:
         assert process.stdout is not None and process.stderr is not None
         seen = ""
-        while "action (or quit)" not in seen:
+        while "action (or help, quit)" not in seen:
             read = process.stdout.read(1)
             assert read, seen
             seen += read

@@ -21,12 +21,15 @@ from creditrl.config import (
     from_mapping,
     known_recipes,
     override,
+    read_recipe,
+    read_table,
     read_toml,
     specialise,
     to_mapping,
     write_toml,
 )
-from creditrl.errors import ConfigError, UnknownNameError
+from creditrl.errors import ConfigError, DataError, UnknownNameError
+from creditrl.flags import flag_helps
 
 WHERE = "recipe quickstart.toml"
 
@@ -285,27 +288,86 @@ def test_damaged_toml_names_file_and_line(tmp_path):
         read_toml(tmp_path / "absent.toml")
 
 
+@pytest.mark.parametrize("text", ["groups = ", "group = 4", "groups = 'four'"])
+def test_a_table_of_the_package_that_is_not_as_expected_is_bad_data(tmp_path: Path, text: str):
+    file = tmp_path / "table.toml"
+    file.write_text(text)
+    with pytest.raises(DataError, match=r"table\.toml.*The file is part of creditrl: install"):
+        read_table(Rollout, file)
+
+
 def test_recipes_are_found_by_name_and_by_path(tmp_path, monkeypatch):
     package = tmp_path / "package"
     package.mkdir()
     (package / "quickstart.toml").write_text("seed = 7\n")
     (package / "notes.txt").write_text("")
     monkeypatch.setattr("importlib.resources.files", lambda name: package)
-    assert known_recipes() == ("quickstart",)
+    assert "quickstart" in known_recipes() and "notes" not in known_recipes()
     assert read_toml(find_recipe("@quickstart")) == {"seed": 7}
     assert find_recipe("quickstart") == find_recipe("@recipes/quickstart.toml")
     mine = tmp_path / "mine.toml"
     mine.write_text("")
     assert find_recipe(f"@{mine}") == mine
-    with pytest.raises(UnknownNameError, match="Did you mean 'quickstart'. Known: quickstart"):
+    with pytest.raises(UnknownNameError, match=r"Did you mean 'quickstart'\?.* Known: "):
         find_recipe("@quikstart")
     with pytest.raises(UnknownNameError, match="No recipe file 'other/quickstart.toml'"):
         find_recipe("@other/quickstart.toml")
 
 
-def test_the_packages_own_recipes_are_valid_toml():
+def test_a_recipe_stands_on_its_base_and_takes_nothing_of_another_method(tmp_path):
+    (tmp_path / "a.toml").write_text(
+        '[env]\nid = "E"\n[env.options]\nsize = 3\n[method]\nname = "grpo"\neps = 1\n'
+        "[run]\nseed = 7\n"
+    )
+    (tmp_path / "b.toml").write_text('base = "a.toml"\n[method]\nname = "ppo"\n')
+    (tmp_path / "c.toml").write_text('base = "b.toml"\n[method]\nlam = 0.9\n[run]\nthreads = 1\n')
+    (tmp_path / "d.toml").write_text('base = "c.toml"\n[env]\nid = "F"\n')
+    found = read_recipe(tmp_path / "c.toml")
+    assert found == {
+        "env": {"id": "E", "options": {"size": 3}},
+        "method": {"name": "ppo", "lam": 0.9},
+        "run": {"seed": 7, "threads": 1},
+    }
+    assert read_recipe(f"@{tmp_path / 'd.toml'}") == {**found, "env": {"id": "F"}}
+
+
+def test_two_names_of_one_environment_are_equal_to_a_base(tmp_path):
+    (tmp_path / "a.toml").write_text('[env]\nid = "CreditRL/ALFWorld-v0"\n[env.options]\na = 1\n')
+    (tmp_path / "b.toml").write_text('base = "a.toml"\n[env]\nid = "ALFWorld"\n')
+    assert read_recipe(tmp_path / "b.toml")["env"] == {"id": "ALFWorld", "options": {"a": 1}}
+
+
+@pytest.mark.parametrize(
+    ("base", "match"),
+    [
+        ('"round.toml"', r"The bases of .*round.toml go in a circle: .*round.toml -> .*round.toml"),
+        ("7", "base is 7: expected a name"),
+        ('""', "base is '': expected a name"),
+        ('"here.toml"', "there is no .*here.toml: expected a file beside the recipe"),
+        ('"absent"', "No recipe named 'absent'"),
+    ],
+)
+def test_bad_bases_are_refused(tmp_path, monkeypatch, base, match):
+    folder = tmp_path / "recipes"
+    folder.mkdir()
+    (folder / "round.toml").write_text(f"base = {base}\n")
+    (tmp_path / "here.toml").write_text("")
+    monkeypatch.chdir(tmp_path)  # the working directory is not where a base is looked for
+    with pytest.raises((ConfigError, UnknownNameError), match=match):
+        read_recipe(folder / "round.toml")
+
+
+def test_the_config_of_a_run_is_no_base(tmp_path):
+    (tmp_path / "versions.json").write_text("{}")
+    (tmp_path / "config.toml").write_text('[run]\nplugins = ["theirs"]\n')
+    (tmp_path / "mine.toml").write_text('base = "config.toml"\n')
+    with pytest.raises(ConfigError, match="the config of a run: expected a recipe"):
+        read_recipe(tmp_path / "mine.toml")
+
+
+def test_the_packages_own_recipes_are_read():
     for name in known_recipes():
-        assert isinstance(read_toml(find_recipe(f"@{name}")), dict)
+        assert isinstance(read_recipe(f"@{name}"), dict)
 
 
 def test_specialised_fields_are_checked_and_defaulted():
@@ -469,6 +531,57 @@ def test_bad_flags_are_said_in_one_line(argv, message, utf8, capsys, monkeypatch
     assert not set("│╭─|+") & set(text) and "---" not in text
     assert text.count("--help") <= 1 and "Unrecognized options Unrecognized" not in text
     assert capsys.readouterr() == ("", "")  # the command line prints it, once
+
+
+@dataclass(frozen=True)
+class Optim:
+    lr: float = 1e-3
+    warmup: int = 0
+
+
+@dataclass(frozen=True)
+class Clone:
+    optim: Optim = field(default_factory=Optim)
+    warm: int = 0
+
+
+@dataclass(frozen=True)
+class Both:
+    clone: Clone = field(default_factory=Clone)
+    optim: Optim = field(default_factory=Optim)
+
+
+def test_a_suggestion_stays_in_the_section_that_was_meant():
+    for flag, meant in (
+        ("--optm.lr", "--optim.lr"),
+        ("--lr", "--optim.lr"),
+        ("--clon.optim.lr", "--clone.optim.lr"),
+        ("--optim.warm", "--optim.warmup"),
+    ):
+        with pytest.raises(ConfigError, match=f"Did you mean '{meant}'"):
+            override(Both(), [flag, "1"], "x")
+
+
+def test_the_help_of_each_flag_can_be_read():
+    found = flag_helps(Train(), "x")
+    assert found["rollout.groups"].values == "INT"
+    assert found["rollout.groups"].default == str(Train().rollout.groups)
+
+
+@pytest.mark.parametrize("utf8", [False, True])
+def test_help_has_no_docstring_markup_and_keeps_its_frame(utf8, capsys, monkeypatch):
+    @dataclass(frozen=True)
+    class Marked:
+        depth: int = 1
+        """Blocks of ``small``; see :class:`creditrl.types.TurnTable`."""
+
+    monkeypatch.setattr("tyro._fmtlib._FORCE_UTF8_BOXES", utf8, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        override(Marked(), ["--help"], "x")
+    out = capsys.readouterr().out
+    assert "Blocks of small; see TurnTable." in out
+    assert len({len(line) for line in out.splitlines()[2:] if line}) == 1
 
 
 def test_help_shows_docstrings_and_present_values(capsys):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from creditrl.agents import evaluate
+from creditrl.agents.journal import journal_path, trajectories_path
+from creditrl.agents.scripted import RandomAgent
 from creditrl.cli import run
 from creditrl.config import read_toml
 from creditrl.credit_file import CreditFile, TurnRow
@@ -19,6 +23,7 @@ from creditrl.trainers.batch import turn_table
 from creditrl.trainers.config import resolve
 from creditrl.trainers.loop import reward_columns
 from creditrl.trainers.methods.grpo import GRPO
+from creditrl.view.run import ViewedRun
 
 SMALL = [
     "--policy.small.layers=1",
@@ -102,6 +107,12 @@ def test_a_run_is_scored_turn_by_turn_and_the_methods_are_compared(recorded, cap
     assert {p: p.read_bytes() for p in before} == before
 
 
+def test_the_viewer_shows_the_prompts_of_a_run(recorded):
+    first = ViewedRun(recorded).answer("episode/0")["turns"][0]
+    assert first["asked"] == [{"role": "prompt", "content": first["observation"]}]
+    assert first["prompt_tokens"] > 0 and first["tokens"] > 0
+
+
 def test_scoring_again_keeps_what_is_there_and_overwrites_on_request_only(recorded, capsys):
     path = recorded / "credit.parquet"
     assert run(["credit", str(recorded), "--method=gigpo,rloo", "--updates=1"]) == 0
@@ -128,9 +139,9 @@ def test_scoring_again_keeps_what_is_there_and_overwrites_on_request_only(record
 def test_learned_models_are_told_by_the_seed(recorded):
     found = []
     for seed in (0, 0, 1):
-        command = ["credit", str(recorded), "--method=spa", f"--seed={seed}", "--passes=1"]
+        command = ["credit", str(recorded), "--method=prm4a", f"--seed={seed}", "--passes=1"]
         assert run([*command, "--replace"]) == 0
-        found.append(CreditFile.read(recorded / "credit.parquet").credit["spa"])
+        found.append(CreditFile.read(recorded / "credit.parquet").credit["prm4a"])
     np.testing.assert_array_equal(found[0], found[1])
     assert (found[0] != found[2]).any()
 
@@ -209,6 +220,53 @@ def test_transitions_of_a_search_and_demonstrations_are_not_scored(tmp_path, cap
     shown = train(tmp_path / "shown", "sft", "--budget.updates=1")
     assert run(["credit", str(shown), "--method=pg"]) == 2
     assert "learned from an expert's turns" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory) -> Path:
+    """Return the results of an evaluation of random actions."""
+    out = tmp_path_factory.mktemp("evaluated") / "results.json"
+    few = ["--episodes", "12", "--max-turns", "8"]
+    assert run(["eval", "VisualSokoban", "--agent", "random", *few, "--out", str(out)]) == 0
+    return out
+
+
+def test_an_evaluation_is_scored_by_the_command_that_the_viewer_names(evaluated, capsys):
+    program, *words = shlex.split(ViewedRun(evaluated).answer("run")["score_it"])
+    assert program == "creditrl" and run(words) == 0
+    out = capsys.readouterr().out
+    assert "12 episodes, 96 turns." in out and "Rank correlation" in " ".join(out.split())
+    shown = ViewedRun(evaluated).answer("episode/3")
+    assert list(shown["credit"]) == ["pg", "turn_ppo"]
+    assert all(value is not None for values in shown["credit"].values() for value in values)
+
+
+def test_an_evaluation_has_no_groups_to_compare(evaluated, capsys):
+    assert run(["credit", str(evaluated), "--method", "grpo"]) == 2
+    err = capsys.readouterr()
+    assert "grpo compares the members of a group" in err.out
+
+
+def test_episodes_of_one_task_of_an_evaluation_are_a_group(tmp_path, capsys):
+    out = tmp_path / "twice.json"
+    found = evaluate(
+        "VisualSokoban",
+        RandomAgent(0),
+        tasks=[0, 1] * 6,
+        env_options={"min_optimal_moves": 1, "max_optimal_moves": 1, "max_turns": 4},
+        journal=journal_path(out),
+        trajectories=trajectories_path(out),
+    )
+    found.write(out)
+    assert run(["credit", str(out), "--method", "grpo,pg"]) == 0
+    stored = CreditFile.read(tmp_path / "twice.trajectories" / "credit.parquet")
+    credit = {
+        int(row.id.partition("/")[2]): value
+        for row, value in zip(stored.rows, stored.credit["grpo"], strict=True)
+    }
+    for task in (0, 1):
+        members = [credit[number] for number in range(task, 12, 2)]
+        assert max(members) > 0 and sum(members) == pytest.approx(0, abs=1e-5)
 
 
 def test_the_file_merges_turns_and_methods(tmp_path):

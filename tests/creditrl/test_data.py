@@ -15,8 +15,10 @@ from alfworld_files import release_files
 
 from creditrl.cli import data as command
 from creditrl.cli import fetch, run
-from creditrl.cli.fetch import Archive, PlainFile
+from creditrl.envs.alfworld.data import DATA as GAMES_DATA
 from creditrl.envs.alfworld.official import OfficialGames
+from creditrl.envs.data import Archive, PlainFile
+from creditrl.envs.webshop.data import DATA as SHOP_DATA
 from creditrl.envs.webshop.splits import LISTS
 from creditrl.unpack import unpack
 
@@ -72,9 +74,9 @@ def offer(web, monkeypatch: pytest.MonkeyPatch, **changed: object) -> None:
             data,
             **{"base_url": web.url, "releases": {"0.4.0": archives}, "full": SIZES, **changed},
         )
-        for data in command.OFFICIAL_DATA
+        for data in command.official_data()
     )
-    monkeypatch.setattr(command, "OFFICIAL_DATA", made)
+    monkeypatch.setattr(command, "official_data", lambda: made)
 
 
 def get(home: Path, *arguments: str, code: int = 0) -> None:
@@ -329,9 +331,8 @@ def test_ls_says_how_many_of_how_many(release, home, web, capsys) -> None:
 
 
 def test_the_table_names_the_releases_of_upstreams_tool() -> None:
-    (alfworld,) = (data for data in command.OFFICIAL_DATA if data.env == "ALFWorld")
-    assert list(alfworld.releases) == ["0.4.0", "0.4.2", "0.2.2"]
-    for archives in alfworld.releases.values():
+    assert list(GAMES_DATA.releases) == ["0.4.0", "0.4.2", "0.2.2"]
+    for archives in GAMES_DATA.releases.values():
         assert [a.name.rpartition("_")[2] for a in archives] == ["json.zip", "tw-pddl.zip"]
         for archive in archives:
             assert archive.size is not None and 30e6 < archive.size < 80e6
@@ -361,9 +362,9 @@ def shop(web, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
         replace(data, releases={"small": tuple(files), "full": tuple(files[:1])})
         if data.env == "WebShop"
         else data
-        for data in command.OFFICIAL_DATA
+        for data in command.official_data()
     )
-    monkeypatch.setattr(command, "OFFICIAL_DATA", made)
+    monkeypatch.setattr(command, "official_data", lambda: made)
     return SHOP
 
 
@@ -490,9 +491,8 @@ def test_a_cut_download_of_a_plain_file_is_continued(shop, home, web, capsys, mo
 
 
 def test_the_table_names_webshops_files() -> None:
-    (data,) = (data for data in command.OFFICIAL_DATA if data.env == "WebShop")
-    assert list(data.releases) == ["small", "full", "splits"]
-    files = {file.path: file for some in data.releases.values() for file in some}
+    assert list(SHOP_DATA.releases) == ["small", "full", "splits"]
+    files = {file.path: file for some in SHOP_DATA.releases.values() for file in some}
     assert len(files) == 11
     for file in files.values():
         assert isinstance(file, PlainFile) and len(bytes.fromhex(file.sha256)) == 32
@@ -503,10 +503,9 @@ def test_the_table_names_webshops_files() -> None:
 
 
 def test_the_real_files_are_those_of_the_table(test_data: Path) -> None:
-    (data,) = (data for data in command.OFFICIAL_DATA if data.env == "WebShop")
-    for file in data.releases["splits"]:
+    for file in SHOP_DATA.releases["splits"]:
         raw = (test_data / "webshop" / file.path).read_bytes()
         assert (len(raw), hashlib.sha256(raw).hexdigest()) == (file.size, file.sha256)
-    extras = data.releases["small"][1]
+    extras = SHOP_DATA.releases["small"][1]
     raw = lzma.open(test_data / "webshop/items_ins_v2_1000.json.xz").read()
     assert (len(raw), hashlib.sha256(raw).hexdigest()) == (extras.size, extras.sha256)

@@ -1,4 +1,4 @@
-"""What is said where a disk takes no more."""
+"""Error messages of a full disk."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from viewed_runs import SIZES
 
 from creditrl.cli import COMMANDS, run
 from creditrl.cli.docs import collect_helps
@@ -129,20 +130,21 @@ def test_the_api_has_every_public_name(site: Path) -> None:
     assert not any(name.startswith(("creditrl.cli", "creditrl.bench")) for name in pages)
 
 
-def test_the_readme_is_the_guide(site: Path) -> None:
+def test_the_readme_is_the_start(site: Path) -> None:
     start = Page(site / "index.html")
-    assert "CreditRL trains language agents" in start.text
+    assert "credit for every step" in start.text
     assert "run by:" not in start.text
-    assert (site / "images" / "quickstart.png").is_file()
-    assert "any action that is listed" in Page(site / "benchmark-your-own-agent.html").text
+    assert (site / "images" / "view.png").is_file()
+    assert "any action that is listed" in Page(site / "guides" / "benchmark.html").text
 
 
 # --- the whole ------------------------------------------------------------------------------------
 
 
-def test_links_within_the_readme_lead_to_its_pages(site: Path) -> None:
-    links = Page(site / "index.html").links
-    assert "benchmark-your-own-agent.html#baselines" in links and "methods/index.html" in links
+def test_links_between_pages_lead_to_them_on_the_site(site: Path) -> None:
+    assert "results/baselines.html" in Page(site / "index.html").links
+    links = Page(site / "environments" / "ALFWorld.html").links
+    assert "../guides/small-policies.html" in links
 
 
 def test_no_link_leads_nowhere(site: Path) -> None:
@@ -181,6 +183,21 @@ def test_the_search_knows_the_pages(site: Path) -> None:
     text = json.dumps(index)
     for words in ("methods/gigpo.html", "environments/ALFWorld.html", "step_weight"):
         assert words in text
+
+
+@pytest.mark.chromium
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("page", ["index.html", "methods/gigpo.html"])
+def test_a_page_stands_out_nowhere(browser, site: Path, artefacts: Path, page, size) -> None:
+    server = SiteServer(site)
+    try:
+        browser.size(*size)
+        browser.driver.get(f"{server.address}/{page}")
+        name = page.replace("/", "-").removesuffix(".html")
+        (artefacts / f"docs-{name}-{size[0]}.png").write_bytes(browser.picture())
+        browser.assert_fits()
+    finally:
+        server.close()
 
 
 # --- the folder -----------------------------------------------------------------------------------
@@ -285,7 +302,8 @@ def test_helps_are_collected_for_commands_below_commands() -> None:
     assert "alfworld | webshop | trajectories" in helps["data export"]
     for words, told in helps.items():
         assert told.startswith("usage: creditrl"), words
-        assert "\x1b" not in told and max(map(len, told.splitlines())) < 250
+        assert "\x1b" not in told and max(map(len, told.splitlines())) < 400
+        assert "``" not in told and not re.search(r":\w+:`", told), words
 
 
 def test_modules_are_read_and_not_imported() -> None:

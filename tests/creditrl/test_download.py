@@ -20,8 +20,8 @@ import pytest
 from creditrl import unpack as unpack_module
 from creditrl.download import download, file_sha256
 from creditrl.errors import DataError
+from creditrl.progress import Progress
 from creditrl.unpack import absent_files, unpack
-from creditrl.view.progress import Progress
 
 BODY = random.Random(0).randbytes(1_000_000)
 SHA256 = hashlib.sha256(BODY).hexdigest()

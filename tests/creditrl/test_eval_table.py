@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from creditrl.agents.evaluate import EpisodeResult
+from creditrl.agents.spent import Spent
 from creditrl.cli.eval_table import LiveTable
 
 
@@ -24,8 +25,16 @@ def test_the_table_counts_what_ended_and_measures_what_did_not_fail() -> None:
     out = io.StringIO()
     Console(file=out, width=120).print(live._table())
     rows = [line.split() for line in out.getvalue().splitlines()]
-    assert ["ALFWorld", "3/5", "50.0", "0.500", "5.0", "30", "$0.750", "1"] in rows
-    assert ["WebShop", "0/3", "-", "-", "-", "0", "-", "0"] in rows
+    assert ["ALFWorld", "3/5", "50.0", "0.500", "100", "30", "$0.750", "1"] in rows
+    assert ["WebShop", "0/3", "-", "-", "0", "0", "-", "0"] in rows
+
+
+def test_what_is_spent_stands_there_before_an_episode_ends() -> None:
+    live = LiveTable({"ALFWorld": 5, "WebShop": 3})
+    live.watch("WebShop", Spent(turns=10, tokens=100, cost=1.0)).spent(
+        Spent(turns=12, tokens=150, cost=1.5), errors=3
+    )
+    assert live._rows["WebShop"].cells() == ("WebShop", "0/3", "-", "-", "2", "50", "$0.500", "3")
 
 
 @pytest.mark.parametrize("watched", [True, False])

@@ -1,4 +1,4 @@
-"""What a new user does first, with the core package alone, by the README's own words."""
+"""First steps of a new user with the core package alone, as the guide describes them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import pytest
 from creditrl._origin import install_command
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text("utf-8")
-PART = README.partition("## Benchmark your own agent")[2].partition("\n## ")[0]
+PART = (ROOT / "docs/guides/benchmark.md").read_text("utf-8")
 EXTRAS = (
     *("torch", "transformers", "pyarrow", "matplotlib", "httpx", "starlette", "uvicorn"),
     *("zensical", "selenium", "pettingzoo", "numba"),
@@ -63,8 +62,11 @@ def test_the_readmes_agent_is_measured_on_all_environments_by_the_core_package(
     assert all(r["failed"] == 0 for r in results)
     # What is to be done next is said, and what it lacks.
     following = done.stdout.splitlines()[-1].removeprefix("Next: creditrl ")
-    assert following == "view runs/eval/standard-my_agent.act-1"
-    looked = creditrl(tmp_path, *following.split())
+    assert following == "report runs/eval/standard-my_agent.act-1"
+    reported = creditrl(tmp_path, *following.split())
+    assert reported.returncode == 0 and install_command("view") in reported.stdout
+    assert "small policy" in (tmp_path / "runs" / "report" / "1" / "report.md").read_text("utf-8")
+    looked = creditrl(tmp_path, "view", "runs/eval/standard-my_agent.act-1")
     assert looked.returncode == 2
     assert f"Run: {install_command('view')}" in looked.stderr
 
@@ -76,9 +78,9 @@ def test_the_core_package_is_small() -> None:
         *("gymnasium", "numpy", "rapidfuzz", "regex", "pillow", "rich", "tyro", "zstandard"),
     }
     # To look at evaluations takes one package more, not those that train.
-    assert project["optional-dependencies"]["view"] == ["pyarrow>=15"]
+    assert project["optional-dependencies"]["view"] == ["pyarrow>=15", "matplotlib>=3.8"]
 
 
-@pytest.mark.parametrize("words", ["Baselines", "four doors", "creditrl view", "pip install -e ."])
-def test_the_part_of_the_readme_says_what_follows(words: str) -> None:
+@pytest.mark.parametrize("words", ["Baselines", "creditrl view", "pip install -e ."])
+def test_the_guide_says_what_follows(words: str) -> None:
     assert words in PART

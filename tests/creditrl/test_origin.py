@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import re
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from creditrl._origin import install_command
 from creditrl.errors import MissingExtraError, require_extra
 
 ROOT = Path(__file__).parents[2]
+OLD = {"social"}
+"""Extras of version 0.1 that have another name now."""
 GIT = {
     "url": "https://git.example/creditrl.git",
     "vcs_info": {"vcs": "git", "commit_id": "4c8b55d", "requested_revision": "main"},
@@ -80,12 +83,14 @@ def test_no_hint_is_made_elsewhere() -> None:
     assert len(files) > 300 and found == {"creditrl/_origin.py"}
 
 
+def extras() -> dict[str, list[str]]:
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return dict(known["optional-dependencies"])
+
+
 def test_every_hint_names_an_extra_that_there_is() -> None:
     import ast
-    import tomllib
 
-    known = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    extras = set(known["optional-dependencies"])
     place = {"require_extra": 1, "install_command": 0}
     named = set()
     for folder in ("creditrl", "envs", "agents", "wrappers", "trainers"):
@@ -95,4 +100,18 @@ def test_every_hint_names_an_extra_that_there_is() -> None:
                     at = place.get(node.func.id)
                     if at is not None and isinstance(node.args[at], ast.Constant):
                         named.add(node.args[at].value)
-    assert {"train", "view", "trl"} <= named <= extras
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for told in re.findall(r'pip install -e "\.\[(.+?)\]"', page.read_text("utf-8")):
+            named.update(told.split(","))
+    assert {"eval", "train", "serve", "view", "browser", "trl"} <= named <= set(extras()) - OLD
+
+
+def test_old_names_of_extras_bring_new_ones_alone() -> None:
+    for name in OLD:
+        (need,) = extras()[name]
+        assert Requirement(need).name == "creditrl" and Requirement(need).extras <= set(extras())
+
+
+def test_the_extra_all_holds_those_that_users_choose_among() -> None:
+    (need,) = extras()["all"]
+    assert {"eval", "train", "serve", "view", "browser"} <= Requirement(need).extras

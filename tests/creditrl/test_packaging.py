@@ -20,7 +20,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 MAPPING: dict[str, str] = PYPROJECT["tool"]["setuptools"]["package-dir"]
 LISTED: list[str] = PYPROJECT["tool"]["setuptools"]["packages"]
 # Data that is not Python, by file ending.
-DATA = (".toml", ".typed", ".html", ".css", ".js", ".json")
+DATA = (".toml", ".typed", ".html", ".css", ".js", ".json", ".txt")
 HEAVY = ("torch", "transformers", "numba", "scipy", "pandas", "matplotlib", "pyarrow")
 
 
@@ -234,7 +234,7 @@ def test_importing_creditrl_stays_light(tmp_path: Path) -> None:
     loaded = json.loads(python(sys.executable, code, tmp_path))
     foreign = [name for name in loaded if name.split(".")[0] != "creditrl"]
     assert len(foreign) <= 5, foreign
-    assert len(loaded) <= 25, loaded
+    assert len(loaded) <= 30, loaded  # five of them the records of environments
     later = ("agents", "bench", "cli", "trainers", "view", "wrappers")
     assert not [name for name in loaded if name.split(".")[1:2] and name.split(".")[1] in later]
 

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 from rich.console import Console
 
-from creditrl.view.progress import Progress, bytes_text, counted, counted_bytes, time_text
+from creditrl.progress import Progress, bytes_text, counted, counted_bytes, time_text
 
 
 class Clock:
@@ -165,7 +165,7 @@ def test_a_terminal_gets_a_bar_and_a_pipe_gets_lines():
     import subprocess
 
     code = (
-        "from creditrl.view.progress import Progress\n"
+        "from creditrl.progress import Progress\n"
         "import time\n"
         "with Progress() as p, p.phase('train', updates=4) as show:\n"
         "    for u in range(1, 5):\n"

@@ -1,4 +1,4 @@
-"""The README's examples are executed, not admired."""
+"""The examples of the README and of docs/ are executed, and their tables are true."""
 
 from __future__ import annotations
 
@@ -12,34 +12,44 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text("utf-8")
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text("utf-8")
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*/*.md"))]
+}
+README = PAGES["README.md"]
 BLOCK = re.compile(r"(?:<!-- run by: (?P<mark>.*?) -->\n)?```(?P<kind>\w+)\n(?P<code>.*?)```", re.S)
 
 
 @dataclass(frozen=True)
 class Example:
+    page: str
     line: int
     kind: str
     code: str
     mark: str | None
-    """What runs instead: a shorter command, "CI", which has a step of its own for it, or, of an
-    example in Python, "neighbours" or "alfworld": a test beside a package of others."""
+    """What runs instead: a shorter command, "CI", which has a step of its own for it, or the
+    test that runs it: "plugins" or, beside a package of others, "neighbours" or "alfworld"."""
 
 
 EXAMPLES = [
-    Example(README[: m.start()].count("\n") + 1, m["kind"], m["code"], m["mark"])
-    for m in BLOCK.finditer(README)
+    Example(page, text[: m.start()].count("\n") + 1, m["kind"], m["code"], m["mark"])
+    for page, text in PAGES.items()
+    for m in BLOCK.finditer(text)
 ]
 PYTHON = [e for e in EXAMPLES if e.kind == "python" and e.mark is None]
-HERE = [e for e in EXAMPLES if e.kind == "bash" and e.mark != "CI"]
+HERE = [e for e in EXAMPLES if e.kind == "bash" and e.mark not in ("CI", "plugins", "neighbours")]
 ELSEWHERE = [e for e in EXAMPLES if e.kind == "bash" and e.mark == "CI"]
 
 
 def by_line(example: Example) -> str:
-    return f"line {example.line}"
+    return f"{example.page}:{example.line}"
 
 
-def test_the_readme_has_examples_of_each_kind() -> None:
+def test_the_readme_has_at_most_250_lines() -> None:
+    assert README.count("\n") <= 250
+
+
+def test_there_are_examples_of_each_kind() -> None:
     assert len(PYTHON) >= 4 and len(HERE) >= 4 and len(ELSEWHERE) == 3
     assert {e.kind for e in EXAMPLES} == {"python", "bash", "bibtex"}
 
@@ -102,10 +112,11 @@ def test_the_tables_name_what_is_registered() -> None:
     from creditrl.trainers.methods import list_methods
 
     for entry in ENVIRONMENTS:
-        assert re.search(rf"\| `{re.escape(entry.id)}` \|.*\| ready \|", README)
-    ready = set(re.findall(r"^\| `(\w+)` \|.*\| ready \|$", README, re.M))
+        assert re.search(rf"\| \[`{re.escape(entry.id)}`\]\(.*\| ready \|", README)
+    table = README.partition("\n## Methods\n")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| .* \|$", table, re.M))))
     own = {m.name for m in list_methods() if m.method.__module__.startswith("creditrl.")}
-    assert ready == own
+    assert named == own
 
 
 def test_the_readme_counts_the_rules_of_the_check() -> None:

@@ -5,7 +5,6 @@ import math
 import subprocess
 import sys
 import time
-import types
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -260,60 +259,18 @@ def test_results_are_replaced_in_one_step(run):
 def test_rows_become_named_numbers():
     row = {"phase": "train", "update": 3, "loss": 0.5, "nan": math.nan, "ok": True, "s": "x"}
     assert scalars({**row, "by": {"easy": 1}}) == {
+        "train/update": 3.0,
         "train/loss": 0.5,
         "train/ok": 1.0,
         "train/by/easy": 1.0,
     }
 
 
-class _Calls(list):
-    """A stand-in for a third-party module that notes what is called on it."""
-
-    def note(self, name):
-        return lambda *args, **kwargs: self.append((name, args, kwargs)) or self.handle
-
-    handle: object = None
-
-
-def _stand_in(monkeypatch, name: str, **functions) -> None:
-    module = types.ModuleType(name)
-    vars(module).update(functions)
-    monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-
-
-def test_wandb_gets_numbers_at_their_update(monkeypatch, tmp_path):
-    calls = _Calls()
-    calls.handle = types.SimpleNamespace(log=calls.note("log"), finish=calls.note("finish"))
-    monkeypatch.delenv("WANDB_PROJECT", raising=False)
-    _stand_in(monkeypatch, "wandb", init=calls.note("init"))
-    sinks = MetricSinks(["wandb"], tmp_path / "first", {"seed": 1})
-    sinks.log({"phase": "train", "update": 2, "loss": 0.5}, 2)
-    sinks.close()
-    assert [name for name, _, _ in calls] == ["init", "log", "finish"]
-    assert calls[0][2] == {
-        "project": "creditrl", "name": "first", "dir": str(tmp_path / "first"),
-        "config": {"seed": 1},
-    }  # fmt: skip
-    assert calls[1][1:] == (({"train/loss": 0.5},), {"step": 2})
-
-
-def test_trackio_gets_numbers_at_their_update(monkeypatch, tmp_path):
-    calls = _Calls()
-    names = ("init", "log", "finish")
-    _stand_in(monkeypatch, "trackio", **{name: calls.note(name) for name in names})
-    sinks = MetricSinks(["trackio"], tmp_path / "first")
-    sinks.log({"update": 2, "loss": 0.5}, 2)
-    sinks.close()
-    assert [name for name, _, _ in calls] == list(names)
-    assert calls[1][1:] == (({"loss": 0.5},), {"step": 2})
-
-
 def test_a_sink_that_fails_does_not_end_the_run(monkeypatch, tmp_path):
     class Broken:
         def __init__(self, folder: Path, config) -> None: ...
 
-        def log(self, row, update: int) -> None:
+        def log(self, row, step: int) -> None:
             raise ConnectionError("no network")
 
         def close(self) -> None:
@@ -322,13 +279,13 @@ def test_a_sink_that_fails_does_not_end_the_run(monkeypatch, tmp_path):
     monkeypatch.setitem(SINKS, "broken", Broken)
     sinks = MetricSinks(["broken"], tmp_path)
     with pytest.warns(RuntimeWarning, match="'broken' failed .*no network.* is left out"):
-        sinks.log({"a": 1}, 1)
-    sinks.log({"a": 1}, 2)
+        sinks.log({"a": 1})
+    sinks.log({"a": 1})
     sinks.close()
 
 
 def test_unknown_and_missing_sinks_say_what_to_do(monkeypatch, tmp_path):
-    with pytest.raises(UnknownNameError, match="Did you mean 'wandb'. Known: tensorboard, trackio"):
+    with pytest.raises(UnknownNameError, match="Did you mean 'wandb'. Known: mlflow, tensorboard"):
         MetricSinks(["wandbb"], tmp_path)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="Run: pip install tensorboard"):

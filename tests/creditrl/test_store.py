@@ -16,8 +16,10 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import creditrl.records
+import creditrl.store
 from creditrl.errors import ConfigError, DataError
-from creditrl.records import COLUMNS, episode_to_jsonl
+from creditrl.records import ADDED_COLUMNS, COLUMNS, episode_to_jsonl
 from creditrl.store import DamageWarning, TrajectoryStore
 from creditrl.types import Task, Trajectory, Turn
 
@@ -117,6 +119,11 @@ _turns = st.builds(
     valid_format=st.booleans(),
     expert=_text,
     expert_ids=_ids,
+    messages=st.lists(st.fixed_dictionaries({"role": _text, "content": _text}), max_size=2).map(
+        tuple
+    ),
+    tokens=st.integers(0, 2**40),
+    cost=_float,
 )
 _tasks = st.builds(
     Task,
@@ -159,6 +166,28 @@ def test_any_episodes_come_back_from_both_forms(updates):
             assert len(found) == len(expected)
             assert all(map(same, found, expected))
             store.seal()
+
+
+@pytest.mark.parametrize("seal", [False, True])
+def test_files_from_before_messages_were_kept_are_read(tmp_path, monkeypatch, seal):
+    older = {name: kind for name, kind in COLUMNS.items() if name not in ADDED_COLUMNS}
+    whole = creditrl.records._turn_columns
+    with monkeypatch.context() as patch:
+        patch.setattr(creditrl.store, "COLUMNS", older)
+        patch.setattr(creditrl.store, "ADDED_COLUMNS", ())
+        patch.setattr(
+            creditrl.records,
+            "_turn_columns",
+            lambda *a: {k: v for k, v in whole(*a).items() if k in older},
+        )
+        store = TrajectoryStore(tmp_path)
+        store.append(1, [make_episode()])
+        if seal:
+            store.seal()
+    (block,) = TrajectoryStore(tmp_path).blocks()
+    table = TrajectoryStore(tmp_path).read_block(block, ("turn", "cost"))
+    assert table.column_names == ["turn", "cost"] and table["cost"].null_count == table.num_rows
+    assert list(TrajectoryStore(tmp_path).read()) == [make_episode()]
 
 
 def test_an_episode_without_turns_is_kept(tmp_path):

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 import creditrl
+from creditrl.progress import Progress
 from creditrl.terminal import PlainConsole, plain, printable
-from creditrl.view.progress import Progress
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -15,7 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from creditrl.agents.prompting import Prompting
 from creditrl.cli import run
+from creditrl.config import known_recipes
 from creditrl.store import TrajectoryStore
 
 SMALL = [
@@ -118,9 +121,25 @@ def test_without_demonstrations_there_is_no_cloning_and_no_comparison(tmp_path, 
     assert not rows_of(folder, "clone") and not (folder / "clone_same_time.log").exists()
 
 
-def test_help_names_the_methods_own_flags(capsys):
+def test_help_shows_what_is_changed_first_with_the_recipes_values(capsys):
+    assert run(["train", "@quickstart", "--optim.lr", "0.25", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "--optim.lr FLOAT" in out and "[0.25]" in out and "[gigpo]" in out
+    assert 18 <= len(re.findall(r"^  --\w+\.", out, re.M)) <= 22
+    assert "--optim.weight-decay" not in out and "--help-all` lists all" in out
+
+
+def test_help_without_a_recipe_lists_the_recipes_with_a_line_each(capsys):
+    assert run(["train", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name in known_recipes():
+        (line,) = [line for line in lines if line.split()[:1] == [f"@{name}"]]
+        assert len(line.split()) > 3 and len(line) <= 100
+
+
+def test_help_all_names_the_methods_own_flags(capsys):
     with pytest.raises(SystemExit) as end:
-        run(["train", "@quickstart", "--method.name", "grpo", "--help"])
+        run(["train", "@quickstart", "--method.name", "grpo", "--help-all"])
     assert end.value.code == 0
     out = capsys.readouterr().out
     assert "--method.divide-by-std" in out and "--env.options.tier" in out
@@ -208,7 +227,9 @@ def test_conversations_and_workers_train_as_well(tmp_path, capsys):
     several = next(t for t in episodes if len(t.turns) > 1)
     first, second = several.turns[:2]
     assert second.prompt_ids[: len(first.prompt_ids)] == first.prompt_ids
-    assert "--form react" in capsys.readouterr().out
+    # How the policy is asked is saved with it, so the command that measures it need not say it.
+    assert "--form" not in capsys.readouterr().out
+    assert Prompting.read(folder / "policy" / "last") == Prompting("react", "free")
 
 
 def _metrics(folder: Path) -> dict[int, dict[str, float]]:
@@ -259,6 +280,20 @@ def test_a_killed_run_goes_on_to_the_same_next_updates(tmp_path):
     for update, row in expected.items():
         for key in ("success", "return", "loss", "grad_norm", "environment_turns"):
             assert found[update][key] == pytest.approx(row[key], rel=1e-4, abs=1e-6), (update, key)
+
+
+def test_an_interrupted_run_says_how_it_goes_on(tmp_path, monkeypatch, capsys):
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "run"
+    monkeypatch.setattr("creditrl.trainers.run.run_training", interrupted)
+    assert train(f"--run.folder={folder}", *QUICK) == 130
+    told = capsys.readouterr()
+    (line,) = [line for line in told.out.splitlines() if line.startswith("Go on with: creditrl ")]
+    assert told.err == "creditrl: interrupted.\n"
+    monkeypatch.undo()
+    assert run(shlex.split(line.partition(": creditrl ")[2])) == 0
 
 
 @pytest.mark.skipif(
@@ -319,6 +354,8 @@ def test_a_killed_run_takes_its_comparison_along(tmp_path):
         (["@quickstart", "@quickstart"], "Two recipes"),
         (["@quickstart", "--policy.model=/no/such/model"], "no folder /no/such/model"),
         (["--run.folder=/no/such/run", "--run.resume"], "does not exist"),
+        (["--run.folder=/no/such/run", "--run.resume=True"], "does not exist"),
+        (["--run.folder=/no/such/run", "--run.resume", "False"], "Which recipe?"),
         ([], "@quickstart"),
     ],
 )

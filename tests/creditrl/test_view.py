@@ -24,7 +24,9 @@ import pytest
 from viewed_runs import LOST, PAYLOAD, ROOM, SLOW, WON, batch, episode, make_run, turn
 
 from creditrl.cli import run
+from creditrl.credit_file import TRUTH, CreditFile
 from creditrl.errors import DataError
+from creditrl.runs import RunFolder
 from creditrl.store import TrajectoryStore
 from creditrl.types import Trajectory
 from creditrl.view.page import export_page
@@ -114,6 +116,46 @@ def test_an_episode_has_its_texts_and_every_methods_credit(made: ViewedRun) -> N
     assert found["final"] == "Nothing happens."
 
 
+def test_prompts_of_a_run_are_read_from_its_tokens(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models
+
+    run = make_run(tmp_path / "run", {1: [episode(1, 0, WON, success=True)]})
+    words = {"look": 0, "shelf": 1, "act": 2, "sink": 3}
+    grown = [(0, 1), (0, 1, 2, 3)]
+    first, second, *_ = episode(1, 0, WON, success=True).turns
+    turns = (
+        replace(first, prompt_ids=grown[0], reply_ids=(2,)),
+        replace(second, prompt_ids=grown[1], reply_ids=(2,)),
+    )
+    run.store().append(2, [replace(episode(2, 0, WON, success=True), turns=turns)])
+    (run.path / "tokenizer").mkdir()
+    Tokenizer(models.WordLevel(words)).save(str(run.path / "tokenizer" / "tokenizer.json"))
+    asked = [turn["asked"] for turn in ViewedRun(run.path).answer("episode/1")["turns"]]
+    # Of the second prompt only what stands behind the first one and its reply.
+    assert asked == [
+        [{"role": "prompt", "content": "look shelf"}],
+        [{"role": "prompt", "content": "sink"}],
+    ]
+
+
+def test_what_is_no_token_of_the_tokenizer_is_left_out_of_a_prompt(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models
+
+    first, *_ = episode(1, 0, WON, success=True).turns
+    odd = replace(first, prompt_ids=(0, -100, 1))
+    run = make_run(
+        tmp_path / "run", {1: [episode(1, 0, WON, success=True, turns=(odd,))]}, scored=()
+    )
+    (run.path / "tokenizer").mkdir()
+    file = run.path / "tokenizer" / "tokenizer.json"
+    Tokenizer(models.WordLevel({"look": 0, "shelf": 1})).save(str(file))
+    (shown,) = ViewedRun(run.path).answer("episode/0")["turns"]
+    assert shown["asked"] == [{"role": "prompt", "content": "look shelf"}]
+    file.write_text('{"version": "9.0"}')
+    (shown,) = ViewedRun(run.path).answer("episode/0")["turns"]
+    assert shown["asked"] == [] and shown["action"] == WON[0]
+
+
 def test_the_largest_disagreement_is_where_the_places_are_furthest(made: ViewedRun) -> None:
     top = made.answer("disagreements")
     best = top[0]
@@ -122,6 +164,24 @@ def test_the_largest_disagreement_is_where_the_places_are_furthest(made: ViewedR
     # gigpo's highest of all are the last turns of the longest episodes, which istar puts lowest.
     assert len(made.answer(f"episode/{best[0]}")["turns"]) == len(SLOW)
     assert best[1] in (0, len(SLOW) - 1)
+
+
+def test_the_true_advantage_stands_beside_the_methods_and_parts_them_nowhere(
+    tmp_path: Path,
+) -> None:
+    folder = make_run(tmp_path / "run").path
+    before = ViewedRun(folder)
+    path = folder / "credit.parquet"
+    file = CreditFile.read(path)
+    true_N = np.full(len(file.rows), np.nan)
+    true_N[[0, 3]] = 0.25, -0.5
+    file.add(file.rows, {TRUTH: true_N}, {TRUTH: {"settings": "64 continuations"}})
+    file.write(path)
+    found = ViewedRun(folder)
+    about = found.answer("run")["methods"][-1]
+    assert (about["name"], about["turns"], about["settings"]) == (TRUTH, 2, "64 continuations")
+    assert found.answer("episode/0")["credit"][TRUTH][:4] == [0.25, None, None, -0.5]
+    assert found.answer("disagreements") == before.answer("disagreements")
 
 
 def test_groups_are_pages_with_credit_and_marks(made: ViewedRun) -> None:
@@ -378,15 +438,61 @@ def test_bad_requests_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
     assert not out.exists()
 
 
-def test_a_run_without_trajectories_says_how_to_record_them(
+def test_a_run_without_episodes_yet_shows_what_it_has(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "run", {}, scored=()).path
+    viewed = ViewedRun(path)
+    about = viewed.answer("run")
+    assert about["curves"]["success"] and about["evaluations"] and about["under_way"]
+    assert about["env"] == "CreditRL/ALFWorld-v0" and "No episodes yet" in about["nothing"]
+    RunFolder.open(path).store().append(1, batch(1, 1))
+    viewed.refresh()
+    about = viewed.answer("run")
+    assert about["episodes"] == 8 and about["nothing"] == ""
+
+
+def test_a_run_under_way_says_when_it_went_on(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run")
+    viewed = ViewedRun(folder.path)
+    first = viewed.answer("seen")
+    assert viewed.answer("seen") == viewed.answer("run")["seen"] == first
+    folder.append_metrics({"phase": "train", "update": 31, "success": 0.5})
+    then = viewed.answer("seen")
+    assert [kind for kind in first if then[kind] != first[kind]] == ["numbers"]
+
+
+def test_what_changes_after_the_files_were_read_is_asked_for_again(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run")
+    viewed = ViewedRun(folder.path)
+    folder.store().append(31, batch(31, 1))
+    folder.add_results({"finished": {"updates": 31}})
+    about = viewed.answer("run")  # of the files as they were read
+    assert about["under_way"] and about["seen"] != viewed.answer("seen")
+    viewed.refresh()
+    about = viewed.answer("run")
+    assert not about["under_way"] and about["episodes"] == 24 and about["seen"] == {}
+
+
+def test_a_finished_run_without_episodes_says_how_to_record_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = make_run(tmp_path / "run", {}, scored=()).path
-    line = refused(capsys, path)
-    assert "no stored episodes" in line and "--run.trajectories-every 1" in line
+    folder = make_run(tmp_path / "run", {}, scored=())
+    folder.add_results({"finished": {"updates": 30}})
+    said = ViewedRun(folder.path).answer("run")["nothing"]
+    assert "no stored episodes" in said and "--run.trajectories-every 1" in said
     (tmp_path / "eval").mkdir()
     (tmp_path / "eval" / "results.json").write_text("{}", "utf-8")
     assert "no stored episodes" in refused(capsys, tmp_path / "eval")
+
+
+def test_runs_of_one_name_are_named_apart(tmp_path: Path) -> None:
+    near = [make_run(tmp_path / m / "seed0", scored=()).path for m in ("gigpo", "grpo")]
+    assert [r.name for r in ViewedRun.several(near)] == ["gigpo/seed0", "grpo/seed0"]
+    far = [make_run(tmp_path / m / "runs" / "seed0", scored=()).path for m in ("a", "b")]
+    assert [r.name for r in ViewedRun.several(far)] == ["a/.../seed0", "b/.../seed0"]
+    assert [r.name for r in ViewedRun.several([near[0], tmp_path / "a" / "runs" / "seed0"])] == [
+        "gigpo/seed0",
+        "runs/seed0",
+    ]
 
 
 def test_a_taken_port_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import urllib.error
 import urllib.request
@@ -12,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from viewed_runs import SIZES
 
 from creditrl.agents.journal import trajectories_path
 from creditrl.cli import run
@@ -83,6 +83,43 @@ def test_an_evaluation_under_way_is_viewed(made: Path, tmp_path: Path) -> None:
     assert viewed.answer("run")["episodes"] == 2
 
 
+def test_an_evaluation_is_viewed_before_its_first_episode_ends(made: Path, tmp_path: Path) -> None:
+    whole = (made / "expert.episodes.jsonl").read_text("utf-8")
+    (tmp_path / "r.episodes.jsonl").write_text(whole.splitlines(keepends=True)[0], "utf-8")
+    about = ViewedRun(tmp_path / "r.json").answer("run")
+    assert about["under_way"] and "No episodes yet" in about["nothing"]
+
+
+def test_two_evaluations_of_a_suite_are_named_apart(made: Path) -> None:
+    shelf = Shelf(made / "suite-expert", made / "suite-first")
+    names = [viewed.name for viewed in shelf.runs("ALFWorld-valid_unseen")]
+    assert names == ["suite-expert/ALFWorld-valid_unseen", "suite-first/ALFWorld-valid_unseen"]
+
+
+def test_what_a_language_model_was_asked_and_paid_is_shown(endpoint, tmp_path: Path) -> None:
+    endpoint.answer = lambda body: "<think>On.</think><action>right</action>"
+    agent = ["--agent", "chat", "--model", "m", "--base-url", endpoint.url]
+    prices = ["--prices", "1", "1"]
+    out = str(tmp_path / "r.json")
+    few = ["--episodes", "1", "--max-turns", "2", "--out", out]
+    assert run(["eval", "VisualSokoban", *agent, *prices, *few]) == 0
+    turns = ViewedRun(out).answer("episode/0")["turns"]
+    asked = [body["messages"] for body in endpoint.requests][-len(turns) :]
+    assert [turn["asked"] for turn in turns] == asked
+    assert [turn["thought"] for turn in turns] == ["On."] * len(turns)
+    assert all(turn["tokens"] == 5 and turn["cost"] == 15e-6 for turn in turns)
+
+
+def test_a_conversation_that_grows_is_told_once(endpoint, tmp_path: Path) -> None:
+    endpoint.answer = lambda body: "Thought: on.\nAction: right"
+    agent = ["--agent", "chat", "--model", "m", "--base-url", endpoint.url, "--form", "react"]
+    out = str(tmp_path / "r.json")
+    few = ["--episodes", "1", "--max-turns", "3", "--out", out]
+    assert run(["eval", "VisualSokoban", *agent, *few]) == 0
+    first, *more = ViewedRun(out).answer("episode/0")["turns"]
+    assert len(first["asked"]) > 1 and all(len(turn["asked"]) == 1 for turn in more)
+
+
 def get(address: str) -> str:
     with urllib.request.urlopen(address, timeout=30) as answer:
         return str(answer.read().decode())
@@ -108,6 +145,14 @@ def test_a_suite_is_a_list_of_its_evaluations(made: Path, shelf: ViewServer) -> 
     with pytest.raises(urllib.error.HTTPError) as caught:
         get(f"{shelf.address}/other/api/0/run")
     assert "is no evaluation of" in caught.value.read().decode()
+
+
+def test_the_list_is_read_anew_while_an_evaluation_is_under_way(made: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(made / "suite-expert", tmp_path / "suite")
+    assert b'http-equiv="refresh"' not in Shelf(folder).page()
+    (folder / "ALFWorld-valid_unseen.json").unlink()
+    page = Shelf(folder).page()
+    assert b'http-equiv="refresh"' in page and b"under way" in page
 
 
 def test_damaged_results_are_named_and_the_other_evaluations_listed(
@@ -158,35 +203,24 @@ def test_where_one_is_expected_a_folder_of_several_says_so(
 # --- in Chromium ----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def browser() -> Iterator[object]:
-    from viewed_runs import Browser
-
-    opened = Browser()
-    yield opened
-    opened.close()
-
-
 @pytest.mark.chromium
-def test_the_views_of_an_evaluation(browser, made: Path, tmp_path: Path) -> None:
-    pictures = Path(os.environ.get("CREDITRL_TEST_ARTEFACTS") or tmp_path)
-    pictures.mkdir(parents=True, exist_ok=True)
+def test_the_views_of_an_evaluation(browser, made: Path, artefacts: Path) -> None:
     serving = ViewServer([ViewedRun(made / "first.json"), ViewedRun(made / "expert.json")])
     try:
         browser.show(f"{serving.address}/", "run")
         assert browser.count(".group") == browser.count(".member") == 6
         assert "Tasks" in browser.text() and "update" not in browser.text("main").lower()
         assert "No credit" not in browser.text()
-        (pictures / "view-evaluation-run.png").write_bytes(browser.picture())
+        (artefacts / "view-evaluation-run.png").write_bytes(browser.picture())
         browser.script("document.querySelector('.member a.square').click()")
         browser.until(lambda: browser.view() == "episode", "a square leads to its turn")
-        assert "Observation of turn 0" in browser.text("#turn")
-        (pictures / "view-evaluation-episode.png").write_bytes(browser.picture())
+        assert "Observation of turn 0" in browser.text(".step.here")
+        (artefacts / "view-evaluation-episode.png").write_bytes(browser.picture())
         browser.show(f"{serving.address}/#/difference", "difference")
         assert "6\ntasks of both" in browser.text(".facts")
         task = ViewedRun(made / "first.json").answer("episode/0")["task"]
         browser.show(f"{serving.address}/#/difference/{quote(task, safe='')}", "difference")
-        (pictures / "view-evaluation-difference.png").write_bytes(browser.picture())
+        (artefacts / "view-evaluation-difference.png").write_bytes(browser.picture())
         assert browser.count(".two") == 1
     finally:
         serving.close()
@@ -195,6 +229,8 @@ def test_the_views_of_an_evaluation(browser, made: Path, tmp_path: Path) -> None
 @pytest.mark.chromium
 def test_from_a_suites_list_to_an_episode_and_back(browser, shelf: ViewServer) -> None:
     browser.driver.get(f"{shelf.address}/")
+    browser.size(*SIZES[1])
+    browser.assert_fits()
     links = browser.script("return [...document.querySelectorAll('td a')].map(a => a.href)")
     assert len(links) == 5
     room = next(link for link in links if "VisualSokoban" in link)

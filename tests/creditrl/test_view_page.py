@@ -7,7 +7,6 @@ the test's own temporary folder.
 from __future__ import annotations
 
 import io
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from viewed_runs import (
     LOST,
     PAYLOAD,
     ROOM,
+    SIZES,
     SLOW,
     WIDTH,
     WON,
@@ -41,13 +41,6 @@ from creditrl.view.run import ViewedRun
 from creditrl.view.server import ViewServer
 
 pytestmark = pytest.mark.chromium
-
-
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    opened = Browser()
-    yield opened
-    opened.close()
 
 
 def rooms(update: int, solved: int) -> list[Any]:
@@ -86,10 +79,8 @@ VIEWS = {
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_four_views_are_legible_at_1280_by_800(
-    browser: Browser, two: ViewServer, tmp_path: Path, scheme: str
+    browser: Browser, two: ViewServer, artefacts: Path, scheme: str
 ) -> None:
-    folder = Path(os.environ.get("CREDITRL_TEST_ARTEFACTS") or tmp_path)
-    folder.mkdir(parents=True, exist_ok=True)
     browser.scheme(scheme)
     for view, place in VIEWS.items():
         browser.show(f"{two.address}/{place}", view)
@@ -97,13 +88,12 @@ def test_the_four_views_are_legible_at_1280_by_800(
             lambda: browser.script("return [...document.images].every(i => i.complete)"), ""
         )
         shot = browser.picture()
-        (folder / f"view-{view}-{scheme}.png").write_bytes(shot)
+        (artefacts / f"view-{view}-{scheme}.png").write_bytes(shot)
         pixels = np.asarray(Image.open(io.BytesIO(shot)).convert("RGB"), dtype=np.int64)
         assert pixels.shape == (HEIGHT, WIDTH, 3)
         ground = 255 if scheme == "light" else 0x14
         assert (pixels[..., 0] == ground).mean() > 0.2  # the scheme's ground is seen
         assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50
-        assert browser.script("return document.documentElement.scrollWidth") <= WIDTH
         small = browser.script(
             "return [...document.querySelectorAll('main *')].filter(n => n.childNodes.length && "
             "[...n.childNodes].some(c => c.nodeType === 3 && c.data.trim()) && "
@@ -111,6 +101,17 @@ def test_the_four_views_are_legible_at_1280_by_800(
             ".map(n => n.innerText)"
         )
         assert small == []
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("view", VIEWS)
+def test_nothing_stands_out_sideways(
+    browser: Browser, two: ViewServer, artefacts: Path, view: str, size: tuple[int, int]
+) -> None:
+    browser.size(*size)
+    browser.show(f"{two.address}/{VIEWS[view]}", view)
+    (artefacts / f"view-{view}-{size[0]}.png").write_bytes(browser.picture())
+    browser.assert_fits()
 
 
 def luminance(colour: str) -> float:
@@ -154,10 +155,12 @@ def test_the_run_shows_curves_and_groups_coloured_by_credit(
 
 def test_the_keys(browser: Browser, two: ViewServer) -> None:
     browser.show(f"{two.address}/#/episode/{quote('1/u1/0', safe='')}", "episode")
-    assert "Observation of turn 0" in browser.text("#turn")
+    assert "Observation of turn 0" in browser.text(".step.here")
     browser.press("j")
     browser.press("j")
-    assert browser.hash().endswith("?turn=2") and "Observation of turn 2" in browser.text("#turn")
+    assert browser.hash().endswith("?turn=2") and "Observation of turn 2" in browser.text(
+        ".step.here"
+    )
     browser.press("k")
     assert browser.hash().endswith("?turn=1")
     browser.press("n")
@@ -177,6 +180,57 @@ def test_the_keys(browser: Browser, two: ViewServer) -> None:
     browser.until(lambda: browser.view() == "state", "s")
     browser.press("1")
     browser.until(lambda: browser.view() == "run", "1")
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewServer]:
+    """A server of an episode whose agent was asked in messages, and paid."""
+    asked = episode(1, 0, SLOW, success=True)
+    system = {"role": "system", "content": "You are a household robot."}
+    turns = tuple(
+        replace(
+            t,
+            messages=(system, {"role": "user", "content": f"Now: {t.observation}"}),
+            reply_ids=(),
+            logprobs=(),
+            tokens=40,
+            cost=0.25,
+        )
+        for t in asked.turns
+    )
+    run = make_run(tmp_path_factory.mktemp("told") / "run", {1: [replace(asked, turns=turns)]})
+    serving = ViewServer([ViewedRun(run.path)])
+    yield serving
+    serving.close()
+
+
+def test_the_whole_conversation_is_one_scroll(browser: Browser, told: ViewServer) -> None:
+    browser.show(f"{told.address}/#/episode", "episode")
+    assert browser.count("#talk .step") == len(SLOW)
+    assert browser.count("#talk .system") == 1  # said once, shown once
+    assert "You are a household robot." in browser.text("#talk .system")
+    assert "Now: You are in the" not in browser.text("#talk")
+    browser.press("w")
+    talk = browser.text("#talk")
+    for action in SLOW:
+        assert f"<action>{action}</action>" in talk and f"\n{action}\n" in talk
+    assert talk.count("Now: You are in the") == len(SLOW) and talk.endswith("You won.")
+
+
+def test_tokens_and_cost_stand_at_each_turn_and_in_sum(browser: Browser, told: ViewServer) -> None:
+    browser.show(f"{told.address}/#/episode", "episode")
+    assert browser.text("#talk").count("wrote 40 tokens, $0.25") == len(SLOW)
+    assert "320 tokens written, $2" in browser.text("main") and len(SLOW) == 8
+
+
+def test_strip_and_conversation_move_together(browser: Browser, told: ViewServer) -> None:
+    browser.show(f"{told.address}/#/episode", "episode")
+    top = "return Math.round(document.querySelector('.step.here').offsetTop - talk.scrollTop)"
+    browser.script("document.querySelector('#strip tr.numbers td[data-turn=\"3\"]').click()")
+    assert browser.hash().endswith("?turn=3") and browser.script(top) == 0
+    browser.script("talk.scrollTop = document.querySelectorAll('.step')[1].offsetTop + 5")
+    browser.until(lambda: browser.hash().endswith("?turn=1"), "the strip follows the scroll")
+    assert browser.text("#strip tr.numbers td.here") == "1"
 
 
 def test_the_same_state_panel_shows_actions_and_what_came_of_them(
@@ -207,6 +261,49 @@ def test_the_difference_shows_where_two_runs_part(browser: Browser, two: ViewSer
     assert "A at turn 5" in browser.text(".two")
 
 
+def test_a_run_that_trains_is_drawn_anew(browser: Browser, tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", {}, scored=())
+    serving = ViewServer([ViewedRun(folder.path)])
+    try:
+        browser.show(f"{serving.address}/", "run")
+        assert "No episodes yet" in browser.text("#nothing")
+        points = browser.count("figure svg circle")
+        folder.append_metrics({"phase": "train", "update": 31, "success": 0.5})
+        browser.until(lambda: browser.count("figure svg circle") > points, "one more point")
+        folder.store().append(31, batch(31, 1))
+        browser.until(lambda: browser.count(".member") == 8, "its first episodes")
+    finally:
+        serving.close()
+
+
+def test_what_is_unfolded_stays_so_and_only_what_changed_is_asked_for(
+    browser: Browser, tmp_path: Path
+) -> None:
+    folder = make_run(tmp_path / "run")
+    serving = ViewServer([ViewedRun(folder.path)])
+    try:
+        browser.show(f"{serving.address}/", "run")
+        browser.script("document.querySelector('details').open = true")
+        browser.until(lambda: browser.count("details[open] tbody tr") > 0, "the disagreements")
+        browser.script("performance.clearResourceTimings()")
+        points = browser.count("figure svg circle")
+        folder.append_metrics({"phase": "train", "update": 31, "success": 0.5})
+        browser.until(lambda: browser.count("figure svg circle") > points, "one more point")
+        assert browser.count("details[open] tbody tr") > 0
+        names = browser.script("return performance.getEntriesByType('resource').map(e => e.name)")
+        paths = {name.removeprefix(f"{serving.address}/api/0/") for name in names}
+        assert paths == {"seen", "run"}
+    finally:
+        serving.close()
+
+
+def test_episodes_are_listed_at_once_and_found_by_words(browser: Browser, two: ViewServer) -> None:
+    browser.show(f"{two.address}/", "run")
+    assert browser.count("#episodes tbody tr") == 24 and "24 episodes" in browser.text()
+    browser.driver.find_element("css selector", "input[type=search]").send_keys("3/u3/2")
+    browser.until(lambda: browser.count("#episodes tbody tr") == 1, "the one of that name")
+
+
 def test_opening_takes_five_requests_and_no_episode(browser: Browser, two: ViewServer) -> None:
     browser.show(f"{two.address}/", "run")
     names = browser.script("return performance.getEntriesByType('resource').map(e => e.name)")
@@ -230,6 +327,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> ViewedRun:
     bad = turn(
         0, PAYLOAD, observation=PAYLOAD, reply=f"<think>{PAYLOAD}</think> {PAYLOAD}",
         grounded=False, ungrounded_reason=PAYLOAD, segment=PAYLOAD, expert=PAYLOAD,
+        messages=({"role": "system", "content": PAYLOAD}, {"role": PAYLOAD, "content": PAYLOAD}),
     )  # fmt: skip
     worse = [
         replace(
@@ -263,7 +361,7 @@ def test_text_is_shown_and_never_executed(
         key = quote(hostile.index.episodes[3].key, safe="")
         places = {
             "run": ("#/run", 3),
-            "episode": (f"#/episode/{key}", 5),
+            "episode": (f"#/episode/{key}", 6),
             "state": (f"#/state/{2**62}", 3),
             "difference": ("#/difference", 1),
             "task": (f"#/difference/{quote(PAYLOAD, safe='')}", 3),

@@ -1,4 +1,4 @@
-"""What cannot be trained on is refused in a line that names the episode, or what to add or set."""
+"""Unusable training data is refused in a line that names the episode, or what to add or set."""
 
 from __future__ import annotations
 

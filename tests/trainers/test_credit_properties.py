@@ -1,4 +1,4 @@
-"""What holds for the credit of every method, on random batches."""
+"""Properties of every method's credit, on random batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from creditrl.types import TokenTable, TurnTable
 OWN = {
     info.name: info.method(info.config()) for info in list_methods() if info.name not in ("mine",)
 }
-GROUPED = ("grpo", "dr_grpo", "rloo", "gspo", "dapo", "gigpo", "hgpo")
+GROUPED = ("grpo", "dr_grpo", "rloo", "gspo", "dapo", "gigpo", "hgpo", "rtmc")
 """Methods whose credit of a group does not depend on other groups."""
 
 
@@ -95,6 +95,7 @@ def make(
         state_N=rng.integers(1, 4, size=n),
         scores={
             "score_N": success_B[episode_N].astype(np.float32),
+            "action_N": rng.integers(3, size=n),
             "segment_N": (episode_N * 5 + (np.arange(n) - first_B[episode_N]) // 2),
             **{
                 name: normal(n)
@@ -106,6 +107,8 @@ def make(
                     "discriminator_N",
                     "q_N",
                     "v_N",
+                    "value_N",
+                    "promise_N",
                 )
             },
         },

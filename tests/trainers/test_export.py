@@ -116,9 +116,17 @@ def test_exports_are_evaluated_by_their_path(way, full_run, lora_run, tmp_path, 
     assert following[:4] == ["eval", "VisualSokoban", "--agent", f"hf:{to}"]
     assert run([*following, "--episodes", "2", "--temperature", "0.7", "--out", str(out)]) == 0
     found = json.loads(out.read_text())
-    assert found["agent"].endswith(str(to))
+    assert found["agent"].endswith(str(to)) and found["form"] == "plain", "as it was trained"
     # Replies are as long as the run's were, without a word about it.
     assert found["overall"]["tokens"]["value"] / found["overall"]["turns"]["value"] <= 3
+
+
+def test_a_run_is_evaluated_by_its_folder_as_its_policy_was_trained(lora_run, tmp_path, capsys):
+    command = ["eval", "VisualSokoban", "--agent", "transformers", "--episodes", "2"]
+    for place in ("", "policy", "policy/last"):
+        out = tmp_path / f"{place.replace('/', '-') or 'run'}.json"
+        assert run([*command, "--model", str(lora_run / place), "--out", str(out)]) == 0
+        assert json.loads(out.read_text())["form"] == "plain"
 
 
 def test_the_card_says_what_the_policy_is(full_run, tmp_path):
@@ -138,7 +146,7 @@ def test_the_card_says_what_the_policy_is(full_run, tmp_path):
     }
     assert ours["versions"]["creditrl"] and "torch" in ours["versions"]
     text = (to / "README.md").read_text()
-    command = (full_run / "command.txt").read_text().strip()
+    command = (full_run / "command.txt").read_text().strip().replace(str(full_run), "run")
     assert command in text and command in ours["commands"]
     assert f"{100 * success['value']:.1f} % [{100 * success['low']:.1f}, " in text
 
@@ -172,7 +180,7 @@ def test_nothing_is_overwritten_without_the_flag(full_run, tmp_path, capsys):
         (["export", "policy", "RUN", "--to", "x", "--adapter", "--merge"], "expected one of them"),
         (["eval", "VisualSokoban", "--agent", "hf:./nowhere"], "There is no folder ./nowhere"),
         (["eval", "VisualSokoban", "--agent", "hf:"], "names no model"),
-        (["eval", "VisualSokoban", "--agent", "hf:RUN"], "has no config.json"),
+        (["eval", "VisualSokoban", "--agent", "hf:RUN/checkpoints"], "has no config.json"),
         (["eval", "VisualSokoban", "--agent", "hf:a", "--model", "b"], "leave --model out"),
     ],
 )

@@ -57,7 +57,12 @@ def test_runs_are_done_once_and_a_failed_one_does_not_stop_the_others(tmp_path):
     assert list(failed) == ["bad"] and "RuntimeError: the disk is on fire" in failed["bad"]
     assert not is_finished(tmp_path / "many" / "bad")
     good = FinishedRun.read(tmp_path / "many" / "good")
-    assert good.updates == 1 and good.turns > 0 and good.curve[0][0] == 0
+    assert good.updates == 1 and good.turns > 0 and good.validations[0].turns == 0
+    # Outcomes of every task are kept, and processor time by part.
+    assert set(good.validations[-1].success_K.tolist()) <= {0.0, 1.0}
+    assert len(good.validations[-1].score_K) == 128
+    assert 0 < good.cpu_parts["update"] < good.cpu_seconds
+    assert good.validations[-1].cpu_seconds == pytest.approx(sum(good.cpu_parts.values()))
     assert len(good.after["sampled"]) == len(good.levels) == 8
     assert 0 < good.metrics["states_seen"] and good.metrics["rollouts_done"] == 8
     assert sum("done in" in line for line in told) == 1
@@ -141,7 +146,7 @@ def stable_rows(folder: Path) -> list[dict[str, float]]:
 def test_tables_of_runs_on_other_levels_are_refused(tmp_path):
     def run(name: str, levels: tuple[str, ...], values: list[float]) -> FinishedRun:
         found = {"sampled": np.array(values, dtype=np.float32)}
-        return FinishedRun(Path(name), found, found, levels, 0, 0, {}, 0.0, "", [], {})
+        return FinishedRun(Path(name), found, found, levels, 0, 0, {}, 0.0, "", {}, [], {})
 
     one = run("one", ("a", "b"), [1.0, 0.0])
     np.testing.assert_array_equal(

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from creditrl.cli import run
-from creditrl.cli.plan import plan_line
-from creditrl.config import find_recipe, read_toml
+from creditrl.config import read_recipe
 from creditrl.trainers.batch import build_rows, micro_batches
 from creditrl.trainers.config import resolve
 from creditrl.trainers.memory import (
@@ -23,7 +22,7 @@ from creditrl.trainers.memory import (
     logit_bytes,
     memory_plan,
 )
-from creditrl.trainers.memory_advice import advise, plan_of
+from creditrl.trainers.memory_advice import advise, plan_line, plan_of
 from creditrl.trainers.memory_shape import adapter_per_rank, learned_shapes, model_shape
 from creditrl.trainers.methods import list_methods, method_info
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
@@ -46,7 +45,7 @@ TOY = ModelShape(
 
 
 def recipe(name, *flags):
-    return resolve(read_toml(find_recipe(f"@{name}")), list(flags), name, "creditrl train")
+    return resolve(read_recipe(f"@{name}"), list(flags), name, "creditrl train")
 
 
 def test_a_case_worked_by_hand():

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from creditrl.errors import ConfigError, CreditInputError, UnknownNameError
+from creditrl.plugins import load_plugin
 from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods import (
     Method,
     list_methods,
-    load_plugin,
     method_info,
     register_method,
 )

@@ -144,6 +144,20 @@ def test_an_update_moves_towards_what_had_the_advantage(policy):
     assert gain.sum() > 0
 
 
+def test_a_turns_weight_counts_as_its_advantage_does_without_a_clip(policy):
+    rows, turns = build_rows(episodes(policy)), turn_table(episodes(policy))
+    tokens, found = token_table(episodes(policy)), []
+    half_N = np.where(turns.episode_N < 4, 0.5, 1.5).astype(np.float32)
+    ones_N = np.ones(len(turns), dtype=np.float32)
+    for advantage_N, weight_N in ((half_N, None), (ones_N, half_N), (ones_N, None)):
+        step = optimizer(policy, PolicyLossConfig(ratio="none"))
+        credit = Credit("test", advantage_N=advantage_N, weight_N=weight_N)
+        state = {key: value.clone() for key, value in policy.model.state_dict().items()}
+        found.append(step.update(rows, turns, tokens, credit, update=0, progress=0.0)["grad_norm"])
+        policy.model.load_state_dict(state)
+    assert found[0] == pytest.approx(found[1], rel=1e-5) != pytest.approx(found[2], rel=1e-3)
+
+
 @pytest.mark.parametrize("unit", ["token", "turn", "sequence"])
 def test_micro_batches_weigh_another_samplers_tokens_as_the_whole_does(policy, unit, rng):
     rows = build_rows(episodes(policy))

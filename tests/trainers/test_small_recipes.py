@@ -37,6 +37,7 @@ OWN = {
     # They learn from successes, which need a clone that can do something.
     "rft_small": ABLE,
     "dpo_small": ABLE,
+    "three_spo_small": ABLE,
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from creditrl.trainers.stopwatch import Stopwatch, sum_parts, time_line
+from creditrl.trainers.stopwatch import CPU_PREFIX, Stopwatch, sum_parts, time_line
 
 
 class Clock:
@@ -34,6 +34,22 @@ def test_a_part_within_another_stops_that_one():
     assert found == {"other": 5.0, "environment": 10.0, "generation": 10.0}
     assert sum(found.values()) == 25.0
     assert watch.take() == {}
+
+
+def test_processor_time_is_counted_by_the_same_parts():
+    clock, cpu = Clock(), Clock()
+    watch = Stopwatch(clock, cpu)
+    with watch.part("other"):
+        clock.now += 4  # waits for somebody
+        cpu.now += 1
+        with watch.part("models"):
+            clock.now += 2
+            cpu.now += 2
+    assert watch.take() == {"other": 4.0, "models": 2.0}
+    assert watch.take_cpu() == {"other": 1.0, "models": 2.0}
+    assert watch.take_cpu() == {}
+    rows = [{"cpu/explore": 5.0, "cpu/models": 1.0}, {"cpu/models": 2.0, "seconds/models": 9.0}]
+    assert sum_parts(rows, CPU_PREFIX) == {"explore": 5.0, "models": 3.0}
 
 
 def test_a_part_that_ends_with_an_error_counts():

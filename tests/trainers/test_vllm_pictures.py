@@ -74,7 +74,7 @@ def test_what_is_said_depends_on_the_picture(engine):
 
 
 def shown(image: np.ndarray) -> Any:
-    from creditrl.agents.prompts.env_words import IMAGE_PLACEHOLDER
+    from creditrl.envs.words import IMAGE_PLACEHOLDER
     from creditrl.types import Prompt
 
     return Prompt(f"push {IMAGE_PLACEHOLDER} up", 0, image=image)

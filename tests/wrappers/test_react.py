@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_env import ToyEnv, ToyVectorEnv
 
-from creditrl.agents.prompts import Parsed, get_form
+from creditrl.agents.parse import parse_json, parse_tool
+from creditrl.agents.prompts import Parsed, get_form, get_parser
 from creditrl.errors import ConfigError
 from creditrl.wrappers import ReActAction, VectorReActAction
-from creditrl.wrappers.parse import get_parser, parse_json, parse_tool
 
 
 @pytest.mark.parametrize(

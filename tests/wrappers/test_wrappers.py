@@ -1,4 +1,4 @@
-"""What holds for all wrappers: twins agree, snapshots continue, orders that cannot work say so."""
+"""Properties of all wrappers: twins agree, snapshots continue, wrong orders are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a collector gives the training loop."""
+"""The collector interface of the training loop."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from numpy.typing import NDArray
+
 from creditrl.agents.base import Agent
-from creditrl.agents.prompts.base import PromptForm
+from creditrl.envs.prompt import PromptForm
 from creditrl.envs.vector import TextVectorEnv
-from creditrl.errors import CreditInputError
-from creditrl.types import StateSource, Trajectory
+from creditrl.errors import ConfigError, CreditInputError
+from creditrl.types import StateSource, Trajectory, TurnTable
 
 __all__ = [
     "Collected",
     "Collector",
     "Gear",
     "SampledAgent",
+    "cannot_restore",
     "drop_failed_groups",
     "require_valid",
 ]
@@ -33,7 +36,7 @@ class SampledAgent(Agent, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Gear:
-    """What a run gives a method to collect with."""
+    """Inputs of a method's collector."""
 
     environment: Callable[[int, int], TextVectorEnv]
     """(copies, group size) to a vector environment of the training split, autoreset disabled."""
@@ -54,7 +57,9 @@ class Gear:
     count_states: bool = False
     """Whether to count the different states of the whole run (see :class:`SeenStates`)."""
     expert_actions: bool = False
-    """Whether to record what the environment's expert would have done at every turn."""
+    """Whether to record the expert's action at every turn."""
+    rewards: Callable[[TurnTable], TurnTable] = lambda turns: turns
+    """Gives a table the rewards that the run asks for, as the episodes it learns from get them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,9 @@ class Collected:
     environment_turns: int
     """Turns that environments were stepped for it, dropped ones included."""
     metrics: dict[str, float] = field(default_factory=dict)
+    scores: dict[str, NDArray[Any]] = field(default_factory=dict)
+    """What the collector knows of each of the N turns, by the name of its column (``value_N``): it
+    joins the turn table's scores."""
     beside: dict[str, float] = field(default_factory=dict)
     """Seconds by part that this took in another thread, while the policy was optimised."""
 
@@ -89,6 +97,15 @@ class Collector(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Drop what is under way, and release what it holds; its environments are not its own."""
+
+
+def cannot_restore(venv: TextVectorEnv, error: Exception) -> ConfigError:
+    """Return the error for an environment that a method cannot go back in."""
+    return ConfigError(
+        f"{venv.env_class.env_id} cannot be saved and restored ({error}), but this method goes "
+        "back to earlier states. Use an environment with snapshots, or a method that collects "
+        "whole episodes."
+    )
 
 
 def drop_failed_groups(trajectories: list[Trajectory]) -> tuple[list[Trajectory], int]:

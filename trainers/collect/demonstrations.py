@@ -10,8 +10,8 @@ import numpy as np
 
 from creditrl.agents.choices import Choices
 from creditrl.agents.pictures import PictureReader
-from creditrl.agents.prompts.base import PromptForm
 from creditrl.agents.rollout import run_episodes
+from creditrl.envs.prompt import PromptForm
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError
 from creditrl.trainers.collect.base import Collected, Collector

@@ -9,8 +9,8 @@ from typing import Any
 
 from creditrl.agents.conversation import Conversation
 from creditrl.agents.prompts import get_form
-from creditrl.agents.prompts.base import PromptForm
 from creditrl.config import read_toml
+from creditrl.envs.prompt import PromptForm
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, UnknownNameError
 from creditrl.runs import RunFolder

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from creditrl.agents.prompts.base import PromptForm
 from creditrl.agents.rollout import run_episodes
+from creditrl.envs.prompt import PromptForm
 from creditrl.envs.state import hash_state
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import WorkerError

@@ -18,6 +18,7 @@ _STREAMS = (
     "eval",
     "noise",
     "exploration",
+    "branches",
 )
 
 

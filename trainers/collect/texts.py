@@ -1,12 +1,12 @@
-"""What an environment says and what may be said in it, for a tokenizer."""
+"""Texts of an environment and its actions, to build a tokenizer from."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from creditrl.agents.prompts.base import PromptForm
 from creditrl.agents.rollout import run_episodes
 from creditrl.agents.scripted import RandomAgent
+from creditrl.envs.prompt import PromptForm
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.types import Prompt, Reply
 

@@ -16,15 +16,14 @@ import numpy as np
 
 from creditrl.agents.conversation import Conversation
 from creditrl.envs.state import hash_state
-from creditrl.errors import ConfigError, SnapshotError
-from creditrl.trainers.collect.base import Collected, Collector, Gear
+from creditrl.errors import ConfigError, SnapshotError, require_one_of
+from creditrl.trainers.collect.base import Collected, Collector, Gear, cannot_restore
 from creditrl.trainers.collect.seen import SeenStates
 from creditrl.trainers.collect.tasks import stream
 from creditrl.trainers.credit.state_scores import (
     StateScoreConfig,
     StateTable,
     rollouts_at,
-    turn_reward,
 )
 from creditrl.types import Reply, Snapshot, StateSource, Task, Trajectory, Turn
 
@@ -57,10 +56,18 @@ class TreeConfig:
     reads the paper's "no unexplored transition" so that such a path ends there, and counts for
     nothing but a branch (either is inferred). Without revisits a rollout sees twice as many new
     states as GRPO's, as the paper reports, and with them fewer than GRPO's."""
+    update: Literal["step", "tree"] = "step"
+    """When transitions are judged and learned from. "step": those out of one state of each tree at
+    once, the paper's. Then most are equal, since nobody has gone on from where they led to. "tree":
+    when every tree is done, by counts that have its branches in them."""
+    back: Literal["last", "first"] = "last"
+    """Where on the frontier a new branch begins. "last": at the state that was passed over last,
+    the paper's depth first search: near the turn limit where a branch ended there. "first": at one
+    of the fewest turns, where a branch is nearly an episode."""
     uniform: int | None = None
     """Ablation: so many rollouts at every state, whatever its score."""
     source: StateSource = "text"
-    """What makes two states equal: the complete observation, or the simulator's state."""
+    """State identity: the complete observation, or the simulator's state."""
     scope: Literal["shared", "task"] = "shared"
     """Whether all tasks share the counts of equal states, or every task has its own."""
     success: Literal["success", "score"] = "success"
@@ -73,6 +80,8 @@ class TreeConfig:
                 f"transitions={self.transitions}: expected at least 2 (a single transition out of "
                 "a state is compared with nothing), 1 and 1."
             )
+        require_one_of("TreeConfig.update", self.update, ("step", "tree"))
+        require_one_of("TreeConfig.back", self.back, ("last", "first"))
         if not self.revisit and not self.backtrack:
             raise ConfigError(
                 "TreeConfig has revisit=false and backtrack=false: without going back, a tree "
@@ -119,10 +128,12 @@ class _Tree:
     """States that it went on from."""
     branches: int = 0
     transitions: int = 0
+    grown: list[tuple[Trajectory, _Node, _Node]] = field(default_factory=list)
+    """Transitions that are not judged yet, between two states."""
 
 
 class TreeCollector(Collector):
-    """Grows one tree per group; an update has the transitions out of one state of each.
+    """Grows one tree per group; an update has the transitions out of one state of each, or all.
 
     A transition is a trajectory of one turn, whose reward is 3SPO's; those out of one state are a
     group. Where a single rollout is due, the tree steps on without an update.
@@ -158,7 +169,8 @@ class TreeCollector(Collector):
         """Expand one state of each tree, and more until some state had several rollouts.
 
         Where every state deserves one rollout for as long as a task may take, the update has no
-        transitions: its turns count all the same, so that a budget ends the run.
+        transitions: its turns count all the same, so that a budget ends the run. With
+        ``update="tree"`` every tree grows until its task is left.
 
         Raises:
             ConfigError: the search may go back, and never did over many branches.
@@ -168,24 +180,32 @@ class TreeCollector(Collector):
             self._trees = [_Tree() for _ in range(self.gear.groups)]
             for place in range(len(self._trees)):
                 self._next_task(place)
+        whole = self.config.update == "tree"
         kept: list[Trajectory] = []
         turns = states = steps = 0
         grounded: list[bool] = []
         scores: dict[str, list[float]] = {}
-        while not kept and steps < self._most:
+        while whole or (not kept and steps < self._most):
             steps += 1
             rollouts = [self._settle(place) for place in range(len(self._trees))]
+            if not any(rollouts):
+                break
             for tree in self._trees:
-                assert tree.node is not None, "every tree was settled"
+                if tree.node is None:
+                    continue
                 found_class = difficulty_class(tree.node.snapshot.task)
                 scores.setdefault(found_class, []).append(self._score(tree, tree.node))
             found = self._expand(rollouts, f"u{update}.{states}")
             for group in found:
                 turns += len(group)
                 grounded += [t.turns[0].grounded for t in group]
-                if len(group) > 1:
+                if len(group) > 1 and not whole:
                     kept += group
             states += len(found)
+        if whole:
+            kept = self._judged()
+            for place in range(len(self._trees)):
+                self._next_task(place)
         metrics = {
             "success": float(np.mean(self._recent)) if self._recent else 0.0,
             "grounding": float(np.mean(grounded)),
@@ -208,17 +228,19 @@ class TreeCollector(Collector):
         return Collected([replace(t, policy_version=update) for t in kept], turns, metrics)
 
     def _settle(self, place: int) -> int:
-        """Bring a tree to a state that is worth a rollout; returns how many."""
+        """Bring a tree to a state that is worth a rollout; returns how many, 0 where it is done."""
         skips = 0
         while True:
             tree = self._trees[place]
             if tree.node is None:
                 spent = tree.branches >= self.config.branches or tree.transitions >= self._most
                 if not spent and self.config.backtrack and tree.frontier:
-                    tree.node = tree.frontier.pop()
+                    tree.node = tree.frontier.pop(self._back(place))
                     self.restores += 1
                 elif not spent and not self.config.backtrack and tree.branches:
                     tree.node = tree.root
+                elif self.config.update == "tree" and tree.grown:
+                    return 0
                 else:
                     tree = self._next_task(place)
             node = tree.node
@@ -243,6 +265,29 @@ class TreeCollector(Collector):
                 self._next_task(place)
                 continue
             self._end(tree, False)
+
+    def _back(self, place: int) -> int:
+        """Return which state of its frontier a tree goes back to."""
+        tree = self._trees[place]
+        if self.config.back == "last":
+            return -1
+        return min(range(len(tree.frontier)), key=lambda i: (tree.frontier[i].depth, -i))
+
+    def _judged(self) -> list[Trajectory]:
+        """Return the transitions of all trees, judged by now; those out of a state are a group."""
+        groups: dict[tuple[int, int], list[Trajectory]] = {}
+        for place, tree in enumerate(self._trees):
+            for transition, node, child in tree.grown:
+                reward = self._reward(tree, node, child, transition.score)
+                (turn,) = transition.turns
+                judged = replace(transition, turns=(replace(turn, reward=reward),))
+                groups.setdefault((place, node.state), []).append(judged)
+        several = [group for group in groups.values() if len(group) > 1]
+        return [
+            replace(transition, group=number, member=k)
+            for number, group in enumerate(several)
+            for k, transition in enumerate(group)
+        ]
 
     def _end(self, tree: _Tree, success: bool) -> None:
         """Count the branch that ends where the tree stands."""
@@ -329,7 +374,14 @@ class TreeCollector(Collector):
                 # A worker died: what it did counts for nothing, and the search goes back.
                 groups[place] = []
                 self._trees[place].node = None
+                self._trees[place].branches += 1  # or a worker that always dies is asked for ever
             elif found:
+                if self.config.update == "tree":
+                    here = self._node(place)
+                    self._trees[place].grown += [
+                        (transition, here, child)
+                        for transition, (_, child) in zip(groups[place], found, strict=True)
+                    ]
                 if self.seen is not None:
                     reached = [child.state for _, child in found if not child.ended]
                     self.seen.add([self._node(place).state, *reached], rollouts=0)
@@ -337,21 +389,12 @@ class TreeCollector(Collector):
         return [group for group in groups if group]
 
     def _reward(self, tree: _Tree, node: _Node, child: _Node, score: float) -> float:
-        key = self._key(tree, node.state)
-        after = 0.0
-        gained = 0.0
-        if not child.ended:
-            after = self.table.score(self._key(tree, child.state), child.depth, self.scores)
-        elif self.config.success == "success":
-            gained = float(child.success)
-        else:
-            gained = score
-        return turn_reward(
+        return self.table.reward(
+            self._key(tree, node.state),
+            None if child.ended else self._key(tree, child.state),
             moved=child.state != node.state,
-            before=self.table.score(key, node.depth, self.scores),
-            after=after,
-            visits=self.table.visits(key),
-            success=gained,
+            depth=node.depth,
+            gained=score if self.config.success == "score" else float(child.success),
             cfg=self.scores,
         )
 
@@ -451,11 +494,7 @@ class TreeCollector(Collector):
         try:
             snapshot = venv.snapshot(first)[0]
         except (SnapshotError, NotImplementedError) as error:
-            raise ConfigError(
-                f"{venv.env_class.env_id} cannot be saved and restored ({error}), but this method "
-                "goes back to earlier states. Use an environment with snapshots, or a method that "
-                "collects whole episodes."
-            ) from error
+            raise cannot_restore(venv, error) from error
         state = hash_state(venv.state_keys(self.config.source, first)[0])
         return _Node((), snapshot, Conversation(), state, ())
 

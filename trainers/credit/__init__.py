@@ -10,20 +10,30 @@ Example:
     [1.0, 1.0, -1.0]
 
 Advantages: :mod:`group` (GRPO, Dr.GRPO, RLOO, REINFORCE++), :mod:`step_group` (GiGPO),
-:mod:`history_group` (HGPO), :mod:`gae`, :mod:`bilevel` (RAGEN). Rewards of turns and tokens:
-:mod:`returns`, :mod:`progress` (SPA, PRM4A), :mod:`segments` and :mod:`hindsight` (HISR),
-:mod:`implicit` (iStar, PRIME, DPO), :mod:`state_scores` (3SPO), :mod:`imitation` (StepAgent),
-:mod:`archer`, :mod:`kl_reward`, :mod:`penalty` (actions that could not be executed),
-:mod:`overlong` (DAPO). What they share: :mod:`tables`, :mod:`spread` (episodes to turns to tokens),
-:mod:`whiten`, :mod:`stats`, :mod:`check`.
+:mod:`history_group` (HGPO), :mod:`rollout_tree` (RTMC), :mod:`branches` (trees of episodes),
+:mod:`vine` (VinePPO), :mod:`gae`, :mod:`bilevel` (RAGEN).
+Rewards of turns and tokens: :mod:`returns`, :mod:`progress` (SPA, PRM4A), :mod:`promise`
+(AgentPRM), :mod:`segments` and :mod:`hindsight` (HISR), :mod:`implicit` (iStar, PRIME, DPO),
+:mod:`state_scores` (3SPO), :mod:`imitation` (StepAgent), :mod:`archer`, :mod:`kl_reward`,
+:mod:`penalty` (actions that could not be executed), :mod:`overlong` (DAPO). What they share:
+:mod:`tables`, :mod:`spread` (episodes to turns to tokens), :mod:`whiten`, :mod:`stats`,
+:mod:`check`.
 """
 
 from __future__ import annotations
 
 from creditrl.trainers.credit.archer import lowest, polyak, q_targets
 from creditrl.trainers.credit.bilevel import bilevel_gae
+from creditrl.trainers.credit.branches import Forest, tree_advantage
 from creditrl.trainers.credit.check import episode_label, finite, ordered
-from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables, gae_tokens, gae_turns
+from creditrl.trainers.credit.gae import (
+    GAEConfig,
+    explained_variance,
+    gae_of_tables,
+    gae_tokens,
+    gae_turns,
+    value_metrics,
+)
 from creditrl.trainers.credit.group import (
     GroupConfig,
     GroupKind,
@@ -44,6 +54,7 @@ from creditrl.trainers.credit.implicit import (
     group_normalised,
     outcome_cross_entropy,
     outcome_pairs,
+    pair_accuracy,
     prime_advantage,
     released_step_advantage,
     scaled_by_return,
@@ -54,13 +65,17 @@ from creditrl.trainers.credit.overlong import overlong_penalty
 from creditrl.trainers.credit.penalty import ungrounded_penalty
 from creditrl.trainers.credit.progress import (
     attributed_reward,
+    completed_progress,
     mean_progress,
+    progress_r2,
     state_progress,
     sum_objective,
     turns_left,
     visit_values,
 )
+from creditrl.trainers.credit.promise import promise_before, promise_objective
 from creditrl.trainers.credit.returns import discounted_return, episode_sum, reverse_scan
+from creditrl.trainers.credit.rollout_tree import RolloutTreeConfig, rollout_tree
 from creditrl.trainers.credit.segments import (
     entropy_segments,
     last_of_segment,
@@ -93,16 +108,19 @@ from creditrl.trainers.credit.step_group import (
     step_group,
 )
 from creditrl.trainers.credit.tables import token_table, turn_table
+from creditrl.trainers.credit.vine import vine_advantage
 from creditrl.trainers.credit.whiten import WHITEN_EPSILON, whiten
 
 __all__ = [
     "EQUAL_RTOL",
+    "Forest",
     "GAEConfig",
     "GroupConfig",
     "GroupKind",
     "GroupStats",
     "HistoryGroupConfig",
     "RewardForm",
+    "RolloutTreeConfig",
     "StateScoreConfig",
     "StateTable",
     "StepGroupConfig",
@@ -110,6 +128,7 @@ __all__ = [
     "attributed_reward",
     "bilevel_gae",
     "compared_returns",
+    "completed_progress",
     "discounted_return",
     "discriminator_objective",
     "discriminator_reward",
@@ -118,6 +137,7 @@ __all__ = [
     "episode_rewards",
     "episode_sum",
     "episodes_to_turns",
+    "explained_variance",
     "finite",
     "first_turns",
     "gae_of_tables",
@@ -141,13 +161,18 @@ __all__ = [
     "outcome_cross_entropy",
     "outcome_pairs",
     "overlong_penalty",
+    "pair_accuracy",
     "parse_ranges",
     "polyak",
     "prime_advantage",
+    "progress_r2",
+    "promise_before",
+    "promise_objective",
     "q_targets",
     "released_step_advantage",
     "reverse_scan",
     "reward_on_last_token",
+    "rollout_tree",
     "rollouts_at",
     "rule_segments",
     "same_history",
@@ -162,6 +187,7 @@ __all__ = [
     "sum_objective",
     "token_table",
     "tokens_per_turn",
+    "tree_advantage",
     "turn_importance",
     "turn_reward",
     "turn_sum",
@@ -169,6 +195,8 @@ __all__ = [
     "turns_left",
     "turns_to_tokens",
     "ungrounded_penalty",
+    "value_metrics",
+    "vine_advantage",
     "visit_values",
     "whiten",
     "whole_groups",

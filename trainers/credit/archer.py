@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from creditrl.errors import CreditInputError
+from creditrl.trainers.credit.check import finite
 from creditrl.types import FloatArray
 
 if TYPE_CHECKING:
@@ -24,15 +25,25 @@ Weights = TypeVar("Weights", FloatArray, "torch.Tensor")
 
 
 def q_targets(
-    reward_N: ArrayLike, next_value_NC: ArrayLike, done_N: ArrayLike, gamma: float
+    reward_N: ArrayLike,
+    next_value_NC: ArrayLike,
+    done_N: ArrayLike,
+    gamma: float,
+    *,
+    return_N: ArrayLike | None = None,
+    returns: float = 0.0,
 ) -> FloatArray:
     """Return ``r + gamma (1 - done) V_bar(s')`` for each of C twins.
+
+    With ``returns`` w, which is ours: ``(1 - w)`` of it, and w of the turn's own return.
 
     Args:
         reward_N: reward of each turn.
         next_value_NC: what the slow copies say of the state after it; unread where it was the last.
         done_N: whether the turn ended its episode, at the turn limit, too.
         gamma: discount per turn, in [0, 1].
+        return_N: discounted return from the turn on; read where ``returns`` is above 0.
+        returns: its weight, in [0, 1].
 
     Returns:
         ``target_NC`` float32.
@@ -50,7 +61,12 @@ def q_targets(
             "one row of values, one reward and one end per turn."
         )
     ahead = np.where(done[:, None], 0.0, gamma * value)
-    return (reward[:, None] + ahead).astype(np.float32)
+    target = reward[:, None] + ahead
+    if returns and return_N is not None:
+        target = (1.0 - returns) * target + returns * finite(
+            "return_N", return_N, length=len(reward)
+        )[:, None]
+    return target.astype(np.float32)
 
 
 def lowest(value_NC: ArrayLike) -> FloatArray:

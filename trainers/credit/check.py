@@ -1,4 +1,4 @@
-"""What every credit function asks of its columns: equal length, order, finite numbers."""
+"""Checks of every credit function's columns: equal length, order, finite numbers."""
 
 from __future__ import annotations
 

@@ -5,13 +5,13 @@ Estimation", eq. 16 (with the residual of eq. 10).
 Differences: observation tokens are no rows, so value and lambda-sum carry over the hole between two
 replies. The turn limit ends the episode (next value 0) unless ``at_limit="bootstrap"``: for tasks
 with a limit the usual agents fail by reaching it, and bootstrapping there would teach a failing
-episode that nothing was lost.
+episode that nothing was lost. A critic that explains little may be left out (``min_explained``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +24,14 @@ from creditrl.trainers.credit.spread import reward_on_last_token
 from creditrl.trainers.credit.whiten import whiten
 from creditrl.types import FloatArray, TokenTable, TurnTable
 
-__all__ = ["GAEConfig", "gae_of_tables", "gae_tokens", "gae_turns"]
+__all__ = [
+    "GAEConfig",
+    "explained_variance",
+    "gae_of_tables",
+    "gae_tokens",
+    "gae_turns",
+    "value_metrics",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +43,16 @@ class GAEConfig:
     lam: float = 0.95
     """Weight of longer-horizon estimates, in [0, 1] (Schulman et al. 2017)."""
     at_limit: Literal["end", "bootstrap"] = "end"
-    """What follows a truncated episode's last turn: "end" value 0, "bootstrap" the critic's."""
+    """Value after a truncated episode's last turn: "end" is 0, "bootstrap" the critic's."""
     decay: Literal["token", "turn"] = "token"
     """Token form only. "token" applies gamma and lambda at every token; "turn" only where the next
     token belongs to a later turn, so that discounting does not depend on the replies' lengths."""
     whiten: bool = True
     """Whiten the advantages over all rows (there is no padding), after the targets are taken."""
+    min_explained: float | None = None
+    """Least share of the returns' variance that the critic must explain on an update's episodes,
+    which it has not learned from; below it, the advantage is the discounted return without a
+    critic, whitened as usual. Ours; None: the critic always counts, as in the papers."""
 
     def __post_init__(self) -> None:
         for name in ("gamma", "lam"):
@@ -52,6 +63,10 @@ class GAEConfig:
             raise ConfigError(f"GAEConfig.at_limit is {self.at_limit!r}. Known: end, bootstrap.")
         if self.decay not in ("token", "turn"):
             raise ConfigError(f"GAEConfig.decay is {self.decay!r}. Known: token, turn.")
+        if self.min_explained is not None and not self.min_explained <= 1.0:
+            raise ConfigError(
+                f"GAEConfig.min_explained is {self.min_explained}: expected at most 1, or None."
+            )
 
 
 def gae_turns(
@@ -193,6 +208,46 @@ def gae_of_tables(
     )
 
 
+def value_metrics(
+    turns: TurnTable,
+    tokens: TokenTable,
+    cfg: GAEConfig,
+    *,
+    reward_N: ArrayLike | None = None,
+    reward_M: ArrayLike | None = None,
+) -> dict[str, float]:
+    """Return how well a batch's values predict its returns, as metrics of a credit.
+
+    Args:
+        turns: as for :func:`gae_of_tables`.
+        tokens: as there.
+        cfg: as there.
+        reward_N: as there.
+        reward_M: as there.
+
+    Returns:
+        ``explained_variance`` of the discounted returns by the critic, and, where
+        ``cfg.min_explained`` is set, ``critic_counts``: 1 where the advantages are the critic's.
+    """
+    # Lambda 1 without values: the advantage is the discounted return.
+    plain = replace(cfg, lam=1.0, at_limit="end", whiten=False, min_explained=None)
+    no_value = replace(tokens, value_M=np.zeros(len(tokens), dtype=np.float32))
+    _, return_M = gae_of_tables(turns, no_value, plain, reward_N=reward_N, reward_M=reward_M)
+    assert tokens.value_M is not None
+    found = explained_variance(tokens.value_M, return_M)
+    if cfg.min_explained is None:
+        return {"explained_variance": found}
+    return {"explained_variance": found, "critic_counts": float(found >= cfg.min_explained)}
+
+
+def explained_variance(value_M: ArrayLike, target_M: ArrayLike) -> float:
+    """Return ``1 - var(target - value) / var(target)``; 0 where the targets are constant."""
+    target = np.asarray(target_M, dtype=np.float64)
+    spread = float(np.var(target)) if len(target) else 0.0
+    left = float(np.var(target - np.asarray(value_M, dtype=np.float64))) if spread else 0.0
+    return 1.0 - left / spread if spread else 0.0
+
+
 def _gae(
     reward: NDArray[np.float64],
     value: NDArray[np.float64],
@@ -206,9 +261,15 @@ def _gae(
         return np.zeros(0, dtype=np.float32), np.zeros(0, dtype=np.float32)
     last = np.append(episode[1:] != episode[:-1], True)
     next_value = np.where(last, after, np.append(value[1:], 0.0))
-    delta = reward + np.where(step, cfg.gamma, 1.0) * next_value - value
+    discount = np.where(step, cfg.gamma, 1.0)
+    delta = reward + discount * next_value - value
     advantage = reverse_scan(delta, np.where(step, cfg.gamma * cfg.lam, 1.0), episode)
     target = (advantage + value).astype(np.float32)
+    if cfg.min_explained is not None:
+        returns = reverse_scan(reward, discount, episode)
+        # In float32, as the metric that reports it.
+        if explained_variance(value, returns.astype(np.float32)) < cfg.min_explained:
+            advantage = returns
     return (whiten(advantage) if cfg.whiten else advantage.astype(np.float32)), target
 
 

@@ -55,8 +55,8 @@ class GroupConfig:
     """"rows" counts a trajectory once per turn in every statistic, which weighs long episodes more
     (the default of Feng et al. 2025's released trainer)."""
     whiten_over: Literal["trajectories", "rows", "tokens"] | None = None
-    """What REINFORCE++ whitens over, once the group's mean is off: "tokens" counts a turn once per
-    reply token, as released trainers do. None: as ``over``."""
+    """Unit of REINFORCE++'s whitening, after subtracting the group's mean: "tokens" counts a turn
+    once per reply token, as released trainers do. None: as ``over``."""
     epsilon: float = 1e-6
     """Added to the standard deviation (GRPO's released implementations)."""
 

@@ -45,23 +45,33 @@ def modulated(
     importance_S: ArrayLike,
     episode_S: ArrayLike,
     outcome_S: ArrayLike | None = None,
+    *,
+    signed: bool = True,
 ) -> FloatArray:
     """Return ``(r * z) / || r * z ||_1`` within each trajectory, times its outcome if given.
 
     Args:
-        reward_S: reward of each segment; signs are kept.
+        reward_S: reward of each segment.
         importance_S: importance of each segment.
         episode_S: episode of each segment, non-decreasing.
         outcome_S: outcome of the segment's episode. Without it a failed trajectory, whose rewards
             are all near 0, is blown up to norm 1.
+        signed: keep signs, as printed: a trajectory's rewards add up to anything from -1 to 1.
+            False: a negative r counts as 0, and where none is positive z alone shares out, so that
+            they add up to 1.
 
     Returns:
         float32 [S]; all 0 in a trajectory whose norm is 0.
     """
     episode = ordered("episode_S", episode_S)
-    product = finite("reward_S", reward_S) * finite("importance_S", importance_S)
+    reward = finite("reward_S", reward_S)
+    importance = finite("importance_S", importance_S)
     if not len(episode):
         return np.zeros(0, dtype=np.float32)
+    if not signed:
+        reward = np.maximum(reward, 0.0)
+        reward = np.where(np.bincount(episode, weights=reward)[episode] > 0, reward, 1.0)
+    product = reward * importance
     norm = np.bincount(episode, weights=np.abs(product))[episode]
     found = product / np.where(norm > 0, norm, 1.0)
     if outcome_S is not None:
@@ -78,6 +88,7 @@ def segment_reward(
     *,
     alpha: float = 0.3,
     outcome_N: FloatArray | None = None,
+    signed: bool = True,
 ) -> FloatArray:
     """Return ``(1 - alpha) r_him + alpha g_t`` of every turn.
 
@@ -92,6 +103,7 @@ def segment_reward(
         grounded_N: whether the action was executed.
         alpha: weight of the grounding; 0 is the ablation without it.
         outcome_N: outcome of the turn's episode, to scale by; None: norm 1 for all.
+        signed: see :func:`modulated`.
     """
     last_N = last_of_segment(ordered("segment_N", segment_N))
     _, place_N = np.unique(segment_N, return_inverse=True)
@@ -101,6 +113,7 @@ def segment_reward(
         importance_S,
         np.asarray(episode_N)[last_N],
         None if outcome_N is None else np.asarray(outcome_N)[last_N],
+        signed=signed,
     )
     reward = np.zeros(len(segment_N))
     reward[last_N] = found_S

@@ -27,7 +27,7 @@ __all__ = ["HistoryGroupConfig", "history_group", "same_history"]
 
 @dataclass(frozen=True, slots=True)
 class HistoryGroupConfig:
-    """What is compared, how it is normalised and weighed."""
+    """Compared quantity, its normalisation and weights."""
 
     history: int = 2
     """H, the history window of the prompt: groups by the last k = 1 .. H + 1 observations, as many

@@ -14,6 +14,7 @@ from creditrl.errors import CreditInputError
 from creditrl.trainers.credit.check import finite, ordered
 from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_rows
 from creditrl.trainers.credit.returns import reverse_scan
+from creditrl.trainers.credit.spread import first_turns
 from creditrl.trainers.credit.stats import group_stats
 from creditrl.trainers.credit.whiten import whiten
 from creditrl.types import FloatArray
@@ -22,6 +23,7 @@ __all__ = [
     "group_normalised",
     "outcome_cross_entropy",
     "outcome_pairs",
+    "pair_accuracy",
     "prime_advantage",
     "released_step_advantage",
     "scaled_by_return",
@@ -112,6 +114,38 @@ def outcome_pairs(success_B: ArrayLike, group_B: ArrayLike) -> NDArray[np.int64]
         for lost in np.flatnonzero((group == number) & ~success).tolist()
     ]
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+def pair_accuracy(
+    implicit_N: ArrayLike,
+    episode_N: ArrayLike,
+    success_N: ArrayLike,
+    group_N: ArrayLike,
+    *,
+    mean: bool = False,
+) -> float | None:
+    """Return the share of a batch's pairs whose success has the higher score, ties for a half.
+
+    Args:
+        implicit_N: implicit reward of each turn.
+        episode_N: episode of each, non-decreasing.
+        success_N: whether the turn's episode succeeded.
+        group_N: group of each.
+        mean: score an episode by the mean over its turns instead of the sum.
+
+    Returns:
+        None where no group has both a success and a failure.
+    """
+    episode = ordered("episode_N", episode_N)
+    value = finite("implicit_N", implicit_N, episode)
+    first_B, count_B = first_turns(episode)
+    score_B = np.add.reduceat(value, first_B) if len(first_B) else value
+    if mean:
+        score_B = score_B / count_B
+    pairs = outcome_pairs(np.asarray(success_N)[first_B], np.asarray(group_N)[first_B])
+    if not len(pairs):
+        return None
+    return float((0.5 + 0.5 * np.sign(score_B[pairs[:, 0]] - score_B[pairs[:, 1]])).mean())
 
 
 def success_weights(score_B: ArrayLike, pairs_P2: ArrayLike) -> tuple[FloatArray, float, float]:

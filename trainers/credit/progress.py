@@ -19,7 +19,9 @@ from creditrl.types import BoolArray, FloatArray, IntArray
 
 __all__ = [
     "attributed_reward",
+    "completed_progress",
     "mean_progress",
+    "progress_r2",
     "state_progress",
     "sum_objective",
     "turns_left",
@@ -49,6 +51,56 @@ def attributed_reward(
     progress = finite("progress_N", progress_N)
     grounded = np.asarray(grounded_N, dtype=np.float64) - (grounding == "penalty")
     return (alpha * progress + beta * grounded).astype(np.float32)
+
+
+def completed_progress(
+    progress_N: ArrayLike,
+    outcome_N: ArrayLike,
+    episode_N: ArrayLike,
+) -> FloatArray:
+    """Return contributions that sum to each episode's outcome, not to what was predicted of it.
+
+    Ours. What is missing, ``R - sum_t c_t``, is added to the last turn: then contributions shape
+    the outcome by a potential (Ng et al. 1999), and no policy earns by what the estimator gets
+    wrong.
+
+    Args:
+        progress_N: contribution c of each turn.
+        outcome_N: R of the turn's episode.
+        episode_N: episode of each turn, non-decreasing.
+    """
+    episode = ordered("episode_N", episode_N)
+    progress = finite("progress_N", progress_N, episode)
+    outcome = finite("outcome_N", outcome_N, episode)
+    if not len(episode):
+        return progress.astype(np.float32)
+    predicted_E = np.bincount(episode, weights=progress)
+    last_N = (turns_left(episode) == 0).astype(np.float64)
+    completed_N: FloatArray = progress + last_N * (outcome - predicted_E[episode])
+    return completed_N.astype(np.float32)
+
+
+def progress_r2(progress_N: ArrayLike, outcome_N: ArrayLike, episode_N: ArrayLike) -> float:
+    """Return by which share contributions predict outcomes better than their mean does.
+
+    ``1 - mean (sum_t c_t - R)^2 / var(R)`` over episodes, at most 1; 0 where all outcomes are
+    equal.
+
+    Args:
+        progress_N: contribution c of each turn.
+        outcome_N: R of the turn's episode.
+        episode_N: episode of each turn, non-decreasing.
+    """
+    episode = ordered("episode_N", episode_N)
+    progress = finite("progress_N", progress_N, episode)
+    outcome = finite("outcome_N", outcome_N, episode)
+    if not len(episode):
+        return 0.0
+    first_B, _ = first_turns(episode)
+    outcome_B = outcome[first_B]
+    gap_B = np.bincount(episode, weights=progress)[episode[first_B]] - outcome_B
+    spread = float(outcome_B.var())
+    return 1.0 - float((gap_B**2).mean()) / spread if spread else 0.0
 
 
 def mean_progress(outcome_N: ArrayLike, episode_N: ArrayLike) -> FloatArray:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from creditrl.errors import ConfigError
+from creditrl.errors import ConfigError, require_one_of
 
 __all__ = [
     "StateScoreConfig",
@@ -45,6 +45,12 @@ class StateScoreConfig:
     """Ablation: False takes the novelty weight as 0."""
     score_difference: bool = True
     """Ablation: False leaves the difference of scores out of the turn's reward."""
+    differences: Literal["scores", "rates"] = "scores"
+    """What a turn's reward compares. "scores": ``S(s) - S(s')``, the paper's. There a state that is
+    given up has the score of one that is mastered, so that the way into it is paid best; so has a
+    failed end, and a state that nobody passed has that of one where all fail. "rates": success
+    rates, ``rate(s') - rate(s)``, which is an advantage. There the end of an episode has what it
+    gained, and a state that nobody passed the rate of the one that was left."""
     novelty_decay: float = 0.1
     """Decay of the novelty weight ``w = 1/2 exp(-decay N)``."""
     fixed_weight: float | None = None
@@ -59,6 +65,12 @@ class StateScoreConfig:
         if self.lambda_clock not in ("depth", "global"):
             raise ConfigError(
                 f"StateScoreConfig.lambda_clock is {self.lambda_clock!r}. Known: depth, global."
+            )
+        require_one_of("StateScoreConfig.differences", self.differences, ("scores", "rates"))
+        if self.differences == "rates" and not self.score_difference:
+            raise ConfigError(
+                'StateScoreConfig has differences="rates" and score_difference=false: without the '
+                "difference nothing tells success from failure. Set one of them back."
             )
         if self.fixed_weight is not None and not 0 <= self.fixed_weight <= 0.5:
             raise ConfigError(
@@ -115,16 +127,21 @@ def turn_reward(
 ) -> float:
     """Return ``w 1[s' != s] + (1/2 - w)(S(s) - S(s')) + 1/2 R_success``.
 
+    With ``cfg.differences="rates"`` it is ``w 1[s' != s] + (1 - w)(rate(s') - rate(s))``: the
+    outcome is the rate of an end, and counts once.
+
     Args:
         moved: whether the action led to another state.
-        before: S(s).
+        before: S(s), or rate(s).
         after: S(s'); 0 at the end of an episode, failed ones too (inferred), so that reaching it is
-            never punished by its novelty.
+            never punished by its novelty. Or rate(s').
         visits: N(s); w is :func:`novelty_weight`'s.
         success: 1 (or the environment's score) on the turn that ends an episode so, else 0.
         cfg: the ablations.
     """
     weight = novelty_weight(visits, cfg)
+    if cfg.differences == "rates":
+        return weight * moved + (1.0 - weight) * (after - before)
     difference = (0.5 - weight) * (before - after) if cfg.score_difference else 0.0
     return weight * moved + difference + 0.5 * success
 
@@ -171,6 +188,52 @@ class StateTable:
         clock = depth + 1 if cfg.lambda_clock == "depth" else 1 + self.trajectories
         return state_score(visits, successes, clock, cfg)
 
+    def rate(self, state: int, otherwise: float) -> float:
+        """Return the share of trajectories through a state that succeeded.
+
+        Args:
+            state: its key.
+            otherwise: what a state has that no trajectory went through.
+        """
+        visits, successes = self._counts.get(state, (0, 0))
+        return successes / visits if visits else otherwise
+
+    def reward(
+        self,
+        state: int,
+        after: int | None,
+        *,
+        moved: bool,
+        depth: int,
+        gained: float,
+        cfg: StateScoreConfig,
+    ) -> float:
+        """Return :func:`turn_reward` of a turn, by the counts as they stand.
+
+        Args:
+            state: key of the state that it left.
+            after: key of the state that it led to; None: the episode ended.
+            moved: whether these differ.
+            depth: turns before it, from 0.
+            gained: R_success, read where the episode ended.
+            cfg: see :class:`StateScoreConfig`.
+        """
+        success = gained if after is None else 0.0
+        if cfg.differences == "rates":
+            left = self.rate(state, self.solved / max(1, self.trajectories))
+            reached = success if after is None else self.rate(after, left)
+        else:
+            left = self.score(state, depth, cfg)
+            reached = 0.0 if after is None else self.score(after, depth + 1, cfg)
+        return turn_reward(
+            moved=moved,
+            before=left,
+            after=reached,
+            visits=self.visits(state),
+            success=success,
+            cfg=cfg,
+        )
+
     def high_share(self, cfg: StateScoreConfig, depth: int = 1) -> float:
         """Return the share of states whose score is above one half at a depth."""
         if not self._counts:
@@ -214,12 +277,12 @@ def episode_rewards(
     """
     last = len(keys) - 1
     return [
-        turn_reward(
+        table.reward(
+            key,
+            None if depth == last else keys[depth + 1],
             moved=states[depth + 1] != states[depth],
-            before=table.score(key, depth, cfg),
-            after=0.0 if depth == last else table.score(keys[depth + 1], depth + 1, cfg),
-            visits=table.visits(key),
-            success=gained if depth == last else 0.0,
+            depth=depth,
+            gained=gained,
             cfg=cfg,
         )
         for depth, key in enumerate(keys)

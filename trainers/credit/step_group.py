@@ -29,7 +29,7 @@ __all__ = ["StepGroupConfig", "compared_returns", "similar_states", "step_group"
 
 @dataclass(frozen=True, slots=True)
 class StepGroupConfig:
-    """What is compared, and how it is normalised."""
+    """Compared quantity, and its normalisation."""
 
     gamma: float = 0.95
     """Discount per turn, in [0, 1] (value of the authors' ALFWorld script)."""

@@ -5,7 +5,8 @@ micro-batches of any size: their gradients add up to the whole minibatch's, exac
 
 Sources: token-mean, DAPO, Yu et al. 2025, eq. 8; seq-mean-token-mean, GRPO, Shao et al. 2024, eq.
 3; seq-mean-token-sum and its constant divisor, Dr.GRPO, Liu et al. 2025, section 3.2; turn-mean,
-iStar, arXiv 2509.19199, eq. 6 (the factor 1/(NT)).
+iStar, arXiv 2509.19199, eq. 6 (the factor 1/(NT)); batch-turn-mean, PPO's mean over steps where
+steps are turns.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from creditrl.types import FloatArray
 
 __all__ = ["Aggregate", "aggregation_weights"]
 
-Aggregate = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "turn-mean"]
+Aggregate = Literal[
+    "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "turn-mean", "batch-turn-mean"
+]
 
 
 def aggregation_weights(
@@ -40,6 +43,7 @@ def aggregation_weights(
     ``seq-mean-token-sum``   ``1 / B``        sums to the mean number of tokens, not to 1
     ``seq-mean-token-mean``  ``1 / (B L)``    every episode alike
     ``turn-mean``            ``1 / (B T l)``  every episode alike, every turn in it alike
+    ``batch-turn-mean``      ``1 / (N l)``    every turn with tokens alike, N of them
     =======================  ===============  ============================================
 
     Args:
@@ -74,6 +78,9 @@ def aggregation_weights(
         return np.zeros(0, dtype=np.float32)
     if aggregate == "token-mean":
         return np.full(tokens, 1.0 / tokens, dtype=np.float32)
+    if aggregate == "batch-turn-mean":
+        _, turn, length_T = np.unique(turn, return_inverse=True, return_counts=True)
+        return (1.0 / (len(length_T) * length_T[turn])).astype(np.float32)
     _, episode, length_B = np.unique(episode, return_inverse=True, return_counts=True)
     share = 1.0 / len(length_B)
     if aggregate == "seq-mean-token-sum":

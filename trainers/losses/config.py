@@ -26,7 +26,7 @@ class PolicyLossConfig:
     clip: bool = True
     """False: the unclipped importance-weighted gradient."""
     clip_on: Literal["objective", "weight"] = "objective"
-    """What the clip bounds. "objective": the loss; a ratio beyond the range has no gradient (PPO).
+    """Object of the clip. "objective": the loss; a ratio beyond the range has no gradient (PPO).
     "weight": the ratio as a constant weight on ``-A log pi``, so that every token keeps a gradient
     (CISPO, MiniMax-M1, arXiv 2506.13585, eq. 4 and 5)."""
     clip_low: float | None = None
@@ -55,13 +55,13 @@ class PolicyLossConfig:
     entropy_reduce: Literal["token", "turn"] = "token"
     """What the bonus averages: the entropy of tokens, or its sum over the tokens of a turn (an
     action of several tokens otherwise gets a bonus that shrinks with its length). Use "turn" with
-    ``aggregate="turn-mean"``: there the average is over turns."""
+    ``aggregate="turn-mean"`` or "batch-turn-mean": there the average is over turns."""
     sampler_cap: float | None = None
     """Cap of the weight exp(old - sampler), see ``importance_weights``; 0: no correction. None: a
     run takes 2 where something else samples than the training model with its present weights
     (``rollout.ahead``; for losses with a ratio, vLLM), and otherwise no correction."""
     sampler_unit: SamplerUnit | None = None
-    """What has one such weight: "token", "turn" or "sequence" (the episode); None: "token"."""
+    """Unit with one such weight: "token", "turn" or "sequence" (the episode); None: "token"."""
 
     def __post_init__(self) -> None:
         for name, choices in (

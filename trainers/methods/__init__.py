@@ -6,7 +6,6 @@ from creditrl.trainers.methods.base import (
     Method,
     MethodInfo,
     list_methods,
-    load_plugin,
     method_info,
     register_method,
 )
@@ -15,7 +14,6 @@ __all__ = [
     "Method",
     "MethodInfo",
     "list_methods",
-    "load_plugin",
     "method_info",
     "register_method",
 ]

@@ -4,19 +4,26 @@ Source: Zhou et al. 2024, "ArCHer: Training Language Model Agents via Hierarchic
 arXiv 2402.19446. ``A = min Q(s, a) - min V(s)`` on every token of the turn, without a ratio.
 Differences: the policy learns from this update's turns, whose replies it has just sampled where it
 went itself; the paper asks it for a reply in states drawn from the memory. The paper's optional
-baseline per token is not here.
+baseline per token is not here. Options of ours, off by default: targets that hold returns
+(``critics.returns``), whitened advantages, and returns where the critics explain too little.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
 
-from creditrl.errors import ConfigError
+import numpy as np
+
+from creditrl.checked import Bounds, Checked, Fraction, Natural
+from creditrl.trainers.credit.gae import explained_variance
+from creditrl.trainers.credit.returns import discounted_return
+from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import Method, credit_of_parts, register_method
 from creditrl.trainers.models.utterance_critics_config import UtteranceCriticsConfig
+from creditrl.trainers.space import DISCOUNT, ENTROPY, MODEL_RATE, STEPS, one_of
 from creditrl.types import Credit, TokenTable, TurnTable
 
 if TYPE_CHECKING:
@@ -27,28 +34,26 @@ __all__ = ["ArCHer", "ArCHerConfig"]
 
 
 @dataclass(frozen=True, slots=True)
-class ArCHerConfig:
+class ArCHerConfig(Checked):
     """ArCHer's numbers."""
 
-    gamma: float = 0.9
-    """Discount per turn, in [0, 1]."""
-    warmup: int = 20
+    gamma: Fraction = 0.9
+    """Discount per turn."""
+    warmup: Natural = 20
     """Updates in which the critics learn and the policy stays as it is."""
-    critics: UtteranceCriticsConfig = field(default_factory=UtteranceCriticsConfig)
+    critics: UtteranceCriticsConfig = UtteranceCriticsConfig()
     """The critics: twins, slow copies that follow by 0.1, a memory of 10,000 turns."""
+    whiten: bool = False
+    """Whiten the advantages over the turns of an update, so that a step and an entropy bonus are
+    as large for small rewards as for large ones; the paper takes them as they are."""
+    min_explained: Annotated[float, Bounds(high=1)] | None = None
+    """Least share of the variance of discounted returns that V must explain on an update's
+    episodes; below it, the advantage is the return less the mean return. None: the critics always
+    count (the paper). With ``critics.update="before"`` they have learned from these episodes."""
     invalid_penalty: float = 0.0
     """Taken off the advantage of turns whose action was not executed."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(ratio="none", aggregate="seq-mean-token-sum")
-    )
+    loss: PolicyLossConfig = PolicyLossConfig(ratio="none", aggregate="seq-mean-token-sum")
     """``-A log pi``, summed over the tokens of a reply and an episode's turns."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.gamma <= 1 or self.warmup < 0:
-            raise ConfigError(
-                f"ArCHerConfig: gamma={self.gamma}, warmup={self.warmup}: expected 0 to 1 and at "
-                "least 0."
-            )
 
 
 @register_method(
@@ -63,6 +68,13 @@ class ArCHer(Method[ArCHerConfig]):
     """Hierarchical multi-turn RL: critics of turns, a policy of tokens."""
 
     collection = "independent"
+    space = {
+        **STEPS,
+        **ENTROPY,
+        "method.gamma": DISCOUNT,
+        "method.critics.backbone.lr": MODEL_RATE,
+        "method.warmup": one_of(2, 5, 10),
+    }
 
     @property
     def policy_waits(self) -> int:
@@ -73,7 +85,19 @@ class ArCHer(Method[ArCHerConfig]):
         """Return how much better each turn's reply is than the policy's mean."""
         hint = "ArCHer.build_models adds it"
         q_N, v_N = turns.require("q_N", hint=hint), turns.require("v_N", hint=hint)
-        return credit_of_parts(self.name, turns, self.config.invalid_penalty, q=q_N, v=-v_N)
+        cfg = self.config
+        return_N = discounted_return(turns.reward_N, turns.episode_N, cfg.gamma)
+        metrics = {"explained_variance": explained_variance(v_N, return_N)}
+        parts = {"q": q_N, "v": -v_N}
+        if cfg.min_explained is not None:
+            counts = metrics["explained_variance"] >= cfg.min_explained
+            metrics["critic_counts"] = float(counts)
+            if not counts:
+                parts = {"return": (return_N - return_N.mean()).astype(np.float32)}
+        if cfg.whiten:
+            parts = {"advantage": whiten(sum(parts.values()))}
+        credit = credit_of_parts(self.name, turns, cfg.invalid_penalty, None, **parts)
+        return replace(credit, metrics=metrics)
 
     def build_models(
         self, policy: Policy, seed: int, temperature: float = 1.0

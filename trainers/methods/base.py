@@ -1,4 +1,4 @@
-"""What a credit method is, and the registry that finds it by name.
+"""The credit method interface, and the registry that finds methods by name.
 
 A method composes four choices: how to collect, which turn rewards, which advantage, which policy
 loss; and names the learned models that it fits. The training loop asks it and has no branch on its
@@ -8,41 +8,56 @@ name.
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
+import pkgutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
+from creditrl.checked import Checked, Count, Positive
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
+from creditrl.plugins import load_installed
 from creditrl.trainers.credit.penalty import ungrounded_penalty
+from creditrl.trainers.credit.spread import turns_to_tokens
+from creditrl.trainers.losses.config import PolicyLossConfig
+from creditrl.trainers.space import COMMON, CRITIC_RATE, DISCOUNT, LAMBDA, Space
 from creditrl.types import Credit, FloatArray, StateSource, TokenTable, Trajectory, TurnTable
 
 if TYPE_CHECKING:
     from creditrl.envs.base import TextEnv
     from creditrl.trainers.collect.base import Collector, Gear
-    from creditrl.trainers.losses.policy import PolicyLossConfig
     from creditrl.trainers.models.base import LearnedModel
     from creditrl.trainers.models.policy import Policy
 
 __all__ = [
+    "DAPO_LOSS",
+    "GRPO_LOSS",
+    "PLAIN_LOSS",
+    "PPO_LOSS",
     "Collection",
+    "CriticMethod",
     "ExploreConfig",
     "Method",
     "MethodInfo",
-    "check_penalty_order",
     "credit_of_parts",
     "list_methods",
-    "load_plugin",
     "method_info",
     "register_method",
 ]
 
 Collection = Literal["groups", "independent", "demonstrations"]
 Granularity = Literal["token", "turn", "segment", "trajectory"]
+
+
+PPO_LOSS = PolicyLossConfig(ratio="token", clip_low=0.2, clip_high=0.2, aggregate="token-mean")
+"""PPO's: clip 0.2 at token level, every token of the batch alike."""
+GRPO_LOSS = replace(PPO_LOSS, aggregate="seq-mean-token-mean")
+"""GRPO's: PPO's, with every sequence alike."""
+DAPO_LOSS = replace(PPO_LOSS, clip_high=0.28)
+"""DAPO's: PPO's, with more room above."""
+PLAIN_LOSS = PolicyLossConfig(ratio="none", aggregate="token-mean")
+"""``-A log pi``, without a ratio or a clip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,32 +76,21 @@ class MethodInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class ExploreConfig:
+class ExploreConfig(Checked):
     """Episodes of the cloned policy that learned models are fitted to before training."""
 
-    tasks: int = 256
+    tasks: Count = 256
     """Tasks that are explored, drawn from the training split; all of them where there are fewer."""
-    rollouts: int = 10
+    rollouts: Count = 10
     """Episodes per task (SPA and HISR: 10)."""
-    temperature: float = 0.7
+    temperature: Positive = 0.7
     """Of their sampling (SPA and HISR: 0.7)."""
     drop_malformed: bool = False
     """Leave out episodes in which some reply has not the form that was asked for, or is no action
     (HISR)."""
-    drop_repeats: int | None = None
+    drop_repeats: Count | None = None
     """Leave out episodes in which one action is taken before one observation more often than this
     (HISR; its number is inferred); None: none."""
-
-    def __post_init__(self) -> None:
-        if self.drop_repeats is not None and self.drop_repeats < 1:
-            raise ConfigError(
-                f"ExploreConfig.drop_repeats is {self.drop_repeats}: expected at least 1, or None."
-            )
-        if self.tasks < 1 or self.rollouts < 1 or not self.temperature > 0:
-            raise ConfigError(
-                f"ExploreConfig: tasks={self.tasks}, rollouts={self.rollouts}, "
-                f"temperature={self.temperature}: expected at least 1, at least 1 and above 0."
-            )
 
 
 ConfigT = TypeVar("ConfigT")
@@ -101,12 +105,18 @@ class Method(Generic[ConfigT]):
     needs_reference: ClassVar[bool] = False
     """Whether the credit reads the reference policy's log-probabilities (``ref_logprob_M``)."""
     binary_outcomes: ClassVar[bool] = False
-    """Whether it takes outcomes of 0 and 1 alone; ``rollout.reward = "success"`` gives such."""
+    """Whether outcomes must be 0 or 1; ``rollout.reward = "success"`` gives such."""
     expert_actions: ClassVar[bool] = False
-    """Whether turns must say what the environment's expert would have done."""
+    """Whether turns must record the environment expert's action."""
+    plays_on: ClassVar[bool] = False
+    """Whether its collector plays on from restored states, which the credit reads; of episodes that
+    others collected it says what it says of a group that nothing was played on from."""
     own_rewards: ClassVar[bool] = False
     """Whether turns come with rewards of the method's own; a recipe's reward settings do not touch
     these."""
+    space: ClassVar[Space] = COMMON
+    """What is tuned when it is compared with others: of the optimizer, and two or three numbers of
+    its own."""
 
     def __init__(self, config: ConfigT) -> None:
         self.config = config
@@ -118,7 +128,7 @@ class Method(Generic[ConfigT]):
 
     @property
     def segments(self) -> bool:
-        """Whether turns must say which sub-goal they served."""
+        """Whether turns must record which sub-goal they served."""
         return False
 
     @property
@@ -128,8 +138,12 @@ class Method(Generic[ConfigT]):
 
     @property
     def policy_waits(self) -> int:
-        """Updates at the beginning in which the models learn and the policy stays as it is."""
-        return 0
+        """Updates at the beginning in which the models learn and the policy stays as it is.
+
+        The warm-up of the method's critic, where its config has a field ``critic``.
+        """
+        critic = getattr(self.config, "critic", None)
+        return 0 if critic is None else int(critic.warmup)
 
     def check_environment(self, env_class: type[TextEnv[Any]]) -> None:
         """Raise for an environment on which the method says nothing; most are defined on all.
@@ -199,32 +213,27 @@ class Method(Generic[ConfigT]):
         return ()
 
 
+class CriticMethod(Method[ConfigT]):
+    """A method with a critic of reply tokens, as the config's field ``critic`` says."""
+
+    collection = "independent"
+    space = {
+        **COMMON,
+        "method.gae.gamma": DISCOUNT,
+        "method.gae.lam": LAMBDA,
+        "method.critic.lr": CRITIC_RATE,
+    }
+
+    def build_models(
+        self, policy: Policy, seed: int, temperature: float = 1.0
+    ) -> Sequence[LearnedModel]:
+        """Return the critic; a method with more models puts them before it."""
+        from creditrl.trainers.models.critic import Critic
+
+        return (Critic(policy, self.config.critic, seed=seed),)  # type: ignore[attr-defined]
+
+
 _METHODS: dict[str, MethodInfo] = {}
-_OWN = (
-    "sft",
-    "pg",
-    "ppo",
-    "grpo",
-    "dr_grpo",
-    "rloo",
-    "reinforce_pp",
-    "dapo",
-    "gspo",
-    "gigpo",
-    "hgpo",
-    "ragen",
-    "three_spo",
-    "istar",
-    "prime",
-    "dpo",
-    "rft",
-    "spa",
-    "prm4a",
-    "hisr",
-    "stepagent",
-    "archer",
-)
-"""Modules of this folder that register a method."""
 
 
 def register_method(
@@ -256,8 +265,12 @@ def register_method(
 
 
 def _load_own() -> None:
-    for module in _OWN:
-        importlib.import_module(f"creditrl.trainers.methods.{module}")
+    """Import what lies beside this file, and what installed packages bring."""
+    from creditrl.trainers import methods
+
+    for module in pkgutil.iter_modules(methods.__path__):
+        importlib.import_module(f"{methods.__name__}.{module.name}")
+    load_installed("creditrl.methods")
 
 
 def list_methods() -> list[MethodInfo]:
@@ -281,54 +294,30 @@ def method_info(name: str) -> MethodInfo:
     return _METHODS[name]
 
 
-def load_plugin(where: str) -> None:
-    """Import a module (``package.module``) or a file (``path/method.py``) that registers methods.
-
-    Raises:
-        ConfigError: there is no such module or file.
-    """
-    if not where.endswith(".py"):
-        try:
-            importlib.import_module(where)
-        except ModuleNotFoundError as error:
-            raise ConfigError(f"Plugin {where!r} cannot be imported: {error}.") from error
-        return
-    path = Path(where).expanduser()
-    if not path.is_file():
-        raise ConfigError(f"Plugin file {where!r} does not exist.")
-    spec = importlib.util.spec_from_file_location(f"creditrl_plugin_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-
-
-def check_penalty_order(config: Any) -> None:
-    """Raise unless a config's ``penalty_order`` is "after" or "before".
-
-    Raises:
-        ConfigError: names the config and what is known.
-    """
-    if config.penalty_order not in ("after", "before"):
-        raise ConfigError(
-            f"{type(config).__name__}.penalty_order is {config.penalty_order!r}. "
-            "Known: after, before."
-        )
-
-
 def credit_of_parts(
-    method: str, turns: TurnTable, invalid_penalty: float, **parts: FloatArray
+    method: str,
+    turns: TurnTable,
+    invalid_penalty: float,
+    tokens: TokenTable | None = None,
+    **parts: FloatArray,
 ) -> Credit:
-    """Return the credit whose turn advantage is the sum of named parts and the grounding penalty.
+    """Return the credit whose advantage is the sum of named parts and the grounding penalty.
 
     Args:
         method: name to stamp.
         turns: flat table of N turns.
-        invalid_penalty: see :func:`creditrl.trainers.credit.penalty.ungrounded_penalty`.
-        parts: addends of N values each.
+        invalid_penalty: see :func:`creditrl.trainers.credit.penalty.ungrounded_penalty`. The turn's
+            own: it goes nowhere else, as a reward would.
+        tokens: of M tokens, where the credit is of these; None: of turns.
+        parts: addends of N values each, or M.
     """
-    named = {**parts, "penalty": ungrounded_penalty(turns.grounded_N, invalid_penalty)}
-    advantage_N: FloatArray = np.zeros(len(turns), dtype=np.float32)
+    penalty = ungrounded_penalty(turns.grounded_N, invalid_penalty)
+    if tokens is not None:
+        penalty = turns_to_tokens(penalty, tokens.turn_M)
+    named = {**parts, "penalty": penalty}
+    advantage: FloatArray = np.zeros(len(penalty), dtype=np.float32)
     for part in named.values():
-        advantage_N = advantage_N + part
-    return Credit(method, advantage_N=advantage_N, parts=named)
+        advantage = advantage + part
+    if tokens is None:
+        return Credit(method, advantage_N=advantage, parts=named)
+    return Credit(method, advantage_M=advantage, parts=named)

@@ -7,33 +7,34 @@ higher (section 3.1), dynamic sampling (3.2), token-level loss (3.3), overlong r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from creditrl.errors import ConfigError
+from creditrl.checked import Checked, Count
 from creditrl.trainers.collect.base import Collector, Gear
 from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_turns
 from creditrl.trainers.credit.overlong import overlong_penalty
 from creditrl.trainers.credit.spread import tokens_per_turn
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import Method, credit_of_parts, register_method
+from creditrl.trainers.methods.base import DAPO_LOSS, Method, credit_of_parts, register_method
+from creditrl.trainers.space import COMMON, PENALTY, log_range, one_of
 from creditrl.types import Credit, TokenTable, Trajectory, TurnTable
 
 __all__ = ["DAPO", "DAPOConfig"]
 
 
 @dataclass(frozen=True, slots=True)
-class DAPOConfig:
+class DAPOConfig(Checked):
     """DAPO's numbers."""
 
     dynamic_sampling: bool = True
     """Leave out groups whose members all come to the same outcome, and play others instead."""
-    tries: int = 10
+    tries: Count = 10
     """Most collections of an update; the last one keeps all of its groups (released code)."""
     outcome: Literal["return", "success"] = "return"
-    """What decides whether a group's outcomes are the same (inferred: the paper's is accuracy)."""
+    """Outcome that is compared within a group (inferred: the paper's is accuracy)."""
     max_length: int | None = None
     """Tokens at which replies are cut; None: no penalty on long replies."""
     overlong_buffer: int = 4096
@@ -43,16 +44,8 @@ class DAPOConfig:
     paper has one reply an episode)."""
     invalid_penalty: float = 0.0
     """Taken off the advantage of turns whose action was not executed."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(
-            ratio="token", clip_low=0.2, clip_high=0.28, aggregate="token-mean"
-        )
-    )
+    loss: PolicyLossConfig = DAPO_LOSS
     """Clip 0.2 and 0.28."""
-
-    def __post_init__(self) -> None:
-        if self.tries < 1:
-            raise ConfigError(f"DAPOConfig.tries is {self.tries}: expected at least 1.")
 
 
 @register_method(
@@ -65,6 +58,14 @@ class DAPOConfig:
 )
 class DAPO(Method[DAPOConfig]):
     """Decoupled clip and dynamic sampling policy optimization."""
+
+    # Its upper bound is its own number, so the common clip is the lower one alone.
+    space = {
+        **COMMON,
+        "method.loss.clip_high": log_range(0.2, 0.5),
+        "method.tries": one_of(1, 2, 4),
+        "method.invalid_penalty": PENALTY,
+    }
 
     def collector(self, gear: Gear) -> Collector:
         """Return a collector that plays on until groups differ within."""
@@ -90,7 +91,7 @@ class DAPO(Method[DAPOConfig]):
         return credit_of_parts(self.name, turns, cfg.invalid_penalty, outcome=outcome_N)
 
     def _differ(self, members: Sequence[Trajectory]) -> bool:
-        """Whether the members of a group come to different outcomes."""
+        """Whether the members of a group have different outcomes."""
         if self.config.outcome == "success":
             return len({member.success for member in members}) > 1
         return len({member.episode_return for member in members}) > 1

@@ -8,34 +8,29 @@ are ``beta`` times how wrong each pair is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from creditrl.errors import ConfigError
+from creditrl.checked import Checked, Positive
 from creditrl.trainers.credit.implicit import outcome_pairs, success_weights
 from creditrl.trainers.credit.spread import first_turns
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import Method, credit_of_parts, register_method
+from creditrl.trainers.space import STEPS, log_range, one_of
 from creditrl.types import Credit, TokenTable, TurnTable
 
 __all__ = ["DPO", "DPOConfig"]
 
 
 @dataclass(frozen=True, slots=True)
-class DPOConfig:
+class DPOConfig(Checked):
     """DPO's numbers."""
 
-    beta: float = 0.1
+    beta: Positive = 0.1
     """Strength of the tie to the reference."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(ratio="none", aggregate="seq-mean-token-sum")
-    )
+    loss: PolicyLossConfig = PolicyLossConfig(ratio="none", aggregate="seq-mean-token-sum")
     """The log-likelihood of an episode's replies, weighed by its credit."""
-
-    def __post_init__(self) -> None:
-        if not self.beta > 0:
-            raise ConfigError(f"DPOConfig.beta is {self.beta}: expected more than 0.")
 
 
 @register_method(
@@ -50,6 +45,11 @@ class DPO(Method[DPOConfig]):
     """Direct preference optimization on success and failure pairs of a group."""
 
     needs_reference = True
+    space = {
+        **STEPS,
+        "method.beta": log_range(0.03, 3.0),
+        "method.loss.kl_coef": one_of(0.0, 0.01, 0.1),
+    }
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return each episode's weight in the gradient of the pairwise loss."""

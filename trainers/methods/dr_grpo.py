@@ -5,12 +5,13 @@ Source: Liu et al. 2025, "Understanding R1-Zero-Like Training", section 3.2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_turns
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import Method, credit_of_parts, register_method
+from creditrl.trainers.space import COMMON, PENALTY, one_of
 from creditrl.types import Credit, TokenTable, TurnTable
 
 __all__ = ["DrGRPO", "DrGRPOConfig"]
@@ -26,10 +27,8 @@ class DrGRPOConfig:
     """Whether a trajectory counts once in the mean, or once per turn."""
     invalid_penalty: float = 0.0
     """Taken off the advantage of turns whose action was not executed."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(
-            ratio="token", clip_low=0.2, clip_high=0.2, aggregate="seq-mean-token-sum"
-        )
+    loss: PolicyLossConfig = PolicyLossConfig(
+        ratio="token", clip_low=0.2, clip_high=0.2, aggregate="seq-mean-token-sum"
     )
     """A sequence's tokens are summed. The authors' code divides by a constant, the longest reply:
     ``length_divisor``."""
@@ -45,6 +44,12 @@ class DrGRPOConfig:
 )
 class DrGRPO(Method[DrGRPOConfig]):
     """GRPO done right."""
+
+    space = {
+        **COMMON,
+        "method.loss.aggregate": one_of("token-mean", "seq-mean-token-sum"),
+        "method.invalid_penalty": PENALTY,
+    }
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return each episode's outcome less its group's mean."""

@@ -9,20 +9,22 @@ off outcomes and returns before they are compared (``penalty_order="before"``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from creditrl.checked import Bounds, Checked
 from creditrl.errors import ConfigError
 from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_turns
 from creditrl.trainers.credit.penalty import ungrounded_penalty
 from creditrl.trainers.credit.step_group import StepGroupConfig, step_group
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import (
+    GRPO_LOSS,
     Method,
-    check_penalty_order,
     credit_of_parts,
     register_method,
 )
+from creditrl.trainers.space import COMMON, DISCOUNT, PENALTY, log_range
 from creditrl.types import Credit, StateSource, TokenTable, TurnTable
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ __all__ = ["GiGPO", "GiGPOConfig"]
 
 
 @dataclass(frozen=True, slots=True)
-class GiGPOConfig:
+class GiGPOConfig(Checked):
     """GiGPO's numbers."""
 
     step_weight: float = 1.0
@@ -44,8 +46,8 @@ class GiGPOConfig:
     normalise: Literal["mean", "mean-std"] = "mean"
     """Of both advantages: only centred, or also divided by the std (their ALFWorld script)."""
     anchor: StateSource = "state"
-    """What makes two states equal: the simulator's state, or the observation's text."""
-    similarity: float | None = None
+    """State identity: the simulator's state, or the observation's text."""
+    similarity: Annotated[float, Bounds(0, 1, open_low=True)] | None = None
     """Instead: observations whose texts are so much alike, in (0, 1] (0.95 in the released code,
     where it is switched on); None: equal states."""
     singleton: Literal["raw", "zero"] = "raw"
@@ -58,20 +60,8 @@ class GiGPOConfig:
     penalty_order: Literal["after", "before"] = "after"
     """"after": from their advantage, once. "before": from their outcome and from their return,
     before these are compared at either level, which moves the others' means too (released code)."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(
-            ratio="token", clip_low=0.2, clip_high=0.2, aggregate="seq-mean-token-mean"
-        )
-    )
+    loss: PolicyLossConfig = GRPO_LOSS
     """As GRPO's."""
-
-    def __post_init__(self) -> None:
-        check_penalty_order(self)
-        if self.similarity is not None and not 0 < self.similarity <= 1:
-            raise ConfigError(
-                f"GiGPOConfig.similarity is {self.similarity}: expected more than 0, at most 1, or "
-                "None."
-            )
 
 
 @register_method(
@@ -84,6 +74,13 @@ class GiGPOConfig:
 )
 class GiGPO(Method[GiGPOConfig]):
     """Group-in-group policy optimization."""
+
+    space = {
+        **COMMON,
+        "method.step_weight": log_range(0.2, 5.0),
+        "method.gamma": DISCOUNT,
+        "method.invalid_penalty": PENALTY,
+    }
 
     @property
     def hash_states(self) -> StateSource | None:

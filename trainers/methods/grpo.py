@@ -6,12 +6,13 @@ episode as SPA, iStar, HISR and 3SPO use it as a baseline.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_turns
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import Method, credit_of_parts, register_method
+from creditrl.trainers.methods.base import GRPO_LOSS, Method, credit_of_parts, register_method
+from creditrl.trainers.space import COMMON, PENALTY, WEIGHTING, one_of
 from creditrl.types import Credit, TokenTable, TurnTable
 
 __all__ = ["GRPO", "GRPOConfig"]
@@ -29,11 +30,7 @@ class GRPOConfig:
     """Whether a trajectory counts once in mean and std, or once per turn."""
     invalid_penalty: float = 0.0
     """Taken off the advantage of turns whose action was not executed (iStar, GiGPO, 3SPO: 0.1)."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(
-            ratio="token", clip_low=0.2, clip_high=0.2, aggregate="seq-mean-token-mean"
-        )
-    )
+    loss: PolicyLossConfig = GRPO_LOSS
     """Clip 0.2 at token level, mean over a sequence's tokens (eq. 3 of the paper)."""
 
 
@@ -47,6 +44,13 @@ class GRPOConfig:
 )
 class GRPO(Method[GRPOConfig]):
     """Group relative policy optimization."""
+
+    space = {
+        **COMMON,
+        "method.divide_by_std": one_of(False, True),
+        "method.loss.aggregate": WEIGHTING,
+        "method.invalid_penalty": PENALTY,
+    }
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return the group advantage of each turn's episode."""

@@ -6,12 +6,13 @@ geometric mean over a sequence's tokens; its gradient reaches every token alike.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_turns
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import Method, credit_of_parts, register_method
+from creditrl.trainers.space import COMMON, PENALTY, WEIGHTING, log_range
 from creditrl.types import Credit, TokenTable, TurnTable
 
 __all__ = ["GSPO", "GSPOConfig"]
@@ -25,10 +26,8 @@ class GSPOConfig:
     """A group of one keeps its raw outcome, or gets no credit."""
     invalid_penalty: float = 0.0
     """Taken off the advantage of turns whose action was not executed."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(
-            ratio="sequence", clip_low=3e-4, clip_high=4e-4, aggregate="seq-mean-token-mean"
-        )
+    loss: PolicyLossConfig = PolicyLossConfig(
+        ratio="sequence", clip_low=3e-4, clip_high=4e-4, aggregate="seq-mean-token-mean"
     )
     """Clip 3e-4 and 4e-4 (section 5.1). A sequence is all replies of an episode; ``ratio="turn"``
     is the same for each reply (inferred: the paper has one reply an episode)."""
@@ -44,6 +43,14 @@ class GSPOConfig:
 )
 class GSPO(Method[GSPOConfig]):
     """Group sequence policy optimization."""
+
+    # The paper's clip, of the ratio of a whole sequence, is a thousand times as narrow.
+    space = {
+        **COMMON,
+        "clip": log_range(3e-4, 0.4),
+        "method.loss.aggregate": WEIGHTING,
+        "method.invalid_penalty": PENALTY,
+    }
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return the group advantage of each turn's episode, as GRPO's."""

@@ -6,25 +6,27 @@ the penalty for invalid actions off before turns are compared: ``penalty_order="
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from creditrl.checked import Checked
 from creditrl.trainers.credit.history_group import HistoryGroupConfig, history_group
 from creditrl.trainers.credit.penalty import ungrounded_penalty
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import (
+    GRPO_LOSS,
     Method,
-    check_penalty_order,
     credit_of_parts,
     register_method,
 )
+from creditrl.trainers.space import COMMON, DISCOUNT, one_of
 from creditrl.types import Credit, StateSource, TokenTable, TurnTable
 
 __all__ = ["HGPO", "HGPOConfig"]
 
 
 @dataclass(frozen=True, slots=True)
-class HGPOConfig:
+class HGPOConfig(Checked):
     """HGPO's numbers."""
 
     history: int = 2
@@ -38,26 +40,14 @@ class HGPOConfig:
     weight_power: float = 1.0
     """The weight of groups by k observations is proportional to (k + 1) to this power."""
     anchor: StateSource = "text"
-    """What makes two observations equal: their text, or the simulator's state."""
+    """Observation identity: the text, or the simulator's state."""
     invalid_penalty: float = 0.1
     """Taken off turns whose action was not executed."""
     penalty_order: Literal["after", "before"] = "after"
     """"after": from their advantage, once. "before": from their return, and from their outcome in
     the base group, before these are compared, which moves the others' means too (released code)."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(
-            ratio="token",
-            clip_low=0.2,
-            clip_high=0.2,
-            aggregate="seq-mean-token-mean",
-            kl_coef=0.01,
-            kl_kind="k3",
-        )
-    )
+    loss: PolicyLossConfig = replace(GRPO_LOSS, kl_coef=0.01, kl_kind="k3")
     """As GiGPO's scripts: clip 0.2, KL 0.01."""
-
-    def __post_init__(self) -> None:
-        check_penalty_order(self)
 
 
 @register_method(
@@ -70,6 +60,13 @@ class HGPOConfig:
 )
 class HGPO(Method[HGPOConfig]):
     """Hierarchy-of-groups policy optimization."""
+
+    space = {
+        **COMMON,
+        "method.history": one_of(1, 2, 3),
+        "method.gamma": DISCOUNT,
+        "method.normalise": one_of("mean", "mean-std"),
+    }
 
     @property
     def hash_states(self) -> StateSource | None:

@@ -6,20 +6,21 @@ Source: HISR, hindsight-modulated segmental rewards, arXiv 2603.18683.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from creditrl.errors import ConfigError
-from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables
+from creditrl.checked import Checked, Fraction, Positive
+from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables, value_metrics
 from creditrl.trainers.credit.hindsight import segment_reward, turn_importance
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import ExploreConfig, Method, register_method
+from creditrl.trainers.methods.base import PPO_LOSS, CriticMethod, ExploreConfig, register_method
 from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.critic_config import CriticConfig
 from creditrl.trainers.models.hisr_config import HindsightConfig, SegmenterConfig
 from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
+from creditrl.trainers.space import COMMON, EXPLORED, MODEL_RATE, log_range
 from creditrl.types import Credit, TokenTable, TurnTable
 
 if TYPE_CHECKING:
@@ -30,12 +31,12 @@ __all__ = ["HISR", "HISRConfig"]
 
 
 @dataclass(frozen=True, slots=True)
-class HISRConfig:
+class HISRConfig(Checked):
     """HISR's numbers."""
 
-    alpha: float = 0.3
+    alpha: Fraction = 0.3
     """Weight of the grounding; 0 is the ablation without it (w/o AGS)."""
-    beta: float = 0.3
+    beta: Positive = 0.3
     """Temperature of the importance."""
     him: bool = True
     """False: the ablation without hindsight (w/o HIM), z = 1."""
@@ -45,44 +46,28 @@ class HISRConfig:
     scale_by_outcome: bool = True
     """Multiply by R, so that a failed trajectory, whose rewards are all near 0, is not blown up to
     norm 1 (inferred; equal on the printed cases)."""
+    shares: Literal["signed", "positive"] = "signed"
+    """Of rewards within a trajectory. "signed": eq. 7 as printed, made for the positive rewards of
+    the printed cases. A segment model that gives a success negative rewards, as it may for tasks
+    unlike those it learned from, turns it into a failure of -1. "positive": a negative reward
+    counts as 0, and where none is positive the importance alone shares out."""
     outcome: Literal["success", "score"] = "success"
     """R: success, or the environment's score."""
-    segmenter: SegmenterConfig = field(default_factory=SegmenterConfig)
+    segmenter: SegmenterConfig = SegmenterConfig()
     """Cuts episodes: at least 4 segments (WebShop: 3)."""
-    sprm: TurnScorerConfig = field(
-        default_factory=lambda: TurnScorerConfig(backbone=BackboneConfig(lr=2e-6), batch=16)
-    )
+    sprm: TurnScorerConfig = TurnScorerConfig(backbone=BackboneConfig(lr=2e-6), batch=16)
     """The segment reward model: lr 2e-6, batch 16 (WebShop: 48), one epoch."""
-    hindsight: HindsightConfig = field(default_factory=HindsightConfig)
+    hindsight: HindsightConfig = HindsightConfig()
     """The hindsight model: lr 1e-6, batch 192 (WebShop: 24), one epoch, then frozen."""
-    exploration: ExploreConfig = field(
-        default_factory=lambda: ExploreConfig(drop_malformed=True, drop_repeats=3)
-    )
+    exploration: ExploreConfig = ExploreConfig(drop_malformed=True, drop_repeats=3)
     """10 rollouts per task at temperature 0.7, without malformed and repetitive ones (which these
     are is inferred)."""
-    gae: GAEConfig = field(default_factory=lambda: GAEConfig(gamma=0.99, lam=0.95))
+    gae: GAEConfig = GAEConfig(gamma=0.99, lam=0.95)
     """gamma 0.99, lambda 0.95."""
-    critic: CriticConfig = field(default_factory=lambda: CriticConfig(lr=1e-4))
+    critic: CriticConfig = CriticConfig(lr=1e-4)
     """lr 1e-4."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(
-            ratio="token",
-            clip_low=0.2,
-            clip_high=0.2,
-            aggregate="token-mean",
-            kl_coef=0.01,
-            kl_kind="k3",
-        )
-    )
+    loss: PolicyLossConfig = replace(PPO_LOSS, kl_coef=0.01, kl_kind="k3")
     """PPO's, with KL 0.01."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.alpha <= 1 or not self.beta > 0:
-            raise ConfigError(
-                f"HISRConfig: alpha={self.alpha}, beta={self.beta}: expected 0 to 1, and above 0."
-            )
-        if self.outcome not in ("success", "score"):
-            raise ConfigError(f"HISRConfig.outcome is {self.outcome!r}. Known: success, score.")
 
 
 @register_method(
@@ -93,10 +78,15 @@ class HISRConfig:
     reward_source="segment rewards in hindsight, and grounding",
     paper="HISR, 2603.18683",
 )
-class HISR(Method[HISRConfig]):
+class HISR(CriticMethod[HISRConfig]):
     """Hindsight-modulated segmental process rewards."""
 
-    collection = "independent"
+    space = {
+        **COMMON,
+        **EXPLORED,
+        "method.alpha": log_range(0.005, 0.3),
+        "method.sprm.backbone.lr": MODEL_RATE,
+    }
 
     @property
     def segments(self) -> bool:
@@ -135,6 +125,7 @@ class HISR(Method[HISRConfig]):
             turns.grounded_N,
             alpha=cfg.alpha,
             outcome_N=outcome_N,
+            signed=cfg.shares == "signed",
         )
         gae_M, target_M = gae_of_tables(turns, tokens, cfg.gae, reward_N=reward_N)
         return Credit(
@@ -142,13 +133,13 @@ class HISR(Method[HISRConfig]):
             advantage_M=gae_M,
             value_target_M=target_M,
             parts={"importance": importance_N, "reward": reward_N},
+            metrics=value_metrics(turns, tokens, cfg.gae, reward_N=reward_N),
         )
 
     def build_models(
         self, policy: Policy, seed: int, temperature: float = 1.0
     ) -> Sequence[LearnedModel]:
         """Return the segment reward model, the hindsight model and the critic."""
-        from creditrl.trainers.models.critic import Critic
         from creditrl.trainers.models.hindsight import HindsightModel
         from creditrl.trainers.models.segment_prm import SegmentPRM
         from creditrl.trainers.models.segmenter import Segmenter
@@ -169,4 +160,4 @@ class HISR(Method[HISRConfig]):
                     seed=seed,
                 )
             )
-        return (*models, Critic(policy, cfg.critic, seed=seed))
+        return (*models, *super().build_models(policy, seed))

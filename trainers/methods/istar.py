@@ -8,12 +8,12 @@ does instead is ``compat="released"``; the scripts there run base "rloo".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from creditrl.errors import ConfigError
+from creditrl.checked import Checked, Fraction
 from creditrl.trainers.collect.base import Collector, Gear
 from creditrl.trainers.credit.group import (
     GroupConfig,
@@ -23,6 +23,7 @@ from creditrl.trainers.credit.group import (
 )
 from creditrl.trainers.credit.implicit import (
     group_normalised,
+    pair_accuracy,
     released_step_advantage,
     scaled_by_return,
 )
@@ -34,6 +35,7 @@ from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import Method, credit_of_parts, register_method
 from creditrl.trainers.models.implicit_prm_config import ImplicitPRMConfig
+from creditrl.trainers.space import COMMON, MODEL_RATE, log_range
 from creditrl.types import Credit, FloatArray, TokenTable, Trajectory, TurnTable
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ _MODEL = "IStar.build_models adds it"
 
 
 @dataclass(frozen=True, slots=True)
-class IStarConfig:
+class IStarConfig(Checked):
     """iStar's numbers."""
 
     alpha: float = 1.0
@@ -61,6 +63,12 @@ class IStarConfig:
     std_floor: float = 0.01
     """Smallest deviation of implicit rewards that is divided by, in multiples of beta (inferred):
     below it there is nothing but rounding."""
+    min_accuracy: Fraction | None = None
+    """Least share of an update's pairs of a success and a failure that the reward model must order
+    rightly before it has learned from them; below it the step advantage is 0. None: it always
+    counts (the paper). Half is chance; less is usual where the policy learns faster than the model,
+    whose ratio to the sampler then speaks against what the policy has just learned
+    (``prm.against="reference"`` has no such lag)."""
     compat: Literal["paper", "released"] = "paper"
     """"released": step rewards divided by the largest absolute reward of a turn and compared with
     the group's first turns alone, in the base's own formula ("reinforce++" whitens over tokens);
@@ -69,29 +77,16 @@ class IStarConfig:
     scored by the mean over turns, and a reward model that never learns, because its loss stands on
     detached values. What it does with the environment's rewards was not released; here they are
     taken like implicit ones."""
-    prm: ImplicitPRMConfig = field(default_factory=ImplicitPRMConfig)
+    prm: ImplicitPRMConfig = ImplicitPRMConfig()
     """The reward model: beta 0.05, lr 1e-6, batches of 64 pairs."""
     invalid_penalty: float = 0.1
     """Taken off the advantage of turns whose action was not executed (released: off the outcome
     that is compared)."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(
-            ratio="turn", token_reduce="mean", aggregate="turn-mean"
-        )
+    loss: PolicyLossConfig = PolicyLossConfig(
+        ratio="turn", token_reduce="mean", aggregate="turn-mean"
     )
     """One ratio per turn, the mean over its tokens (inferred; ``token_reduce="sum"`` is the
     literal reading); no KL. The clip range is printed nowhere: 3e-4 and 4e-4 for means."""
-
-    def __post_init__(self) -> None:
-        for name, known in (
-            ("base", ("grpo", "rloo", "reinforce++", "dapo")),
-            ("process", ("turn", "merged", "token", "environment")),
-            ("compat", ("paper", "released")),
-        ):
-            if getattr(self, name) not in known:
-                raise ConfigError(
-                    f"IStarConfig.{name} is {getattr(self, name)!r}. Known: {', '.join(known)}."
-                )
 
 
 @register_method(
@@ -104,6 +99,18 @@ class IStarConfig:
 )
 class IStar(Method[IStarConfig]):
     """Implicit step rewards."""
+
+    space = {
+        **COMMON,
+        "method.alpha": log_range(0.1, 3.0),
+        "method.prm.beta": log_range(0.02, 0.5),
+        "method.prm.backbone.lr": MODEL_RATE,
+    }
+
+    @property
+    def needs_reference(self) -> bool:  # type: ignore[override]
+        """Where its rewards are ratios to it (``prm.against``)."""
+        return self.config.process != "environment" and self.config.prm.against == "reference"
 
     def policy_loss(self) -> PolicyLossConfig:
         """Return the loss: per turn, or as the released code and DAPO have it."""
@@ -136,6 +143,26 @@ class IStar(Method[IStarConfig]):
             implicit_N = np.asarray(turns.reward_N, dtype=np.float32)
         else:
             implicit_N = turns.require("implicit_N", hint=_MODEL)
+        accuracy = pair_accuracy(
+            implicit_N,
+            turns.episode_N,
+            turns.success_N,
+            turns.group_N,
+            mean=cfg.prm.mean_over_turns or cfg.compat == "released",
+        )
+        metrics = {} if accuracy is None else {"pair_accuracy": accuracy}
+        if cfg.min_accuracy is not None:
+            counts = accuracy is not None and accuracy >= cfg.min_accuracy
+            metrics["step_counts"] = float(counts)
+            if not counts:
+                # As before its first step: all of what it says is 0.
+                implicit_N = np.zeros_like(implicit_N)
+                none_M = np.zeros(len(tokens), dtype=np.float32)
+                tokens = tokens.with_scores(implicit_M=none_M)
+        return replace(self._credit(implicit_N, turns, tokens), metrics=metrics)
+
+    def _credit(self, implicit_N: FloatArray, turns: TurnTable, tokens: TokenTable) -> Credit:
+        cfg = self.config
         if cfg.compat == "released":
             return self._released(implicit_N, turns, tokens)
         if cfg.process == "merged":
@@ -220,13 +247,14 @@ class IStar(Method[IStarConfig]):
         step_M = group_normalised(
             implicit_M, turns.group_N[tokens.turn_M], floor=cfg.std_floor * cfg.prm.beta
         )
-        penalty_N = ungrounded_penalty(turns.grounded_N, cfg.invalid_penalty)
-        parts = {
-            "outcome": turns_to_tokens(outcome_N, tokens.turn_M),
-            "step": np.float32(cfg.alpha) * step_M,
-            "penalty": turns_to_tokens(penalty_N, tokens.turn_M),
-        }
-        return Credit(self.name, advantage_M=sum(parts.values()), parts=parts)  # type: ignore[arg-type]
+        return credit_of_parts(
+            self.name,
+            turns,
+            cfg.invalid_penalty,
+            tokens,
+            outcome=turns_to_tokens(outcome_N, tokens.turn_M),
+            step=np.float32(cfg.alpha) * step_M,
+        )
 
 
 def _mixed(members: Sequence[Trajectory]) -> bool:

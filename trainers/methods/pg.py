@@ -5,7 +5,7 @@ Source: Williams 1992 (REINFORCE); the "PG" baseline of SPA (2505.20732).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -13,7 +13,8 @@ import numpy as np
 from creditrl.trainers.credit.returns import discounted_return
 from creditrl.trainers.credit.spread import first_turns
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import Method, register_method
+from creditrl.trainers.methods.base import PLAIN_LOSS, Method, register_method
+from creditrl.trainers.space import DISCOUNT, ENTROPY, STEPS, one_of
 from creditrl.types import Credit, TokenTable, TurnTable
 
 __all__ = ["PG", "PGConfig"]
@@ -21,7 +22,7 @@ __all__ = ["PG", "PGConfig"]
 
 @dataclass(frozen=True, slots=True)
 class PGConfig:
-    """What every token of a trajectory is weighted with."""
+    """Weight of every token of a trajectory."""
 
     baseline: Literal["none", "batch-mean"] = "batch-mean"
     """Subtracted from the return: nothing, or the batch's mean return."""
@@ -30,9 +31,7 @@ class PGConfig:
     reward_to_go: bool = False
     """False: the whole trajectory's return on each of its turns, as the baseline in SPA. True:
     each turn is weighted by what follows it."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(ratio="none", aggregate="token-mean")
-    )
+    loss: PolicyLossConfig = PLAIN_LOSS
     """No ratio and no clip: plain ``-A log pi``."""
 
 
@@ -48,6 +47,13 @@ class PG(Method[PGConfig]):
     """REINFORCE."""
 
     collection = "independent"
+    # Without a ratio there is nothing to clip.
+    space = {
+        **STEPS,
+        **ENTROPY,
+        "method.gamma": DISCOUNT,
+        "method.reward_to_go": one_of(False, True),
+    }
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return the trajectory's return, less the baseline, on each turn."""

@@ -6,19 +6,20 @@ Source: Cui et al. 2025, "Process Reinforcement through Implicit Rewards", 2502.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from creditrl.checked import Checked, Count, Fraction
 from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.collect.base import Collector, Gear
 from creditrl.trainers.credit.implicit import prime_advantage, scaled_by_return
-from creditrl.trainers.credit.penalty import ungrounded_penalty
-from creditrl.trainers.credit.spread import first_turns, turns_to_tokens
+from creditrl.trainers.credit.spread import first_turns
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import Method, register_method
+from creditrl.trainers.methods.base import PPO_LOSS, Method, credit_of_parts, register_method
 from creditrl.trainers.models.implicit_prm_config import ImplicitPRMConfig
+from creditrl.trainers.space import COMMON, MODEL_RATE, log_range
 from creditrl.types import Credit, TokenTable, Trajectory, TurnTable
 
 if TYPE_CHECKING:
@@ -29,40 +30,32 @@ __all__ = ["PRIME", "PRIMEConfig"]
 
 
 @dataclass(frozen=True, slots=True)
-class PRIMEConfig:
+class PRIMEConfig(Checked):
     """PRIME's numbers."""
 
-    prm: ImplicitPRMConfig = field(
-        default_factory=lambda: ImplicitPRMConfig(
-            loss="outcome", against="reference", update="before"
-        )
-    )
+    prm: ImplicitPRMConfig = ImplicitPRMConfig(loss="outcome", against="reference", update="before")
     """The reward model: beta 0.05, cross-entropy, a step before it scores."""
     process_coef: float = 5.0
     """Weight of the process rewards."""
     outcome_coef: float = 5.0
     """Weight of the outcome."""
-    accuracy_low: float = 0.2
+    accuracy_low: Fraction = 0.2
     """Groups with a success rate below this are left out."""
-    accuracy_high: float = 0.8
+    accuracy_high: Fraction = 0.8
     """And above this."""
-    tries: int = 10
+    tries: Count = 10
     """Collections of an update in search of such groups; the last one keeps all (inferred)."""
     invalid_penalty: float = 0.0
     """Taken off the advantage of turns whose action was not executed."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(
-            ratio="token", clip_low=0.2, clip_high=0.2, aggregate="token-mean"
-        )
-    )
+    loss: PolicyLossConfig = PPO_LOSS
     """Clip 0.2 at token level."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.accuracy_low <= self.accuracy_high <= 1 or self.tries < 1:
+        Checked.__post_init__(self)
+        if self.accuracy_low > self.accuracy_high:
             raise ConfigError(
                 f"PRIMEConfig: accuracy_low={self.accuracy_low}, "
-                f"accuracy_high={self.accuracy_high}, tries={self.tries}: expected 0 <= low <= "
-                "high <= 1 and at least 1 try."
+                f"accuracy_high={self.accuracy_high}: expected low <= high."
             )
 
 
@@ -79,6 +72,12 @@ class PRIME(Method[PRIMEConfig]):
 
     needs_reference = True
     binary_outcomes = True
+    space = {
+        **COMMON,
+        "method.process_coef": log_range(0.5, 10.0),
+        "method.prm.beta": log_range(0.02, 0.5),
+        "method.prm.backbone.lr": MODEL_RATE,
+    }
 
     def collector(self, gear: Gear) -> Collector:
         """Return groups whose success rate lies in the band."""
@@ -117,11 +116,7 @@ class PRIME(Method[PRIMEConfig]):
             process_coef=cfg.process_coef,
             outcome_coef=cfg.outcome_coef,
         )
-        penalty_N = ungrounded_penalty(turns.grounded_N, cfg.invalid_penalty)
-        penalty_M = turns_to_tokens(penalty_N, tokens.turn_M)
-        return Credit(
-            self.name, advantage_M=gain_M + penalty_M, parts={"prime": gain_M, "penalty": penalty_M}
-        )
+        return credit_of_parts(self.name, turns, cfg.invalid_penalty, tokens, prime=gain_M)
 
     def build_models(
         self, policy: Policy, seed: int, temperature: float = 1.0

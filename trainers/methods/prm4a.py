@@ -6,16 +6,17 @@ Source: PRM4A, process reward models for agents (AgentPRM), arXiv 2502.10325.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from creditrl.errors import ConfigError
-from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables
+from creditrl.checked import Checked, Fraction, Natural
+from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables, value_metrics
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import ExploreConfig, Method, register_method
+from creditrl.trainers.methods.base import PPO_LOSS, CriticMethod, ExploreConfig, register_method
 from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.critic_config import CriticConfig
 from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
+from creditrl.trainers.space import COMMON, DISCOUNT, EXPLORED, MODEL_RATE
 from creditrl.types import Credit, StateSource, TokenTable, TurnTable
 
 if TYPE_CHECKING:
@@ -26,40 +27,30 @@ __all__ = ["PRM4A", "PRM4AConfig"]
 
 
 @dataclass(frozen=True, slots=True)
-class PRM4AConfig:
+class PRM4AConfig(Checked):
     """PRM4A's numbers."""
 
-    gamma: float = 0.95
-    """Discount of the critic's targets."""
+    gamma: Fraction = 0.95
+    """Discount of the critic's targets. Below 1 a far failure is worth more than a near one."""
     outcome: Literal["success", "score"] = "success"
     """R of an episode, in [0, 1]."""
-    prm: TurnScorerConfig = field(
-        default_factory=lambda: TurnScorerConfig(backbone=BackboneConfig(lr=3e-6))
-    )
+    prm: TurnScorerConfig = TurnScorerConfig(backbone=BackboneConfig(lr=3e-6))
     """The process critic (its rates are inferred: as SPA's estimator)."""
-    exploration: ExploreConfig = field(default_factory=ExploreConfig)
+    refit: Natural = 0
+    """Updates between passes of the process critic over an update's own episodes, after they were
+    scored. The paper goes through its three stages again with the policy of before; 0: once."""
+    exploration: ExploreConfig = ExploreConfig()
     """Episodes that it is fitted to (as SPA's: inferred)."""
-    gae: GAEConfig = field(default_factory=lambda: GAEConfig(gamma=1.0, lam=0.95))
-    """Of PPO."""
-    critic: CriticConfig = field(default_factory=CriticConfig)
+    gae: GAEConfig = GAEConfig(gamma=0.0, decay="turn")
+    """Of PPO. Every turn is a problem of its own, as in the paper: a score has what follows in it
+    already. With gamma 1 scores are summed as rewards of turns are, and a longer episode is paid
+    more (as a baseline in other papers it may have been trained so)."""
+    critic: CriticConfig = CriticConfig()
     """The value function."""
     compat: Literal["paper", "released"] = "paper"
     """"released": the discount counts turns from the start of an episode."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(
-            ratio="token", clip_low=0.2, clip_high=0.2, aggregate="token-mean"
-        )
-    )
+    loss: PolicyLossConfig = PPO_LOSS
     """PPO's: clip 0.2 at token level."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.gamma <= 1:
-            raise ConfigError(f"PRM4AConfig.gamma is {self.gamma}: expected 0 to 1.")
-        for name, known in (("outcome", ("success", "score")), ("compat", ("paper", "released"))):
-            if getattr(self, name) not in known:
-                raise ConfigError(
-                    f"PRM4AConfig.{name} is {getattr(self, name)!r}. Known: {', '.join(known)}."
-                )
 
 
 @register_method(
@@ -70,10 +61,15 @@ class PRM4AConfig:
     reward_source="process critic",
     paper="PRM4A 2025, 2502.10325",
 )
-class PRM4A(Method[PRM4AConfig]):
+class PRM4A(CriticMethod[PRM4AConfig]):
     """Process reward models for agents."""
 
-    collection = "independent"
+    space = {
+        **COMMON,
+        **EXPLORED,
+        "method.gamma": DISCOUNT,
+        "method.prm.backbone.lr": MODEL_RATE,
+    }
 
     @property
     def hash_states(self) -> StateSource | None:
@@ -90,14 +86,17 @@ class PRM4A(Method[PRM4AConfig]):
         reward_N = turns.require("process_N", hint="PRM4A.build_models adds it")
         gae_M, target_M = gae_of_tables(turns, tokens, self.config.gae, reward_N=reward_N)
         return Credit(
-            self.name, advantage_M=gae_M, value_target_M=target_M, parts={"reward": reward_N}
+            self.name,
+            advantage_M=gae_M,
+            value_target_M=target_M,
+            parts={"reward": reward_N},
+            metrics=value_metrics(turns, tokens, self.config.gae, reward_N=reward_N),
         )
 
     def build_models(
         self, policy: Policy, seed: int, temperature: float = 1.0
     ) -> Sequence[LearnedModel]:
         """Return the process critic and PPO's critic."""
-        from creditrl.trainers.models.critic import Critic
         from creditrl.trainers.models.process_critic import ProcessCritic
 
         cfg = self.config
@@ -107,6 +106,7 @@ class PRM4A(Method[PRM4AConfig]):
             gamma=cfg.gamma,
             from_start=cfg.compat == "released",
             outcome=cfg.outcome,
+            refit=cfg.refit,
             seed=seed,
         )
-        return (process, Critic(policy, cfg.critic, seed=seed))
+        return (process, *super().build_models(policy, seed))

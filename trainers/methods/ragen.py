@@ -7,57 +7,39 @@ tokens alone: ``compat="released"``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from creditrl.errors import ConfigError
+from creditrl.checked import Checked, Fraction
 from creditrl.trainers.credit.bilevel import bilevel_gae
 from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables
-from creditrl.trainers.credit.penalty import ungrounded_penalty
-from creditrl.trainers.credit.spread import turns_to_tokens
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import Method, register_method
+from creditrl.trainers.methods.base import DAPO_LOSS, CriticMethod, credit_of_parts, register_method
 from creditrl.trainers.models.critic_config import CriticConfig
+from creditrl.trainers.space import COMMON, CRITIC_RATE, DISCOUNT, LAMBDA
 from creditrl.types import Credit, TokenTable, TurnTable
-
-if TYPE_CHECKING:
-    from creditrl.trainers.models.base import LearnedModel
-    from creditrl.trainers.models.policy import Policy
 
 __all__ = ["RAGEN", "RAGENConfig"]
 
 
 @dataclass(frozen=True, slots=True)
-class RAGENConfig:
+class RAGENConfig(Checked):
     """RAGEN's numbers."""
 
-    gamma_turn: float = 0.95
+    gamma_turn: Fraction = 0.95
     """Discount between turns."""
-    gamma: float = 1.0
+    gamma: Fraction = 1.0
     """Discount between the tokens of a turn."""
-    lam: float = 1.0
+    lam: Fraction = 1.0
     """Of both levels."""
-    critic: CriticConfig = field(default_factory=CriticConfig)
+    critic: CriticConfig = CriticConfig()
     """The value function."""
     compat: Literal["paper", "released"] = "paper"
     """"released": the estimate over tokens alone that the released trainer makes."""
     invalid_penalty: float = 0.0
     """Taken off the advantage of turns whose action was not executed."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(
-            ratio="token", clip_low=0.2, clip_high=0.28, aggregate="token-mean"
-        )
-    )
+    loss: PolicyLossConfig = DAPO_LOSS
     """Clip 0.2 and 0.28."""
-
-    def __post_init__(self) -> None:
-        for name in ("gamma_turn", "gamma", "lam"):
-            value = getattr(self, name)
-            if not 0 <= value <= 1:
-                raise ConfigError(f"RAGENConfig.{name} is {value}: expected a number in [0, 1].")
-        if self.compat not in ("paper", "released"):
-            raise ConfigError(f"RAGENConfig.compat is {self.compat!r}. Known: paper, released.")
 
 
 @register_method(
@@ -68,10 +50,15 @@ class RAGENConfig:
     reward_source="environment",
     paper="Wang et al. 2025, 2504.20073",
 )
-class RAGEN(Method[RAGENConfig]):
+class RAGEN(CriticMethod[RAGENConfig]):
     """PPO with bi-level advantage estimation."""
 
-    collection = "independent"
+    space = {
+        **COMMON,
+        "method.gamma_turn": DISCOUNT,
+        "method.lam": LAMBDA,
+        "method.critic.lr": CRITIC_RATE,
+    }
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return whitened token advantages and the critic's targets."""
@@ -82,19 +69,5 @@ class RAGEN(Method[RAGENConfig]):
             gae_M, target_M = bilevel_gae(
                 turns, tokens, gamma_turn=cfg.gamma_turn, gamma=cfg.gamma, lam=cfg.lam
             )
-        penalty_N = ungrounded_penalty(turns.grounded_N, cfg.invalid_penalty)
-        penalty_M = turns_to_tokens(penalty_N, tokens.turn_M)
-        return Credit(
-            self.name,
-            advantage_M=gae_M + penalty_M,
-            value_target_M=target_M,
-            parts={"gae": gae_M, "penalty": penalty_M},
-        )
-
-    def build_models(
-        self, policy: Policy, seed: int, temperature: float = 1.0
-    ) -> Sequence[LearnedModel]:
-        """Return the critic."""
-        from creditrl.trainers.models.critic import Critic
-
-        return (Critic(policy, self.config.critic, seed=seed),)
+        credit = credit_of_parts(self.name, turns, cfg.invalid_penalty, tokens, gae=gae_M)
+        return replace(credit, value_target_M=target_M)

@@ -7,12 +7,13 @@ many turns that counts a long reply, and a long episode, more often: ``whiten_ov
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_turns
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import Method, credit_of_parts, register_method
+from creditrl.trainers.methods.base import PPO_LOSS, Method, credit_of_parts, register_method
+from creditrl.trainers.space import COMMON, PENALTY, one_of
 from creditrl.types import Credit, TokenTable, TurnTable
 
 __all__ = ["ReinforcePP", "ReinforcePPConfig"]
@@ -29,20 +30,11 @@ class ReinforcePPConfig:
     over: Literal["trajectories", "rows"] = "trajectories"
     """Whether a trajectory counts once in mean and variance, or once per turn."""
     whiten_over: Literal["trajectories", "rows", "tokens"] | None = None
-    """What is whitened over: trajectories, turns, or reply tokens (released code). Where it is
+    """Unit of whitening: trajectories, turns, or reply tokens (released code). Where it is
     given, ``over`` is of the group's mean alone; None: as ``over``."""
     invalid_penalty: float = 0.0
     """Taken off the advantage of turns whose action was not executed."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(
-            ratio="token",
-            clip_low=0.2,
-            clip_high=0.2,
-            aggregate="token-mean",
-            kl_coef=0.01,
-            kl_kind="k2",
-        )
-    )
+    loss: PolicyLossConfig = replace(PPO_LOSS, kl_coef=0.01, kl_kind="k2")
     """Clip 0.2; the paper's KL coefficient is 0.01, with k2 as the unbiased gradient."""
 
 
@@ -56,6 +48,13 @@ class ReinforcePPConfig:
 )
 class ReinforcePP(Method[ReinforcePPConfig]):
     """REINFORCE++ and its baseline form."""
+
+    space = {
+        **COMMON,
+        "method.baseline": one_of(False, True),
+        "method.loss.kl_coef": one_of(0.0, 0.01),
+        "method.invalid_penalty": PENALTY,
+    }
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return the whitened advantage of each turn's episode."""

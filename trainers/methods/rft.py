@@ -6,12 +6,13 @@ expert comes first (a recipe's ``[clone]``), then the policy's own successes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import Method, credit_of_parts, register_method
+from creditrl.trainers.methods.base import PLAIN_LOSS, Method, credit_of_parts, register_method
+from creditrl.trainers.space import STEPS, one_of
 from creditrl.types import Credit, TokenTable, TurnTable
 
 __all__ = ["RFT", "RFTConfig"]
@@ -24,9 +25,7 @@ class RFTConfig:
     one_per_task: bool = False
     """Clone one success of a task alone, the shortest, so that easy tasks do not outweigh others
     (inferred)."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(ratio="none", aggregate="token-mean")
-    )
+    loss: PolicyLossConfig = PLAIN_LOSS
     """Cross-entropy on reply tokens; those of failures count 0."""
 
 
@@ -40,6 +39,13 @@ class RFTConfig:
 )
 class RFT(Method[RFTConfig]):
     """Rejection sampling fine-tuning."""
+
+    # Without a sampled advantage no entropy is lost.
+    space = {
+        **STEPS,
+        "method.one_per_task": one_of(False, True),
+        "method.loss.kl_coef": one_of(0.0, 0.01, 0.1),
+    }
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return 1 on the turns of successful episodes, 0 elsewhere."""

@@ -5,12 +5,13 @@ Source: Ahmadian et al. 2024 ("Back to Basics"), section 2.2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_turns
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import Method, credit_of_parts, register_method
+from creditrl.trainers.methods.base import PPO_LOSS, Method, credit_of_parts, register_method
+from creditrl.trainers.space import COMMON, PENALTY, WEIGHTING
 from creditrl.types import Credit, TokenTable, TurnTable
 
 __all__ = ["RLOO", "RLOOConfig"]
@@ -26,11 +27,7 @@ class RLOOConfig:
     """Whether a trajectory counts once in the mean, or once per turn."""
     invalid_penalty: float = 0.0
     """Taken off the advantage of turns whose action was not executed."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(
-            ratio="token", clip_low=0.2, clip_high=0.2, aggregate="token-mean"
-        )
-    )
+    loss: PolicyLossConfig = PPO_LOSS
     """The paper takes one on-policy step (no clip acts there); 0.2 matters from the second on."""
 
 
@@ -44,6 +41,12 @@ class RLOOConfig:
 )
 class RLOO(Method[RLOOConfig]):
     """REINFORCE leave-one-out."""
+
+    space = {
+        **COMMON,
+        "method.loss.aggregate": WEIGHTING,
+        "method.invalid_penalty": PENALTY,
+    }
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return the leave-one-out advantage of each turn's episode."""

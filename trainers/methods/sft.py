@@ -6,12 +6,13 @@ is the plainest case: every turn of a demonstration gets advantage 1 under the l
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import Method, register_method
+from creditrl.trainers.methods.base import PLAIN_LOSS, Method, register_method
+from creditrl.trainers.space import log_range, one_of
 from creditrl.types import Credit, TokenTable, TurnTable
 
 __all__ = ["SFT", "SFTConfig"]
@@ -21,9 +22,7 @@ __all__ = ["SFT", "SFTConfig"]
 class SFTConfig:
     """Which tokens count how much."""
 
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(ratio="none", aggregate="token-mean")
-    )
+    loss: PolicyLossConfig = PLAIN_LOSS
     """Token-mean negative log-likelihood of the demonstrated replies."""
 
 
@@ -39,6 +38,13 @@ class SFT(Method[SFTConfig]):
     """Supervised fine-tuning on demonstrations."""
 
     collection = "demonstrations"
+    # It plays nothing, so its length is a number like another.
+    space = {
+        "optim.lr": log_range(1e-5, 2e-3),
+        "optim.weight_decay": one_of(0.0, 0.01, 0.1),
+        "clone.batch_turns": one_of(32, 64, 128),
+        "budget.updates": one_of(50, 100, 200, 400),
+    }
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return advantage 1 for every turn."""

@@ -8,25 +8,34 @@ sparse reward.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
-from creditrl.errors import ConfigError
-from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables
+from creditrl.checked import Bounds, Checked, Natural
+from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables, value_metrics
 from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_turns
 from creditrl.trainers.credit.kl_reward import kl_reward
 from creditrl.trainers.credit.progress import (
     attributed_reward,
+    completed_progress,
     mean_progress,
+    progress_r2,
     state_progress,
     turns_left,
 )
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import Collection, ExploreConfig, Method, register_method
+from creditrl.trainers.methods.base import (
+    PPO_LOSS,
+    Collection,
+    CriticMethod,
+    ExploreConfig,
+    register_method,
+)
 from creditrl.trainers.models.critic_config import CriticConfig
 from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
+from creditrl.trainers.space import COMMON, EXPLORED, MODEL_RATE, one_of
 from creditrl.types import Credit, FloatArray, StateSource, TokenTable, TurnTable
 
 if TYPE_CHECKING:
@@ -37,7 +46,7 @@ __all__ = ["SPA", "SPAConfig"]
 
 
 @dataclass(frozen=True, slots=True)
-class SPAConfig:
+class SPAConfig(Checked):
     """SPA's numbers."""
 
     alpha: float = 1.0
@@ -54,13 +63,23 @@ class SPAConfig:
     the estimator's values on WebShop."""
     outcome: Literal["success", "score"] = "success"
     """R: success, or the environment's score (WebShop)."""
-    estimator: TurnScorerConfig = field(default_factory=TurnScorerConfig)
+    complete: bool = False
+    """What the estimator misses of an episode's R is added to the last turn: contributions then sum
+    to the outcome itself. The paper pays for what the estimator believes."""
+    min_r2: Annotated[float, Bounds(high=1)] | None = None
+    """Least R2 of the estimator on an update's episodes, which it has not learned from; below it,
+    its contributions count as 0, and ``complete`` leaves the outcome on the last turn. None:
+    they always count (the paper)."""
+    refit: Natural = 0
+    """Updates between fits of the estimator to an update's own episodes, one pass each, after they
+    were scored; 0 is the paper's, which freezes it before the policy moves."""
+    estimator: TurnScorerConfig = TurnScorerConfig()
     """The progress estimator: lr 3e-6, batches of 8, one epoch, 500 steps of warm-up."""
-    exploration: ExploreConfig = field(default_factory=ExploreConfig)
+    exploration: ExploreConfig = ExploreConfig()
     """10 rollouts per task at temperature 0.7."""
-    gae: GAEConfig = field(default_factory=lambda: GAEConfig(gamma=1.0, lam=0.95))
+    gae: GAEConfig = GAEConfig(gamma=1.0, lam=0.95)
     """Inferred: gamma and lambda are not printed."""
-    critic: CriticConfig = field(default_factory=CriticConfig)
+    critic: CriticConfig = CriticConfig()
     """The value function."""
     compat: Literal["paper", "released"] = "paper"
     """"released": a linear head on the logits, "leave-one-out" in place of the estimator where R is
@@ -69,24 +88,8 @@ class SPAConfig:
     kl_reward: float = 0.2
     """Weight of the k1 KL to the reference in the reward, with ``compat="released"`` alone
     (inferred: the default of TRL, whose PPO the code builds on; its own numbers are not there)."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(
-            ratio="token", clip_low=0.2, clip_high=0.2, aggregate="token-mean"
-        )
-    )
+    loss: PolicyLossConfig = PPO_LOSS
     """PPO's: clip 0.2 at token level."""
-
-    def __post_init__(self) -> None:
-        for name, known in (
-            ("grounding", ("bonus", "penalty")),
-            ("progress", ("learned", "none", "mc", "random", "mean", "leave-one-out")),
-            ("outcome", ("success", "score")),
-            ("compat", ("paper", "released")),
-        ):
-            if getattr(self, name) not in known:
-                raise ConfigError(
-                    f"SPAConfig.{name} is {getattr(self, name)!r}. Known: {', '.join(known)}."
-                )
 
 
 @register_method(
@@ -97,8 +100,15 @@ class SPAConfig:
     reward_source="learned progress and grounding",
     paper="SPA, 2505.20732",
 )
-class SPA(Method[SPAConfig]):
+class SPA(CriticMethod[SPAConfig]):
     """Stepwise progress attribution."""
+
+    space = {
+        **COMMON,
+        **EXPLORED,
+        "method.beta": one_of(0.0, 0.03, 0.1, 0.3),
+        "method.estimator.backbone.lr": MODEL_RATE,
+    }
 
     @property
     def collection(self) -> Collection:  # type: ignore[override]
@@ -130,7 +140,7 @@ class SPA(Method[SPAConfig]):
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return GAE's advantages over the attributed rewards, and the critic's targets."""
         cfg = self.config
-        progress_N = self._progress(turns)
+        progress_N, metrics = self._progress(turns)
         reward_N = attributed_reward(
             progress_N, turns.grounded_N, alpha=cfg.alpha, beta=cfg.beta, grounding=cfg.grounding
         )
@@ -147,31 +157,47 @@ class SPA(Method[SPAConfig]):
             advantage_M=gae_M,
             value_target_M=target_M,
             parts={"progress": progress_N, "reward": reward_N},
+            metrics=metrics
+            | value_metrics(turns, tokens, cfg.gae, reward_N=reward_N, reward_M=kl_M),
         )
 
     def build_models(
         self, policy: Policy, seed: int, temperature: float = 1.0
     ) -> Sequence[LearnedModel]:
         """Return the progress estimator and the critic."""
-        from creditrl.trainers.models.critic import Critic
         from creditrl.trainers.models.progress import ProgressEstimator
 
         cfg = self.config
-        critic = Critic(policy, cfg.critic, seed=seed)
+        critic = super().build_models(policy, seed)
         if self.progress != "learned":
-            return (critic,)
+            return critic
         estimator = cfg.estimator
         if cfg.compat == "released":
             estimator = replace(estimator, hidden=0, reads="logits")
-        return (ProgressEstimator(policy, estimator, outcome=cfg.outcome, seed=seed), critic)
+        progress = ProgressEstimator(
+            policy, estimator, outcome=cfg.outcome, refit=cfg.refit, seed=seed
+        )
+        return (progress, *critic)
 
-    def _progress(self, turns: TurnTable) -> FloatArray:
+    def _progress(self, turns: TurnTable) -> tuple[FloatArray, dict[str, float]]:
+        """Return the contributions that are paid, and how good the estimator's are."""
         cfg = self.config
-        if self.progress == "learned":
-            return turns.require("progress_N", hint="SPA.build_models adds it")
         outcome_N = turns.success_N.astype(np.float32)
         if cfg.outcome == "score":
             outcome_N = turns.require("score_N", hint="turn tables of episodes have it")
+        progress_N = self._contributions(turns, outcome_N)
+        metrics = {"progress_r2": progress_r2(progress_N, outcome_N, turns.episode_N)}
+        if cfg.min_r2 is not None:
+            metrics["progress_counts"] = float(metrics["progress_r2"] >= cfg.min_r2)
+            progress_N = progress_N * np.float32(metrics["progress_counts"])
+        if cfg.complete:
+            progress_N = completed_progress(progress_N, outcome_N, turns.episode_N)
+        return progress_N, metrics
+
+    def _contributions(self, turns: TurnTable, outcome_N: FloatArray) -> FloatArray:
+        cfg = self.config
+        if self.progress == "learned":
+            return turns.require("progress_N", hint="SPA.build_models adds it")
         if self.progress == "leave-one-out":
             # A task with one episode keeps its outcome, as there.
             alone = GroupConfig(kind="rloo", singleton="raw")

@@ -8,18 +8,24 @@ code: the choices below are made from the paper's idea, and every number is infe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
+from creditrl.checked import Checked, Count, Natural
 from creditrl.errors import ConfigError
-from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables
+from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables, value_metrics
 from creditrl.trainers.credit.imitation import RewardForm, discriminator_reward, imitation_reward
+from creditrl.trainers.credit.spread import turns_to_tokens
+from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import Method, register_method
+from creditrl.trainers.methods.base import PPO_LOSS, CriticMethod, register_method
 from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.critic_config import CriticConfig
 from creditrl.trainers.models.discriminator_config import DiscriminatorConfig
 from creditrl.trainers.models.implicit_prm_config import ImplicitPRMConfig
+from creditrl.trainers.space import COMMON, CRITIC_RATE, LAMBDA, one_of
 from creditrl.types import Credit, FloatArray, TokenTable, TurnTable
 
 if TYPE_CHECKING:
@@ -32,11 +38,13 @@ _MODEL = "StepAgent.build_models adds it"
 
 
 @dataclass(frozen=True, slots=True)
-class StepAgentConfig:
+class StepAgentConfig(Checked):
     """StepAgent's choices; all inferred."""
 
-    reward: Literal["implicit", "discriminator", "both"] = "both"
-    """Which reward of turns: the paper's two variants, or their sum."""
+    reward: Literal["implicit", "discriminator", "both", "match"] = "both"
+    """Which reward of turns: the paper's two variants, or their sum. "match" is ours: 1 for the
+    expert's action and -1 for another, which is what both models are fitted to tell apart, without
+    their errors; no model is learned."""
     discriminator_form: RewardForm = "logit"
     """What the discriminator D pays: "logit" is log D - log(1 - D), 0 for a turn that cannot be
     told from the expert's; "log" is log D, which pays for ending early; "gail" is -log(1 - D),
@@ -45,43 +53,31 @@ class StepAgentConfig:
     """Weight of the discriminator's reward."""
     outcome: float = 0.0
     """Weight of the environment's reward; 0: imitation alone."""
-    warmup: int = 0
+    horizon: Literal["episode", "turn"] = "episode"
+    """What a reward of imitation pays for. "episode": all turns before it as well, by GAE (the
+    paper's RL of imitation), which pays or fines every turn for how many follow. "turn": its own
+    turn; the advantage is the whitened reward, plus ``outcome`` times GAE's of the environment's
+    rewards, so that the two are of equal size."""
+    warmup: Natural = 0
     """Updates in which the reward models and the critic learn and the policy stays as it is: what
     they say before they know anything is noise, which whitening makes as large as any reward."""
-    pairs: int | None = None
+    pairs: Count | None = None
     """Turns of an update, drawn, that each reward model compares with the expert's; None: all."""
-    prm: ImplicitPRMConfig = field(
-        default_factory=lambda: ImplicitPRMConfig(
-            backbone=BackboneConfig(lr=1e-6), beta=0.1, against="reference", update="before"
-        )
+    prm: ImplicitPRMConfig = ImplicitPRMConfig(
+        backbone=BackboneConfig(lr=1e-6), beta=0.1, against="reference", update="before"
     )
     """The implicit reward model: DPO's beta, the ratio to the cloned policy."""
-    discriminator: DiscriminatorConfig = field(default_factory=DiscriminatorConfig)
+    discriminator: DiscriminatorConfig = DiscriminatorConfig()
     """The discriminator."""
-    gae: GAEConfig = field(default_factory=lambda: GAEConfig(gamma=1.0, lam=0.95))
+    gae: GAEConfig = GAEConfig(gamma=1.0, lam=0.95)
     """Of PPO."""
-    critic: CriticConfig = field(default_factory=CriticConfig)
+    critic: CriticConfig = CriticConfig()
     """The value function."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(
-            ratio="token", clip_low=0.2, clip_high=0.2, aggregate="token-mean"
-        )
-    )
+    loss: PolicyLossConfig = PPO_LOSS
     """PPO's: clip 0.2 at token level."""
 
     def __post_init__(self) -> None:
-        for name, known in (
-            ("reward", ("implicit", "discriminator", "both")),
-            ("discriminator_form", ("logit", "log", "gail")),
-        ):
-            if getattr(self, name) not in known:
-                raise ConfigError(
-                    f"StepAgentConfig.{name} is {getattr(self, name)!r}. Known: {', '.join(known)}."
-                )
-        if self.warmup < 0:
-            raise ConfigError(f"StepAgentConfig.warmup is {self.warmup}: expected at least 0.")
-        if self.pairs is not None and self.pairs < 1:
-            raise ConfigError(f"StepAgentConfig.pairs is {self.pairs}: expected at least 1.")
+        Checked.__post_init__(self)
         if self.prm.against != "reference" or self.prm.loss != "pairs":
             raise ConfigError(
                 f"StepAgentConfig.prm has against={self.prm.against!r}, loss={self.prm.loss!r}: "
@@ -97,58 +93,72 @@ class StepAgentConfig:
     reward_source="an expert's action at every state",
     paper="StepAgent, 2411.03817",
 )
-class StepAgent(Method[StepAgentConfig]):
+class StepAgent(CriticMethod[StepAgentConfig]):
     """Step-wise reinforcement learning from an expert's actions."""
 
-    collection = "independent"
     expert_actions = True
+    space = {
+        **COMMON,
+        "method.outcome": one_of(0.5, 1.0, 2.0),
+        "method.gae.lam": LAMBDA,
+        "method.critic.lr": CRITIC_RATE,
+    }
 
     @property
     def policy_waits(self) -> int:
         """The warm-up of its models."""
-        return self.config.warmup
+        return max(self.config.warmup, super().policy_waits)
 
     @property
     def needs_reference(self) -> bool:  # type: ignore[override]
         """The implicit reward is a ratio to it."""
-        return self.config.reward != "discriminator"
+        return self.config.reward in ("implicit", "both")
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return GAE's advantages over the rewards of imitation, and the critic's targets."""
         cfg = self.config
         parts: dict[str, FloatArray] = {}
-        if cfg.reward != "discriminator":
+        if cfg.reward in ("implicit", "both"):
             parts["implicit"] = turns.require("implicit_N", hint=_MODEL)
-        if cfg.reward != "implicit":
+        if cfg.reward in ("discriminator", "both"):
             logit_N = turns.require("discriminator_N", hint=_MODEL)
             parts["discriminator"] = discriminator_reward(logit_N, cfg.discriminator_form)
+        if cfg.reward == "match":
+            parts["match"] = turns.require("match_N", hint=_MODEL)
         reward_N = imitation_reward(
-            parts.get("implicit"),
+            parts.get("implicit", parts.get("match")),
             parts.get("discriminator"),
             turns.reward_N,
             discriminator_weight=cfg.discriminator_weight,
-            outcome_weight=cfg.outcome,
+            outcome_weight=0.0 if cfg.horizon == "turn" else cfg.outcome,
         )
-        gae_M, target_M = gae_of_tables(turns, tokens, cfg.gae, reward_N=reward_N)
+        paid_N = turns.reward_N if cfg.horizon == "turn" else reward_N
+        advantage_M, target_M = gae_of_tables(turns, tokens, cfg.gae, reward_N=paid_N)
+        if cfg.horizon == "turn":
+            own_M = turns_to_tokens(whiten(reward_N), tokens.turn_M)
+            advantage_M = own_M + np.float32(cfg.outcome) * advantage_M
         return Credit(
             self.name,
-            advantage_M=gae_M,
+            advantage_M=advantage_M,
             value_target_M=target_M,
             parts={**parts, "reward": reward_N},
+            metrics=value_metrics(turns, tokens, cfg.gae, reward_N=paid_N),
         )
 
     def build_models(
         self, policy: Policy, seed: int, temperature: float = 1.0
     ) -> Sequence[LearnedModel]:
         """Return the models of the chosen rewards, and the critic."""
-        from creditrl.trainers.models.critic import Critic
         from creditrl.trainers.models.discriminator import Discriminator
+        from creditrl.trainers.models.expert_turns import ExpertMatch
         from creditrl.trainers.models.step_prm import StepPRM
 
         cfg, most = self.config, self.config.pairs
         models: list[LearnedModel] = []
-        if cfg.reward != "discriminator":
+        if cfg.reward in ("implicit", "both"):
             models.append(StepPRM(policy, cfg.prm, temperature=temperature, most=most, seed=seed))
-        if cfg.reward != "implicit":
+        if cfg.reward in ("discriminator", "both"):
             models.append(Discriminator(policy, cfg.discriminator, most=most, seed=seed))
-        return (*models, Critic(policy, cfg.critic, seed=seed))
+        if cfg.reward == "match":
+            models.append(ExpertMatch())
+        return (*models, *super().build_models(policy, seed))

@@ -8,20 +8,21 @@ train plain GRPO; ``lambda_clock="global"`` and ``alpha=1`` are that code's defa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
+from creditrl.checked import Checked
 from creditrl.envs.state import hash_state
-from creditrl.errors import ConfigError
 from creditrl.trainers.collect.base import Collector, Gear
 from creditrl.trainers.collect.tree import TreeCollector, TreeConfig
 from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_turns
 from creditrl.trainers.credit.state_scores import StateScoreConfig, StateTable, episode_rewards
 from creditrl.trainers.credit.stats import joint_index
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import Method, credit_of_parts, register_method
+from creditrl.trainers.methods.base import GRPO_LOSS, Method, credit_of_parts, register_method
+from creditrl.trainers.space import COMMON, log_range, one_of
 from creditrl.trainers.states import end_state, state_of
 from creditrl.types import Credit, StateSource, TokenTable, Trajectory, TurnTable
 
@@ -29,34 +30,19 @@ __all__ = ["ThreeSPO", "ThreeSPOConfig"]
 
 
 @dataclass(frozen=True, slots=True)
-class ThreeSPOConfig:
+class ThreeSPOConfig(Checked):
     """3SPO's numbers."""
 
-    scores: StateScoreConfig = field(default_factory=StateScoreConfig)
+    scores: StateScoreConfig = StateScoreConfig()
     """Score of a state and reward of a turn."""
-    tree: TreeConfig = field(default_factory=TreeConfig)
+    tree: TreeConfig = TreeConfig()
     """The search."""
     normalise: Literal["mean", "mean-std"] = "mean-std"
     """Of the advantage over the transitions out of a state."""
     invalid_penalty: float = 0.1
     """Taken off the advantage of turns whose action was not executed."""
-    loss: PolicyLossConfig = field(
-        default_factory=lambda: PolicyLossConfig(
-            ratio="token",
-            clip_low=0.2,
-            clip_high=0.2,
-            aggregate="seq-mean-token-mean",
-            kl_coef=0.01,
-            kl_kind="k3",
-        )
-    )
+    loss: PolicyLossConfig = replace(GRPO_LOSS, kl_coef=0.01, kl_kind="k3")
     """Clip 0.2 at token level, KL 0.01 to the reference."""
-
-    def __post_init__(self) -> None:
-        if self.normalise not in ("mean", "mean-std"):
-            raise ConfigError(
-                f"ThreeSPOConfig.normalise is {self.normalise!r}. Known: mean, mean-std."
-            )
 
 
 @register_method(
@@ -71,6 +57,13 @@ class ThreeSPO(Method[ThreeSPOConfig]):
     """State-score-supervised policy optimization."""
 
     own_rewards = True
+    space = {
+        **COMMON,
+        "method.scores.alpha": log_range(0.5, 50.0),
+        # Whole trees a time: more would leave a short run one update.
+        "method.tree.transitions": one_of(2, 4, 8),
+        "method.normalise": one_of("mean", "mean-std"),
+    }
 
     @property
     def hash_states(self) -> StateSource | None:
@@ -96,15 +89,17 @@ class ThreeSPO(Method[ThreeSPOConfig]):
         """Return a table of transitions, those out of one state of one group being compared.
 
         The counts of states are of the episodes before, and grow when a group is done: its members
-        are judged by equal counts, as the transitions out of a state are in the tree.
+        are judged by equal counts, as the transitions out of a state are in the tree. Where a tree
+        is judged as a whole, its own branches count, and so do the group's members.
         """
         tree = self.config.tree
         table = StateTable()
-        for episode in known:
-            table.record(self._keys(episode), episode.success)
+        self._record(table, known)
         reward_N = np.zeros(len(turns), dtype=np.float32)
         for group in dict.fromkeys(turns.group_N.tolist()):
             members = np.unique(turns.episode_N[turns.group_N == group]).tolist()
+            if tree.update == "tree":
+                self._record(table, [trajectories[number] for number in members])
             for number in members:
                 one = trajectories[number]
                 states = [
@@ -115,8 +110,8 @@ class ThreeSPO(Method[ThreeSPOConfig]):
                 reward_N[turns.episode_N == number] = episode_rewards(
                     states, self._keys(one), gained, table, self.config.scores
                 )
-            for number in members:
-                table.record(self._keys(trajectories[number]), trajectories[number].success)
+            if tree.update == "step":
+                self._record(table, [trajectories[number] for number in members])
         state_N = turns.require("state_N", hint="record hashes with --rollout.record all")
         places = zip(turns.episode_N.tolist(), turns.turn_N.tolist(), strict=True)
         return replace(
@@ -127,6 +122,11 @@ class ThreeSPO(Method[ThreeSPOConfig]):
             group_N=joint_index(turns.group_N, state_N),
             episode_ids=tuple(f"{trajectories[b].id}, turn {t}" for b, t in places),
         )
+
+    def _record(self, table: StateTable, episodes: Sequence[Trajectory]) -> None:
+        """Count finished episodes."""
+        for episode in episodes:
+            table.record(self._keys(episode), episode.success)
 
     def _keys(self, trajectory: Trajectory) -> list[int]:
         """Return the keys of the states that an episode left."""

@@ -1,4 +1,4 @@
-"""What a learned model of a method is, and what it reads."""
+"""The interface of a method's learned models, and their inputs."""
 
 from __future__ import annotations
 

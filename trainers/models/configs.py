@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from creditrl.checked import Bounds, Checked, Count, Natural, Positive
 from creditrl.errors import ConfigError
 
 __all__ = ["BackboneConfig", "LoRAConfig", "SmallPolicyConfig"]
 
 
 @dataclass(frozen=True, slots=True)
-class LoRAConfig:
+class LoRAConfig(Checked):
     """Low-rank adapters (Hu et al. 2021, "LoRA") beside the linear layers."""
 
-    rank: int = 8
+    rank: Count = 8
     """Rank of the update of a weight matrix, at least 1 (HISR: 8)."""
-    alpha: int = 16
+    alpha: Count = 16
     """The update is scaled by alpha / rank (twice the rank is usual)."""
-    dropout: float = 0.0
+    dropout: Annotated[float, Bounds(0, 1, open_high=True)] = 0.0
     """Dropout before the adapter, in [0, 1). RL wants 0: ratios compare equal networks."""
     targets: tuple[str, ...] = ()
     """Names of the linear layers that get one, e.g. ``("q_proj", "v_proj")``; empty: all but the
     output layer (Dettmers et al. 2023, "QLoRA", section 5)."""
 
-    def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ConfigError(f"LoRAConfig.rank is {self.rank}: expected at least 1.")
-        if not self.alpha > 0:
-            raise ConfigError(f"LoRAConfig.alpha is {self.alpha}: expected more than 0.")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"LoRAConfig.dropout is {self.dropout}: expected 0 to below 1.")
-
 
 @dataclass(frozen=True, slots=True)
-class BackboneConfig:
+class BackboneConfig(Checked):
     """The network of a learned model, begun as the policy, and its optimizer."""
 
     shared_base: bool | None = None
@@ -42,29 +36,20 @@ class BackboneConfig:
     weights. None: share where the policy has adapters."""
     lora: LoRAConfig = LoRAConfig()
     """The adapters, where the base is shared."""
-    lr: float = 1e-5
+    lr: Positive = 1e-5
     """AdamW's learning rate."""
     weight_decay: float = 0.0
     """AdamW's."""
     grad_clip: float = 1.0
     """Largest norm of the gradient."""
-    warmup: int = 0
+    warmup: Natural = 0
     """Optimizer steps of linear warm-up."""
-    token_budget: int = 16384
+    token_budget: Count = 16384
     """Padded tokens per micro-batch."""
-
-    def __post_init__(self) -> None:
-        if not self.lr > 0:
-            raise ConfigError(f"BackboneConfig.lr is {self.lr}: expected more than 0.")
-        if self.token_budget < 1 or self.warmup < 0:
-            raise ConfigError(
-                f"BackboneConfig: token_budget={self.token_budget}, warmup={self.warmup}: expected "
-                "at least 1 and at least 0."
-            )
 
 
 @dataclass(frozen=True, slots=True)
-class SmallPolicyConfig:
+class SmallPolicyConfig(Checked):
     """Shape of the small policy that is built from nothing.
 
     The defaults are what improved by RL on two CPU cores: 131,776 parameters and 64 for each entry
@@ -72,37 +57,28 @@ class SmallPolicyConfig:
     48 % success against 60 %; 4 of 128: 8 %), because they see fewer examples.
     """
 
-    layers: int = 2
+    layers: Count = 2
     """Transformer blocks."""
-    hidden: int = 64
+    hidden: Count = 64
     """Width of the residual stream."""
-    heads: int = 4
+    heads: Count = 4
     """Attention heads; ``hidden / heads`` is even (rotary positions turn pairs)."""
-    mlp_ratio: int = 4
+    mlp_ratio: Count = 4
     """Width of a block's MLP in multiples of ``hidden``."""
-    rope_theta: float = 100.0
+    rope_theta: Positive = 100.0
     """Base of the rotary positions. Prompts here are tens of tokens, where the usual 10,000 leaves
     most pairs unturned; learned positions were clearly worse (28 % against 62 % after cloning)."""
-    initializer_range: float = 0.05
+    initializer_range: Positive = 0.05
     """Standard deviation of the initial weights; 0.02 is meant for widths of thousands."""
     tie_embeddings: bool = True
     """Input and output embedding are one matrix."""
-    max_length: int = 1024
+    max_length: Count = 1024
     """Most tokens of a row. Rotary positions have no weights, so it costs nothing."""
 
     def __post_init__(self) -> None:
-        for name in ("layers", "hidden", "heads", "mlp_ratio", "max_length"):
-            if getattr(self, name) < 1:
-                raise ConfigError(
-                    f"SmallPolicyConfig.{name} is {getattr(self, name)}: expected at least 1."
-                )
+        Checked.__post_init__(self)
         if self.hidden % self.heads or (self.hidden // self.heads) % 2:
             raise ConfigError(
                 f"SmallPolicyConfig: hidden={self.hidden} over heads={self.heads} leaves heads of "
                 f"{self.hidden / self.heads:g}: expected a whole, even width per head."
             )
-        for name in ("rope_theta", "initializer_range"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(
-                    f"SmallPolicyConfig.{name} is {getattr(self, name)}: expected more than 0."
-                )

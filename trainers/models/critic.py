@@ -15,11 +15,13 @@ import numpy as np
 
 from creditrl.errors import CreditInputError, require_extra
 from creditrl.trainers.batch import RowBatch, Rows
+from creditrl.trainers.credit.gae import explained_variance
 from creditrl.trainers.models.base import Batch, LearnedModel
 from creditrl.trainers.models.checkpointing import checkpointed
 from creditrl.trainers.models.critic_config import CriticConfig
 from creditrl.trainers.models.lora import without_lora
 from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.models.running_scale import RunningScale
 from creditrl.types import Credit, FloatArray
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ class Critic(LearnedModel):
         self.policy = policy
         self.seed = seed
         self.fits = 0
+        self.scale = RunningScale(self.config.normalise_rate)
         width = policy.hidden_size
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -65,6 +68,7 @@ class Critic(LearnedModel):
                 head = torch.nn.Sequential(first, torch.nn.SiLU(), last)
         torch.nn.init.zeros_(last.weight)
         torch.nn.init.zeros_(last.bias)
+        self._last = last
         self.net = torch.nn.ModuleDict({"head": head})
         if body is not None:
             self.net["body"] = body.requires_grad_(True)
@@ -101,13 +105,14 @@ class Critic(LearnedModel):
         return self.fit_targets(batch.rows, credit.value_target_M, batch.tokens.value_M)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return weights, optimizer and the number of fits (which seeds the deal of rows)."""
+        """Return weights, optimizer, scale, and the number of fits (it seeds the deal of rows)."""
         from creditrl.trainers.sharding import full_tensors
 
         return {
             "net": full_tensors(self.net.state_dict()),
             "optimizer": full_tensors(self.optimizer.state_dict()),
             "fits": self.fits,
+            "scale": (self.scale.mean, self.scale.square, self.scale.batches),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -118,6 +123,8 @@ class Critic(LearnedModel):
         moments = shard_optimizer_state(state["optimizer"], self._parameters)
         self.optimizer.load_state_dict(moments)
         self.fits = int(state["fits"])
+        scale = self.scale
+        scale.mean, scale.square, scale.batches = state["scale"]
 
     # ---- values and fitting ---------------------------------------------------------------------
 
@@ -131,7 +138,8 @@ class Critic(LearnedModel):
                 found = self._values(batch).cpu().numpy()
                 if counts:
                     value_M[batch.token_index] = found
-        return self.policy.ranks.total(value_M)
+        # Before the mean is added: each rank has 0 for the others' tokens.
+        return self.scale.restored(self.policy.ranks.total(value_M))
 
     def fit_targets(
         self, rows: Rows, target_M: FloatArray, old_value_M: FloatArray | None = None
@@ -145,8 +153,9 @@ class Critic(LearnedModel):
                 now.
 
         Returns:
-            ``loss`` (mean over tokens and steps), ``explained_variance`` (of the targets by the old
-            values; 0 where the targets are constant), ``value_mean``, ``target_mean``,
+            ``loss`` (mean over tokens and steps; of normalised values where the config says so),
+            ``target_std`` (what they are divided by), ``explained_variance`` (of the targets by the
+            old values; 0 where the targets are constant), ``value_mean``, ``target_mean``,
             ``clip_fraction`` (share of tokens), ``grad_norm``.
 
         Raises:
@@ -164,6 +173,13 @@ class Critic(LearnedModel):
                     f"{name} has {len(column)} values for {rows.num_tokens} reply tokens: expected "
                     "one per token, in the order of the rows."
                 )
+        given_M = old_value_M
+        if self.config.normalise and len(target_M):
+            known = bool(self.scale.batches)
+            self.scale.see(target_M, self._last)
+            if not known:
+                old_value_M = self.values(rows)  # no longer 0, but the mean
+        wanted_M, near_M = self.scale.normalised(target_M), self.scale.normalised(old_value_M)
         rng = np.random.default_rng([self.seed, self.fits])
         self.fits += 1
         losses: list[float] = []
@@ -178,8 +194,8 @@ class Critic(LearnedModel):
                     there = part_M[batch.token_index]
                     loss, metrics = value_loss(
                         self._values(batch),
-                        old_value_M[there],
-                        target_M[there],
+                        near_M[there],
+                        wanted_M[there],
                         self.config.loss,
                         weight_M=np.full(len(there), 1.0 / len(part_M), dtype=np.float32),
                     )
@@ -195,12 +211,11 @@ class Critic(LearnedModel):
         if not losses:
             return {}
         *losses, clipped = ranks.total(np.array([*losses, clipped])).tolist()
-        spread = float(np.var(target_M))
-        left = float(np.var(np.asarray(target_M, dtype=np.float64) - old_value_M))
         return {
             "loss": float(np.mean(losses)),
-            "explained_variance": 1.0 - left / spread if spread > 0 else 0.0,
-            "value_mean": float(np.mean(old_value_M)),
+            "target_std": self.scale.std,
+            "explained_variance": explained_variance(given_M, target_M),
+            "value_mean": float(np.mean(given_M)),
             "target_mean": float(np.mean(target_M)),
             "clip_fraction": clipped / seen,
             "grad_norm": float(np.mean(norms)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from creditrl.errors import ConfigError
+from creditrl.checked import Checked
 from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
 
@@ -13,7 +13,7 @@ __all__ = ["DiscriminatorConfig"]
 
 
 @dataclass(frozen=True, slots=True)
-class DiscriminatorConfig:
+class DiscriminatorConfig(Checked):
     """A model that tells the expert's turns from the agent's, and when it learns."""
 
     scorer: TurnScorerConfig = field(
@@ -25,9 +25,3 @@ class DiscriminatorConfig:
     episodes that it has not seen."""
     update: Literal["before", "after"] = "before"
     """Whether it learns from an update's turns before it scores them (GAIL's order), or after."""
-
-    def __post_init__(self) -> None:
-        if self.update not in ("before", "after"):
-            raise ConfigError(
-                f"DiscriminatorConfig.update is {self.update!r}: expected 'before' or 'after'."
-            )

@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from creditrl.errors import ConfigError
+from creditrl.trainers.models.base import Batch, LearnedModel
 from creditrl.types import Trajectory, Turn
 
-__all__ = ["agrees", "expert_pairs"]
+__all__ = ["ExpertMatch", "agrees", "expert_pairs"]
 
 
 def agrees(turn: Turn) -> bool:
@@ -69,3 +70,18 @@ def expert_pairs(
                 )
             )
     return pairs
+
+
+class ExpertMatch(LearnedModel):
+    """Adds ``match_N``: 1 where the agent did what the expert would have done, -1 where it did not.
+
+    0 where the expert knew no action. It learns nothing.
+    """
+
+    name = "expert_match"
+
+    def score(self, batch: Batch) -> Batch:
+        """Return the batch with the agreement of each turn."""
+        turns = (turn for t in batch.trajectories for turn in t.turns)
+        found = [(1 if agrees(turn) else -1) if turn.expert else 0 for turn in turns]
+        return batch.with_scores(match_N=np.array(found, dtype=np.float32))

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from creditrl.agents.chat_format import ChatFormat
-from creditrl.agents.prompts.base import Ask
 from creditrl.agents.prompts.cloze import cloze
-from creditrl.agents.prompts.words import words_for
+from creditrl.envs.prompt import Ask
+from creditrl.envs.words import words_for
 from creditrl.trainers.batch import RowBatch, build_rows
 from creditrl.trainers.models.backbone import Backbone
 from creditrl.trainers.models.base import Batch, LearnedModel

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from creditrl.checked import Bounds, Checked, Count
 from creditrl.errors import ConfigError
 from creditrl.trainers.models.configs import BackboneConfig
 
@@ -12,13 +13,13 @@ __all__ = ["HindsightConfig", "SegmenterConfig"]
 
 
 @dataclass(frozen=True, slots=True)
-class SegmenterConfig:
+class SegmenterConfig(Checked):
     """How episodes are cut into segments."""
 
     kind: Literal["rule", "entropy", "llm", "turn"] = "rule"
     """"rule": the environment's ``segment_key``; "entropy": jumps of the policy's entropy; "llm":
     a language model is asked; "turn": every turn is a segment."""
-    least: int = 4
+    least: Count = 4
     """Segments that an episode should have (household tasks 4, WebShop 3)."""
     jump: float = 1.0
     """Of "entropy": how large a rise begins a segment, in standard deviations (inferred)."""
@@ -28,12 +29,7 @@ class SegmenterConfig:
     """Of "llm": the endpoint."""
 
     def __post_init__(self) -> None:
-        if self.kind not in ("rule", "entropy", "llm", "turn"):
-            raise ConfigError(
-                f"SegmenterConfig.kind is {self.kind!r}. Known: rule, entropy, llm, turn."
-            )
-        if self.least < 1:
-            raise ConfigError(f"SegmenterConfig.least is {self.least}: expected at least 1.")
+        Checked.__post_init__(self)
         if self.kind == "llm" and not self.model:
             raise ConfigError(
                 'SegmenterConfig.kind is "llm" and no model is named: set model and base_url.'
@@ -41,14 +37,14 @@ class SegmenterConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class HindsightConfig:
+class HindsightConfig(Checked):
     """A model that restores a lost turn from all else and the outcome."""
 
     backbone: BackboneConfig = field(default_factory=lambda: BackboneConfig(lr=1e-6))
     """Its network, begun as the policy (HISR: lr 1e-6)."""
-    epochs: int = 1
+    epochs: Count = 1
     """Passes over the explored turns."""
-    batch: int = 192
+    batch: Count = 192
     """Turns of an optimizer step (household tasks 192, WebShop 24)."""
     turns_per_episode: int | None = None
     """Lost turns that are learned from, per episode; None: all."""
@@ -59,12 +55,5 @@ class HindsightConfig:
     """Show only so many turns before and after the lost one; None: all."""
     online: bool = False
     """Go on learning while the policy trains, which is the paper's own wish."""
-    held_out: float = 0.1
+    held_out: Annotated[float, Bounds(0, 1, open_high=True)] = 0.1
     """Share of the explored tasks that is kept for judging the model, in [0, 1)."""
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch < 1 or not 0 <= self.held_out < 1:
-            raise ConfigError(
-                f"HindsightConfig: epochs={self.epochs}, batch={self.batch}, "
-                f"held_out={self.held_out}: expected at least 1, at least 1, and 0 to below 1."
-            )

@@ -80,7 +80,7 @@ _BASE_FOLDER = "base"
 
 
 class ReplyScores(NamedTuple):
-    """What a forward pass says of the M reply tokens of a batch; torch tensors, in its order."""
+    """Outputs of a forward pass for the M reply tokens of a batch; torch tensors, in its order."""
 
     logprob_M: torch.Tensor
     """Log-probability under the sampling distribution, float32 or wider."""
@@ -286,7 +286,7 @@ class Policy:
 
     @property
     def has_own_base(self) -> bool:
-        """Whether adapters stand on a base model that can be loaded from nowhere else."""
+        """Whether adapters belong to a base model that can be loaded from nowhere else."""
         return has_lora(self.model) and (self._base_moved or not self.base.config._name_or_path)
 
     def merged(self) -> Policy:
@@ -451,7 +451,7 @@ class Policy:
 
     @property
     def pictures(self) -> PictureReader | None:
-        """What reads pictures for it; None where it reads text."""
+        """Reader of pictures; None for a text model."""
         return self._pictures
 
     @property
@@ -1049,5 +1049,5 @@ def _load_weights(model: Any, weights: dict[str, Any]) -> None:
 
 
 def _is_whole(model: Any, weights: dict[str, Any]) -> bool:
-    """Whether these are all weights, and not an adapter's only."""
+    """Whether these are all weights, not only an adapter's."""
     return set(own_weights(weights)) == set(own_weights(model.state_dict()))

@@ -13,7 +13,12 @@ from creditrl.trainers.credit.progress import turns_left, visit_values
 from creditrl.trainers.models.base import Batch
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.progress import Outcome, outcomes
-from creditrl.trainers.models.turn_scorer import TurnScorer, episode_of_turns, split_by_task
+from creditrl.trainers.models.turn_scorer import (
+    Objective,
+    TurnScorer,
+    episode_of_turns,
+    split_by_task,
+)
 from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
 from creditrl.types import FloatArray, IntArray, Trajectory
 
@@ -21,7 +26,7 @@ __all__ = ["ProcessCritic", "visit_targets"]
 
 
 class ProcessCritic(TurnScorer):
-    """Adds ``process_N``, a chance in (0, 1); fitted once to explored episodes, then frozen.
+    """Adds ``process_N``, a chance in (0, 1); fitted to explored episodes, and to fresh ones.
 
     Args:
         policy: which it begins as.
@@ -29,6 +34,7 @@ class ProcessCritic(TurnScorer):
         gamma: discount of the targets.
         from_start: count turns from the start of an episode in the discount (the released code).
         outcome: R of an episode.
+        refit: updates between fits to an update's episodes; 0: it is frozen before training.
         seed: of the head and the order of episodes.
     """
 
@@ -42,9 +48,10 @@ class ProcessCritic(TurnScorer):
         gamma: float = 0.95,
         from_start: bool = False,
         outcome: Outcome = "success",
+        refit: int = 0,
         seed: int = 0,
     ) -> None:
-        super().__init__(policy, config, seed=seed)
+        super().__init__(policy, config, refit=refit, seed=seed)
         self.gamma = gamma
         self.from_start = from_start
         self.outcome = outcome
@@ -55,19 +62,17 @@ class ProcessCritic(TurnScorer):
         """Fit to the values of visits; returns ``loss`` and held-out ``gain`` over a constant."""
         learn, held = split_by_task(trajectories, self.config.held_out, self.seed)
         target_N = self.targets(learn)
-
-        def objective(output_K: FloatArray, turn_K: IntArray) -> tuple[float, FloatArray]:
-            chance_K = _sigmoid(output_K)
-            loss = float(_cross_entropy(chance_K, target_N[turn_K]).mean())
-            return loss, ((chance_K - target_N[turn_K]) / len(turn_K)).astype(np.float32)
-
-        metrics = self.learn(learn, objective, show)
+        metrics = self.learn(learn, _objective(target_N), show)
         if not held:
             return metrics
         truth_N = self.targets(held)
         ours = float(_cross_entropy(_sigmoid(self.outputs(held)), truth_N).mean())
         plain = float(_cross_entropy(np.full_like(truth_N, target_N.mean()), truth_N).mean())
         return {**metrics, "gain": plain - ours, "held_out": float(len(held))}
+
+    def objective(self, trajectories: Sequence[Trajectory]) -> Objective:
+        """Return the cross-entropy with the values of these episodes' visits."""
+        return _objective(self.targets(trajectories))
 
     def targets(self, trajectories: Sequence[Trajectory]) -> FloatArray:
         """Return the value of each turn's (state, action) over these episodes."""
@@ -98,6 +103,15 @@ def visit_targets(
     steps_N = np.array([place for _, place, _ in turns]) if from_start else turns_left(episode_N)
     outcome_N = outcomes(trajectories, outcome)[episode_N]
     return visit_values(outcome_N, states, actions, steps_N, gamma=gamma)
+
+
+def _objective(target_N: FloatArray) -> Objective:
+    def objective(output_K: FloatArray, turn_K: IntArray) -> tuple[float, FloatArray]:
+        chance_K = _sigmoid(output_K)
+        loss = float(_cross_entropy(chance_K, target_N[turn_K]).mean())
+        return loss, ((chance_K - target_N[turn_K]) / len(turn_K)).astype(np.float32)
+
+    return objective
 
 
 def _numbers(labels: Sequence[object]) -> IntArray:

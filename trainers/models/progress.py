@@ -14,7 +14,12 @@ import numpy as np
 from creditrl.trainers.credit.progress import sum_objective
 from creditrl.trainers.models.base import Batch
 from creditrl.trainers.models.policy import Policy
-from creditrl.trainers.models.turn_scorer import TurnScorer, episode_of_turns, split_by_task
+from creditrl.trainers.models.turn_scorer import (
+    Objective,
+    TurnScorer,
+    episode_of_turns,
+    split_by_task,
+)
 from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
 from creditrl.types import FloatArray, IntArray, Trajectory
 
@@ -24,12 +29,13 @@ Outcome = Literal["success", "score"]
 
 
 class ProgressEstimator(TurnScorer):
-    """Adds ``progress_N``; fitted once to explored episodes, then frozen.
+    """Adds ``progress_N``; fitted to explored episodes, and to fresh ones where ``refit`` says so.
 
     Args:
         policy: which it begins as.
         config: see :class:`TurnScorerConfig`.
         outcome: what the contributions sum to: 1 on success, or the environment's score.
+        refit: updates between fits to an update's episodes; 0: it is frozen (SPA).
         seed: of the head and the order of episodes.
     """
 
@@ -41,9 +47,10 @@ class ProgressEstimator(TurnScorer):
         config: TurnScorerConfig,
         *,
         outcome: Outcome = "success",
+        refit: int = 0,
         seed: int = 0,
     ) -> None:
-        super().__init__(policy, config, seed=seed)
+        super().__init__(policy, config, refit=refit, seed=seed)
         self.outcome = outcome
 
     def pretrain(
@@ -51,14 +58,18 @@ class ProgressEstimator(TurnScorer):
     ) -> dict[str, float]:
         """Fit to the outcomes of explored episodes; returns ``loss`` and held-out ``r2``."""
         learn, held = split_by_task(trajectories, self.config.held_out, self.seed)
-        outcome_B = outcomes(learn, self.outcome)
-        episode_N = episode_of_turns(learn)
+        metrics = self.learn(learn, self.objective(learn), show)
+        return {**metrics, **self.judge(held, float(outcomes(learn, self.outcome).mean()))}
+
+    def objective(self, trajectories: Sequence[Trajectory]) -> Objective:
+        """Return the squared error of an episode's sum of contributions."""
+        outcome_B = outcomes(trajectories, self.outcome)
+        episode_N = episode_of_turns(trajectories)
 
         def objective(output_K: FloatArray, turn_K: IntArray) -> tuple[float, FloatArray]:
             return sum_objective(output_K, episode_N[turn_K], outcome_B[episode_N[turn_K]])
 
-        metrics = self.learn(learn, objective, show)
-        return {**metrics, **self.judge(held, float(outcome_B.mean()))}
+        return objective
 
     def judge(self, trajectories: Sequence[Trajectory], constant: float) -> dict[str, float]:
         """Return ``r2`` against a constant prediction of the outcome; nothing for no episodes."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from creditrl.trainers.credit.returns import discounted_return
 from creditrl.types import FloatArray, Trajectory
 
 __all__ = ["Replay", "Transition"]
@@ -25,7 +26,9 @@ class Transition:
     reply: NDArray[np.int32]
     reward: float
     next_prompt: NDArray[np.int32] | None
-    """What was read at the next turn; None where there was none."""
+    """Prompt of the next turn; None where there was none."""
+    earned: float = 0.0
+    """Discounted return of its episode from this turn on."""
 
 
 class Replay:
@@ -36,10 +39,12 @@ class Replay:
 
     Args:
         capacity: most turns; the oldest go first.
+        gamma: discount per turn of the returns that it keeps.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, gamma: float = 1.0) -> None:
         self.capacity = capacity
+        self.gamma = gamma
         self._turns: list[Transition] = []
 
     def __len__(self) -> int:
@@ -59,13 +64,18 @@ class Replay:
             reward_N: reward of each of their turns, in order.
         """
         rewards = iter(np.asarray(reward_N, dtype=np.float64).tolist())
+        length_B = [len(trajectory.turns) for trajectory in trajectories]
+        episode_N = np.repeat(np.arange(len(length_B)), length_B)
+        returns = iter(discounted_return(reward_N, episode_N, self.gamma).tolist())
         for trajectory in trajectories:
             prompts = [np.array(turn.prompt_ids, dtype=np.int32) for turn in trajectory.turns]
             for turn, prompt, following in zip(
                 trajectory.turns, prompts, [*prompts[1:], None], strict=True
             ):
                 reply = np.array(turn.reply_ids, dtype=np.int32)
-                self._turns.append(Transition(prompt, reply, next(rewards), following))
+                self._turns.append(
+                    Transition(prompt, reply, next(rewards), following, next(returns))
+                )
         del self._turns[: max(0, len(self._turns) - self.capacity)]
 
     def draw(self, rng: np.random.Generator, count: int) -> list[Transition]:
@@ -82,6 +92,7 @@ class Replay:
             "ids": torch.from_numpy(flat),
             "sizes": torch.tensor([len(part) for part in ids], dtype=torch.int64),
             "rewards": torch.tensor([t.reward for t in self._turns], dtype=torch.float64),
+            "returns": torch.tensor([t.earned for t in self._turns], dtype=torch.float64),
             "done": torch.tensor([t.next_prompt is None for t in self._turns], dtype=torch.bool),
         }
 
@@ -89,9 +100,12 @@ class Replay:
         """Take what :meth:`state_dict` returned."""
         parts = np.split(state["ids"].numpy(), np.cumsum(state["sizes"].numpy())[:-1])
         rewards, done = state["rewards"].tolist(), state["done"].tolist()
+        returns = state["returns"].tolist()
         prompts = parts[0::2]
         # The turns of an episode stand together, and only the oldest are ever missing.
         self._turns = [
-            Transition(prompts[i], parts[2 * i + 1], reward, None if end else prompts[i + 1])
+            Transition(
+                prompts[i], parts[2 * i + 1], reward, None if end else prompts[i + 1], returns[i]
+            )
             for i, (reward, end) in enumerate(zip(rewards, done, strict=True))
         ]

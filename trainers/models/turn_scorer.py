@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from creditrl.trainers.models.backbone import Backbone
-from creditrl.trainers.models.base import LearnedModel
+from creditrl.trainers.models.base import Batch, LearnedModel
 from creditrl.trainers.models.ends import EndBatch, TurnEnds, turn_ends
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
-from creditrl.types import FloatArray, IntArray, Trajectory
+from creditrl.types import Credit, FloatArray, IntArray, Trajectory
 
 if TYPE_CHECKING:
     import torch
@@ -35,15 +35,20 @@ class TurnScorer(LearnedModel):
     Args:
         policy: which the network begins as.
         config: see :class:`TurnScorerConfig`.
+        refit: updates between fits to an update's episodes; 0: it is frozen before training.
         seed: of the head's weights and of the order of episodes.
     """
 
-    def __init__(self, policy: Policy, config: TurnScorerConfig, *, seed: int = 0) -> None:
+    def __init__(
+        self, policy: Policy, config: TurnScorerConfig, *, refit: int = 0, seed: int = 0
+    ) -> None:
         import torch
 
         self.config = config
+        self.refit = refit
         self.seed = seed
         self.fits = 0
+        self.updates = 0
         width = policy.hidden_size
         if config.reads == "logits":
             width = int(policy.base.get_output_embeddings().out_features)
@@ -71,19 +76,41 @@ class TurnScorer(LearnedModel):
         return self._outputs(turn_ends(trajectories), None)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the network and the number of fits (which seeds the order of episodes)."""
-        return {"backbone": self.backbone.state_dict(), "fits": self.fits}
+        """Return the network, the fits (which seed the order of episodes) and the updates."""
+        return {
+            "backbone": self.backbone.state_dict(),
+            "fits": self.fits,
+            "updates": self.updates,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned."""
         self.backbone.load_state_dict(state["backbone"])
         self.fits = int(state["fits"])
+        self.updates = int(state.get("updates", 0))  # older checkpoints of frozen models lack it
+
+    def fit(self, batch: Batch, credit: Credit) -> dict[str, float]:
+        """Learn from an update's episodes where it is time to; returns ``loss`` and ``grad_norm``.
+
+        They were scored before, so what is said of these scores is said of held-out episodes.
+        """
+        self.updates += 1
+        if not self.refit or self.updates % self.refit:
+            return {}
+        episodes = batch.trajectories
+        return self.learn(episodes, self.objective(episodes), epochs=1)
+
+    def objective(self, trajectories: Sequence[Trajectory]) -> Objective:
+        """Return what is learned of these episodes, for models that are fitted to any."""
+        raise NotImplementedError
 
     def learn(
         self,
         trajectories: Sequence[Trajectory],
         objective: Objective,
         show: Callable[..., None] | None = None,
+        *,
+        epochs: int | None = None,
     ) -> dict[str, float]:
         """Take ``epochs`` passes over episodes; returns the mean ``loss`` and ``grad_norm``.
 
@@ -95,6 +122,7 @@ class TurnScorer(LearnedModel):
             trajectories: episodes with turns.
             objective: of the turns of whole episodes.
             show: reports progress.
+            epochs: passes; None: the config's.
         """
         begin = time.perf_counter()
         ends = turn_ends(trajectories)
@@ -102,7 +130,7 @@ class TurnScorer(LearnedModel):
         rng = np.random.default_rng([self.seed, self.fits])
         self.fits += 1
         seen: list[dict[str, float]] = []
-        for _ in range(self.config.epochs):
+        for _ in range(epochs or self.config.epochs):
             order = rng.permutation(len(trajectories))
             for start in range(0, len(order), self.config.batch):
                 chosen = order[start : start + self.config.batch]

@@ -57,7 +57,7 @@ class UtteranceCritics(LearnedModel):
         self.temperature = temperature
         self.seed = seed
         self.fits = 0
-        self.replay = Replay(config.capacity)
+        self.replay = Replay(config.capacity, gamma)
         width = policy.hidden_size
         heads = [_Heads(width, config.hidden or width, 2 * config.twins, seed) for _ in "ls"]
         self.live = Backbone(policy, config.backbone, self.name, head=heads[0], seed=seed)
@@ -182,7 +182,15 @@ class UtteranceCritics(LearnedModel):
             ends, _ = _ends(later, [()] * len(later))
             next_KC[~done_K] = self._read(self.slow, ends)[:, twins:]
         reward_K = np.array([turn.reward for turn in drawn])
-        return q_targets(reward_K, next_KC, done_K, self.gamma), v_target_KC
+        q_target_KC = q_targets(
+            reward_K,
+            next_KC,
+            done_K,
+            self.gamma,
+            return_N=np.array([turn.earned for turn in drawn]),
+            returns=self.config.returns,
+        )
+        return q_target_KC, v_target_KC
 
     def _ask(self, prompts: Sequence[tuple[int, ...]], seed: int) -> list[tuple[int, ...]]:
         """Return the present policy's replies to prompts, as token ids; the same on every rank."""

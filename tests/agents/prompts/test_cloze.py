@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from creditrl.agents.prompts.base import Ask
 from creditrl.agents.prompts.cloze import BLANK, cloze
-from creditrl.agents.prompts.words import words_for
+from creditrl.envs.prompt import Ask
+from creditrl.envs.words import words_for
 
 WORDS = words_for(Ask(observation="", env_id="Toy-v0"))
 TURNS = [("a", "go"), ("b", "stay"), ("c", "run")]

@@ -280,16 +280,20 @@ def test_a_forgotten_server_stops() -> None:
 def test_a_forked_child_does_not_keep_the_port(make: Maker) -> None:
     server = make()
     reading, writing = os.pipe()
+    closed, tell = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(writing)
         server.close()  # nothing of it waits for a thread that is not there
+        os.write(tell, b".")
         os.read(reading, 1)  # until the parent has looked
         os._exit(0)
+    os.close(tell)
     try:
         server.close()
+        assert os.read(closed, 1)  # the child's copy of the port is closed as well
         assert not answers(server.address)
     finally:
-        os.close(writing)
-        os.close(reading)
+        for end in (writing, reading, closed):
+            os.close(end)
         os.waitpid(child, 0)

@@ -52,7 +52,7 @@ ALLOWED = {
     ("trainers/ray_cluster.py", "ray.init"): "Ray's own, on loopback for rollout.ray.address local",
     ("envs/webshop/chromium.py", "--port"): "Chromium's driver, which itself refuses other names",
 }
-"""What the search finds beside the door, and why it may be there."""
+"""Code other than ``creditrl/door`` that the search finds, and why it is allowed."""
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:

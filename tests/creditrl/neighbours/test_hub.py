@@ -152,11 +152,19 @@ def test_prompts_that_are_built_anew_are_told_as_observations_and_replies(tmp_pa
     assert "bare observations and replies" in (out / "README.md").read_text()
 
 
-def test_episodes_of_an_environment_that_is_not_here_are_told_as_they_are(
-    exported: tuple[Path, list[Trajectory]], tmp_path: Path
+@pytest.mark.parametrize(
+    "env_id", ["Mine/Stairs-v0", "hostile:Stairs-v0", "CartPole-v1", "phys2d/CartPole-v1"]
+)
+def test_episodes_of_an_environment_that_is_not_ours_are_told_as_they_are(
+    env_id: str,
+    exported: tuple[Path, list[Trajectory]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     _, (episode, *_) = exported
-    elsewhere = replace(episode, env_id="Mine/Stairs-v0")
+    (tmp_path / "hostile.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    elsewhere = replace(episode, env_id=env_id)
     folder = stored(tmp_path / "other", "react", [elsewhere])
     out = tmp_path / "elsewhere"
     assert run(["data", "export", "trajectories", str(folder.path), "--folder", str(out)]) == 0

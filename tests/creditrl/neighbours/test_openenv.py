@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -92,3 +93,8 @@ def test_the_tasks_can_be_asked_for():
     assert split == "train" and environment.num_tasks(split) == len(environment._play.env.tasks)
     assert environment.get_task(split, 3)["id"] == "builtin/train/3"
     assert environment.get_metadata().name == "CreditRL/ALFWorld-v0"
+
+
+def test_the_example_plays_an_episode(run_example: Callable[..., str]):
+    last = run_example("openenv_client.py", "--env", "VisualSokoban").splitlines()[-1]
+    assert re.fullmatch(r"\d+ turns, return -?[\d.]+, success (True|False)", last)

@@ -1,4 +1,4 @@
-"""What all neighbours share: one environment, text in and text out."""
+"""The class that all integrations share: one environment, text in and text out."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import doctest
 import importlib.metadata
 import importlib.util
 import re
+from pathlib import Path
 
 import pytest
 
@@ -88,16 +89,17 @@ def test_a_group_is_not_played_without_a_seed():
 
 
 def test_a_missing_neighbour_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch):
-    from creditrl.neighbours import openenv, verifiers, verl
+    from creditrl.neighbours import inspect_ai, openenv, verifiers, verl
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    for module in (openenv, verifiers, verl):
+    for module in (inspect_ai, openenv, verifiers, verl):
         module.classes.cache_clear()
     for call, command in (
         (lambda: environment_factory("ALFWorld"), install_command("trl")),
         (lambda: dataset("ALFWorld", 1), install_command("trl")),
         (lambda: app("ALFWorld"), install_command("openenv")),
         (verifiers.classes, install_command("verifiers")),
+        (inspect_ai.classes, install_command("inspect")),
         (verl.classes, "pip install verl"),
     ):
         with pytest.raises(MissingExtraError, match=re.escape(command)) as caught:
@@ -149,3 +151,9 @@ def test_openenvs_protocol_is_served_to_this_machine_alone(capsys: pytest.Captur
     assert run(["serve", "VisualSokoban", "--openenv", "--host", "0.0.0.0"]) == 2
     said = capsys.readouterr().err
     assert "OpenEnv's protocol knows no token" in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["openenv_client", "trl_grpo", "verl_episode"])
+def test_an_example_has_at_most_60_lines(name: str):
+    text = (Path(__file__).parents[3] / "examples" / f"{name}.py").read_text("utf-8")
+    assert text.count("\n") <= 60

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +142,19 @@ def test_the_rows_of_a_dictionary_name_their_environment():
     rows = dataset("WebShop", 2, seed=3, name="shop")
     assert rows.column_names == ["prompt", "task", "seed", "environment"]
     assert rows[1]["seed"] == 4 and rows[1]["environment"] == "shop"
+
+
+@pytest.mark.slow
+@pytest.mark.reference("trl")
+def test_the_example_trains_a_model_of_a_folder(
+    small_model: Path, run_example: Callable[..., str], tmp_path: Path
+):
+    run_example(
+        "trl_grpo.py",
+        *("--model", str(small_model), "--env", "VisualSokoban", "--steps", "2", "--cpu"),
+        *("--group-size", "2", "--tokens", "8", "--out", "trained"),
+    )
+    state = json.loads((tmp_path / "trained/checkpoint-2/trainer_state.json").read_text())
+    assert [row["step"] for row in state["log_history"] if "loss" in row] == [1, 2]
+    assert "rewards/success/mean" in state["log_history"][0]
+    assert (tmp_path / "trained/model.safetensors").is_file()

@@ -4,38 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_server import Plan
 
 from creditrl.neighbours.play import Play
 
 pytestmark = pytest.mark.reference("verifiers")
 
 FIVE = ("ALFWorld", "SOTOPIA", "VirtualHome", "VisualSokoban", "WebShop")
-
-
-def completion(text: str) -> Plan:
-    """Return an answer with all that verifiers asks of one."""
-    return Plan(
-        body=json.dumps(
-            {
-                "id": "1",
-                "object": "chat.completion",
-                "created": 1,
-                "model": "m",
-                "choices": [
-                    {
-                        "index": 0,
-                        "message": {"role": "assistant", "content": text},
-                        "finish_reason": "stop",
-                    }
-                ],
-                "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
-            }
-        ).encode()
-    )
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "integrations.md"
 
 
 def episodes(endpoint: Any, number: int, **taskset: Any) -> list[Any]:
@@ -66,7 +51,7 @@ def test_the_experts_replies_win_in_verifiers_own_rollout(env: str, endpoint: An
     while not play.over:
         replies.append(play.form.reply(play.env.expert_action() or "nothing"))
         play.reply(replies[-1])
-    endpoint.plans = [completion(text) for text in replies]
+    endpoint.plans = list(replies)
     (episode,) = episodes(endpoint, 1, env=env)
     assert episode.ok, episode.errors
     (trace,) = episode.traces
@@ -82,7 +67,7 @@ def test_the_experts_replies_win_in_verifiers_own_rollout(env: str, endpoint: An
 
 
 def test_what_cannot_be_done_is_a_metric(endpoint: Any):
-    endpoint.answer = lambda body: completion("Thought: Why not.\nAction: dance")
+    endpoint.answer = lambda body: "Thought: Why not.\nAction: dance"
     (episode,) = episodes(endpoint, 1, env="VisualSokoban", options={"max_turns": 4})
     (trace,) = episode.traces
     assert episode.ok and trace.metrics["turns"] == 4 and trace.metrics["grounding_accuracy"] == 0
@@ -90,10 +75,40 @@ def test_what_cannot_be_done_is_a_metric(endpoint: Any):
 
 
 def test_rows_are_seeded(endpoint: Any):
-    endpoint.answer = lambda body: completion("Thought: Why not.\nAction: up")
+    endpoint.answer = lambda body: "Thought: Why not.\nAction: up"
     one, two = (
         [e.traces[0].info["creditrl"] for e in episodes(endpoint, 2, env="VisualSokoban")]
         for _ in range(2)
     )
     assert one == two and one[0]["task_id"] != one[1]["task_id"]
     assert [r["seed"] for r in one] == [7, 8]
+
+
+def test_the_guides_command_asks_the_endpoint_and_uploads_nothing(endpoint: Any, tmp_path: Path):
+    (command,) = re.findall(r"^vf-eval .*$", GUIDE.read_text("utf-8"), re.M)
+    command = command.replace("http://127.0.0.1:8000/v1", endpoint.url)
+    name, *words = shlex.split(command.replace("episodes 20", "episodes 2"))
+    endpoint.answer = lambda body: "Thought: Why not.\nAction: click[back to search]"
+    with socket.create_server(("127.0.0.1", 0)) as platform:
+        platform.setblocking(False)
+        done = subprocess.run(
+            [str(Path(sys.executable).parent / name), *words],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "OPENAI_API_KEY": "none",
+                "PRIME_API_KEY": "none",
+                "PRIME_API_BASE_URL": f"http://127.0.0.1:{platform.getsockname()[1]}",
+            },
+            timeout=300,
+            check=False,
+        )
+        with pytest.raises(BlockingIOError):  # nobody asked for a connection
+            platform.accept()
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = tmp_path.rglob("traces.jsonl")
+    episodes = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    turns = [trace["metrics"]["turns"] for row in episodes for trace in row["traces"]]
+    assert len(turns) == 2 and sum(turns) == len(endpoint.requests)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -103,3 +105,9 @@ def test_a_reply_that_would_be_cut_is_not_played(byte_tokenizer: Any, tmp_path: 
     # A reply has 29 bytes and an end, an observation some 60: the second does not fit.
     assert len(out.extra_fields["turn_scores"]) == 1 and len(out.response_ids) <= 100
     assert out.reward_score == pytest.approx(-0.1)
+
+
+def test_the_example_plays_in_verls_loop(small_model: Path, run_example: Callable[..., str]):
+    words = ("--model", str(small_model), "--env", "VisualSokoban", "--tokens", "8")
+    told = run_example("verl_episode.py", *words).splitlines()[-1]
+    assert re.fullmatch(r"[1-9]\d* tokens to train on, return -?[\d.]+", told)

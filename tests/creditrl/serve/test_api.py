@@ -10,6 +10,7 @@ import gymnasium as gym
 import jsonschema
 import pytest
 from starlette.testclient import TestClient
+from viewed_runs import SIZES
 
 import creditrl
 from creditrl.agents.budget import Budget
@@ -220,6 +221,18 @@ def test_the_page_shows_every_path_and_runs_nothing(client: TestClient) -> None:
     for path in client.get("/openapi.json").json()["paths"]:
         assert path in page
     assert "<script" not in page
+
+
+@pytest.mark.chromium
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_the_page_stands_out_nowhere(
+    browser: Any, client: TestClient, artefacts: Path, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    (tmp_path / "docs.html").write_text(client.get("/docs").text, "utf-8")
+    browser.size(*size)
+    browser.driver.get((tmp_path / "docs.html").as_uri())
+    (artefacts / f"serve-docs-{size[0]}.png").write_bytes(browser.picture())
+    browser.assert_fits()
 
 
 def test_pictures_are_png() -> None:

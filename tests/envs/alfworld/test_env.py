@@ -16,7 +16,9 @@ from gymnasium.utils.env_checker import check_env
 from households import Kitchen, kitchen, kitchen_task
 
 import creditrl
-from creditrl.envs.alfworld import TASK_TYPES, ALFWorldConfig, Game, compile_game
+from creditrl.envs.alfworld.env import ALFWorldConfig
+from creditrl.envs.alfworld.game import Game, compile_game
+from creditrl.envs.alfworld.problem import TASK_TYPES
 from creditrl.envs.check import RULES, check
 from creditrl.errors import ConfigError
 
@@ -200,8 +202,8 @@ def test_every_builtin_first_observation_fits_the_space() -> None:
         assert text.startswith("-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle")
 
 
-def test_the_readme_says_what_its_first_game_asks() -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
-    (said,) = re.findall(r"print\(observation\)  # \.\.\. (Your task is to: .*)", readme)
+def test_the_page_says_what_its_first_game_asks() -> None:
+    page = (Path(__file__).parents[3] / "docs/environments/ALFWorld.md").read_text("utf-8")
+    (said,) = re.findall(r"print\(observation\)  # \.\.\. (Your task is to: .*)", page)
     env = gym.make(ENV_ID, split="valid_unseen", task_types="pick_heat_then_place_in_recep")
     assert env.reset(seed=7)[0].endswith(said)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from creditrl.envs.alfworld.catalogue import FURNITURE, ROOMS, SIZES, THINGS, Size
+from creditrl.envs.alfworld.catalogue import SIZES, Size, catalogue
 from creditrl.envs.alfworld.game import compile_game, display_names
 from creditrl.envs.alfworld.generate import (
     ROOMS_PER_KIND,
@@ -28,6 +28,8 @@ from creditrl.envs.alfworld.problem import TASK_TYPES
 from creditrl.envs.alfworld.rules import apply, goal_status
 from creditrl.envs.tasks import SPLITS
 from creditrl.errors import ConfigError
+
+FURNITURE, ROOMS, THINGS = catalogue().furniture, catalogue().rooms, catalogue().things
 
 TREATED_AT = {
     "pick_clean_then_place_in_recep": ("cleanable", "SinkBasin"),

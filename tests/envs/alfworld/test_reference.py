@@ -1,4 +1,4 @@
-"""What stands between textworld and our contract; textworld itself is in tests/conformance."""
+"""The adapter from textworld to our contract; textworld itself is in tests/conformance."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import check_env
 
 import creditrl
 from creditrl.envs.check import RULES, check
-from creditrl.envs.sokoban import SokobanConfig, SokobanEnv, SokobanVectorEnv
+from creditrl.envs.sokoban.env import SokobanConfig, SokobanEnv, SokobanVectorEnv
 from creditrl.errors import ConfigError
 
 ENV_ID = "CreditRL/VisualSokoban-v0"

@@ -13,7 +13,7 @@ import pytest
 
 import creditrl
 from creditrl.bench.tasks import prove_tasks
-from creditrl.envs.sotopia import SotopiaEnv, SotopiaVectorEnv
+from creditrl.envs.sotopia.env import SotopiaEnv, SotopiaVectorEnv
 from creditrl.envs.sotopia.situations import KINDS
 
 ENV_ID = "CreditRL/SOTOPIA-v0"

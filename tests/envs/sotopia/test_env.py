@@ -16,7 +16,7 @@ from gymnasium.utils.env_checker import check_env
 
 import creditrl
 from creditrl.envs.check import RULES, check
-from creditrl.envs.sotopia import SotopiaConfig, SotopiaVectorEnv
+from creditrl.envs.sotopia.env import SotopiaConfig, SotopiaVectorEnv
 from creditrl.errors import ConfigError
 
 ENV_ID = "CreditRL/SOTOPIA-v0"

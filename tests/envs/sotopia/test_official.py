@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from creditrl.cli import run
-from creditrl.cli.data import OFFICIAL_DATA
 from creditrl.envs.base import Copies
 from creditrl.envs.sotopia.casting import Seats
+from creditrl.envs.sotopia.data import DATA
 from creditrl.envs.sotopia.dialogue import NOTHING, Action, Rules, Transcript
 from creditrl.envs.sotopia.engine import SotopiaEngine
 from creditrl.envs.sotopia.goals import read_terms
@@ -459,8 +459,7 @@ def test_get_brings_files_that_can_be_read(real, tmp_path, monkeypatch, capsys):
 
 
 def test_what_get_fetches_is_named_with_size_and_checksum(real):
-    (entry,) = (data for data in OFFICIAL_DATA if data.env == "SOTOPIA")
-    parts = {part.path: part for release in entry.releases.values() for part in release}
+    parts = {part.path: part for release in DATA.releases.values() for part in release}
     assert set(parts) == {
         "environment_profiles.jsonl",
         "agent_profiles.jsonl",

@@ -1,4 +1,4 @@
-"""What each side may read: by hand, and as the published episodes showed it."""
+"""Text shown to each side: checked by hand, and against the published episodes."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from collections import Counter
 
 import pytest
 
-from creditrl.envs.sotopia.people import PEOPLE
+from creditrl.envs.sotopia.people import people
 from creditrl.envs.sotopia.profiles import Combination
 from creditrl.envs.sotopia.rendering import context
 from creditrl.envs.sotopia.scenarios import NUM_COMBINATIONS, builtin_combinations
-from creditrl.envs.sotopia.situations import KINDS, SITUATIONS, held_out
+from creditrl.envs.sotopia.situations import KINDS, held_out, situations
 from creditrl.envs.sotopia.terms import FriendTerms, PriceTerms, SlotTerms, attainable
 from creditrl.envs.tasks import SPLITS
 from creditrl.errors import ConfigError
@@ -28,14 +28,16 @@ def some(split: str, count: int = FIRST) -> list[Combination]:
 
 
 def test_there_are_68_situations_of_four_kinds_and_forty_people() -> None:
-    assert Counter(s.kind for s in SITUATIONS) == {
+    assert Counter(s.kind for s in situations()) == {
         "price": 24,
         "items": 16,
         "schedule": 16,
         "friend": 12,
     }
-    assert len({(s.kind, s.name) for s in SITUATIONS}) == len({s.text for s in SITUATIONS}) == 68
-    assert len(PEOPLE) == len({p.name for p in PEOPLE}) == len({p.id for p in PEOPLE}) == 40
+    assert (
+        len({(s.kind, s.name) for s in situations()}) == len({s.text for s in situations()}) == 68
+    )
+    assert len(people()) == len({p.name for p in people()}) == len({p.id for p in people()}) == 40
 
 
 def test_every_situation_is_played_in_one_kind_of_split() -> None:

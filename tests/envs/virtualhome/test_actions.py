@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from small_home import Home, household, two_mugs
 
-from creditrl.envs.virtualhome import ACTIONS, Act, Scene, World, possible
 from creditrl.envs.virtualhome.actions import FORMS, Meant, Misread, meant, read_action, say
+from creditrl.envs.virtualhome.acts import ACTIONS, Act
+from creditrl.envs.virtualhome.choices import possible
+from creditrl.envs.virtualhome.graph import Scene, World
 
 
 def act(home: Home, text: str, **names: int) -> Act | str:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from small_home import make_task
 
-from creditrl.envs.virtualhome import FIXED, SPA, V1, Act, Profile
+from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.engine import VirtualHomeEngine
 from creditrl.envs.virtualhome.goals import Edge, Goal
+from creditrl.envs.virtualhome.profiles import FIXED, SPA, V1, Profile
 from creditrl.envs.virtualhome.spa import ERROR_INPUT
 from creditrl.errors import ConfigError, DataError, SnapshotError
 from creditrl.types import Task

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from creditrl.envs.tasks import SPLITS
-from creditrl.envs.virtualhome import ACTIONS, Scene, World, perform
+from creditrl.envs.virtualhome.acts import ACTIONS
 from creditrl.envs.virtualhome.builtin import GeneratedTask
 from creditrl.envs.virtualhome.floorplans import dice_of
 from creditrl.envs.virtualhome.generate import (
@@ -20,10 +20,11 @@ from creditrl.envs.virtualhome.generate import (
     task_type,
 )
 from creditrl.envs.virtualhome.goals import goal_status
-from creditrl.envs.virtualhome.graph import STATES
+from creditrl.envs.virtualhome.graph import STATES, Scene, World
 from creditrl.envs.virtualhome.kinds import KINDS
 from creditrl.envs.virtualhome.plot import OPPOSITE, Plot, UnfitError
 from creditrl.envs.virtualhome.problem import Household
+from creditrl.envs.virtualhome.rules import perform
 from creditrl.errors import ConfigError
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from small_home import Home, edge, edges_of, household
 
-from creditrl.envs.virtualhome import Scene
-from creditrl.envs.virtualhome.graph import CLOSE, INSIDE, ON, Draft, GraphError, bits
+from creditrl.envs.virtualhome.graph import CLOSE, INSIDE, ON, Draft, GraphError, Scene, bits
 from creditrl.errors import DataError
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from creditrl.envs.virtualhome import Scene
 from creditrl.envs.virtualhome.floorplans import HEIGHT, Box, is_unseen
 from creditrl.envs.virtualhome.generate import DAYS, HOUSES
-from creditrl.envs.virtualhome.graph import INSIDE, ON, PROPERTIES, STATES, bits
+from creditrl.envs.virtualhome.graph import INSIDE, ON, PROPERTIES, STATES, Scene, bits
 from creditrl.envs.virtualhome.houses import House, day_graph, house
 from creditrl.envs.virtualhome.vocabulary import FIXTURES, THINGS
 

@@ -70,7 +70,7 @@ BESIDES = {
     "glass": "rag paper_towel",
     "furniture": "rag duster",
 }
-"""What such a task may be about as well."""
+"""Further things that such a task may be about."""
 
 MEANS = {
     "tv": "television|TV",

@@ -12,7 +12,8 @@ from small_home import Home, edge, household
 
 import creditrl
 from creditrl.envs.tasks import SPLITS
-from creditrl.envs.virtualhome import Act, official
+from creditrl.envs.virtualhome import official
+from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.goals import Edge, Goal
 from creditrl.envs.virtualhome.official import official_coverage, official_splits, official_tasks
 from creditrl.errors import ConfigError, DataError
@@ -34,7 +35,7 @@ def write(path: Path, content: Any) -> None:
 
 
 def after(acts: tuple[str, ...] = ACTS) -> dict[str, Any]:
-    from creditrl.envs.virtualhome import V1
+    from creditrl.envs.virtualhome.profiles import V1
     from creditrl.envs.virtualhome.program import parse_program
 
     home = Home(V1)

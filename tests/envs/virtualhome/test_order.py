@@ -9,10 +9,12 @@ from random import Random
 import pytest
 from small_home import household
 
-from creditrl.bench.virtualhome_walk import draw, stir
-from creditrl.envs.virtualhome import SPA, V1, Act, Profile, Scene, World, perform
-from creditrl.envs.virtualhome.graph import CLOSE, INSIDE, ON
+from creditrl.envs.virtualhome.acts import Act
+from creditrl.envs.virtualhome.bench_walk import draw, stir
+from creditrl.envs.virtualhome.graph import CLOSE, INSIDE, ON, Scene, World
 from creditrl.envs.virtualhome.order import HashSet, Ledger, Trail
+from creditrl.envs.virtualhome.profiles import SPA, V1, Profile
+from creditrl.envs.virtualhome.rules import perform
 
 
 @pytest.mark.parametrize("seed", range(60))

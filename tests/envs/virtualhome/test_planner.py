@@ -11,14 +11,17 @@ from random import Random
 import pytest
 from small_home import Home
 
-from creditrl.envs.virtualhome import FIXED, PROFILES, V1, Act, Scene, World, perform, possible
+from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.builtin import GeneratedTask
+from creditrl.envs.virtualhome.choices import possible
 from creditrl.envs.virtualhome.generate import HouseholdConfig
 from creditrl.envs.virtualhome.goals import Edge, Goal, goal_status, unmet
-from creditrl.envs.virtualhome.graph import INSIDE, ON, bits
+from creditrl.envs.virtualhome.graph import INSIDE, ON, Scene, World, bits
 from creditrl.envs.virtualhome.kinds import KINDS
 from creditrl.envs.virtualhome.planner import Guide, plan
 from creditrl.envs.virtualhome.problem import Household
+from creditrl.envs.virtualhome.profiles import FIXED, PROFILES, V1
+from creditrl.envs.virtualhome.rules import perform
 from creditrl.envs.virtualhome.scenes import OfficialFolder
 
 CHARACTER, FRIDGE, MILK, TABLE, MUG, KNIFE, APPLE = 3, 10, 11, 12, 13, 14, 15

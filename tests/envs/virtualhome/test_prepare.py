@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from small_home import edge, household
 
-from creditrl.envs.virtualhome import FIXED, V1, Profile, Scene, perform
+from creditrl.envs.virtualhome.graph import Scene
 from creditrl.envs.virtualhome.prepare import Orderly, Preparation, prepare
+from creditrl.envs.virtualhome.profiles import FIXED, V1, Profile
 from creditrl.envs.virtualhome.program import parse_program
+from creditrl.envs.virtualhome.rules import perform
 from creditrl.envs.virtualhome.scenes import Placing, Tables
 from creditrl.errors import DataError
 

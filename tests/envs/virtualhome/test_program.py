@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from small_home import Home
 
-from creditrl.envs.virtualhome import Act
+from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.program import Line, parse_line, parse_program, read_program
 from creditrl.errors import DataError
 

@@ -10,20 +10,12 @@ from typing import Any
 import pytest
 from small_home import Home, edge, edges_of, household
 
-from creditrl.bench.virtualhome_walk import draw, stir
-from creditrl.envs.virtualhome import (
-    ACTIONS,
-    FIXED,
-    PROFILES,
-    SPA,
-    V1,
-    Act,
-    Profile,
-    Scene,
-    perform,
-    possible,
-)
-from creditrl.envs.virtualhome.graph import bits
+from creditrl.envs.virtualhome.acts import ACTIONS, Act
+from creditrl.envs.virtualhome.bench_walk import draw, stir
+from creditrl.envs.virtualhome.choices import possible
+from creditrl.envs.virtualhome.graph import Scene, bits
+from creditrl.envs.virtualhome.profiles import FIXED, PROFILES, SPA, V1, Profile
+from creditrl.envs.virtualhome.rules import perform
 from creditrl.envs.virtualhome.turn import glance, is_close, reach, room_of
 from creditrl.errors import UnknownNameError
 

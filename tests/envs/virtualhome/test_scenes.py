@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from small_home import Home, edge, edges_of, household
 
-from creditrl.bench.virtualhome_walk import read_words
-from creditrl.envs.virtualhome import Scene
+from creditrl.envs.virtualhome.bench_walk import read_words
+from creditrl.envs.virtualhome.graph import Scene
 from creditrl.envs.virtualhome.scenes import OfficialFolder, Placing, load_scene, scene_of
 from creditrl.errors import DataError, UnknownNameError
 

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from small_home import MUG_ON_BED, HandMade, Home, edge, household, two_mugs
 
-from creditrl.bench.virtualhome_spa import FLAVOURS, canonical, digest, play
-from creditrl.envs.virtualhome import SPA, Act, Scene
+from creditrl.envs.virtualhome.acts import Act
+from creditrl.envs.virtualhome.bench_spa import FLAVOURS, canonical, digest, play
 from creditrl.envs.virtualhome.choices import choices
+from creditrl.envs.virtualhome.graph import Scene
 from creditrl.envs.virtualhome.official import official_tasks
+from creditrl.envs.virtualhome.profiles import SPA
 from creditrl.envs.virtualhome.spa import (
     ERROR_INPUT,
     SpaError,

@@ -1,4 +1,4 @@
-"""What is perceived, and the sentence about it."""
+"""Perception, and the sentence that describes it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from unity_server import GRAPH, Simulator, png, serving
 
-from creditrl.envs.virtualhome import Scene
+from creditrl.envs.virtualhome.graph import Scene
 from creditrl.envs.virtualhome.unity import SCRIPT_SETTINGS, UnityClient, UnitySettings
 from creditrl.envs.virtualhome.unity_home import UnityHome, match_names, renamed, script_line
 from creditrl.errors import ConfigError, DataError, EpisodeOverError, SimulatorError

@@ -20,8 +20,11 @@ from gymnasium.utils.env_checker import check_env
 from unity_server import Simulator, png, serving
 
 import creditrl
-from creditrl.envs.virtualhome import FIXED, Act, Scene, World, perform
+from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.env import VirtualHomeConfig
+from creditrl.envs.virtualhome.graph import Scene, World
+from creditrl.envs.virtualhome.profiles import FIXED
+from creditrl.envs.virtualhome.rules import perform
 from creditrl.envs.virtualhome.unity_engine import UnityEngine
 from creditrl.envs.virtualhome.unity_tasks import ERRANDS, unity_tasks
 from creditrl.errors import ConfigError, DataError, SimulatorError, SnapshotError

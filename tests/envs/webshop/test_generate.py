@@ -10,6 +10,7 @@ import sys
 from collections import Counter, defaultdict
 from hashlib import blake2b
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 
@@ -17,12 +18,14 @@ from creditrl.envs.webshop.catalogue import MemoryCatalogue
 from creditrl.envs.webshop.colors import normalize_color
 from creditrl.envs.webshop.export import extras_of, record_of
 from creditrl.envs.webshop.generate import builtin_products, builtin_requests, kind_of
-from creditrl.envs.webshop.kinds import DEPARTMENTS, KINDS
+from creditrl.envs.webshop.kinds import departments, kinds, read_kinds
 from creditrl.envs.webshop.product import NO_ATTRIBUTES, Product
 from creditrl.envs.webshop.reward import likeness
-from creditrl.envs.webshop.vocabulary import CLAUSES, TRAITS
-from creditrl.errors import ConfigError
+from creditrl.envs.webshop.vocabulary import traits_by_name, vocabulary
+from creditrl.errors import ConfigError, DataError
 
+KINDS = kinds()
+TRAITS = traits_by_name()
 PRODUCTS = builtin_products(1000)
 
 ROLES = ("is", "with", "for")
@@ -47,21 +50,33 @@ def text_of(product: Product) -> str:
 
 def test_there_are_sixteen_departments_with_several_kinds_each():
     counts = Counter(kind.department.name for kind in KINDS)
-    assert len(DEPARTMENTS) == len(counts) == 16
+    assert len(departments()) == len(counts) == 16
     assert min(counts.values()) >= 3 and len(KINDS) == 110
     assert len({kind.query for kind in KINDS}) == len(KINDS)
     assert len({(kind.department.name, kind.path) for kind in KINDS}) == len(KINDS)
 
 
-def test_kinds_name_only_what_the_tables_know():
+def test_kinds_are_rich_enough_to_differ():
+    clauses = set(vocabulary().clauses)
     for kind in KINDS:
         names = [name for row in kind.traits for name in row]
-        assert set(names) <= set(TRAITS), kind.query
         assert len(set(names)) == len(names) >= 7, kind.query
-        assert kind.groups and {group.name for group in kind.groups} <= set(CLAUSES), kind.query
+        assert kind.groups and {group.name for group in kind.groups} <= clauses, kind.query
         assert len({group.name for group in kind.groups}) == len(kind.groups), kind.query
         assert len(kind.goods) >= 2 and len(kind.uses) >= 2 and len(kind.extras) >= 2, kind.query
         assert 0 < kind.price[0] < kind.price[1], kind.query
+
+
+def test_kinds_name_only_what_the_tables_know(tmp_path: Path):
+    row = (
+        'query = "q"\npath = "p"\nnouns = ["N"]\ngoods = ["an n"]\nprice = [1, 2]\nuses = []\n'
+        'extras = []\ntraits = ["easy clan"]\ngroups = ["OUNCES"]\n'
+    )
+    department = '[departments.A]\nname = "A"\ncategory = "a"\nstyles = []\npromises = []\n'
+    file = tmp_path / "kinds.toml"
+    file.write_text(f"shared = {{}}\n{department}[[kinds.A]]\n{row}", "utf-8")
+    with pytest.raises(DataError, match=r"unknown trait 'easy clan'. Did you mean 'easy clean'\?"):
+        read_kinds(file)
 
 
 def test_no_value_of_a_kind_stands_in_two_of_its_groups():

@@ -29,7 +29,7 @@ from creditrl.envs.webshop.official import (
 from creditrl.envs.webshop.product import Product
 from creditrl.envs.webshop.records import RecordFile
 from creditrl.errors import ConfigError, DataError
-from creditrl.view.progress import Progress
+from creditrl.progress import Progress
 
 PRODUCTS = [Product.from_record(one, EXTRAS[one["asin"]]) for one in RECORDS]
 

@@ -1,4 +1,4 @@
-"""What a purchase is worth: the formula, its parts, upstream's defects, the published records."""
+"""Reward of a purchase: the formula, its parts, upstream's defects, the published records."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ import gymnasium as gym
 import numpy as np
 from shops import ODD_GOALS, odd_shop
 
-from creditrl.bench.webshop_upstream import DIGEST, MODES, Moment, digest
-from creditrl.bench.webshop_walk import Walk
 from creditrl.envs.base import TextEnv
+from creditrl.envs.webshop.bench_upstream import DIGEST, MODES, Moment, digest
+from creditrl.envs.webshop.bench_walk import Walk
 from creditrl.envs.webshop.engine import WebShopEngine
 from creditrl.envs.webshop.goals import Goal
 from creditrl.envs.webshop.official import official_goals

@@ -130,7 +130,7 @@ def plain(metrics: dict[str, float]) -> dict[str, float]:
     return {
         name: value
         for name, value in metrics.items()
-        if "seconds" not in name and not isinstance(value, str)
+        if "seconds" not in name and not name.startswith("cpu/") and not isinstance(value, str)
     }
 
 

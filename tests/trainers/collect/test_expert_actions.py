@@ -1,4 +1,4 @@
-"""What the expert would have done, at every turn that a policy takes."""
+"""Expert actions recorded at every turn that a policy takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a small tokenizer is made of: every symbol, word and form that the policy will meet."""
+"""Texts of a small tokenizer: every symbol, word and form that the policy will meet."""
 
 from __future__ import annotations
 

@@ -103,6 +103,54 @@ def test_a_tree_that_does_not_come_back_expands_every_state_once():
         TreeConfig(revisit=False, backtrack=False)
 
 
+def test_whole_trees_are_judged_by_their_own_branches():
+    rates = StateScoreConfig(alpha=1.0, novelty=False, differences="rates")
+
+    def first_update(**tree):
+        collector = make(scores=rates, rollouts=4, back="first", **tree)
+        return collector, collector.collect(0)
+
+    collector, whole = first_update(update="tree")
+    # Every task was left, at 8 times 5 transitions or for want of a frontier, and the next begun.
+    assert [tree.begun for tree in collector._trees] == [2, 2]
+    assert collector.table.trajectories > 2 and not any(tree.grown for tree in collector._trees)
+    # A group is what was done at one state, judged by the branches from there.
+    states = {(t.task.id, t.group): t.turns[0].state for t in whole.trajectories}
+    assert len(states) == len({t.group for t in whole.trajectories}) > 2
+    for t in whole.trajectories:
+        assert t.turns[0].state == states[t.task.id, t.group]
+    going_on = [t.turns[0].reward for t in whole.trajectories if not t.terminated]
+    assert any(going_on)
+    # A single step knows of no branch, and all that go on are equal.
+    _, step = first_update()
+    assert not any(t.turns[0].reward for t in step.trajectories if not t.terminated)
+
+
+def test_whole_trees_resume_to_the_same_next_update():
+    whole, cut, again = (make(update="tree", back="first") for _ in range(3))
+    collect(whole, 2), collect(cut, 1)
+    again.load_state_dict(cut.state_dict())
+    collect(again, 1, start=1)
+    expected, found = whole.collect(2), again.collect(2)
+    assert [t.turns for t in expected.trajectories] == [t.turns for t in found.trajectories]
+
+
+def test_where_the_next_branch_begins():
+    for back, expected in (("last", -1), ("first", 2)):
+        collector = make(groups=1, back=back)
+        collector.collect(0)
+        tree = collector._trees[0]
+        # Of two states after one move the better was passed over last.
+        tree.frontier = [
+            dataclasses.replace(tree.root, path=("push up",) * depth) for depth in (1, 3, 1, 2)
+        ]
+        assert collector._back(0) == expected
+    with pytest.raises(ConfigError, match="Known: last, first"):
+        TreeConfig(back="best")
+    with pytest.raises(ConfigError, match="Known: step, tree"):
+        TreeConfig(update="branch")
+
+
 def test_restored_states_are_the_ones_that_were_left():
     """Every prompt is what its path of actions leads to, played in a fresh environment."""
     asked = []

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.credit import token_table, turn_table
-from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables, gae_tokens, gae_turns
+from creditrl.trainers.credit.gae import (
+    GAEConfig,
+    explained_variance,
+    gae_of_tables,
+    gae_tokens,
+    gae_turns,
+    value_metrics,
+)
 from creditrl.trainers.credit.returns import discounted_return
 from creditrl.trainers.credit.whiten import whiten
 
@@ -231,3 +238,46 @@ def test_wrong_input_is_refused():
         GAEConfig(lam=1.2)
     with pytest.raises(ConfigError, match="at_limit"):
         GAEConfig(at_limit="stop")
+
+
+def test_explained_variance_by_hand():
+    # Variance of 0, 2 is 1; of 0 - 0, 2 - 1 it is 1/4. A constant error costs nothing.
+    assert explained_variance([0, 1], [0, 2]) == 0.75
+    assert explained_variance([5, 7], [0, 2]) == 1.0
+    assert explained_variance([0, 0], [0, 2]) == 0.0
+    assert explained_variance([2, 0], [0, 2]) == -3.0
+    assert explained_variance([1, 2], [3, 3]) == 0.0 == explained_variance([], [])
+
+
+# Two episodes of one turn with returns 0 and 2; values that explain 3/4 of their variance.
+TWO = turn_table([0, 2], ["lost", "won"])
+KNOWING = token_table([0, 1], value=[0, 1])
+
+
+@pytest.mark.parametrize(
+    ("least", "advantage"), [(None, [0, 1]), (0.7, [0, 1]), (0.75, [0, 1]), (0.8, [0, 2])]
+)
+def test_a_critic_that_explains_too_little_does_not_count(least, advantage):
+    found_M, target_M = gae_of_tables(TWO, KNOWING, plain(min_explained=least))
+    np.testing.assert_allclose(found_M, advantage)
+    np.testing.assert_allclose(target_M, [0, 2])  # it learns all the same
+    whitened_M, _ = gae_of_tables(TWO, KNOWING, GAEConfig(min_explained=least))
+    np.testing.assert_allclose(whitened_M, whiten(advantage))
+    counts = {} if least is None else {"critic_counts": float(advantage == [0, 1])}
+    found = value_metrics(TWO, KNOWING, plain(min_explained=least))
+    assert found == {"explained_variance": 0.75} | counts
+
+
+@pytest.mark.parametrize("decay", ["token", "turn"])
+def test_without_a_critic_the_advantage_is_the_discounted_return(decay):
+    turns = turn_table([1, 2], ["only", "only"])
+    tokens = token_table([0, 0, 1], value=[1, -3, 4])
+    cfg = plain(gamma=0.5, lam=0.5, decay=decay, min_explained=1.0)
+    found_M, _ = gae_of_tables(turns, tokens, cfg)
+    expected = [1.0, 2.0, 2.0] if decay == "token" else [2.0, 2.0, 2.0]
+    np.testing.assert_allclose(found_M, expected)
+    # The turns' rewards may be others, and tokens may have rewards of their own.
+    found_M, _ = gae_of_tables(turns, tokens, cfg, reward_N=[0, 4], reward_M=[0, 0, 4])
+    np.testing.assert_allclose(found_M, [2, 4, 8] if decay == "token" else [4, 4, 8])
+    with pytest.raises(ConfigError, match="min_explained is 1.5"):
+        GAEConfig(min_explained=1.5)

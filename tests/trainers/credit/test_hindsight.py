@@ -46,6 +46,25 @@ def test_a_failed_trajectory_is_not_blown_up_where_it_is_scaled():
     assert modulated([], [], []).shape == (0,)
 
 
+def test_negative_rewards_of_a_success_count_as_none_where_shares_are_positive():
+    # Episode 0 is left with 0.2 * 1 and 0.3 * 2; episode 1 with nothing, so that z alone shares.
+    reward, importance = [0.2, -0.6, 0.3, -0.1, -0.3], [1, 5, 2, 1, 3]
+    episode = [0, 0, 0, 1, 1]
+    found = modulated(reward, importance, episode, signed=False)
+    np.testing.assert_allclose(found, [0.25, 0, 0.75, 0.25, 0.75])
+    failed = modulated(reward, importance, episode, [1, 1, 1, 0, 0], signed=False)
+    np.testing.assert_allclose(failed, [0.25, 0, 0.75, 0, 0])
+    # As printed, the second success is as bad as a failure can be.
+    assert modulated(reward, importance, episode)[3:].sum() == pytest.approx(-1)
+
+
+@pytest.mark.parametrize(("reward", "importance", "expected"), PRINTED)
+def test_positive_shares_agree_with_the_printed_cases(reward, importance, expected):
+    zeros = np.zeros(len(reward), dtype=int)
+    found = modulated(reward, importance, zeros, signed=False)
+    np.testing.assert_allclose(found, expected, atol=0.0015)
+
+
 def test_importance_is_the_mean_log_ratio_over_beta():
     # Turn 0: ratios 0.3, 0.1: mean 0.2; turn 1 has no tokens; turn 2: -0.3. beta 0.5.
     found = turn_importance([-0.7, -0.9, -1.3], [-1, -1, -1], [0, 0, 2], 3, beta=0.5)

@@ -13,6 +13,7 @@ from creditrl.trainers.credit.implicit import (
     group_normalised,
     outcome_cross_entropy,
     outcome_pairs,
+    pair_accuracy,
     prime_advantage,
     released_step_advantage,
     scaled_by_return,
@@ -174,3 +175,14 @@ def test_group_advantages_sum_to_zero_and_do_not_know_the_order(seed):
     )
     # Scale and shift play no part where the floor does not act.
     np.testing.assert_allclose(group_normalised(3 * value + 7, group), found, atol=1e-3)
+
+
+def test_pair_accuracy_is_of_sums_or_of_means_within_groups():
+    # Group 0: a success with 0.2 + 0.2, failures with 0.3 and 0.4. Group 1 has no failure.
+    implicit, episode = [0.2, 0.2, 0.3, 0.4, 9.0], [0, 0, 1, 2, 3]
+    success, group = [1, 1, 0, 0, 1], [0, 0, 0, 0, 1]
+    found = pair_accuracy(implicit, episode, success, group)
+    assert found == pytest.approx(0.75)  # 0.4 above 0.3 and equal to 0.4
+    assert pair_accuracy(implicit, episode, success, group, mean=True) == 0.0
+    assert pair_accuracy([1.0], [0], [1], [0]) is None
+    assert pair_accuracy([], [], [], []) is None

@@ -7,7 +7,9 @@ import pytest
 
 from creditrl.trainers.credit.progress import (
     attributed_reward,
+    completed_progress,
     mean_progress,
+    progress_r2,
     state_progress,
     sum_objective,
     turns_left,
@@ -60,3 +62,18 @@ def test_values_of_visits():
 
 def test_no_turns_have_no_progress():
     assert mean_progress([], []).shape == turns_left([]).shape == (0,)
+
+
+def test_what_the_estimator_missed_goes_to_the_last_turn():
+    progress, episode = [0.5, 0.1, 0.3], [0, 0, 1]
+    outcome = [1.0, 1.0, 0.0]  # missed: 0.4 and -0.3
+    np.testing.assert_allclose(completed_progress(progress, outcome, episode), [0.5, 0.5, 0.0])
+    assert not len(completed_progress([], [], []))
+
+
+def test_the_r2_of_contributions_is_of_their_sums():
+    # Sums 0.6 and 0.1 for outcomes 1 and 0, whose variance is 1/4.
+    found = progress_r2([0.5, 0.1, 0.1], [1, 1, 0], [0, 0, 1])
+    assert found == pytest.approx(1 - (0.16 + 0.01) / 2 / 0.25)
+    assert progress_r2([0.5, 0.5, 0.0], [1, 1, 0], [0, 0, 1]) == 1.0
+    assert progress_r2([0.5, 0.5], [1, 1], [0, 1]) == 0.0 == progress_r2([], [], [])

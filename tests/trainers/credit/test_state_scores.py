@@ -168,6 +168,60 @@ def test_the_rewards_of_an_episode_by_hand():
     assert found == pytest.approx(expected, rel=1e-5)
 
 
+RATES = StateScoreConfig(differences="rates", novelty=False)
+
+
+def history():
+    """Three of four trajectories through 10 succeed; 20 is where they do, 30 where ten fail."""
+    table = StateTable()
+    for _ in range(3):
+        table.record([10, 20], True)
+    for _ in range(10):
+        table.record([30], False)
+    table.record([10, 30], False)
+    return table
+
+
+def rewards(cfg):
+    """Rewards of the ways from 10: to 20, to 30, to a new state, to success, to failure."""
+    table = history()
+    ways = [(after, 0.0) for after in (20, 30, 99)] + [(None, 1.0), (None, 0.0)]
+    return [
+        table.reward(10, after, moved=True, depth=1, gained=gained, cfg=cfg)
+        for after, gained in ways
+    ]
+
+
+def test_scores_pay_best_for_what_is_given_up():
+    # t = 2 at state 10 and 3 at the next; S = 2^-0.75 = 0.595 there, 1/3 at 20 where all succeed,
+    # 0 at 30, which is given up, 1 where nobody was, and 0 at either end.
+    cfg, here = StateScoreConfig(alpha=1.0, novelty=False), 2**-0.75
+    expected = [here - 1 / 3, here, here - 1, here + 1, here]
+    assert rewards(cfg) == pytest.approx([e / 2 for e in expected], rel=1e-5)
+
+
+def test_rates_pay_for_what_succeeds_more_often():
+    assert rewards(RATES) == pytest.approx([0.25, -0.75, 0.0, 0.25, -0.75])
+    # Of a state that nobody passed all that is known is 3 of 14.
+    new = history().reward(99, 20, moved=True, depth=0, gained=0.0, cfg=RATES)
+    assert new == pytest.approx(11 / 14)
+
+
+def test_novelty_weighs_against_rates():
+    # Four visits: w = e^-0.4 / 2, and 1 - w for the difference, the outcome being in it.
+    w = math.exp(-0.4) / 2
+    found = rewards(StateScoreConfig(differences="rates"))
+    expected = [w + (1 - w) * rate for rate in (0.25, -0.75, 0.0, 0.25, -0.75)]
+    assert found == pytest.approx(expected)
+
+
+def test_contradictory_differences_are_refused():
+    with pytest.raises(ConfigError, match="Known: scores, rates"):
+        StateScoreConfig(differences="odds")
+    with pytest.raises(ConfigError, match="nothing tells success from failure"):
+        StateScoreConfig(differences="rates", score_difference=False)
+
+
 def test_a_state_that_was_never_passed_is_not_given_up():
     assert StateTable().score(7, 3, StateScoreConfig(xi=1)) == 1.0
 

@@ -25,6 +25,8 @@ EPISODE_M = np.array([0, 0, 0, 1, 1, 1])
         ("seq-mean-token-mean", [1 / 6] * 6),  # 1/2 * 1/3 in both episodes
         # Episode 0: 1/2 * 1/2 per turn, over 2 and 1 tokens; episode 1: 1/2 over 3 tokens.
         ("turn-mean", [1 / 8, 1 / 8, 1 / 4, 1 / 6, 1 / 6, 1 / 6]),
+        # 1/3 per turn, over 2, 1 and 3 tokens.
+        ("batch-turn-mean", [1 / 6, 1 / 6, 1 / 3, 1 / 9, 1 / 9, 1 / 9]),
     ],
 )
 def test_weights_by_hand(aggregate, expected):
@@ -55,6 +57,7 @@ def test_weights_equal_nested_means(tokens_of_turns, aggregate, seed):
                 for b in range(len(tokens_of_turns))
             ]
         ),
+        "batch-turn-mean": np.mean([loss_M[turn_M == t].mean() for t in range(len(tokens_N))]),
     }[aggregate]
     assert weighted == pytest.approx(nested, abs=1e-5)
     # The order of tokens and the numbers of turns and episodes do not matter.

@@ -9,6 +9,7 @@ import pytest
 
 from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.credit import token_table, turn_table
+from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.methods.archer import ArCHer, ArCHerConfig
 from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
 from creditrl.trainers.models.utterance_critics_config import UtteranceCriticsConfig
@@ -50,8 +51,26 @@ def test_its_numbers_and_its_loss():
     assert ArCHer(config).policy_waits == config.warmup == 20
     assert config.loss.ratio == "none" and config.loss.clip_range is None
     for wrong in ({"gamma": 1.5}, {"warmup": -1}):
-        with pytest.raises(ConfigError, match="expected 0 to 1 and at least 0"):
+        with pytest.raises(ConfigError, match=f"ArCHerConfig.{next(iter(wrong))}"):
             ArCHerConfig(**wrong)
     for wrong in ({"tau": 0.0}, {"twins": 0}, {"batch": 0}, {"actions": "none"}):
         with pytest.raises(ConfigError, match=f"UtteranceCriticsConfig.{next(iter(wrong))}"):
             UtteranceCriticsConfig(**wrong)
+
+
+def test_whitened_its_advantages_are_of_unit_size():
+    found = ArCHer(ArCHerConfig(whiten=True)).credit(TURNS, TOKENS)
+    np.testing.assert_allclose(found.advantage_N, whiten([0.2, -0.1, 0.0]), atol=1e-5)
+
+
+@pytest.mark.parametrize(("least", "counts"), [(0.65, True), (0.7, False)])
+def test_critics_that_explain_too_little_give_way_to_returns(least, counts):
+    # Returns 0.9, 1, 0 have mean 19/30, and V 0.4, 1, 0.1 explains 0.659 of their variance.
+    found = ArCHer(ArCHerConfig(min_explained=least)).credit(TURNS, TOKENS)
+    returns = np.array([0.9, 1.0, 0.0])
+    expected = [0.2, -0.1, 0.0] if counts else returns - returns.mean()
+    np.testing.assert_allclose(found.advantage_N, expected, atol=1e-6)
+    assert found.metrics["explained_variance"] == pytest.approx(1 - 0.62 / 1.82)
+    assert found.metrics["critic_counts"] == counts
+    with pytest.raises(ConfigError, match="min_explained is 2"):
+        ArCHerConfig(min_explained=2.0)

@@ -12,6 +12,7 @@ from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
 from creditrl.trainers.methods.istar import IStar, IStarConfig
+from creditrl.trainers.models.implicit_prm_config import ImplicitPRMConfig
 from creditrl.types import TokenTable
 
 # One group of two episodes: two turns and success, one turn and failure.
@@ -187,3 +188,34 @@ def test_errors():
         TokenTable(np.array([0, 1]), np.zeros(2), scores={"x_M": np.array([0, np.nan])}).require(
             "x_M", hint=""
         )
+
+
+def test_the_reference_is_asked_for_where_its_rewards_are_ratios_to_it():
+    assert not IStar(IStarConfig()).needs_reference
+    config = IStarConfig(prm=ImplicitPRMConfig(against="reference"))
+    assert IStar(config).needs_reference
+    assert not IStar(dataclasses.replace(config, process="environment")).needs_reference
+
+
+@pytest.mark.parametrize("process", ["turn", "token", "merged"])
+def test_a_reward_model_that_misorders_pairs_does_not_count(process):
+    # The success has 0.3 in all, and 0.15 a turn; the failure 0.2.
+    turns = TURNS.with_scores(implicit_N=np.array([0.3, 0.0, 0.2], dtype=np.float32))
+
+    def found(mean, least):
+        prm = ImplicitPRMConfig(mean_over_turns=mean)
+        config = IStarConfig(process=process, prm=prm, min_accuracy=least)
+        return IStar(config).credit(turns, TOKENS)
+
+    assert found(False, 0.6).metrics == {"pair_accuracy": 1.0, "step_counts": 1.0}
+    gated = found(True, 0.6)
+    assert gated.metrics == {"pair_accuracy": 0.0, "step_counts": 0.0}
+    silent = TURNS.with_scores(implicit_N=np.zeros(3, dtype=np.float32))
+    nothing = TOKENS.with_scores(implicit_M=np.zeros(4, dtype=np.float32))
+    unlearned = IStar(IStarConfig(process=process)).credit(silent, nothing)
+    for one, other in ((gated, unlearned), (found(False, 0.6), found(False, None))):
+        for name in ("advantage_N", "advantage_M"):
+            if getattr(other, name) is not None:
+                np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    with pytest.raises(ConfigError, match="min_accuracy is 60"):
+        IStarConfig(min_accuracy=60.0)

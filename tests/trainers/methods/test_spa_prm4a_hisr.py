@@ -9,7 +9,7 @@ import pytest
 
 from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.credit import token_table, turn_table
-from creditrl.trainers.credit.gae import GAEConfig
+from creditrl.trainers.credit.gae import GAEConfig, value_metrics
 from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
 from creditrl.trainers.methods.hisr import HISR, HISRConfig
@@ -130,6 +130,16 @@ def test_prm4a_trains_on_the_process_critics_scores():
     assert PRM4A(PRM4AConfig()).hash_states == "state"
 
 
+def test_prm4as_turns_are_problems_of_their_own():
+    # A score is the chance of success from there on: the sum of two is of nothing.
+    found = PRM4A(PRM4AConfig()).credit(TURNS, TOKENS)
+    np.testing.assert_allclose(found.advantage_M, whiten(np.array([0.9, 0.8, 0.4, 0.2])), atol=1e-4)
+    # A reply of two tokens: the score is the return of both.
+    tokens = token_table([0, 0, 1, 2, 3], value=np.zeros(5))
+    target_M = PRM4A(PRM4AConfig()).credit(TURNS, tokens).value_target_M
+    np.testing.assert_allclose(target_M, [0.9, 0.9, 0.8, 0.4, 0.2], atol=1e-6)
+
+
 def hisr(**changes):
     return HISR(HISRConfig(**({"gae": PLAIN} | changes))).credit(TURNS, TOKENS)
 
@@ -158,9 +168,56 @@ def test_hisrs_ablations(changes, reward):
     np.testing.assert_allclose(hisr(**changes).parts["reward"], reward, atol=1e-5)
 
 
+@pytest.mark.parametrize(("shares", "reward"), [("signed", [-0.25, 0.75]), ("positive", [0, 1])])
+def test_hisrs_segments_of_a_success_may_be_signed(shares, reward):
+    turns = TURNS.with_scores(segment_reward_N=np.array([-0.2, 0.6, 0.0, 0.1], dtype=np.float32))
+    method = HISR(HISRConfig(gae=PLAIN, him=False, alpha=0.0, shares=shares))
+    found = method.credit(turns, TOKENS).parts["reward"]
+    np.testing.assert_allclose(found, [*reward, 0, 0], atol=1e-6)
+
+
+def test_hisr_knows_its_shares():
+    with pytest.raises(ConfigError, match="HISRConfig.shares.*Known: signed, positive"):
+        HISRConfig(shares="none")
+
+
 def test_hisrs_numbers():
     config = HISRConfig()
     assert (config.alpha, config.beta, config.gae.gamma, config.gae.lam) == (0.3, 0.3, 0.99, 0.95)
     assert (config.loss.kl_coef, config.critic.lr, config.segmenter.least) == (0.01, 1e-4, 4)
-    with pytest.raises(ConfigError, match="alpha=2"):
+    with pytest.raises(ConfigError, match="alpha is 2"):
         HISRConfig(alpha=2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "progress"),
+    [
+        # 0.9 is predicted of a success, 0.1 of a failure: 0.1 is missing, and 0.1 too much.
+        ({"complete": True}, [0.6, 0.4, 0.1, -0.1]),
+        # Sums 0.9 and 0.1 for outcomes 1 and 0 have an R2 of 1 - 0.01 / 0.25.
+        ({"min_r2": 0.95}, [0.6, 0.3, 0.1, 0.0]),
+        ({"min_r2": 0.97}, [0, 0, 0, 0]),
+        ({"min_r2": 0.97, "complete": True}, [0, 1, 0, 0]),
+        # R 0.5 and 0.2.
+        ({"complete": True, "outcome": "score"}, [0.6, -0.1, 0.1, 0.1]),
+    ],
+)
+def test_spas_contributions_may_sum_to_the_outcome_itself(changes, progress):
+    found = spa(beta=0.0, **changes)
+    np.testing.assert_allclose(found.parts["progress"], progress, atol=1e-6)
+    np.testing.assert_allclose(found.advantage_M, to_go(progress), atol=1e-4)
+
+
+@pytest.mark.parametrize(("method", "config"), [(PRM4A, PRM4AConfig), (HISR, HISRConfig)])
+def test_the_critic_is_judged_by_the_rewards_that_the_method_pays(method, config):
+    knowing = dataclasses.replace(TOKENS, value_M=np.array([1, 1, 0, 0], dtype=np.float32))
+    found = method(config(gae=PLAIN)).credit(TURNS, knowing)
+    paid = value_metrics(TURNS, knowing, PLAIN, reward_N=found.parts["reward"])
+    assert found.metrics == paid != value_metrics(TURNS, knowing, PLAIN)
+
+
+def test_spas_options_are_checked():
+    with pytest.raises(ConfigError, match="refit is -1: expected at least 0"):
+        SPAConfig(refit=-1)
+    with pytest.raises(ConfigError, match="min_r2 is 1.5: expected at most 1, or None"):
+        SPAConfig(min_r2=1.5)

@@ -89,7 +89,7 @@ def test_the_policy_waits_for_its_reward_models_where_it_is_told_to():
 
 
 def test_settings_that_make_no_sense_are_refused():
-    with pytest.raises(ConfigError, match="'some'.*implicit, discriminator, both"):
+    with pytest.raises(ConfigError, match="'some'.*implicit, discriminator, both, match"):
         StepAgentConfig(reward="some")
     with pytest.raises(ConfigError, match="'gale'.*logit, log, gail"):
         StepAgentConfig(discriminator_form="gale")
@@ -97,3 +97,28 @@ def test_settings_that_make_no_sense_are_refused():
         StepAgentConfig(prm=ImplicitPRMConfig())
     with pytest.raises(ConfigError, match="pairs is 0"):
         StepAgentConfig(pairs=0)
+
+
+def test_a_reward_may_pay_for_its_own_turn_alone():
+    found = credit(horizon="turn", outcome=2.0)
+    reward = [0.2 + LOG3, 0.0, -0.3 - LOG3, 0.1]
+    np.testing.assert_allclose(found.parts["reward"], reward, rtol=1e-5)
+    # Both parts whitened; the environment's rewards to go are 1, 1, 0, 0.
+    expected = whiten(reward) + 2 * whiten([1, 1, 0, 0])
+    np.testing.assert_allclose(found.advantage_M, expected, atol=1e-5)
+    np.testing.assert_allclose(found.value_target_M, [1, 1, 0, 0])
+    alone = credit(horizon="turn")
+    np.testing.assert_allclose(alone.advantage_M, whiten(reward), atol=1e-5)
+    with pytest.raises(ConfigError, match="'day'.*episode, turn"):
+        StepAgentConfig(horizon="day")
+
+
+def test_the_expert_may_judge_turns_itself():
+    turns = TURNS.with_scores(match_N=np.array([1, -1, 0, 1], dtype=np.float32))
+    config = StepAgentConfig(reward="match", horizon="turn", gae=PLAIN)
+    method = StepAgent(config)
+    found = method.credit(turns, TOKENS)
+    np.testing.assert_allclose(found.advantage_M, whiten([1, -1, 0, 1]), atol=1e-6)
+    assert not method.needs_reference and method.expert_actions
+    with pytest.raises(CreditInputError, match="match_N"):
+        method.credit(TURNS, TOKENS)

@@ -8,6 +8,8 @@ import pytest
 from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.batch import build_rows
 from creditrl.trainers.losses.config import ValueLossConfig
+from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
+from creditrl.trainers.methods.ppo import PPO, PPOConfig
 from creditrl.trainers.models.base import Batch
 from creditrl.trainers.models.configs import LoRAConfig
 from creditrl.trainers.models.critic import Critic
@@ -99,7 +101,9 @@ def test_equal_contexts_have_equal_values_in_both_context_modes(make_policy, epi
 
 def test_the_clip_keeps_values_near_the_old_ones(make_policy, episodes_of):
     rows = build_rows(episodes_of("window"))
-    critic = Critic(make_policy(), config("copy", epochs=100, loss=ValueLossConfig(clip=0.1)))
+    critic = Critic(
+        make_policy(), config("copy", epochs=100, loss=ValueLossConfig(clip=0.1), normalise=False)
+    )
     metrics = critic.fit_targets(rows, np.full(rows.num_tokens, 5.0, dtype=np.float32))
     # Beyond 0.1 from the old value 0 the gradient ends; momentum carries it somewhat further.
     assert 0.05 < critic.values(rows).mean() < 1.0
@@ -157,3 +161,24 @@ def test_targets_of_another_length_are_refused(make_policy, episodes_of):
         Critic(make_policy()).fit_targets(rows, np.zeros(1))
     with pytest.raises(ConfigError, match="kind is 'tree'"):
         CriticConfig(kind="tree")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_targets_of_any_size_are_fitted_alike(make_policy, episodes_of, kind):
+    rows = build_rows(episodes_of("window"))
+    found = []
+    for size in (1.0, 1000.0):
+        critic = Critic(make_policy(), config(kind, epochs=8, normalise=True))
+        critic.fit_targets(rows, size * last_token_value(rows))
+        critic.fit_targets(rows, size * (last_token_value(rows) + 1))
+        found.append(critic.values(rows) / size)
+    np.testing.assert_allclose(found[0], found[1], atol=1e-3)
+    assert found[0].mean() > 0.6  # on the way from 1/2 to 3/2
+
+
+def test_the_policy_waits_for_its_critic_where_it_is_told_to():
+    assert PPO(PPOConfig()).policy_waits == 0
+    assert PPO(PPOConfig(critic=CriticConfig(warmup=4))).policy_waits == 4
+    assert GRPO(GRPOConfig()).policy_waits == 0
+    with pytest.raises(ConfigError, match="warmup is -1"):
+        CriticConfig(warmup=-1)

@@ -12,7 +12,7 @@ from creditrl.trainers.models.base import Batch
 from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig
 from creditrl.trainers.models.discriminator import Discriminator
 from creditrl.trainers.models.discriminator_config import DiscriminatorConfig
-from creditrl.trainers.models.expert_turns import expert_pairs
+from creditrl.trainers.models.expert_turns import ExpertMatch, expert_pairs
 from creditrl.trainers.models.implicit_prm_config import ImplicitPRMConfig
 from creditrl.trainers.models.step_prm import StepPRM
 from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
@@ -198,3 +198,13 @@ def test_they_learn_before_or_after_and_go_on_from_their_state(make_policy):
     )
     with pytest.raises(ConfigError, match="'never'"):
         DiscriminatorConfig(update="never")
+
+
+def test_a_match_is_1_a_miss_minus_1_and_0_where_the_expert_knows_nothing(make_policy):
+    batch = played(make_policy(), 0, episodes=20, known=0.5)
+    found = ExpertMatch().score(batch).turns.scores["match_N"]
+    turns = [turn for t in batch.trajectories for turn in t.turns]
+    assert {-1.0, 0.0, 1.0} == set(found.tolist())
+    for said, turn in zip(found.tolist(), turns, strict=True):
+        right = 1.0 if turn.action == turn.expert else -1.0
+        assert said == (right if turn.expert else 0.0)

@@ -1,4 +1,4 @@
-"""What is always said together becomes one token; what differs stays apart."""
+"""Words that always occur together become one token; varying parts stay separate."""
 
 from __future__ import annotations
 

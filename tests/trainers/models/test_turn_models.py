@@ -7,19 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from creditrl.errors import ConfigError
+from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.models.base import Batch
 from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig
 from creditrl.trainers.models.hindsight import HindsightModel
 from creditrl.trainers.models.hisr_config import HindsightConfig, SegmenterConfig
 from creditrl.trainers.models.process_critic import ProcessCritic, visit_targets
 from creditrl.trainers.models.progress import ProgressEstimator
+from creditrl.trainers.models.promise import PromiseModel
 from creditrl.trainers.models.segment_prm import SegmentPRM
 from creditrl.trainers.models.segmenter import Segmenter
 from creditrl.trainers.models.turn_scorer import split_by_task
 from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
 from creditrl.trainers.ranks import Ranks
-from creditrl.types import Reply, Task, Trajectory, Turn
+from creditrl.types import Credit, Reply, Task, Trajectory, Turn
 
 torch = pytest.importorskip("torch")
 
@@ -75,6 +76,28 @@ def played(tokenizer, seed=0, tasks=40):
             )
         )
     return found
+
+
+def test_promises_are_fitted_to_the_labels_of_promise_and_progress(make_policy, tokenizer):
+    episodes = played(tokenizer, tasks=200)
+    ups = np.array([turn.reply == "up" for t in episodes for turn in t.turns], dtype=np.float32)
+    progress = np.diff(ups, prepend=0.0).astype(np.float32)
+    labels = Credit("toy", value_target_N=ups, parts={"progress": progress})
+    later = np.arange(len(ups)) % 3 > 0
+    errors = {}
+    # Of the promise alone, and of the progress too.
+    for beta in (0.0, 5.0):
+        model = PromiseModel(make_policy(), QUICK, beta=beta)
+        batch = model.score(Batch.of(episodes))
+        assert not batch.turns.scores["promise_N"].any()
+        assert model.fit(batch, labels)["loss"] > 0
+        promise = model.score(batch).turns.scores["promise_N"]
+        assert promise[ups > 0].mean() > promise[ups == 0].mean() + 0.3
+        step_N = np.diff(promise, prepend=0.0) - progress
+        errors[beta] = np.mean(step_N[later] ** 2)
+    assert errors[5.0] < errors[0.0]
+    with pytest.raises(CreditInputError, match="part 'progress'"):
+        model.fit(batch, replace(labels, parts={}))
 
 
 def test_tasks_are_split_whole(tokenizer):
@@ -300,3 +323,20 @@ def test_entropy_and_single_turns(make_policy, tokenizer):
     assert turns.tolist() == list(range(9))
     cut = Segmenter(SegmenterConfig(kind="entropy", least=2), policy).segments(episodes)
     assert len(cut) == 9 and cut[2] < cut[3] and len(set(cut[:3].tolist())) >= 2
+
+
+@pytest.mark.parametrize("kind", [ProgressEstimator, ProcessCritic])
+def test_it_is_refitted_to_fresh_episodes_where_it_is_asked_to(kind, make_policy, tokenizer):
+    policy = make_policy()
+    batch = Batch.of(played(tokenizer, tasks=30))
+    frozen, refitted = (kind(policy, QUICK, refit=refit) for refit in (0, 2))
+    for model, learns in ((frozen, (False, False)), (refitted, (False, True))):
+        for learned in learns:
+            assert bool(model.fit(batch, Credit("spa"))) == learned
+            assert model.outputs(batch.trajectories).any() == learned
+    again = kind(policy, QUICK, refit=2)
+    again.load_state_dict(refitted.state_dict())
+    assert again.updates == 2
+    older = {name: part for name, part in frozen.state_dict().items() if name != "updates"}
+    again.load_state_dict(older)
+    assert again.updates == 0

@@ -200,7 +200,13 @@ def test_ablations_change_the_credit_of_a_fixed_batch(make_policy):
 
     plain = credit()
     np.testing.assert_array_equal(credit(), plain)
-    for changes in ({"twins": 1}, {"tau": 1.0}, {"actions": "replayed"}, {"gamma": 0.5}):
+    for changes in (
+        {"twins": 1},
+        {"tau": 1.0},
+        {"actions": "replayed"},
+        {"gamma": 0.5},
+        {"returns": 1.0},
+    ):
         assert np.abs(credit(**changes) - plain).max() > 1e-2, changes
 
 
@@ -229,7 +235,7 @@ def test_it_learns_before_it_scores_or_after_and_resumes_to_the_same_next_step(m
 
 
 def test_the_memory_keeps_the_newest_turns_and_comes_back_from_its_state():
-    memory = Replay(3)
+    memory = Replay(3, gamma=0.5)
     state = memory.state_dict()
     memory.add([episode(0, [([1], [2], 0.1), ([3], [4], 0.2)])], np.array([0.1, 0.2]))
     memory.add([episode(1, [([5], [], 0.3), ([7, 8], [9], 0.4)])], np.array([0.3, 0.4]))
@@ -247,6 +253,8 @@ def test_the_memory_keeps_the_newest_turns_and_comes_back_from_its_state():
         following = [
             None if t.next_prompt is None else t.next_prompt.tolist() for t in (one, other)
         ]
+        assert one.earned == other.earned
+        assert one.earned == pytest.approx({0.2: 0.2, 0.3: 0.5, 0.4: 0.4}[one.reward])
         assert following == [{0.2: None, 0.3: [7, 8], 0.4: None}[one.reward]] * 2
     again.load_state_dict(state)
     assert len(again) == 0

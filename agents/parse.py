@@ -1,0 +1,122 @@
+"""Read an action out of a reply that is JSON or a tool call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from creditrl.envs.prompt import Parsed
+from creditrl.errors import OutsideJSONError
+from creditrl.outside_json import find_json, read_json
+
+__all__ = ["parse_json", "parse_tool"]
+
+MAX_OBJECTS = 32
+"""Opening braces that are tried in one reply; one of nothing but braces must not cost seconds."""
+
+_THOUGHT_KEYS = ("thought", "thoughts", "reasoning", "think")
+_ACTION_KEYS = ("action", "command")
+
+
+def parse_json(reply: str) -> Parsed:
+    """Read ``{"thought": ..., "action": ...}``, the first JSON object with an action in it.
+
+    The format is valid where the action is a non-empty string. Without such an object the whole
+    reply is the action.
+    """
+    for found, before in _objects(reply):
+        action = _first(found, _ACTION_KEYS)
+        if isinstance(action, str):
+            thought = _first(found, _THOUGHT_KEYS)
+            return Parsed(
+                action.strip(),
+                valid_format=bool(action.strip()),
+                thought=thought if isinstance(thought, str) else before,
+            )
+    return Parsed(reply.strip(), valid_format=False)
+
+
+def parse_tool(reply: str, tools: Mapping[str, str] | None = None) -> Parsed:
+    """Read a tool call: ``{"name": ..., "arguments": {...}}``.
+
+    Also in OpenAI's shape (``{"function": {"name": ..., "arguments": "<JSON>"}}``, alone or in
+    ``"tool_calls"``) and between ``<tool_call>`` tags. The action is what ``tools`` says; else the
+    argument ``"action"`` or ``"command"``; else the name and the argument values, separated by
+    spaces.
+
+    Args:
+        reply: any string.
+        tools: per tool a template over its arguments, e.g. ``{"search": "search[{query}]"}``.
+    """
+    for found, before in _objects(reply):
+        call = _call(found)
+        if call is None:
+            continue
+        name, arguments = call
+        action = _tool_action(name, arguments, tools or {})
+        if action is None:
+            break
+        thought = _first(found, _THOUGHT_KEYS)
+        said = thought if isinstance(thought, str) else before
+        return Parsed(action, valid_format=bool(action), thought=said)
+    return Parsed(reply.strip(), valid_format=False)
+
+
+def _tool_action(name: str, arguments: Mapping[str, Any], tools: Mapping[str, str]) -> str | None:
+    if name in tools:
+        try:
+            return tools[name].format(**arguments).strip()
+        except (LookupError, ValueError, TypeError, AttributeError):
+            return None  # an argument that the template needs is missing, or of another kind
+    direct = _first(arguments, _ACTION_KEYS)
+    if isinstance(direct, str):
+        return direct.strip()
+    return " ".join([name, *(_word(value) for value in arguments.values())]).strip()
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _call(found: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+    calls = found.get("tool_calls")
+    if isinstance(calls, list) and calls and isinstance(calls[0], dict):
+        return _call(calls[0])
+    inner = found.get("function")
+    if isinstance(inner, dict):
+        found = inner
+    name, arguments = found.get("name"), found.get("arguments", found.get("parameters", {}))
+    if isinstance(arguments, str):
+        try:
+            arguments = read_json(arguments)
+        except OutsideJSONError:
+            return None
+    if isinstance(name, str) and isinstance(arguments, dict):
+        return name, arguments
+    return None
+
+
+def _objects(reply: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Return the JSON objects in a reply and the words before each, tags and fences removed."""
+    at, tried = reply.find("{"), 0
+    while at >= 0 and tried < MAX_OBJECTS:
+        tried += 1
+        try:
+            found, end = find_json(reply, at)
+        except OutsideJSONError:
+            at = reply.find("{", at + 1)
+            continue
+        yield found, _words_before(reply[:at])
+        at = reply.find("{", end)
+
+
+def _words_before(text: str) -> str:
+    text = text.rstrip()
+    for mark in ("```json", "```", "<tool_call>"):
+        text = text.removesuffix(mark).rstrip()
+    return text.replace("<think>", "").replace("</think>", "").strip()
+
+
+def _first(found: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
+    return next((found[key] for key in keys if key in found), None)

@@ -1,0 +1,115 @@
+"""How a language model is asked: what a run's own policy was trained with, or what explains itself.
+
+A run writes its form beside the policy's weights, so that the policy is asked as it was in
+training wherever it goes. Any other language model gets the task, the actions and the format of
+replies in words.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from creditrl.agents.prompts import get_form
+from creditrl.agents.prompts.tags import TagsForm
+from creditrl.config import read_toml, setting
+from creditrl.envs.prompt import Ask, PromptForm
+from creditrl.envs.words import words_for
+from creditrl.errors import DataError
+from creditrl.files import write_atomic
+from creditrl.outside_json import read_object_file
+
+__all__ = ["Prompting", "form_for", "policy_folder", "trained_with"]
+
+_FILE = "creditrl.json"
+_MODELS = ("config.json", "adapter_config.json")
+_EXPLAINS = "tags"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompting:
+    """How a policy was asked in training."""
+
+    form: str | None = None
+    """Name of its prompt form; None: it was not trained here."""
+    actions: str = "free"
+    """How its replies are made, see :class:`creditrl.agents.TransformersAgent`."""
+
+    def write(self, folder: str | os.PathLike[str]) -> None:
+        """Write it beside a policy's weights."""
+        write_atomic(Path(folder) / _FILE, json.dumps(asdict(self), indent=1) + "\n")
+
+    @classmethod
+    def read(cls, folder: str | os.PathLike[str]) -> Prompting:
+        """Return what :meth:`write` wrote, or what the run says whose policy the folder is.
+
+        Raises:
+            DataError: the file is damaged.
+        """
+        place = Path(folder)
+        config = place.parent.parent / "config.toml"
+        if (place / _FILE).is_file():
+            said = read_object_file(place / _FILE)
+            form, actions = said.get("form"), said.get("actions")
+        elif place.parent.name == "policy" and config.is_file():  # of a run that wrote no such file
+            run = read_toml(config)
+            form, actions = setting(run, "rollout.form"), setting(run, "rollout.actions", "free")
+        else:
+            return cls()
+        if not isinstance(form, str) or not isinstance(actions, str):
+            raise DataError(
+                f"{place / _FILE} does not say how the policy is asked (form {form!r}, actions "
+                f"{actions!r}): export the policy again, or remove the file and name both."
+            )
+        return cls(form, actions)
+
+
+def trained_with(folder: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of an agent with ``form`` and ``actions`` as in training where not given."""
+    given = dict(options)
+    for name, value in asdict(Prompting.read(folder)).items():
+        if given.get(name) is None:
+            given[name] = value
+    return given
+
+
+def policy_folder(model: str) -> str:
+    """Return where the policy of a run is: ``RUN/policy/last`` of ``RUN`` or ``RUN/policy``."""
+    place = Path(model)
+    if not any((place / name).is_file() for name in _MODELS):
+        for inside in ("last", "policy/last"):
+            if any((place / inside / name).is_file() for name in _MODELS):
+                return str(place / inside)
+    return model
+
+
+def form_for(agent: Any, form: str | PromptForm | None, env_id: str, config: Any) -> PromptForm:
+    """Return the prompt form for an agent in an environment.
+
+    Args:
+        agent: a language model has an attribute ``form``, the name of its own form or None, and
+            ``sees``: whether it is shown pictures.
+        form: as asked for; None: the agent's own, for other language models one that explains the
+            task, the actions and the format of replies, and ``"plain"`` for agents that are none.
+        env_id: id of the environment.
+        config: of the environment.
+
+    Raises:
+        UnknownNameError: there is no such form.
+    """
+    if isinstance(form, PromptForm):
+        return form
+    name = form or getattr(agent, "form", "plain")
+    if name is None:
+        speech = words_for(Ask("", env_id=env_id)).speech
+        made: PromptForm = get_form(_EXPLAINS, lower=not speech)
+    else:
+        made = get_form(name)
+    shown: Any = getattr(config, "observation", "text")
+    if isinstance(made, TagsForm) and shown in ("image", "both") and getattr(agent, "sees", False):
+        return made.showing(shown)
+    return made

@@ -1,0 +1,78 @@
+"""An event loop in a thread of its own, for code that awaits beside code that does not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from creditrl.errors import EngineError
+
+__all__ = ["agents_background", "chat_background"]
+
+ResultT = TypeVar("ResultT")
+
+
+class Background:
+    """An event loop in a thread of its own, one per process.
+
+    Args:
+        name: of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
+
+    def loop_here(self) -> asyncio.AbstractEventLoop | None:
+        """Return this process's loop if it runs; a forked process has none at first."""
+        return self._loop if self._pid == os.getpid() else None
+
+    def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        """Run a coroutine there and wait for it.
+
+        Raises:
+            EngineError: this is the loop's own thread, which would wait for itself.
+        """
+        loop = self.loop_here()
+        if loop is None:
+            loop = self._start()
+        elif asyncio._get_running_loop() is loop:
+            work.close()
+            raise EngineError(
+                f"The event loop of {self.name} cannot wait for itself: await the work, or call it "
+                "in another thread (asyncio.to_thread)."
+            )
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def later(self, work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> None:
+        """Run a coroutine in that loop, if it is the one that runs here; do not wait for it."""
+        if loop is self.loop_here():
+            asyncio.run_coroutine_threadsafe(work, loop)
+        else:
+            work.close()
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            loop = self.loop_here()
+            if loop is None:
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(target=loop.run_forever, name=self.name, daemon=True)
+                thread.start()
+                self._loop, self._pid = loop, os.getpid()
+            return loop
+
+
+agents_background = Background("agents")
+"""Runs agents' coroutines."""
+chat_background = Background("chat endpoints")
+"""Runs requests to chat endpoints: an agent's coroutine may wait for one."""

@@ -1,0 +1,286 @@
+"""Other actions of a state than the one taken: which there are, what they get and are worth.
+
+A method gives credit to turns that were played. So the credit of an action in a state is that of a
+turn in which it was played there: an episode goes on from the state with this action, and with the
+policy's own replies after it, and takes the place in the batch of the episode that the state is
+of. All else in the batch is as it was. This one definition serves every family: a group is
+compared with the new outcome, states are met or not, a critic or reward model reads the new turns,
+and a batch is normalised with it. It is the mean over some such playings.
+
+An action's value comes from other continuations than these; else a credit by the outcome would
+agree with the noise of what it is compared with.
+
+Source: the Q-alignment of QVal (arXiv 2606.32034), which asks whether a signal orders actions as
+Q does. Differences: Q is of the policy that played, not of an expert's, and only actions of one
+state are compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from creditrl.agents.places import Place
+from creditrl.bench.credit_places import Start, play_on
+from creditrl.bench.credit_scores import reply_turn, token_logprobs
+from creditrl.bench.credit_truth import Truth
+from creditrl.envs.prompt import PromptForm
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.types import BoolArray, IntArray, Reply, Trajectory, Turn
+
+if TYPE_CHECKING:
+    from creditrl.agents.transformers import TransformersAgent
+    from creditrl.trainers.models.policy import Policy
+
+__all__ = [
+    "Choice",
+    "batches_with",
+    "choices_at",
+    "choose_states",
+    "outcomes_of",
+    "play_choices",
+    "starts_of_choices",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An action that a policy may take at a state."""
+
+    turn: int
+    """Row of the turn that left the state, among those that are measured."""
+    reply: Reply
+    """Takes it; with the tokens and their log-probabilities."""
+    action: str
+    chance: float
+    """Probability of the reply."""
+    taken: bool
+    """Whether it is what was done in the turn."""
+
+
+def choose_states(group_N: IntArray, most: int, rng: np.random.Generator) -> list[int]:
+    """Return the rows of turns at whose states actions are compared, of as many groups as can be.
+
+    Args:
+        group_N: group of each turn.
+        most: how many.
+        rng: draws among the turns of a group.
+    """
+    order = rng.permutation(len(group_N)).tolist()
+    met: dict[int, int] = {}
+    round_of = {}
+    for row in order:
+        group = int(group_N[row])
+        round_of[row] = met.get(group, 0)
+        met[group] = round_of[row] + 1
+    return sorted(sorted(order, key=round_of.__getitem__)[:most])
+
+
+def choices_at(
+    venv: TextVectorEnv,
+    agent: TransformersAgent,
+    policy: Policy,
+    form: PromptForm,
+    rows: Sequence[int],
+    turns: Sequence[Turn],
+    places: Sequence[Place],
+    most: int,
+) -> list[Choice]:
+    """Return the most probable actions of a policy at some states, and those that were taken.
+
+    Args:
+        venv: any copies of the environment; whatever they play is replaced.
+        agent: the policy as it replies.
+        policy: the same, as it scores replies.
+        form: writes the replies that take the admissible actions.
+        rows: numbers of the turns that left the states.
+        turns: what was done there.
+        places: the states.
+        most: actions at each, the one taken not counted where it is none of them.
+    """
+    texts = _texts_at(venv, agent, form, turns, places)
+    replies_S = [_replies(agent, turn, at) for turn, at in zip(turns, texts, strict=True)]
+    every = [reply_turn(reply) for replies in replies_S for reply in replies]
+    logprobs = iter(token_logprobs(policy, every, agent.temperature))
+    choices = []
+    for row, turn, replies in zip(rows, turns, replies_S, strict=True):
+        at = [
+            Choice(
+                turn=row,
+                reply=(scored := replace(reply, logprobs=next(logprobs))),
+                action=form.parse(reply.text).action,
+                chance=math.exp(sum(scored.logprobs)),
+                taken=reply.token_ids == turn.reply_ids,
+            )
+            for reply in replies
+        ]
+        at.sort(key=lambda choice: -choice.chance)
+        choices += [choice for n, choice in enumerate(at) if n < most or choice.taken]
+    return choices
+
+
+def _texts_at(
+    venv: TextVectorEnv,
+    agent: TransformersAgent,
+    form: PromptForm,
+    turns: Sequence[Turn],
+    places: Sequence[Place],
+) -> Iterator[tuple[str, ...]]:
+    """Yield the replies that take the admissible actions of each place."""
+    if not venv.has_begun:
+        venv.reset()
+    for start in range(0, len(places), venv.num_envs):
+        block = places[start : start + venv.num_envs]
+        _, info = venv.restore(np.arange(len(block)), [place.snapshot for place in block])
+        for row, place in enumerate(block):
+            seen = turns[start + row].observation
+            env_id = venv.env_class.env_id
+            prompt = place.talk.prompt(form, agent, env_id, seen, info, row=row, copy=row)
+            yield prompt.choices or tuple(map(form.reply, prompt.admissible_actions))
+
+
+def _replies(agent: TransformersAgent, turn: Turn, texts: Sequence[str]) -> list[Reply]:
+    """Return each distinct reply, the one given in the turn among them."""
+    if turn.options is not None:
+        ids = turn.options.ids
+    else:
+        ids = tuple(agent.chat_format.reply_ids(t, agent.max_new_tokens) for t in texts)
+    of_ids: dict[tuple[int, ...], str] = {}
+    for token_ids, text in (*zip(ids, texts, strict=True), (turn.reply_ids, turn.reply)):
+        of_ids.setdefault(token_ids, text)
+    return [
+        Reply(
+            text,
+            turn.prompt_ids,
+            token_ids,
+            image=turn.image,
+            plain_ids=turn.plain_ids,
+            options=turn.options,
+        )
+        for token_ids, text in of_ids.items()
+    ]
+
+
+def starts_of_choices(
+    choices: Sequence[Choice],
+    chosen: Sequence[tuple[int, int]],
+    places: Sequence[Sequence[Place]],
+) -> list[Start]:
+    """Return where and how each choice is made.
+
+    Args:
+        choices: of some of the chosen turns.
+        chosen: (episode, turn) of each turn that is measured.
+        places: of each episode, as :func:`~creditrl.bench.credit_places.collect_places` returns
+            them.
+    """
+    return [
+        Start(choice.turn, True, places[episode][turn], choice.reply)
+        for choice in choices
+        for episode, turn in [chosen[choice.turn]]
+    ]
+
+
+def outcomes_of(
+    choices: Sequence[Choice], truth: Truth, outcome_KR: BoolArray
+) -> tuple[BoolArray, BoolArray]:
+    """Return (success of R continuations after each of P choices, whether it is certain).
+
+    Args:
+        choices: P of them.
+        truth: of the turns; those that were taken have their outcomes from it.
+        outcome_KR: of the others, in order.
+    """
+    others = iter(outcome_KR)
+    after = [truth.after_NR[c.turn] if c.taken else next(others) for c in choices]
+    certain = [c.taken and bool(truth.ended_N[c.turn]) for c in choices]
+    return np.array(after, dtype=np.bool_), np.array(certain, dtype=np.bool_)
+
+
+def play_choices(
+    venv: TextVectorEnv,
+    agent: TransformersAgent,
+    form: PromptForm,
+    starts: Sequence[Start],
+    chosen: Sequence[tuple[int, int]],
+    episodes: Sequence[Trajectory],
+    playings: int,
+) -> list[Trajectory]:
+    """Return episodes in which a choice is made, ``playings`` of each of P, one after another.
+
+    They hold all that a method may read, and begin as the episode that their state is of.
+
+    Args:
+        venv: autoreset disabled; whatever its copies play is replaced.
+        agent: the policy.
+        form: builds prompts and reads actions.
+        starts: of the P choices.
+        chosen: (episode, turn) of each turn that is measured.
+        episodes: that these are of.
+        playings: C, of each choice.
+    """
+    repeated = [start for start in starts for _ in range(playings)]
+    found: list[Trajectory] = []
+    for begin in range(0, len(repeated), venv.num_envs):
+        block = repeated[begin : begin + venv.num_envs]
+        played = play_on(
+            venv,
+            agent,
+            form,
+            block,
+            hash_states="state",
+            segments=True,
+            expert_actions=venv.has_expert,
+        )
+        for start, rest in zip(block, played, strict=True):
+            number, turn = chosen[start.turn]
+            origin = episodes[number]
+            found.append(
+                replace(
+                    rest,
+                    id=f"{origin.id}/{turn}/{len(found)}",
+                    group=origin.group,
+                    member=origin.member,
+                    turns=origin.turns[:turn] + rest.turns,
+                )
+            )
+    return found
+
+
+def batches_with(
+    played: Sequence[Trajectory], episodes: Sequence[Trajectory]
+) -> tuple[list[Trajectory], IntArray]:
+    """Return batches in which episodes that were played anew stand for those of their group.
+
+    A batch has at most one such episode of a group, and only groups that have one; the other
+    members are as they were. The policy version tells the batches apart, from 1 on.
+
+    Args:
+        played: with the group and member of the episode that each stands for.
+        episodes: those of the collected batch.
+
+    Returns:
+        The episodes of all batches, and the place of each ``played`` among them.
+    """
+    of_group: dict[int, list[Trajectory]] = {}
+    for episode in episodes:
+        of_group.setdefault(episode.group, []).append(episode)
+    uses: dict[int, int] = {}
+    parts: dict[int, list[tuple[int, Trajectory]]] = {}
+    for number, episode in enumerate(played):
+        version = uses[episode.group] = uses.get(episode.group, 0) + 1
+        parts.setdefault(version, []).append((number, episode))
+    found: list[Trajectory] = []
+    place_K = np.zeros(len(played), dtype=np.int64)
+    for version, part in parts.items():
+        for number, episode in part:
+            for member in of_group[episode.group]:
+                stands = member.member == episode.member
+                if stands:
+                    place_K[number] = len(found)
+                found.append(replace(episode if stands else member, policy_version=version))
+    return found, place_K

@@ -1,0 +1,148 @@
+"""Effect of turn credit on a policy, compared with the truth: order, direction, noise, leakage.
+
+Pure functions; ``creditrl bench exact`` gives them computed truths, ``creditrl bench credit``
+measured ones.
+
+Letters: ``A`` actions of one state, ``P`` pairs of a state and one of its actions, ``S`` states,
+``D`` weights of the policy (or a projection of them), ``N`` turns, ``G`` groups of episodes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from creditrl.types import BoolArray, FloatArray, IntArray
+
+__all__ = [
+    "ZERO",
+    "action_order",
+    "centred",
+    "direction",
+    "group_gradients",
+    "leakage",
+    "signal_to_noise",
+]
+
+ZERO = 1e-9
+"""Smaller differences are rounding errors of 0."""
+
+
+def action_order(given_A: FloatArray, better_AA: BoolArray) -> tuple[float, float]:
+    """Return how credit orders the actions of one state: (share of pairs ordered rightly, tau).
+
+    An equal credit counts a half. Tau is Kendall's tau-b, in which pairs that are not known to
+    differ are ties of the truth; 0 where the credit is the same for all actions. Both are NaN where
+    no pair differs.
+
+    Source: Kendall 1945, "The treatment of ties in ranking problems".
+
+    Args:
+        given_A: credit of each action.
+        better_AA: whether the first of a pair is truly better than the second.
+    """
+    better = int(better_AA.sum())
+    if not better:
+        return math.nan, math.nan
+    difference_AA = given_A[:, None] - given_A[None, :]
+    # Rounding grows with the credit, not with its differences.
+    small_AA = np.abs(difference_AA) < ZERO * (1.0 + np.abs(given_A[:, None]))
+    sign_AA = np.sign(np.where(small_AA, 0.0, difference_AA))
+    balance = float(sign_AA[better_AA].sum())
+    untied = int((sign_AA > 0).sum())
+    tau = balance / math.sqrt(better * untied) if untied else 0.0
+    return (1.0 + balance / better) / 2.0, tau
+
+
+def centred(
+    value_P: FloatArray, state_P: IntArray, chance_P: FloatArray, seen_P: BoolArray | None = None
+) -> FloatArray:
+    """Return ``pi(a) (C(a) - sum_b pi(b) C(b))`` of each pair: what its log-probability gains.
+
+    ``sum_P`` of it times the pairs' score functions ``grad log pi(a | s)`` is the policy gradient
+    that the values give. It adds up to 0 within a state, so what all actions of a state get alike
+    changes nothing.
+
+    Args:
+        value_P: credit, value or advantage of each action.
+        state_P: number of its state.
+        chance_P: its probability there; of the actions that count they are scaled to a sum of 1.
+        seen_P: which pairs count; None: all.
+    """
+    states = int(state_P.max()) + 1
+    weight_P = chance_P if seen_P is None else np.where(seen_P, chance_P, 0.0)
+    whole_P = np.bincount(state_P, weight_P, minlength=states)[state_P]
+    weight_P = np.divide(weight_P, whole_P, out=np.zeros(len(state_P)), where=whole_P > 0)
+    base_S = np.bincount(state_P, weight_P * value_P, minlength=states)
+    gain_P: FloatArray = weight_P * (value_P - base_S[state_P])
+    return gain_P
+
+
+def direction(found_D: FloatArray, true_D: FloatArray, scale: float = 1.0) -> tuple[float, float]:
+    """Return (cosine, relative error) of a gradient beside the true one.
+
+    The error is the length of their difference, in lengths of the true one. NaN where the true one
+    is 0; so is the cosine where the gradient found is.
+
+    Args:
+        found_D: the gradient that a credit gives.
+        true_D: that of the true advantages.
+        scale: of the credit: a gradient that is tiny beside it is rounding.
+    """
+    given, length = float(np.linalg.norm(found_D)), float(np.linalg.norm(true_D))
+    if not length > ZERO:
+        return math.nan, math.nan
+    error = float(np.linalg.norm(found_D - true_D)) / length
+    cosine = float(found_D @ true_D) / (given * length) if given > ZERO * scale else math.nan
+    return cosine, error
+
+
+def group_gradients(
+    credit_N: FloatArray, group_N: IntArray, pair_N: IntArray, score_PD: FloatArray
+) -> FloatArray:
+    """Return the sum of credit times score function over the turns of each group, [G, D].
+
+    Args:
+        credit_N: of each turn.
+        group_N: number of its group, from 0 on.
+        pair_N: what was done where, a row of ``score_PD``.
+        score_PD: ``grad log pi(a | s)`` of each pair.
+    """
+    weight_GP = np.zeros((int(group_N.max()) + 1, len(score_PD)))
+    np.add.at(weight_GP, (group_N, pair_N), credit_N)
+    gradient_GD: FloatArray = weight_GP @ score_PD
+    return gradient_GD
+
+
+def signal_to_noise(inner_GG: FloatArray, group_G: IntArray, turns: float) -> float:
+    """Return the signal-to-noise ratio of the groups' gradients, per turn played.
+
+    The squared length of the mean gradient, over its variance between groups times the turns of a
+    group. The square is estimated without the bias that the noise of a mean gives it: by the inner
+    products of different groups. At least 0; NaN for fewer than two groups, or without variance.
+
+    Args:
+        inner_GG: inner products of the groups' gradients.
+        group_G: number of each group; of equal ones no pair is made (a bootstrap draws some twice).
+        turns: of a group, on average.
+    """
+    differ_GG = group_G[:, None] != group_G[None, :]
+    if not differ_GG.any():
+        return math.nan
+    squared = float(inner_GG[differ_GG].mean())
+    own_G = np.diagonal(inner_GG)
+    variance = float(((own_G[:, None] + own_G[None, :]) / 2)[differ_GG].mean()) - squared
+    return max(squared, 0.0) / (variance * turns) if variance > 0 else math.nan
+
+
+def leakage(credit_N: FloatArray, idle_N: BoolArray) -> tuple[float, float]:
+    """Return (share of all absolute credit, mean absolute credit) of turns that were worth nothing.
+
+    Args:
+        credit_N: of each turn.
+        idle_N: whether its true advantage is 0.
+    """
+    total = float(np.abs(credit_N).sum())
+    share = float(np.abs(credit_N[idle_N]).sum()) / total if total else math.nan
+    return share, float(np.abs(credit_N[idle_N]).mean()) if idle_N.any() else math.nan

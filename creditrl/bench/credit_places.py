@@ -1,0 +1,217 @@
+"""Where episodes stood before their turns, and what comes of them when they go on from there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from creditrl.agents.base import Agent
+from creditrl.agents.places import Place, PlaceKeeper
+from creditrl.agents.rollout import continue_episodes, run_episodes
+from creditrl.envs.prompt import PromptForm
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.errors import DataError
+from creditrl.types import BoolArray, FloatArray, Prompt, Reply, Trajectory
+
+__all__ = [
+    "Start",
+    "collect_places",
+    "continuations",
+    "distances",
+    "play_on",
+    "starts_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A place that continuations start from."""
+
+    turn: int
+    """Row of the turn that it belongs to, among those that are measured."""
+    after: bool
+    """Whether it is the place after the turn's action (for Q) or before it (for V)."""
+    place: Place
+    reply: Reply | None = None
+    """What the policy is made to say first, for Q of another action; None: it answers itself."""
+
+
+def collect_places(
+    venv: TextVectorEnv,
+    agent: Agent,
+    form: PromptForm,
+    *,
+    seed: int,
+    tasks: Sequence[int],
+    label: str = "episode",
+) -> tuple[list[Trajectory], list[list[Place]]]:
+    """Run one episode in every copy, and keep every place that it passes.
+
+    Args:
+        venv: autoreset disabled; its engine can be saved.
+        agent: the policy.
+        form: builds prompts and reads actions.
+        seed: of the episodes.
+        tasks: one per group.
+        label: first part of trajectory ids.
+
+    Returns:
+        The trajectories, with all that a method may read (hashes of states, sub-goals, an expert's
+        actions where there is one); and for each, T + 1 places: one before each of its T turns and
+        the one where it ended.
+
+    Raises:
+        DataError: an episode failed; the message holds its error.
+    """
+    keeper = PlaceKeeper(venv, agent)
+    trajectories = run_episodes(
+        venv,
+        keeper,
+        form,
+        seed=seed,
+        tasks=tasks,
+        hash_states="state",
+        segments=True,
+        expert_actions=venv.has_expert,
+        label=label,
+    )
+    for trajectory in trajectories:
+        if trajectory.error:
+            raise DataError(f"Episode {trajectory.id} failed: {trajectory.error}")
+    finals = venv.snapshot()
+    places = [
+        keeper.places(copy, form, trajectory, final=finals[copy])
+        for copy, trajectory in enumerate(trajectories)
+    ]
+    return trajectories, places
+
+
+def starts_of(
+    chosen: Sequence[tuple[int, int]],
+    trajectories: Sequence[Trajectory],
+    places: Sequence[Sequence[Place]],
+) -> list[Start]:
+    """Return the places before and after each chosen turn; none after one that ended its episode.
+
+    Args:
+        chosen: (episode, turn), as :func:`choose_turns` returns them.
+        trajectories: the episodes.
+        places: of each episode, as :func:`collect_places` returns them.
+    """
+    starts = []
+    for row, (episode, turn) in enumerate(chosen):
+        starts.append(Start(row, False, places[episode][turn]))
+        if turn + 1 < len(trajectories[episode].turns):
+            starts.append(Start(row, True, places[episode][turn + 1]))
+    return starts
+
+
+def continuations(
+    venv: TextVectorEnv,
+    agent: Agent,
+    form: PromptForm,
+    starts: Sequence[Start],
+    rollouts: int,
+) -> BoolArray:
+    """Return whether each of ``rollouts`` continuations from each of K starts succeeds.
+
+    All of them are played side by side.
+
+    Args:
+        venv: at least ``K * rollouts`` copies, autoreset disabled; whatever they play is replaced.
+        agent: the policy; it samples every continuation anew.
+        form: builds prompts and reads actions.
+        starts: K places.
+        rollouts: R, per start.
+
+    Returns:
+        bool [K, R].
+
+    Raises:
+        DataError: a continuation failed; the message holds its error.
+    """
+    repeated = [start for start in starts for _ in range(rollouts)]
+    played = play_on(venv, agent, form, repeated)
+    return np.array([t.success for t in played], dtype=np.bool_).reshape(len(starts), rollouts)
+
+
+def play_on(
+    venv: TextVectorEnv, agent: Agent, form: PromptForm, starts: Sequence[Start], **recorded: Any
+) -> list[Trajectory]:
+    """Return a continuation from each of K starts, played side by side.
+
+    Args:
+        venv: at least K copies, autoreset disabled; whatever they play is replaced.
+        agent: the policy.
+        form: builds prompts and reads actions.
+        starts: K places; the same one may stand several times.
+        recorded: what turns hold beside, see :func:`~creditrl.agents.rollout.continue_episodes`.
+
+    Raises:
+        DataError: a continuation failed; the message holds its error.
+    """
+    played = continue_episodes(
+        venv,
+        _Opening(agent, [start.reply for start in starts]),
+        form,
+        [start.place.snapshot for start in starts],
+        [start.place.talk for start in starts],
+        **recorded,
+    )
+    for trajectory in played:
+        if trajectory.error:
+            raise DataError(f"A continuation of {trajectory.task.id} failed: {trajectory.error}")
+    return played
+
+
+class _Opening:
+    """The agent, made to say some things first: its first replies are given where not None."""
+
+    def __init__(self, agent: Agent, replies: Sequence[Reply | None]) -> None:
+        self.name = agent.name
+        self._agent = agent
+        self._first: Sequence[Reply | None] = replies
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the agent has beside: prompts depend on it."""
+        return getattr(self._agent, name)
+
+    def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
+        first, self._first = self._first, ()
+        replies = self._agent.act(prompts)
+        if not first:
+            return replies
+        return [own if given is None else given for own, given in zip(replies, first, strict=True)]
+
+
+def distances(
+    venv: TextVectorEnv, places: Sequence[Place], actions: Sequence[str] = ()
+) -> FloatArray:
+    """Return the fewest turns from each place to success, by the environment's own solver.
+
+    Args:
+        venv: its ``info`` has ``optimal_remaining`` (-1: unknown, -2: proven unsolvable).
+        places: any number of them.
+        actions: what is done in each first; empty: nothing.
+
+    Returns:
+        Infinity where success is out of reach, NaN where that is unknown.
+    """
+    if not venv.has_begun:
+        venv.reset()
+    left: list[int] = []
+    for start in range(0, len(places), venv.num_envs):
+        block = places[start : start + venv.num_envs]
+        index_K = np.arange(len(block))
+        _, info = venv.restore(index_K, [place.snapshot for place in block])
+        moves_K = info["optimal_remaining"][index_K]
+        if actions:
+            *_, info = venv.step_some(index_K, actions[start : start + len(block)])
+            moves_K = info["optimal_remaining"]
+        left += moves_K.tolist()
+    known = {-2: math.inf, -1: math.nan}
+    return np.array([known.get(moves, float(moves)) for moves in left])

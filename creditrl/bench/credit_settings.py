@@ -1,0 +1,177 @@
+"""Settings of ``creditrl bench credit``: environments, sizes, methods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from creditrl.config import read_recipe
+from creditrl.envs.register import environment_id, record_of, short_name
+from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
+from creditrl.plugins import name_environment
+
+if TYPE_CHECKING:
+    from creditrl.trainers.methods.base import Method
+
+__all__ = [
+    "PROG",
+    "CreditBench",
+    "Setting",
+    "bench_method",
+    "method_names",
+    "setting_of",
+    "tiny",
+]
+
+PROG = "creditrl bench credit"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One environment that is measured on."""
+
+    env: str
+    """Short name."""
+    recipe: str
+    """Its environment, small policy, cloning and prompts are taken, its method and budget not."""
+    flags: tuple[str, ...] = ()
+    """What is changed of the recipe."""
+
+
+_OWN = (
+    Setting("VisualSokoban", "@quickstart"),
+    # Where most episodes fail, most advantages are 0, so cloning goes on here.
+    Setting("ALFWorld", "@alfworld_small", ("--clone.updates", "200")),
+)
+
+
+def setting_of(word: str) -> Setting:
+    """Return how an environment is measured; ``FILE_OR_MODULE:ID`` brings its plugin.
+
+    One without numbers of its own here is measured with the recipe that its record names.
+
+    Raises:
+        UnknownNameError: there is no such environment.
+        ConfigError: its file or module is not there.
+    """
+    env_id = environment_id(name_environment(word))
+    env = short_name(env_id)
+    for own in _OWN:
+        if own.env == env:
+            return own
+    record = record_of(env_id)
+    if record is None or record.recipe == "small":
+        return Setting(env, "@small", ("--env.id", env_id))
+    return Setting(env, f"@{record.recipe}")
+
+
+@dataclass(frozen=True, slots=True)
+class CreditBench:
+    """Sizes of the measurement."""
+
+    turns: int = 400
+    """Turns whose truth is measured, in each environment."""
+    rollouts: int = 64
+    """Continuations from before each turn, and as many from after it and each action tried."""
+    states: int = 64
+    """Turns at whose states other actions are tried as well."""
+    actions: int = 4
+    """Most probable actions that are tried there, beside the one taken."""
+    playings: int = 2
+    """Episodes in which each action is played for its credit."""
+    seed: int = 0
+    """Fixes policy, tasks, episodes, turns and continuations."""
+    methods: tuple[str, ...] = ()
+    """Methods to measure; none: all that are registered."""
+    groups: int = 64
+    """Tasks of the episodes that are measured."""
+    group_size: int = 8
+    """Episodes per task."""
+    fit_groups: int = 64
+    """Other tasks, whose episodes learned models are fitted to. Where there are fewer tasks, half
+    of them are measured and the others fitted to, each more than once."""
+    copies: int = 1024
+    """Copies of the environment that play continuations side by side."""
+    draws: int = 1000
+    """Draws of the bootstrap."""
+    tiny: bool = False
+    """Clone next to nothing: shows that everything runs."""
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("turns", 2),
+            ("rollouts", 2),
+            ("states", 1),
+            ("actions", 1),
+            ("playings", 1),
+            ("seed", 0),
+            ("groups", 2),
+            ("group_size", 2),
+            ("fit_groups", 1),
+            ("copies", 1),
+            ("draws", 1),
+        ):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} is {getattr(self, name)}: expected at least {least}.")
+        if self.rollouts % 2:
+            raise ConfigError(
+                f"rollouts is {self.rollouts}: expected an even number, which has two halves."
+            )
+        if self.copies < self.rollouts:
+            raise ConfigError(
+                f"copies is {self.copies}: expected at least rollouts={self.rollouts}."
+            )
+
+
+def tiny(bench: CreditBench) -> CreditBench:
+    """Return a measurement of next to nothing, which shows that everything runs."""
+    return replace(
+        bench,
+        turns=min(bench.turns, 12),
+        rollouts=min(bench.rollouts, 4),
+        states=min(bench.states, 6),
+        actions=min(bench.actions, 3),
+        playings=min(bench.playings, 2),
+        groups=6,
+        group_size=4,
+        fit_groups=6,
+        copies=32,
+        draws=20,
+        tiny=True,
+    )
+
+
+def method_names(wanted: Sequence[str]) -> list[str]:
+    """Return the methods that are wanted, all of them for none.
+
+    Raises:
+        UnknownNameError: there is no such method.
+    """
+    from creditrl.trainers.methods import list_methods
+
+    known = [info.name for info in list_methods()]
+    for name in wanted:
+        if name not in known:
+            raise UnknownNameError(
+                f"No method named {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}."
+            )
+    return list(wanted) or known
+
+
+def bench_method(name: str) -> Method[Any]:
+    """Return a method as it is measured on a small policy: with the numbers of its small recipe.
+
+    ``creditrl credit`` takes these numbers too.
+
+    Raises:
+        UnknownNameError: there is no such method.
+    """
+    from creditrl.trainers.config import resolve
+    from creditrl.trainers.methods import method_info
+
+    info = method_info(name)
+    recipe = f"{name}_small"
+    # Its environment is another one, which the method may not be defined on.
+    config = resolve(read_recipe(recipe), [], f"recipe {recipe}", PROG, checked=False)
+    return info.method(config.method)

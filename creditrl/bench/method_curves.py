@@ -1,0 +1,213 @@
+"""Curves of methods over turns or processor time, and when they reach what GRPO ends with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from creditrl.agents.intervals import CONFIDENCE, bootstrap_p, bootstrap_weights
+from creditrl.errors import DataError
+from creditrl.trainers.finished import FinishedRun
+from creditrl.types import FloatArray
+
+__all__ = ["Axis", "Curves", "Ratio", "curves_of", "first_reach", "ratio_to_reach"]
+
+Axis = Literal["turns", "cpu_seconds"]
+RATIO_DRAWS = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """What was measured of the runs of a method while they trained, at equal shares of training."""
+
+    turns_G: FloatArray
+    """Environment turns at each place, mean over the runs."""
+    cpu_seconds_G: FloatArray
+    """Processor time of exploration and updates, mean over the runs."""
+    y_GSK: FloatArray
+    """By place, run and task; linear between evaluations. The last place is the last evaluation."""
+
+    @property
+    def area_KS(self) -> FloatArray:
+        """The mean over the training, from its begin to its end: the area under the curve."""
+        steps_GSK = (self.y_GSK[1:] + self.y_GSK[:-1]) / 2
+        area_SK: FloatArray = steps_GSK.mean(axis=0)
+        return area_SK.T.astype(np.float32)
+
+    @property
+    def end_KS(self) -> FloatArray:
+        """The last evaluation."""
+        end_SK: FloatArray = self.y_GSK[-1]
+        return end_SK.T.astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """What a method needs to reach the baseline's last value, over what the baseline needs.
+
+    Draws in which the method does not reach it within its budget are censored: their ratio is known
+    to be above ``limit`` and nothing more. An end of the interval that falls among them is None.
+    """
+
+    value: float | None
+    """None: censored, so above ``limit``."""
+    low: float | None
+    high: float | None
+    limit: float
+    """The method's whole budget over what the baseline needs."""
+    censored: float
+    """Share of the draws."""
+    undefined: float
+    """Share of the draws in which the baseline does not end above its start."""
+    p: float
+    """Two-sided, of a ratio of 1; NaN where no interval can be given."""
+
+
+def curves_of(runs: Sequence[FinishedRun], measure: str, points: int) -> Curves:
+    """Return the curves of some runs at equal places.
+
+    Args:
+        runs: each with evaluations of the same tasks.
+        measure: ``"success"`` or ``"score"``.
+        points: intervals between the places.
+
+    Raises:
+        DataError: a run has no curve, or one of its episodes failed.
+    """
+    share_G = np.linspace(0.0, 1.0, points + 1)
+    found = [_at(run, measure, share_G) for run in runs]
+    turns, cpu_seconds, values = zip(*found, strict=True)
+    return Curves(np.mean(turns, axis=0), np.mean(cpu_seconds, axis=0), np.stack(values, axis=1))
+
+
+def _at(
+    run: FinishedRun, measure: str, share_G: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return turns, CPU seconds and [G, K] values of a run at shares of its training."""
+    if not run.validations:
+        raise DataError(f"{run.folder} was not evaluated while it trained.")
+    y_PK = np.stack([v.of(measure) for v in run.validations]).astype(np.float64)
+    if np.isnan(y_PK).any():
+        raise DataError(f"{run.folder}: episodes of its evaluations failed with errors.")
+    turns_P = np.array([v.turns for v in run.validations], dtype=np.float64)
+    cpu_P = np.array([v.cpu_seconds for v in run.validations], dtype=np.float64)
+    # A method that plays nothing is evaluated at equal distances.
+    share_P = turns_P / turns_P[-1] if turns_P[-1] else np.linspace(0.0, 1.0, len(turns_P))
+    if len(share_P) == 1:  # one update had more turns than the budget
+        return (
+            turns_P.repeat(len(share_G)),
+            cpu_P.repeat(len(share_G)),
+            y_PK.repeat(len(share_G), 0),
+        )
+    right_G = np.clip(np.searchsorted(share_P, share_G), 1, len(share_P) - 1)
+    width_G = np.maximum(share_P[right_G] - share_P[right_G - 1], 1e-12)
+    part_G = np.clip((share_G - share_P[right_G - 1]) / width_G, 0.0, 1.0)[:, None]
+    y_GK = (1 - part_G) * y_PK[right_G - 1] + part_G * y_PK[right_G]
+    return np.interp(share_G, share_P, turns_P), np.interp(share_G, share_P, cpu_P), y_GK
+
+
+def first_reach(x_G: FloatArray, y_DG: FloatArray, target_D: FloatArray) -> FloatArray:
+    """Return where each curve first reaches its target, inf where it does not.
+
+    Args:
+        x_G: ascending places.
+        y_DG: curves, linear between the places.
+        target_D: one for each.
+    """
+    reached_DG = y_DG >= target_D[:, None] - 1e-9
+    first_D = reached_DG.argmax(axis=1)
+    rows = np.arange(len(y_DG))
+    before_D = np.maximum(first_D - 1, 0)
+    low_D, high_D = y_DG[rows, before_D], y_DG[rows, first_D]
+    rise_D = high_D - low_D
+    share_D = np.where(rise_D > 0, (target_D - low_D) / np.where(rise_D > 0, rise_D, 1.0), 0.0)
+    x_D = x_G[before_D] + np.clip(share_D, 0.0, 1.0) * (x_G[first_D] - x_G[before_D])
+    return np.where(reached_DG.any(axis=1), x_D, np.inf)
+
+
+def ratio_to_reach(
+    method: Curves,
+    baseline: Curves,
+    axis: Axis,
+    *,
+    draws: int = RATIO_DRAWS,
+    seed: int = 0,
+    confidence: float = CONFIDENCE,
+) -> Ratio:
+    """Return how much of turns or time a method needs for the baseline's last value.
+
+    Of the runs' mean curve: the first place at which it is as high as the baseline's mean at the
+    end, over the first place at which the baseline's own mean curve is. The interval is that of
+    bootstrap samples over tasks and seeds (percentiles), the same samples for both, and everything
+    is computed anew in each: the target as well.
+
+    Args:
+        method: of some seeds and tasks.
+        baseline: of the same.
+        axis: what is needed.
+        draws: bootstrap samples.
+        seed: of the draws.
+        confidence: probability mass of the interval.
+
+    Raises:
+        DataError: the two are not of equally many seeds and tasks.
+    """
+    if method.y_GSK.shape[1:] != baseline.y_GSK.shape[1:]:
+        raise DataError(
+            f"A method has {method.y_GSK.shape[1:]} seeds and tasks, the baseline "
+            f"{baseline.y_GSK.shape[1:]}: expected the same."
+        )
+    _, seeds, tasks = method.y_GSK.shape
+    even = np.full((1, tasks), 1 / tasks), np.full((1, seeds), 1 / seeds)
+    value_D, need_D = _ratios(method, baseline, axis, *even)
+    ratio_D = np.concatenate(
+        [
+            _ratios(method, baseline, axis, task_DK, seed_DS)[0]
+            for task_DK, seed_DS in bootstrap_weights(tasks, seeds, draws, seed)
+        ]
+    )
+    known_D = np.sort(ratio_D[~np.isnan(ratio_D)])
+    undefined = 1 - len(known_D) / draws
+    tail = (1 - confidence) / 2
+    low, high, p = None, None, math.nan
+    if undefined <= tail and not np.isnan(value_D[0]) and seeds > 1:
+        # Order statistics, not means of two draws, of which one may be censored.
+        low, high = (_finite(known_D[_rank(q, len(known_D))]) for q in (tail, 1 - tail))
+        p = bootstrap_p(known_D, 1.0)
+    end = float(getattr(method, f"{axis}_G")[-1])
+    return Ratio(
+        value=_finite(value_D[0]),
+        low=low,
+        high=high,
+        limit=math.nan if np.isnan(value_D[0]) else end / float(need_D[0]),
+        censored=float(np.isinf(known_D).mean()) if len(known_D) else math.nan,
+        undefined=undefined,
+        p=p,
+    )
+
+
+def _ratios(
+    method: Curves, baseline: Curves, axis: Axis, task_DK: FloatArray, seed_DS: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return every draw's ratio, NaN where the baseline did not rise, and what that one needs."""
+    mine_DG, base_DG = (
+        np.einsum("gsk,dk,ds->dg", curves.y_GSK, task_DK, seed_DS, optimize=True)
+        for curves in (method, baseline)
+    )
+    target_D = base_DG[:, -1]
+    need_D = first_reach(getattr(baseline, f"{axis}_G"), base_DG, target_D)
+    reach_D = first_reach(getattr(method, f"{axis}_G"), mine_DG, target_D)
+    rose_D = (target_D > base_DG[:, 0]) & (need_D > 0)
+    return np.where(rose_D, reach_D / np.where(rose_D, need_D, 1.0), np.nan), need_D
+
+
+def _rank(share: float, n: int) -> int:
+    return min(n - 1, max(0, math.ceil(share * n) - 1))
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

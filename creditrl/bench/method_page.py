@@ -1,0 +1,329 @@
+"""The page of a bench of methods, made from its JSON alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from creditrl.bench.method_results import FORMAT
+from creditrl.errors import DataError
+from creditrl.files import write_atomic
+from creditrl.results import read_results as read_json_file
+from creditrl.view.method_curves import method_curves
+from creditrl.view.method_ratios import RatioDot, ratio_dots
+
+__all__ = ["read_results", "task_page", "write_page"]
+
+_MODELS = ("explore", "models")
+"""Parts of the processor time that only a method with learned models has."""
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """Read the JSON of a bench.
+
+    Raises:
+        DataError: it is not one, or of another version.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: no such file. `creditrl bench methods` writes methods.json.")
+    found = read_json_file(path)
+    if found.get("format") != FORMAT:
+        raise DataError(
+            f"{path} has format {found.get('format')!r}: expected {FORMAT!r}. Make it again by "
+            "`creditrl bench methods`; finished runs are not done again."
+        )
+    return found
+
+
+def write_page(found: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
+    """Write the page of some task sets and its pictures; returns all paths.
+
+    Args:
+        found: one per task set, as :func:`read_results` returns it.
+        path: the Markdown file. Pictures are named after it and lie beside it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    paths, parts = [path], []
+    panels = {data["plan"]["tasks"]["name"]: _dots(data, "turns_ratio") for data in found}
+    panels = {name: dots for name, dots in panels.items() if dots}
+    lines = ["# Credit methods side by side", "", _INTRODUCTION, ""]
+    if panels:
+        picture = path.with_name(f"{path.stem}_turns.png")
+        paths.append(ratio_dots(panels, picture, "turns to GRPO's last success, GRPO = 1"))
+        lines += [f"![Turns to GRPO's last success]({picture.name})", ""]
+    for data in found:
+        pictures = _pictures(data, path)
+        paths += pictures.values()
+        parts.append(task_page(data, {name: file.name for name, file in pictures.items()}))
+    write_atomic(path, "\n".join(lines) + "\n" + "\n".join(parts))
+    return paths
+
+
+_INTRODUCTION = (
+    "For one seed all methods begin with the same cloned policy and play as many environment "
+    "turns, exploration before training counted. Every method was tuned by as many trials, on "
+    "tasks and a seed that no test uses. The headline is turns: how many a method needs to be "
+    "as good as GRPO is at its end, over how many GRPO needs (below 1: fewer). Where a method "
+    "does not get there the ratio is only known to be above its whole budget, which is written "
+    "as > and counts so in the intervals. Intervals are 95 %, by bootstrap over tasks and "
+    "seeds, paired; with few seeds they are somewhat narrow, so the difference is also given "
+    "with Student's interval over the seeds. p is Holm's, over the methods of a table."
+)
+
+
+def task_page(data: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
+    """Return the Markdown of one task set.
+
+    Args:
+        data: as :func:`read_results` returns it.
+        pictures: names of the files by title.
+    """
+    plan = data["plan"]
+    tasks = plan["tasks"]
+    lines = [f"## {tasks['title']} (`{tasks['name']}`)", "", _setup(data), ""]
+    for title, name in pictures.items():
+        lines += [f"![{title}]({name})", ""]
+    for measure in tasks["measures"]:
+        for setting, title in (
+            ("best", "every method at its best setting"),
+            ("shared", "every method at the shared setting"),
+        ):
+            rows = _rows(data, setting, measure)
+            if rows:
+                lines += [f"### {measure.capitalize()}, {title}", "", *_results(rows), ""]
+    ablated = [row for row in data["results"] if row["setting"] not in ("best", "shared")]
+    if ablated:
+        lines += ["### Ablations, against the method at its best", "", *_ablations(data, ablated)]
+        lines += [""]
+    lines += ["### Tuning", "", *_tuning(data), "", "### Cost of a run", "", *_cost(data), ""]
+    lines += _gaps(data)
+    if data.get("command"):
+        lines += ["```bash", data["command"], "```", ""]
+    return "\n".join(lines)
+
+
+def _setup(data: Mapping[str, Any]) -> str:
+    plan = data["plan"]
+    measure = plan["tasks"]["measures"][0]
+    tests = [c for c in data["clones"] if c["seed"] in plan["seeds"] and measure in c]
+    begun = ""
+    if tests:
+        starts = [clone[measure] for clone in tests]
+        begun = f" The clones begin at {100 * min(starts):.0f} to {100 * max(starts):.0f} %."
+        outside = sum(not 0.1 <= start <= 0.35 for start in starts)
+        if outside:
+            begun += f" {outside} of {len(starts)} are outside 10 to 35 %."
+    return (
+        f"{plan['turns']:,} environment turns a run, {len(plan['seeds'])} seeds, {plan['levels']} "
+        f"tasks of {plan['splits']['test']} for the tests and as many of "
+        f"{plan['splits']['tuning']} for the tuning, temperature 1.{begun}"
+    )
+
+
+def _rows(data: Mapping[str, Any], setting: str, measure: str) -> list[Mapping[str, Any]]:
+    rows = data["results"]
+    return [row for row in rows if row["setting"] == setting and row["measure"] == measure]
+
+
+def _results(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    ratios = sorted(rows, key=lambda row: -row["end"]["value"])
+    return _table(
+        (
+            *("method", "seeds", "start", "end", "over seeds, sd", "area under the curve"),
+            *("against GRPO, points", "p", "Student's over seeds"),
+            *("turns to GRPO's end", "p", "CPU seconds to it", "p", "reached", "below start"),
+        ),
+        [
+            (
+                row["method"],
+                len(row["seeds"]),
+                _percent(row["start"]["value"]),
+                _estimate(row["end"]),
+                _percent(row["spread"]),
+                _percent(row["area"]["value"]),
+                _points(row["difference"]),
+                _p(row["holm"]["difference"]),
+                _points(row["difference_over_seeds"]),
+                _ratio(row["turns_ratio"]),
+                _p(row["holm"]["turns_ratio"]),
+                _ratio(row["cpu_ratio"]),
+                _p(row["holm"]["cpu_ratio"]),
+                f"{row['reached']}/{len(row['seeds'])}" if row["difference"] else "",
+                f"{row['below_start']}/{len(row['seeds'])}",
+            )
+            for row in ratios
+        ],
+    )
+
+
+def _ablations(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    words = data["plan"]["ablation_words"]
+    return _table(
+        ("method", "changed", "measure", "seeds", "end", "difference, points"),
+        [
+            (
+                row["method"],
+                words[row["method"]],
+                row["measure"],
+                len(row["seeds"]),
+                _estimate(row["end"]),
+                _points(row["difference"]),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _tuning(data: Mapping[str, Any]) -> list[str]:
+    rows = []
+    for method, values in data["chosen"].items():
+        trials = [trial for trial in data["trials"] if trial["method"] == method]
+        shown = ", ".join(f"{name} {value}" for name, value in values.items())
+        rows.append(
+            (
+                method,
+                len({trial["number"] for trial in trials}),
+                len(trials),
+                f"{sum(trial['turns'] for trial in trials):,}",
+                f"{sum(trial['cpu_seconds'] for trial in trials):,.0f}",
+                shown or "the shared setting",
+            )
+        )
+    return _table(("method", "settings", "runs", "turns", "CPU seconds", "best setting"), rows)
+
+
+def _cost(data: Mapping[str, Any]) -> list[str]:
+    rows = []
+    for row in _rows(data, "best", data["plan"]["tasks"]["measures"][0]):
+        parts = row["cpu_parts"]
+        whole = sum(parts.values())
+        models = sum(parts.get(name, 0.0) for name in _MODELS)
+        rows.append(
+            (
+                row["method"],
+                f"{row['turns']:,.0f}",
+                f"{row['updates']:,.0f}",
+                f"{row['cpu_seconds']:,.0f}",
+                f"{whole:,.1f}",
+                *(f"{parts.get(name, 0.0):,.1f}" for name in ("explore", "models", "scoring")),
+                f"{parts.get('update', 0.0):,.1f}",
+                f"{100 * models / whole:.0f} %" if whole else "",
+            )
+        )
+    return [
+        "CPU seconds, mean over seeds. Training is exploration and updates; the rest of a run is "
+        "its start and the evaluations.",
+        "",
+        *_table(
+            (
+                *("method", "turns", "updates", "whole run", "training", "of it exploration"),
+                *("fitting models", "scoring", "policy updates", "share of models"),
+            ),
+            rows,
+        ),
+    ]
+
+
+def _gaps(data: Mapping[str, Any]) -> list[str]:
+    lines = []
+    if data["missing"]:
+        lines += [
+            f"**Not complete.** {len(data['missing'])} runs are missing: "
+            f"{', '.join(data['missing'])}.",
+            "",
+        ]
+    for name, why in data["failed"].items():
+        lines += [f"Failed: {name}: {why}", ""]
+    for name, why in data["unsuited"].items():
+        lines += [f"Left out: {name}: {why}", ""]
+    return lines
+
+
+# -- pictures -------------------------------------------------------------------------------------
+
+
+def _pictures(data: Mapping[str, Any], path: Path) -> dict[str, Path]:
+    """Draw the curves of a task set; returns the files by title."""
+    tasks = data["plan"]["tasks"]
+    measure = tasks["measures"][-1]
+    paths: dict[str, Path] = {}
+    for key, words in (("turns", "environment turns"), ("cpu_seconds", "CPU seconds of training")):
+        curves = {
+            method: {
+                "turns_T": np.array(curve[key], dtype=np.float64),
+                "success_ST": np.array(curve["by_seed"], dtype=np.float64),
+            }
+            for method in data["plan"]["methods"]
+            if (curve := data["curves"].get(f"{method}/best/{measure}")) and curve[key][-1] > 0
+        }
+        if curves:
+            title = f"{measure.capitalize()} against {words}, {tasks['name']}"
+            paths[title] = method_curves(
+                curves,
+                path.with_name(f"{path.stem}_{tasks['name']}_{key}.png"),
+                title=tasks["title"],
+                ylabel=f"{measure} on test tasks, T=1",
+                xlabel=f"{words}, exploration before training included",
+            )
+    return paths
+
+
+def _dots(data: Mapping[str, Any], kind: str) -> list[RatioDot]:
+    """Return the ratios of the methods at their best, of success."""
+    rows = _rows(data, "best", data["plan"]["tasks"]["measures"][0])
+    return [
+        RatioDot(row["method"], ratio["value"], ratio["low"], ratio["high"], ratio["limit"])
+        for row in rows
+        if (ratio := row[kind]) is not None and ratio["limit"] is not None
+    ]
+
+
+# -- cells ----------------------------------------------------------------------------------------
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    return lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None or math.isnan(value) else f"{100 * value:.1f} %"
+
+
+def _estimate(e: Mapping[str, Any]) -> str:
+    if e["low"] is None:
+        return _percent(e["value"])
+    return f"{100 * e['value']:.1f} % [{100 * e['low']:.1f}, {100 * e['high']:.1f}]"
+
+
+def _points(e: Mapping[str, Any] | None) -> str:
+    if e is None:
+        return ""
+    if e["low"] is None:
+        return f"{100 * e['value']:+.1f}"
+    return f"{100 * e['value']:+.1f} [{100 * e['low']:+.1f}, {100 * e['high']:+.1f}]"
+
+
+def _p(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4f}" if value < 0.01 else f"{value:.2f}"
+
+
+def _ratio(ratio: Mapping[str, Any] | None) -> str:
+    """Return a ratio with its interval; ">" where it is censored."""
+    if ratio is None:
+        return ""
+    if ratio["limit"] is None:
+        return "GRPO did not rise"
+    above = f"> {ratio['limit']:.2f}"
+    shown = above if ratio["value"] is None else f"{ratio['value']:.2f}"
+    if ratio["p"] is None:
+        return shown
+    low = above if ratio["low"] is None else f"{ratio['low']:.2f}"
+    high = above if ratio["high"] is None else f"{ratio['high']:.2f}"
+    return f"{shown} [{low}, {high}]"

@@ -1,0 +1,105 @@
+"""Plan of a method benchmark: methods, seeds, budgets, ablations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from creditrl.bench.method_tasks import TaskSet
+from creditrl.errors import ConfigError
+
+__all__ = [
+    "ABLATIONS",
+    "BASELINE",
+    "METHODS",
+    "RUNGS",
+    "TEST_SPLIT",
+    "TUNING_SPLIT",
+    "Ablation",
+    "BenchPlan",
+]
+
+METHODS = ("grpo", "gigpo", "ppo", "spa", "istar", "hisr", "three_spo", "sft")
+"""Methods compared by default."""
+BASELINE = "grpo"
+"""Baseline of the comparison."""
+RUNGS = (0.25, 1.0)
+"""Shares of a run's turns that trials are given: all a quarter, the best third the whole."""
+TUNING_SPLIT, TEST_SPLIT = "valid_seen", "valid_unseen"
+"""The builtin tasks of the two differ in every environment, and from those of the training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """A method with one thing changed, to see what that thing is worth here."""
+
+    name: str
+    """In file names and tables."""
+    flags: tuple[str, ...]
+    words: str
+    """What is changed, in words."""
+
+
+ABLATIONS: Mapping[str, Ablation] = {
+    "grpo": Ablation(
+        "invalid-penalty",
+        ("--method.invalid-penalty=0.1",),
+        "0.1 off the advantage of turns whose action was not executed",
+    ),
+    # Without its step groups it would be GRPO here, which is measured anyway.
+    "gigpo": Ablation(
+        "undiscounted",
+        ("--method.gamma=1",),
+        "returns that are compared at a state not discounted",
+    ),
+    "spa": Ablation(
+        "mean-progress",
+        ("--method.progress=mean",),
+        "the outcome spread evenly over the turns instead of the learned progress, no exploration",
+    ),
+    "istar": Ablation(
+        "true-steps",
+        ("--method.process=environment",),
+        "the environment's own step rewards instead of the implicit ones",
+    ),
+    "hisr": Ablation("no-hindsight", ("--method.no-him",), "segment rewards without hindsight"),
+    "three_spo": Ablation(
+        "novelty", ("--method.scores.novelty",), "turn rewards with the paper's novelty term"
+    ),
+}
+"""One change per method that shows what limits it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPlan:
+    """What is measured on one task set."""
+
+    tasks: TaskSet
+    methods: tuple[str, ...] = METHODS
+    seeds: tuple[int, ...] = tuple(range(8))
+    """Of the tests."""
+    turns: int = 0
+    """Environment turns of a run."""
+    trials: int = 12
+    """Settings that are tried of every method, the shared one among them."""
+    tuning_seed: int = 1000
+    """Of the trials' runs and of the draws; none of ``seeds``."""
+    levels: int = 128
+    """Tasks of each evaluation, the first ones of the split."""
+    points: int = 10
+    """Evaluations of a test run after its start."""
+    ablations: tuple[str, ...] = ()
+    """Methods whose ablation is tested as well."""
+    ablation_seeds: int = 2
+    flags: tuple[str, ...] = ()
+    """Changes of every recipe, for tests."""
+
+    def __post_init__(self) -> None:
+        for name in ("turns", "trials", "levels", "points", "ablation_seeds"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: expected at least 1.")
+        if not self.seeds or self.tuning_seed in self.seeds:
+            raise ConfigError(
+                f"seeds are {self.seeds}, the tuning's is {self.tuning_seed}: expected some, "
+                "and another one for the tuning."
+            )

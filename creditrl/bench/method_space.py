@@ -1,0 +1,53 @@
+"""The settings that are tried of a method, drawn from the space that its class names."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from creditrl.trainers.methods.base import method_info
+
+__all__ = ["Values", "draw", "to_flags"]
+
+Values = Mapping[str, Any]
+"""A setting: values by field, such as ``"optim.lr"``."""
+
+
+def draw(method: str, trial: int, seed: int) -> dict[str, Any]:
+    """Return the setting of a trial; that of trial 0 is empty, which is the shared setting.
+
+    Raises:
+        UnknownNameError: there is no such method.
+    """
+    space = method_info(method).method.space
+    if trial == 0:
+        return {}
+    return {
+        name: dimension.at(
+            float(np.random.default_rng([seed, trial, zlib.crc32(name.encode())]).random())
+        )
+        for name, dimension in space.items()
+    }
+
+
+def to_flags(values: Values) -> tuple[str, ...]:
+    """Return the flags of ``creditrl train`` that set these values."""
+    said: dict[str, Any] = {}
+    for name, value in values.items():
+        if name == "clip":
+            said["method.loss.clip_low"] = value
+            said.setdefault("method.loss.clip_high", value)
+        else:
+            said[name] = value
+    return tuple(_flag(name, value) for name, value in said.items())
+
+
+def _flag(name: str, value: Any) -> str:
+    words = name.replace("_", "-")
+    if isinstance(value, bool):
+        section, _, last = words.rpartition(".")
+        return f"--{words}" if value else f"--{section}.no-{last}"
+    return f"--{words}={value}"

@@ -1,0 +1,50 @@
+"""``creditrl new env NAME``, ``creditrl new method NAME``: write a package template."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from creditrl.console import next_step, wrote
+from creditrl.errors import ConfigError
+from creditrl.flags import override
+from creditrl.templates import class_name, write_package
+
+__all__ = ["run"]
+
+_COMMAND = "creditrl new env|method NAME"
+
+
+@dataclass(frozen=True, slots=True)
+class NewOptions:
+    """Write a small package with an environment or a credit method, and its test.
+
+    pip installs it, and then every command knows what it brings. An environment comes with a recipe
+    that trains on it.
+    """
+
+    folder: str | None = None
+    """The new folder; NAME where it is not given."""
+
+
+def run(argv: list[str]) -> int:
+    """Run ``new``."""
+    if {"-h", "--help"} & set(argv):
+        override(NewOptions(), ["--help"], _COMMAND)
+    if len(argv) < 2 or argv[0] not in ("env", "method") or argv[1].startswith("-"):
+        raise ConfigError(
+            "What is to be written? Expected `creditrl new env NAME` or `creditrl new method NAME`."
+        )
+    kind, name = cast("Literal['env', 'method']", argv[0]), argv[1]
+    options = override(NewOptions(), argv[2:], f"creditrl new {kind} {name}")
+    module, *others = write_package(kind, name, options.folder)
+    wrote(module, *others)
+    place = shlex.quote(str(module.parent))
+    print(f"`pip install -e {place}` brings it to every command, `pytest {place}` tests it.")
+    if kind == "env":
+        next_step(shlex.join(["creditrl", "check", f"{module}:Mine/{class_name(name)}-v0"]))
+    else:
+        words = ["train", "@small", "--method.name", module.stem, "--plugin", str(module)]
+        next_step(shlex.join(["creditrl", *words]))
+    return 0

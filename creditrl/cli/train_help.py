@@ -1,0 +1,97 @@
+"""``creditrl train --help``: the most common flags, by section; ``--help-all`` has every flag."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import textwrap
+
+from creditrl.config import known_recipes, recipe_summary
+from creditrl.flags import FlagHelp, flag_helps, override
+
+__all__ = ["HELPS", "HELP_ALL", "show_help"]
+
+HELP_ALL = "--help-all"
+HELPS = frozenset({"-h", "--help", HELP_ALL})
+
+_FIRST = {
+    "Task": ("env.id",),
+    "Policy": ("policy.model", "policy.device"),
+    "Cloning an expert first": ("clone.episodes", "clone.updates"),
+    "Episodes of an update": (
+        "rollout.groups",
+        "rollout.group-size",
+        "rollout.form",
+        "rollout.max-new-tokens",
+        "rollout.temperature",
+    ),
+    "Learning": ("method.name", "optim.lr", "optim.minibatches"),
+    "Budget": ("budget.updates", "budget.seconds"),
+    "Evaluation": ("eval.levels", "eval.every"),
+    "Run": ("run.folder", "run.seed", "run.resume", "run.sinks"),
+}
+_SAID = {"method.name": "Credit method; `creditrl methods` lists them."}
+"""Of fields that are made for each method, and have no words of their own."""
+_OWN = {
+    "--plan[=GIB]": "Print what the run needs of memory, and start nothing.",
+    "--plugin FILE_OR_MODULE": "Bring methods and environments of your own.",
+    "--trust": "Believe what the config of a run asks for.",
+    HELP_ALL: "Every flag, those of the method and the environment included.",
+}
+_INDENT = 30
+"""Columns before the words."""
+_WIDEST = 100
+
+
+def show_help(recipe: str | None, flags: list[str], *, every: bool) -> None:
+    """Print the help of ``creditrl train``, with the values of a recipe as defaults.
+
+    Args:
+        recipe: ``"@quickstart"``; None: the defaults of all fields.
+        flags: that change it, of which the method's name decides what there is.
+        every: all flags, not those alone that are changed first.
+    """
+    from creditrl.trainers.start import read_request
+
+    config = read_request(recipe, flags, shown=True)
+    prog = f"creditrl train {recipe or ''}".rstrip()
+    if every:
+        override(config, ["--help"], prog)
+    helps = flag_helps(config, prog)
+    of = "the defaults" if recipe is None else recipe
+    print(f"usage: creditrl train {recipe or '@RECIPE'} [-h] [--help-all] [--FIELD VALUE ...]\n")
+    print(f"Train an agent with a recipe. Flags change its fields; in brackets: {of}.")
+    for heading, names in _FIRST.items():
+        print(f"\n{heading}")
+        for name in names:
+            print(_flag(helps[name]))
+    print("\nThe command itself")
+    for flag, words in _OWN.items():
+        print(_entry(flag, words))
+    if recipe is None:
+        print("\nRecipes")
+        for name in known_recipes():
+            line = textwrap.shorten(recipe_summary(name), _width() - _INDENT, placeholder=" ...")
+            print(_entry(f"@{name}", line))
+    print(f"\n`{prog} {HELP_ALL}` lists all {len(helps)} flags.")
+
+
+def _flag(found: FlagHelp) -> str:
+    words = _SAID.get(found.name, found.text)
+    sentence = re.split(r"(?<=\.) (?=[A-Z])", words)[0]
+    default = f" [{found.default}]" if found.default else ""
+    values = found.values.removeprefix("{None}|")
+    return _entry(f"--{found.name} {values}".rstrip(), sentence + default)
+
+
+def _entry(flag: str, words: str) -> str:
+    """Return a flag and its words, below it where it is long."""
+    head = f"  {flag}"
+    gap = " " * _INDENT
+    begins = f"{head:<{_INDENT}}" if len(head) < _INDENT else f"{head}\n{gap}"
+    lines = textwrap.wrap(words, _width() - _INDENT) or [""]
+    return begins + f"\n{gap}".join(lines)
+
+
+def _width() -> int:
+    return min(shutil.get_terminal_size().columns, _WIDEST)

@@ -1,0 +1,59 @@
+"""Printing for the commands."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from creditrl.plugins import named_flags
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+__all__ = ["console", "next_step", "say", "table", "wrote"]
+
+PLAIN_WIDTH = 120
+"""Columns of a table that does not go to a terminal."""
+
+
+def console() -> Console:
+    """Return a console on stdout; wide enough for tables where nobody watches."""
+    from creditrl.terminal import PlainConsole
+
+    out = PlainConsole()
+    return out if out.is_terminal else PlainConsole(width=PLAIN_WIDTH)
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    """Return an empty table with these columns; numbers are right-justified by ``>name``."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for name in columns:
+        made.add_column(
+            name.removeprefix(">"),
+            justify="right" if name.startswith(">") else "left",
+            overflow="fold",
+        )
+    return made
+
+
+def say(text: str) -> None:
+    """Print a line that may hold text from outside."""
+    from creditrl.terminal import printable
+
+    print(printable(text))
+
+
+def wrote(*paths: object) -> None:
+    """Say which files a command wrote."""
+    for path in paths:
+        say(f"Wrote {path}")
+
+
+def next_step(command: str) -> None:
+    """Name the next sensible command."""
+    flags = f" {shlex.join(named_flags())}" if command.startswith("creditrl ") else ""
+    say(f"Next: {command}{flags.rstrip()}")

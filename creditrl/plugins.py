@@ -1,0 +1,154 @@
+"""Methods and environments from outside the package.
+
+They come by ``--plugin FILE_OR_MODULE`` of every command, by ``run.plugins`` of a recipe, or from
+installed packages, by the entry point groups ``creditrl.methods`` and ``creditrl.environments``: a
+module each, which registers what it brings when it is imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from creditrl.errors import ConfigError
+
+__all__ = [
+    "FLAG",
+    "load_installed",
+    "load_plugin",
+    "name_environment",
+    "name_environments",
+    "name_plugins",
+    "named_flags",
+    "named_plugins",
+    "take_plugins",
+]
+
+FLAG = "--plugin"
+_named: list[str] = []
+
+
+def load_plugin(where: str) -> None:
+    """Import a module (``package.module``) or a file (``path/method.py``) that registers something.
+
+    Once a process.
+
+    Raises:
+        ConfigError: there is no such module or file.
+    """
+    if not where.endswith(".py"):
+        try:
+            importlib.import_module(where)
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"Plugin {where!r} cannot be imported: {error}.") from error
+        return
+    path = Path(where).expanduser().resolve()
+    if not path.is_file():
+        raise ConfigError(f"Plugin file {where!r} does not exist.")
+    name = f"creditrl_plugin_{path.stem}"
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ == str(path):
+        return
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[spec.name]
+        raise
+
+
+@cache
+def load_installed(group: Literal["creditrl.methods", "creditrl.environments"]) -> None:
+    """Import what installed packages bring, once a process.
+
+    Raises:
+        ConfigError: one of them cannot be imported; names its package.
+    """
+    import importlib.metadata  # it brings a dozen modules, which `import creditrl` does without
+
+    for entry in importlib.metadata.entry_points(group=group):
+        try:
+            entry.load()
+        except Exception as error:
+            package = entry.dist.name if entry.dist is not None else entry.value
+            raise ConfigError(
+                f"The package {package} brings {entry.value!r} ({group}), which cannot be "
+                f"imported: {error!r}. Mend or uninstall it."
+            ) from error
+
+
+def take_plugins(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return (the other arguments, what ``--plugin`` names), in their order.
+
+    Raises:
+        ConfigError: a flag without a value.
+    """
+    rest: list[str] = []
+    found: list[str] = []
+    words = iter(argv)
+    for word in words:
+        if word == FLAG:
+            value = next(words, "")
+            if not value or value.startswith("-"):
+                raise ConfigError(f"{FLAG} names nothing: expected a file or a module behind it.")
+            found.append(value)
+        elif word.startswith(f"{FLAG}="):
+            found.append(word.partition("=")[2])
+        else:
+            rest.append(word)
+    return rest, found
+
+
+def name_plugins(plugins: Sequence[str]) -> None:
+    """Load plugins that the user named for this command, and keep their names.
+
+    Raises:
+        ConfigError: one of them is not there.
+    """
+    _named[:] = dict.fromkeys(plugins)
+    for plugin in _named:
+        load_plugin(plugin)
+
+
+def name_environment(word: str) -> str:
+    """Return the id of an environment that the user typed; ``FILE_OR_MODULE:ID`` names a plugin.
+
+    For words of the user alone: whoever wrote a file must not have code imported by it.
+
+    Raises:
+        ConfigError: the file or module is not there.
+    """
+    plugin, _, env_id = word.rpartition(":")
+    if plugin:
+        name_plugins([*_named, plugin])
+    return env_id
+
+
+def name_environments(argv: Iterable[str]) -> list[str]:
+    """Return flags with the values of ``--env.id`` read by :func:`name_environment`."""
+    words = list(argv)
+    for i, word in enumerate(words):
+        flag, equals, value = word.partition("=")
+        if equals and flag == "--env.id":
+            words[i] = f"{flag}={name_environment(value)}"
+        elif i and words[i - 1] == "--env.id":
+            words[i] = name_environment(word)
+    return words
+
+
+def named_plugins() -> tuple[str, ...]:
+    """Return the plugins that the user named for this command."""
+    return tuple(_named)
+
+
+def named_flags() -> list[str]:
+    """Return them as flags, for a command that goes on from this one."""
+    return [word for plugin in _named for word in (FLAG, plugin)]

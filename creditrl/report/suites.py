@@ -1,0 +1,304 @@
+"""Suites in a report: agents beside each other and beside the baselines that come with us."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from creditrl.agents.evaluate import EvalResult
+from creditrl.agents.intervals import Estimate, paired_interval
+from creditrl.bench.baselines import Row, listings, read_baselines
+from creditrl.errors import ConfigError, DataError, OutsideJSONError
+from creditrl.outside_json import read_json_file
+from creditrl.report.context import NONE, env_name, interval, number, percent
+from creditrl.report.document import Block, Heading, Paragraph, Table
+from creditrl.report.figures import Figure, Series
+from creditrl.report.schema import schema_fault
+
+__all__ = [
+    "SuiteRecord",
+    "deal_suites",
+    "leaderboard_blocks",
+    "load_suites",
+    "suite_blocks",
+    "suite_figure",
+    "unpaired_difference",
+]
+
+_FILE = "suite.json"
+_COLUMNS = ("success %", "score", "executed %", "turns", "tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteRecord:
+    """What ``creditrl eval --suite`` left in a folder."""
+
+    name: str
+    """Of the agent; with the folder's name where several are of one agent."""
+    path: Path
+    results: Mapping[str, EvalResult]
+    """By list of tasks, ``"ALFWorld-valid_unseen"``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One agent on a list of tasks, ours or a baseline."""
+
+    agent: str
+    success: Estimate
+    cells: tuple[str, ...]
+    solved: Mapping[str, bool]
+    """By task hash, of episodes without an error; empty where it is not known."""
+
+
+def deal_suites(paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return (folders of suites, all other paths)."""
+    suites = [path for path in paths if (Path(path).expanduser() / _FILE).is_file()]
+    return suites, [path for path in paths if path not in suites]
+
+
+def load_suites(paths: Sequence[str | os.PathLike[str]]) -> list[SuiteRecord]:
+    """Return what is in folders of suites; every file is compared with the schema of results.
+
+    Raises:
+        ConfigError: there is no path, or one stands twice.
+        DataError: a folder holds no results of a suite, or a file does not meet the schema.
+    """
+    if not paths:
+        raise ConfigError(
+            "Whose results? Expected `creditrl report --leaderboard FOLDER...`: folders that "
+            "`creditrl eval --suite` wrote."
+        )
+    places = [Path(path).expanduser() for path in paths]
+    found = [_results(place) for place in places]
+    if len({place.resolve() for place in places}) < len(places):
+        raise ConfigError("A folder is named twice. Name each once.")
+    agents = [next(iter(results.values())).agent for results in found]
+    alike = len({place.name for place in places}) < len(places)
+    names = [
+        f"{agent} ({place if alike else place.name})" if agents.count(agent) > 1 else agent
+        for agent, place in zip(agents, places, strict=True)
+    ]
+    return [SuiteRecord(*each) for each in zip(names, places, found, strict=True)]
+
+
+def _results(place: Path) -> dict[str, EvalResult]:
+    files = [p for p in sorted(place.glob("*.json")) if p.name != _FILE]
+    if not (place / _FILE).is_file() or not files:
+        what = f"it has no {_FILE}" if files or not place.is_dir() else "no list was played"
+        raise DataError(f"No results of a suite in {place}: {what}. Expected a folder that "
+                        "`creditrl eval --suite NAME` wrote.")  # fmt: skip
+    return {file.stem: _result(file) for file in files}
+
+
+def _result(file: Path) -> EvalResult:
+    try:
+        content = read_json_file(file)
+    except OutsideJSONError as error:
+        raise DataError(f"{file}: no readable JSON ({error}).") from None
+    fault = schema_fault(content)
+    if fault:
+        raise DataError(
+            f"{file} is no evaluation as `creditrl report --schema` describes it: {fault}."
+        )
+    return EvalResult.from_json(content)
+
+
+def suite_blocks(
+    records: Sequence[SuiteRecord], baselines: Mapping[tuple[str, str], Row] | None = None
+) -> list[Block]:
+    """Return a table per list of tasks: every agent, the baselines, and differences to the first.
+
+    Args:
+        records: agents; the others and the baselines are compared with the first.
+        baselines: None: those that come with the package.
+    """
+    rows = read_baselines() if baselines is None else baselines
+    blocks: list[Block] = []
+    for name in _lists(records):
+        lines = _lines(name, records, rows)
+        result = next(r.results[name] for r in records if name in r.results)
+        first = lines[0]
+        difference = f"success against {first.agent}, points"
+        shown = [(line.agent, *line.cells, _against(line, first)) for line in lines]
+        blocks += [
+            Heading(f"{env_name(result)}, {len(result.episodes)} tasks"),
+            Table(("agent", *_COLUMNS, difference), tuple(shown)),
+        ]
+        blocks += [
+            Paragraph(f"{r.name}: {said}")
+            for r in records
+            if name in r.results and (said := _left_out(r.results[name]))
+        ]
+    return [
+        *blocks,
+        Paragraph(
+            "95 % intervals over tasks: success by Wilson's score, others by Student's t. "
+            "Differences are paired over equal tasks (bootstrap); with `~` unpaired (Newcombe's "
+            "hybrid score), where what was solved of each task is not known. `random`, `expert` "
+            "and `small policy` are the baselines that come with CreditRL, on all tasks of a list "
+            "(`creditrl bench baselines`)."
+        ),
+    ]
+
+
+def leaderboard_blocks(records: Sequence[SuiteRecord]) -> list[Block]:
+    """Return a table of all agents by their mean success over the lists that all are to play.
+
+    An agent without some list, with other tasks in one than most have, or with failed episodes
+    stands below, unranked.
+    """
+    names = _lists(records)
+    sets = {name: _usual(name, records) for name in names}
+
+    def mean(record: SuiteRecord) -> float:
+        found = [record.results.get(name) for name in names]
+        fits = all(
+            r is not None and not r.failed and _tasks(r) == sets[n]
+            for r, n in zip(found, names, strict=True)
+        )
+        values = [r.overall.success.value for r in found if r is not None]
+        return sum(values) / len(values) if fits else math.nan
+
+    means = {record.name: mean(record) for record in records}
+    order = sorted(records, key=lambda r: (math.isnan(means[r.name]), -means[r.name], r.name))
+    rows = []
+    for place, record in enumerate(order, start=1):
+        ranked = not math.isnan(means[record.name])
+        cells = []
+        for name in names:
+            result = record.results.get(name)
+            other = "" if result is None or _tasks(result) == sets[name] else " (other tasks)"
+            failed = f" ({result.failed} failed)" if result is not None and result.failed else ""
+            shown = NONE if result is None else percent(result.overall.success) + other + failed
+            cells.append(shown)
+        each = next(iter(record.results.values()))
+        made = str(each.commit or NONE)[:12]
+        mean_shown = number(means[record.name], 100, 1)
+        rows.append((str(place) if ranked else NONE, record.name, mean_shown, *cells, made))
+    columns = ("rank", "agent", "mean success %", *names, "commit")
+    return [
+        Heading("Leaderboard", 1),
+        Table(columns, tuple(rows), left=2),
+        Paragraph("Success in per cent with its 95 % interval (Wilson) over the tasks of a list."),
+        *suite_blocks(order),
+    ]
+
+
+def suite_figure(records: Sequence[SuiteRecord]) -> Figure:
+    """Return the plot of success by list of tasks, agents and baselines."""
+    names = _lists(records)
+    points: dict[str, list[tuple[int, Estimate]]] = {}
+    for place, name in enumerate(names):
+        played = sum(name in record.results for record in records)
+        for order, line in enumerate(_lines(name, records, read_baselines())):
+            # An agent may have a baseline's name.
+            label = line.agent if order < played else f"{line.agent} (baseline)"
+            points.setdefault(label, []).append((place, line.success))
+    series = [
+        Series(
+            agent,
+            tuple(float(place) for place, _ in found),
+            tuple(e.value for _, e in found),
+            tuple(e.low for _, e in found),
+            tuple(e.high for _, e in found),
+        )
+        for agent, found in points.items()
+    ]
+    title = "Success with 95 % intervals"
+    return Figure("suite", title, "points", "", "success", tuple(series), tuple(names), True)
+
+
+def unpaired_difference(one: Estimate, other: Estimate) -> Estimate:
+    """Return one share minus another, of independent samples, with its interval.
+
+    ``d - sqrt((p1 - l1)^2 + (u2 - p2)^2)`` to ``d + sqrt((u1 - p1)^2 + (p2 - l2)^2)`` of the two
+    Wilson intervals [l, u]. Source: Newcombe 1998, "Interval estimation for the difference between
+    independent proportions", method 10.
+    """
+    gap = one.value - other.value
+    low = gap - math.hypot(one.value - one.low, other.high - other.value)
+    high = gap + math.hypot(one.high - one.value, other.value - other.low)
+    return Estimate(gap, low, high, min(one.n, other.n))
+
+
+def _lists(records: Sequence[SuiteRecord]) -> list[str]:
+    return list(dict.fromkeys(name for record in records for name in record.results))
+
+
+def _lines(
+    name: str, records: Sequence[SuiteRecord], rows: Mapping[tuple[str, str], Row]
+) -> list[_Line]:
+    played = [r for r in records if name in r.results]
+    result = played[0].results[name]
+    return [
+        *(_line(r.name, r.results[name]) for r in played),
+        *(_baseline(name, row) for row in rows.values() if _same(name, row, result)),
+    ]
+
+
+def _tasks(result: EvalResult) -> frozenset[str]:
+    return frozenset(e.task_hash for e in result.episodes)
+
+
+def _usual(name: str, records: Sequence[SuiteRecord]) -> frozenset[str]:
+    """Return the tasks that most agents have in a list; of equally many, the most tasks."""
+    found = [_tasks(r.results[name]) for r in records if name in r.results]
+    return max(found, key=lambda tasks: (found.count(tasks), len(tasks)))
+
+
+def _line(agent: str, result: EvalResult) -> _Line:
+    m = result.overall
+    cells = (
+        percent(m.success),
+        interval(m.score, 1, 3),
+        percent(m.grounding),
+        interval(m.turns, 1, 1),
+        number(m.tokens.value, 1, 0) if m.tokens.value > 0 else NONE,
+    )
+    solved = {e.task_hash: e.success for e in result.episodes if not e.error}
+    return _Line(agent, m.success, cells, solved)
+
+
+def _baseline(name: str, row: Row) -> _Line:
+    success = Estimate(row.success, row.success_low, row.success_high, row.episodes)
+    cells = (
+        percent(success),
+        number(row.score, 1, 3),
+        number(row.grounding, 100, 1),
+        number(row.turns, 1, 1),
+        NONE,
+    )
+    hashes = next(item.hashes for item in listings().values() if item.name == name)
+    solved = {key: won == "1" for key, won in zip(hashes, row.solved, strict=False)}
+    return _Line(row.agent, success, cells, solved)
+
+
+def _same(name: str, row: Row, result: EvalResult) -> bool:
+    """Return whether a baseline is of the list that a result is of, or of more tasks of it."""
+    listing = listings().get(row.env)
+    return listing is not None and listing.name == name and _tasks(result) <= {*listing.hashes}
+
+
+def _against(line: _Line, first: _Line) -> str:
+    if line is first:
+        return NONE
+    equal = [task for task in first.solved if task in line.solved]
+    if equal:
+        gaps = np.array([float(line.solved[t]) - float(first.solved[t]) for t in equal])
+        return interval(paired_interval(gaps), 100, 1, sign=True)
+    return "~ " + interval(unpaired_difference(line.success, first.success), 100, 1, sign=True)
+
+
+def _left_out(result: EvalResult) -> str:
+    said = []
+    if result.failed:
+        said.append(f"{result.failed} episodes failed and are in no measure.")
+    if "stopped" in result.reports:
+        said.append(f"Stopped at {result.reports['stopped']}.")
+    return " ".join([*said, result.gaps]).strip()

@@ -1,0 +1,58 @@
+"""Prompts of each turn: the messages that were kept, or the text of its tokens."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from creditrl.types import Trajectory
+
+__all__ = ["Asked"]
+
+
+class Asked:
+    """Finds the prompts of a run's turns.
+
+    Evaluations keep messages. Training keeps token ids, which the run's own tokenizer turns back
+    into text where ``tokenizers`` is installed.
+
+    Args:
+        folder: of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def messages(self, episode: Trajectory) -> list[list[dict[str, str]]]:
+        """Return the new messages of each turn (``role``, ``content``); empty where not known.
+
+        The text of tokens is one message of the role ``prompt``. Of a conversation that only grows
+        it is what stands behind the reply before.
+        """
+        found: list[list[dict[str, str]]] = []
+        before: tuple[int, ...] = ()
+        for turn in episode.turns:
+            asked = [dict(message) for message in turn.messages]
+            if not asked and turn.prompt_ids and self._tokenizer is not None:
+                grows = before and turn.prompt_ids[: len(before)] == before
+                new = turn.prompt_ids[len(before) if grows else 0 :]
+                text = self._tokenizer.decode([i for i in new if i >= 0], skip_special_tokens=False)
+                asked = [{"role": "prompt", "content": text}]
+            found.append(asked)
+            before = turn.prompt_ids + turn.reply_ids
+        return found
+
+    @functools.cached_property
+    def _tokenizer(self) -> Any:
+        kept = [self._folder / "tokenizer", *sorted(self._folder.glob("policy/*"))]
+        files = [path / "tokenizer.json" for path in kept]
+        if importlib.util.find_spec("tokenizers") is None:
+            return None
+        from tokenizers import Tokenizer
+
+        try:
+            return next((Tokenizer.from_file(str(f)) for f in files if f.is_file()), None)
+        except Exception:  # its own, bare: of another version, or damaged; prompts are an extra
+            return None

@@ -1,0 +1,102 @@
+"""Turns that methods need to reach the baseline's last value, as dots with intervals."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from creditrl.errors import require_extra
+from creditrl.files import write_atomic
+
+__all__ = ["RatioDot", "ratio_dots"]
+
+_LEAST = 0.02
+"""Where a ratio of 0 is drawn, on an axis that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class RatioDot:
+    """A ratio and its interval; None is above ``limit``, and nothing more is known."""
+
+    name: str
+    value: float | None
+    low: float | None
+    high: float | None
+    limit: float
+
+    def place(self, value: float | None) -> float:
+        """Return where a value is drawn."""
+        return max(_LEAST, self.limit if value is None else value)
+
+
+def ratio_dots(
+    panels: Mapping[str, Sequence[RatioDot]], path: str | os.PathLike[str], xlabel: str
+) -> Path:
+    """Draw a panel per task set: a dot and a line per method, the smallest ratio on top.
+
+    What is above the limit is an open triangle there, and a line that goes on an arrow. Equal
+    arguments give equal bytes.
+
+    Args:
+        panels: by title.
+        path: the picture, a PNG.
+        xlabel: below each panel.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    require_extra("matplotlib", "train")
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import NullLocator
+
+    rows = max([len(dots) for dots in panels.values()], default=1)
+    columns = min(3, max(1, len(panels)))
+    lines = -(-len(panels) // columns)
+    with matplotlib.rc_context(matplotlib.rcParamsDefault):
+        size = (4.6 * columns, lines * (1.3 + 0.26 * rows))
+        figure = Figure(figsize=size, dpi=150, layout="constrained")
+        FigureCanvasAgg(figure)
+        for number, (title, dots) in enumerate(panels.items(), start=1):
+            axes = figure.add_subplot(lines, columns, number)
+            order = sorted(dots, key=lambda d: (d.value is None, d.place(d.value), d.name))
+            for at, dot in enumerate(order):
+                low, high = dot.place(dot.low), dot.place(dot.high)
+                colour = "#0072B2" if dot.value is not None else "#999999"
+                if dot.low is not None or dot.high is not None:
+                    axes.plot([low, high], [at, at], color=colour, linewidth=1.8)
+                    if dot.high is None:
+                        axes.plot([high], [at], marker=">", color=colour, markersize=5)
+                axes.plot(
+                    [dot.place(dot.value)],
+                    [at],
+                    marker="o" if dot.value is not None else ">",
+                    markerfacecolor=colour if dot.value is not None else "white",
+                    color=colour,
+                    markersize=6,
+                )
+            axes.axvline(1.0, color="0.4", linewidth=1.0, linestyle="--")
+            axes.set_xscale("log")
+            axes.set_yticks(range(len(order)), [dot.name for dot in order])
+            axes.set_ylim(len(order) - 0.5, -0.5)
+            axes.xaxis.set_minor_locator(NullLocator())
+            ticks = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+            drawn = [dot.place(v) for dot in order for v in (dot.value, dot.low, dot.high)]
+            left, right = min([0.5, *drawn]) / 1.15, max([2.0, *drawn]) * 1.15
+            axes.set_xlim(left, right)
+            shown = [tick for tick in ticks if left <= tick <= right]
+            axes.set_xticks(shown, [f"{tick:g}" for tick in shown])
+            axes.grid(True, axis="x", color="0.9", linewidth=0.8)
+            axes.set_axisbelow(True)
+            axes.set_xlabel(xlabel)
+            axes.set_title(title, loc="left", fontsize=11)
+            for side in ("top", "right"):
+                axes.spines[side].set_visible(False)
+        picture = io.BytesIO()
+        figure.savefig(picture, format="png", metadata={"Software": None})
+    write_atomic(path, picture.getvalue())
+    return Path(path)

@@ -1,0 +1,403 @@
+"""Measurements of ``creditrl bench envs`` on ALFWorld and textworld."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import json
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from creditrl.envs.alfworld.bench_games import GameRow, find_games
+from creditrl.envs.alfworld.game import Game
+from creditrl.envs.alfworld.gamefile import GameFile, read_game_file
+from creditrl.envs.alfworld.pddl import read_problem
+from creditrl.envs.alfworld.problem import GameSource
+from creditrl.envs.alfworld.tw_pddl import game_data
+from creditrl.envs.bench import (
+    EnvBench,
+    Games,
+    any_of,
+    memory_round,
+    reset_round,
+    snapshot_contests,
+    vector_walk_round,
+    walk_round,
+)
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.measure import Contest, Round, Side, cpu_seconds, importable
+from creditrl.types import Task
+
+__all__ = ["BENCH", "ALFWorldSizes", "alfworld_contests", "alfworld_games"]
+
+ENV_ID = "CreditRL/ALFWorld-v0"
+REFERENCE = "textworld"
+"""Import name of the upstream package."""
+_ENDLESS = 1_000_000
+"""A turn limit that no measurement reaches."""
+
+
+@dataclass(frozen=True, slots=True)
+class ALFWorldSizes:
+    """How much a round does; small values make a smoke test."""
+
+    games: int = 24
+    """Games, of all types in turn."""
+    steps: int = 25
+    """Steps in each game of a round."""
+    copies: int = 64
+    group: int = 8
+    """Copies that share a game, as in a training step."""
+    vector_steps: int = 200
+    """Steps of all copies in a round."""
+    resets: int = 20
+    """Resets of each game that is in memory."""
+    snapshots: int = 200
+    """Snapshots and restores of all copies in a round."""
+    memory_copies: int = 64
+    """Further copies of one game whose memory is measured."""
+    their_games: int = 3
+    """Games of a round of theirs."""
+    their_steps: int = 15
+    """Steps in each of them."""
+    their_memory_copies: int = 2
+
+
+@lru_cache(maxsize=4)
+def alfworld_games(count: int) -> Games:
+    """Return the games that are measured; the same in every run of a machine."""
+    return find_games(count, seed=0)
+
+
+def alfworld_contests(sizes: ALFWorldSizes) -> list[Contest]:
+    """Return the measurements; without textworld, ours alone."""
+    tasks = alfworld_games(sizes.games).tasks
+    theirs = importable(REFERENCE)
+
+    def sides(
+        ours: Callable[[], Round], upstream: Callable[[], Round] | None = None
+    ) -> dict[Side, Callable[[], Round]]:
+        if upstream is not None and theirs:
+            return {"ours": ours, "theirs": upstream}
+        return {"ours": ours}
+
+    n = sizes.copies
+    their_tasks = tasks[: sizes.their_games]
+    return [
+        Contest(
+            "step_single",
+            "step, gym.make: text, admissible actions, info; games new to the process",
+            "us",
+            "lower",
+            sides(
+                lambda: _steps(tasks, sizes.steps),
+                lambda: _their_steps(their_tasks, sizes.their_steps),
+            ),
+            target=100.0,
+            tail=True,
+        ),
+        Contest(
+            f"step_vector_{n}",
+            f"the same, {n} copies in groups of {sizes.group}, per copy (theirs: one copy)",
+            "steps/s",
+            "higher",
+            sides(
+                lambda: _vector(tasks, sizes),
+                lambda: _per_second(_their_steps(their_tasks, sizes.their_steps)),
+            ),
+            target=10_000.0,
+        ),
+        Contest(
+            "reset_cached",
+            "reset of a game that is in memory (theirs: that is loaded)",
+            "ms",
+            "lower",
+            sides(
+                lambda: reset_round(_make(), tasks, sizes.resets),
+                lambda: _their_resets(their_tasks),
+            ),
+            target=1.0,
+            tail=True,
+        ),
+        Contest(
+            "reset_new",
+            "reset of a game never seen: its file is read and parsed (theirs: load and reset)",
+            "ms",
+            "lower",
+            sides(lambda: _new_games(tasks, seen=False), lambda: _their_loads(their_tasks)),
+            target=50.0,
+            tail=True,
+        ),
+        Contest(
+            "reset_from_disk",
+            "reset of a game that an earlier process has parsed (theirs: load and reset)",
+            "ms",
+            "lower",
+            sides(lambda: _new_games(tasks, seen=True), lambda: _their_loads(their_tasks)),
+            target=50.0,
+            tail=True,
+        ),
+        *snapshot_contests(
+            n, sizes.snapshots, sides, lambda: _begun(tasks, sizes), lambda: _begun_single(tasks[0])
+        ),
+        Contest(
+            "memory",
+            "memory of one more copy of a game that is played already",
+            "kB",
+            "lower",
+            sides(
+                lambda: memory_round(ENV_ID, tasks[0], sizes.memory_copies, _ENDLESS),
+                lambda: _their_memory(tasks[0], sizes.their_memory_copies),
+            ),
+            target=100.0,
+        ),
+    ]
+
+
+# -- ours ----------------------------------------------------------------------------------------
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class _Fresh(GameSource):
+    """A game under a key of its own, so that nothing of it is in memory."""
+
+    source: GameSource
+    number: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.source.key} {self.number}"
+
+    def load(self) -> Game:
+        return self.source.load()
+
+    def textworld_data(self) -> Mapping[str, Any]:
+        return self.source.textworld_data()
+
+
+def _fresh(task: Task) -> Task:
+    return Task(task.id, task.type, task.split, task.index, data=_Fresh(task.data, next(_numbers)))
+
+
+def _make() -> gym.Env[Any, Any]:
+    return gym.make(ENV_ID, max_turns=_ENDLESS, disable_env_checker=True)
+
+
+def _steps(tasks: tuple[Task, ...], steps: int) -> Round:
+    return walk_round(_make(), lambda: [_fresh(task) for task in tasks], steps)
+
+
+def _venv(tasks: tuple[Task, ...], sizes: ALFWorldSizes) -> tuple[TextVectorEnv, list[Task]]:
+    """Return an environment and a task for each of its groups."""
+    venv = gym.make_vec(ENV_ID, num_envs=sizes.copies, group_size=sizes.group, max_turns=_ENDLESS)
+    assert isinstance(venv, TextVectorEnv)
+    return venv, [tasks[g % len(tasks)] for g in range(venv.num_groups)]
+
+
+def _vector(tasks: tuple[Task, ...], sizes: ALFWorldSizes) -> Round:
+    venv, groups = _venv(tasks, sizes)
+    return vector_walk_round(venv, lambda: [_fresh(t) for t in groups], sizes.vector_steps)
+
+
+def _new_games(tasks: tuple[Task, ...], *, seen: bool) -> Round:
+    """Reset games that are not in memory, from files written for it.
+
+    Args:
+        tasks: the games.
+        seen: they were read before, and their problems are in the cache on disk.
+    """
+    env = _make()
+    contents = [_file_content(task) for task in tasks]
+
+    def measure() -> list[float]:
+        times = []
+        with tempfile.TemporaryDirectory() as home, _cache(Path(home, "cache")):
+            for task, content in zip(tasks, contents, strict=True):
+                number = next(_numbers)
+                path = Path(home, f"{number}.tw-pddl")
+                # Space behind the text: the file's hash, and so the game, is another each time.
+                path.write_text(json.dumps(content) + " " * number, "utf-8")
+                source = GameFile.of(path)
+                if seen:
+                    source.load()
+                fresh = Task(task.id, task.type, task.split, task.index, data=source)
+                times.append(1e3 * cpu_seconds(partial(env.reset, options={"task": fresh})))
+        return times
+
+    return measure
+
+
+def _file_content(task: Task) -> dict[str, Any]:
+    """Return what a game file holds; built without textworld and its data."""
+    source = task.data
+    if isinstance(source, GameRow):
+        text = source.problem
+    elif isinstance(source, GameFile):
+        text = read_game_file(source.path).problem
+    else:
+        return dict(source.textworld_data())
+    content = game_data(read_problem(text, task.id), source.goal, source.flavour)
+    return {**content, "pddl_problem": text}
+
+
+@contextlib.contextmanager
+def _cache(folder: Path) -> Iterator[None]:
+    """Let our cache be in a folder of its own while inside."""
+    before = os.environ.get("CREDITRL_CACHE")
+    os.environ["CREDITRL_CACHE"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["CREDITRL_CACHE"]
+        else:
+            os.environ["CREDITRL_CACHE"] = before
+
+
+def _begun(tasks: tuple[Task, ...], sizes: ALFWorldSizes) -> TextVectorEnv:
+    venv, groups = _venv(tasks, sizes)
+    venv.reset(seed=0, options={"task": groups})
+    return venv
+
+
+def _begun_single(task: Task) -> gym.Env[Any, Any]:
+    env = _make()
+    env.reset(options={"task": task})
+    return env
+
+
+# -- theirs --------------------------------------------------------------------------------------
+
+
+def _their_env() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import textworld
+        from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
+        from textworld.envs.pddl import PddlEnv
+    infos = textworld.EnvInfos(won=True, admissible_commands=True)
+    return AlfredDemangler(PddlEnv(infos), shuffle=False)
+
+
+@lru_cache(maxsize=8)
+def _their_game(task: Task) -> Any:
+    """Return TextWorld with a game in it; all measurements share it, for it takes a second."""
+    env = _their_env()
+    env.load(dict(task.data.textworld_data()))
+    env.reset()
+    return env
+
+
+def _their_steps(tasks: tuple[Task, ...], steps: int) -> Round:
+    """Step TextWorld: it works out admissible commands with every step, asked for or not."""
+    envs = [_their_game(task) for task in tasks]
+    rng = np.random.default_rng(0)
+
+    def measure() -> list[float]:
+        times = []
+        for env in envs:
+            state = env.reset()
+            for _ in range(steps):
+                action = any_of(rng, tuple(state["admissible_commands"]))
+                start = time.process_time()
+                state, _, done = env.step(action)
+                times.append(1e6 * (time.process_time() - start))
+                if done:
+                    break
+        return times
+
+    return measure
+
+
+def _per_second(times_us: Round) -> Round:
+    def measure() -> list[float]:
+        found = times_us()
+        return [1e6 * len(found) / sum(found)]
+
+    return measure
+
+
+def _their_resets(tasks: tuple[Task, ...]) -> Round:
+    envs = [_their_game(task) for task in tasks]
+    return lambda: [1e3 * cpu_seconds(env.reset) for env in envs]
+
+
+def _their_loads(tasks: tuple[Task, ...]) -> Round:
+    env = _their_env()
+    contents = [dict(task.data.textworld_data()) for task in tasks]
+
+    def measure() -> list[float]:
+        def begin(content: dict[str, Any]) -> None:
+            env.load(content)
+            env.reset()
+
+        return [1e3 * cpu_seconds(partial(begin, content)) for content in contents]
+
+    return measure
+
+
+def _their_memory(task: Task, copies: int) -> Round:
+    """Read what the system gives this process for more copies; most of it is no Python object."""
+    content = dict(task.data.textworld_data())
+    kept = []
+
+    def measure() -> list[float]:
+        before = _resident()
+        for _ in range(copies):
+            env = _their_env()
+            env.load(content)
+            env.reset()
+            kept.append(env)  # or the next one would live in the memory of the last
+        gc.collect()
+        return [max(0.0, _resident() - before) / copies / 1e3]
+
+    return measure
+
+
+def _resident() -> float:
+    """Return the bytes of this process that are in memory; 0 where the system does not say."""
+    with contextlib.suppress(OSError):
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return float(pages * os.sysconf("SC_PAGE_SIZE"))
+    return 0.0
+
+
+_TINY = ALFWorldSizes(
+    games=2,
+    steps=2,
+    copies=4,
+    group=2,
+    vector_steps=2,
+    resets=1,
+    snapshots=1,
+    memory_copies=2,
+    their_games=1,
+    their_steps=2,
+    their_memory_copies=1,
+)
+
+
+def _sizes(tiny: bool) -> ALFWorldSizes:
+    return _TINY if tiny else ALFWorldSizes()
+
+
+BENCH = EnvBench(
+    env="ALFWorld",
+    contests=lambda tiny: alfworld_contests(_sizes(tiny)),
+    reference=REFERENCE,
+    extra="reference-alfworld",
+    note=lambda tiny: f"played: {alfworld_games(_sizes(tiny).games).source}",
+)

@@ -1,0 +1,209 @@
+"""A household in a few words, for small policies: ours, made of what the episode's text has told.
+
+An example, in a kitchen where no egg has been seen yet::
+
+    new cabinet 1 drawer 2 drawer 1
+    known nothing
+    place fridge 1
+    use microwave 1
+    heat egg fridge
+    hold nothing
+    at countertop 1
+    here nothing
+
+Lines stand in one order. ``new``, while what is needed next has not been found: receptacles whose
+inside was not told yet; those of the goal's class come only when no other is left, because what
+already lies in them need not be looked for.
+``known``: objects of the goal's class (for a task with a lamp also lamps), and where they lie.
+``place``: where the goal's object goes, open ones first. ``use``: what treats it. Then the task,
+how many objects lie in place, the hand (``goal``: what is held is of the goal's class, ``other``:
+it is not), where one stands, and what of the goal is in reach here. A task in free words shows the
+words, and all things count as its objects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from creditrl.envs.alfworld.prompt_memory import Memory, remember
+from creditrl.envs.prompt import Ask
+
+__all__ = ["Goal", "choices", "compact", "read_goal"]
+
+_TASK = re.compile(r"Your task is to: (.*)")
+_TEMPLATES = tuple(
+    (do, re.compile(pattern))
+    for do, pattern in (
+        ("two", r"put two (\w+) in (\w+)"),
+        ("two", r"find two (\w+) and put them in (\w+)"),
+        ("look", r"look at (\w+) under the (\w+)"),
+        ("look", r"examine the (\w+) with the (\w+)"),
+        ("clean", r"put a clean (\w+) in (\w+)"),
+        ("clean", r"clean some (\w+) and put it in (\w+)"),
+        ("heat", r"put a hot (\w+) in (\w+)"),
+        ("heat", r"heat some (\w+) and put it in (\w+)"),
+        ("cool", r"put a cool (\w+) in (\w+)"),
+        ("cool", r"cool some (\w+) and put it in (\w+)"),
+        ("put", r"put a (\w+) in (\w+)"),
+        ("put", r"put some (\w+) on (\w+)"),
+    )
+)
+_TREATS = {"clean": "sinkbasin", "heat": "microwave", "cool": "fridge"}
+_DONE = {"heat": "hot", "cool": "cool"}
+_NEVER_NEEDED = re.compile(r"(?:help|inventory|look|examine .*|close .*|slice .*)$")
+_MOST_PLACES = 2
+"""One to put things in, and one more where that does not do."""
+
+
+class Goal(NamedTuple):
+    """A task as its sentence says it."""
+
+    do: str
+    """``"put"``, ``"two"``, ``"look"``, ``"clean"``, ``"heat"``, ``"cool"``; "" where the sentence
+    is of no template."""
+    thing: str = ""
+    """Class of the object."""
+    place: str = ""
+    """Class of the receptacle, or of the lamp."""
+
+    def wants(self, thing: str) -> bool:
+        """Return whether a thing is of the goal's class; in free words any may be."""
+        return not self.do or _kind(thing) == self.thing
+
+
+@lru_cache(maxsize=4096)
+def read_goal(sentence: str) -> Goal:
+    """Return the task that ALFWorld's templates make such a sentence of."""
+    for do, pattern in _TEMPLATES:
+        if found := pattern.fullmatch(sentence.strip().rstrip(".")):
+            return Goal(do, found[1], found[2])
+    return Goal("")
+
+
+def choices(ask: Ask) -> tuple[str, ...]:
+    """Return the admissible actions that can serve a task.
+
+    Left out are those that only tell what walking there and opening have told (``look``,
+    ``inventory``, ``examine``, ``help``), and closing and slicing, which no task needs.
+    """
+    some = tuple(a for a in ask.admissible_actions if not _NEVER_NEEDED.match(a))
+    return some or ask.admissible_actions
+
+
+def compact(ask: Ask) -> str:
+    """Return what is known of the household, the goal's part of it."""
+    memory = remember([*(observation for observation, _ in ask.history), ask.observation])
+    sentence = ask.goal or _sentence(ask)
+    goal = read_goal(sentence)
+    around = memory.around or _names(ask.admissible_actions, "go to ")
+    taken = _in_reach(ask.admissible_actions)
+    things = _things(memory, goal, {**memory.where, **taken})
+    here = [t for t in things.wanted if t in taken or things.where[t] == memory.at]
+    far = [t for t in things.wanted if t not in here]
+    lines = []
+    if _is_searching(memory, goal, things):
+        lines.append(f"new {_listed(_unsearched(memory, goal, around))}")
+    lines.append(f"known {_listed(f'{_marked(memory, t)} {things.where[t]}' for t in far)}")
+    if goal.do not in ("look", ""):
+        places = [r for r in around if _kind(r) == goal.place]
+        places.sort(key=lambda r: (r != memory.at, r not in memory.searched))
+        lines.append(f"place {_listed(places[:_MOST_PLACES])}")
+    if tool := _TREATS.get(goal.do):
+        lines.append(f"use {_listed(r for r in around if _kind(r) == tool)}")
+    lines.append(" ".join(goal) if goal.do else sentence)
+    if goal.do == "two":
+        lines.append(f"done {things.done}")
+    held = "nothing"
+    if memory.held:
+        held = f"{'goal' if goal.wants(memory.held) else 'other'} {_marked(memory, memory.held)}"
+    lines.append(f"hold {held}")
+    lines.append(f"at {memory.at or 'start'}{' closed' if memory.at in memory.closed else ''}")
+    lines.append(f"here {_listed(_marked(memory, t) for t in here)}")
+    if memory.failed:
+        lines.append("failed")
+    return "\n".join(lines)
+
+
+class _Things(NamedTuple):
+    """What the goal is about, of what has been seen."""
+
+    where: Mapping[str, str]
+    """All things, and the receptacle of each."""
+    objects: list[str]
+    """Of the goal's class and not in place yet, treated ones first."""
+    lamps: list[str]
+    done: int
+    """Objects that are in place."""
+
+    @property
+    def wanted(self) -> list[str]:
+        return [*self.objects, *self.lamps]
+
+
+def _things(memory: Memory, goal: Goal, where: Mapping[str, str]) -> _Things:
+    objects = [thing for thing in where if goal.wants(thing)]
+    ready = {thing for thing in objects if _is_ready(memory, goal, thing)}
+    placed = {thing for thing in ready if _kind(where[thing]) == goal.place}
+    left = [thing for thing in objects if thing not in placed]
+    left.sort(key=lambda thing: thing not in ready)
+    lamps = [t for t in where if _kind(t) == goal.place] if goal.do == "look" else []
+    return _Things(where, left, lamps, len(placed))
+
+
+def _is_searching(memory: Memory, goal: Goal, things: _Things) -> bool:
+    """Return whether what is needed next has not been seen."""
+    if not goal.do:
+        return True
+    if not memory.held:
+        return not things.objects
+    # What nobody asked for has to go somewhere, anywhere.
+    return not goal.wants(memory.held) or (goal.do == "look" and not things.lamps)
+
+
+def _unsearched(memory: Memory, goal: Goal, around: Iterable[str]) -> list[str]:
+    some = [r for r in around if r not in memory.searched]
+    return [r for r in some if _kind(r) != goal.place] or some
+
+
+def _listed(names: Iterable[str]) -> str:
+    return " ".join(names) or "nothing"
+
+
+def _sentence(ask: Ask) -> str:
+    """Return the task as the first observation states it."""
+    first = ask.history[0][0] if ask.history else ask.observation
+    found = _TASK.search(first)
+    return found[1] if found else ""
+
+
+def _kind(name: str) -> str:
+    """Return the class of ``"mug 1"``: ``"mug"``."""
+    return name.rpartition(" ")[0]
+
+
+def _names(actions: Iterable[str], verb: str) -> tuple[str, ...]:
+    return tuple(a.removeprefix(verb) for a in actions if a.startswith(verb))
+
+
+def _in_reach(actions: Iterable[str]) -> dict[str, str]:
+    """Return what can be taken, and out of what: one place may reach several receptacles."""
+    return {
+        thing: receptacle
+        for thing, _, receptacle in (some.partition(" from ") for some in _names(actions, "take "))
+    }
+
+
+def _is_ready(memory: Memory, goal: Goal, thing: str) -> bool:
+    """Return whether a thing has been treated as the goal asks."""
+    if goal.do == "clean":
+        return thing in memory.clean
+    return goal.do not in _DONE or memory.state.get(thing) == _DONE[goal.do]
+
+
+def _marked(memory: Memory, thing: str) -> str:
+    """Return a thing with what has become of it: ``"mug 1 clean hot"``."""
+    clean = " clean" if thing in memory.clean else ""
+    return f"{thing}{clean} {memory.state.get(thing, '')}".rstrip()

@@ -1,0 +1,239 @@
+"""Measurements that an environment adds to benches, and those common to all environments.
+
+That is walks, snapshots, and memory of a further copy.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+import tracemalloc
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+
+from creditrl.envs.base import TextEnv
+from creditrl.envs.state import restore, snapshot
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.measure import Contest, Round, cpu_seconds
+from creditrl.types import Task
+
+__all__ = [
+    "Conformance",
+    "EnvBench",
+    "Games",
+    "Script",
+    "any_of",
+    "memory_round",
+    "reset_round",
+    "snapshot_contests",
+    "vector_walk_round",
+    "walk_round",
+]
+
+
+Script: TypeAlias = Callable[
+    [TextEnv[Any], np.random.Generator], Generator[str | None, dict[str, Any], None]
+]
+"""Plays one game: yields actions, None for a reset (at first too), and is sent ``info``."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvBench:
+    """The measurements of one environment."""
+
+    env: str
+    """Short name."""
+    contests: Callable[[bool], list[Contest]]
+    """Returns the measurements; True makes them tiny."""
+    reference: str
+    """Import name of the upstream package."""
+    extra: str
+    """Extra that installs it."""
+    how: str = ""
+    """How to get it, where an extra does not bring it."""
+    note: Callable[[bool], str] | None = None
+    """Says what the figures also depend on, e.g. which games were played; the same argument."""
+
+
+@dataclass(frozen=True, slots=True)
+class Games:
+    """Some games, and where they come from."""
+
+    source: str
+    """In words."""
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conformance:
+    """The comparison of one environment with upstream's package."""
+
+    env: str
+    """Short name, as the command line takes it."""
+    env_id: str
+    modules: tuple[str, ...]
+    """Import names of upstream's packages."""
+    extra: str
+    """Extra that installs them."""
+    games: Callable[[int, int, Any], Games]
+    """Returns (count, seed, flavour) games."""
+    flavours: tuple[str, ...]
+    """Wordings to choose from."""
+    script: Script
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of both sides."""
+
+
+def any_of(rng: np.random.Generator, actions: Sequence[str]) -> str:
+    """Return one of the actions at random."""
+    return actions[int(rng.integers(len(actions)))]
+
+
+def walk_round(env: gym.Env[Any, Any], tasks: Callable[[], Sequence[Task]], steps: int) -> Round:
+    """Return a round of a random walk in each task: CPU time of every step, in us.
+
+    Args:
+        env: has no turn limit that is reached.
+        tasks: gives a round's tasks.
+        steps: in each task, fewer where it ends.
+    """
+    rng = np.random.default_rng(0)
+
+    def measure() -> list[float]:
+        times = []
+        for task in tasks():
+            _, info = env.reset(options={"task": task})
+            for _ in range(steps):
+                action = any_of(rng, info["admissible_actions"])
+                start = time.process_time()
+                *_, terminated, _, info = env.step(action)
+                times.append(1e6 * (time.process_time() - start))
+                if terminated:
+                    break
+        return times
+
+    return measure
+
+
+def vector_walk_round(venv: TextVectorEnv, tasks: Callable[[], list[Task]], steps: int) -> Round:
+    """Return a round of a random walk of all copies: steps per second of CPU time.
+
+    Args:
+        venv: has no turn limit that is reached; finished copies are put back to their beginning.
+        tasks: gives a round's tasks, one per group.
+        steps: of all copies.
+    """
+    rng = np.random.default_rng(0)
+
+    def measure() -> list[float]:
+        _, info = venv.reset(seed=0, options={"task": tasks()})
+        begun = venv.snapshot()
+        done, spent = 0, 0.0
+        for _ in range(steps):
+            actions = [any_of(rng, some) for some in info["admissible_actions"]]
+            done += int(venv.active.sum())
+            start = time.process_time()
+            *_, info = venv.step(actions)
+            spent += time.process_time() - start
+            over = np.flatnonzero(~venv.active)
+            if len(over):
+                _, info = venv.restore(over, [begun[i] for i in over])
+        return [done / spent]
+
+    return measure
+
+
+def snapshot_contests(
+    copies: int,
+    snapshots: int,
+    sides: Callable[[Callable[[], Round]], Any],
+    venv: Callable[[], TextVectorEnv],
+    env: Callable[[], gym.Env[Any, Any]],
+) -> list[Contest]:
+    """Return the measurements of saving and restoring; no upstream has them.
+
+    Args:
+        copies: of the vector environment.
+        snapshots: how often all of them are saved and restored in a round.
+        sides: makes the sides of a contest of our round.
+        venv: a vector environment in the midst of episodes.
+        env: a single one, in all of Gymnasium's wrappers.
+    """
+    return [
+        Contest(
+            f"snapshot_restore_{copies}",
+            f"snapshot and restore of {copies} copies, per copy",
+            "us",
+            "lower",
+            sides(lambda: _vector_round(venv(), copies, snapshots)),
+            target=20.0,
+        ),
+        Contest(
+            "snapshot_restore_single",
+            "creditrl.snapshot and restore through gym.make's wrappers",
+            "us",
+            "lower",
+            sides(lambda: _single_round(env(), 4 * snapshots)),
+        ),
+    ]
+
+
+def memory_round(env_id: str, task: Task, copies: int, max_turns: int) -> Round:
+    """Compare what Python holds for one copy and for more, each after a few steps of its own."""
+
+    def held(count: int) -> int:
+        gc.collect()
+        tracemalloc.start()
+        venv = gym.make_vec(env_id, num_envs=count, group_size=count, max_turns=max_turns)
+        _, info = venv.reset(seed=0, options={"task": [task]})
+        rng = np.random.default_rng(0)
+        for _ in range(10):
+            listed = info["admissible_actions"]
+            *_, info = venv.step([some[int(rng.integers(len(some)))] for some in listed])
+        gc.collect()
+        size = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        venv.close()
+        return size
+
+    def measure() -> list[float]:
+        held(1)  # the task is in memory now, whoever plays it
+        return [max(0.0, held(1 + copies) - held(1)) / copies / 1e3]
+
+    return measure
+
+
+def reset_round(env: gym.Env[Any, Any], tasks: Sequence[Task], times: int) -> Round:
+    """Return the milliseconds of each reset of tasks that are in memory."""
+    for task in tasks:
+        env.reset(options={"task": task})
+
+    def measure() -> list[float]:
+        return [
+            1e3 * cpu_seconds(partial(env.reset, options={"task": task}))
+            for _ in range(times)
+            for task in tasks
+        ]
+
+    return measure
+
+
+def _vector_round(venv: TextVectorEnv, copies: int, snapshots: int) -> Round:
+    def work() -> None:
+        for _ in range(snapshots):
+            venv.restore(None, venv.snapshot())
+
+    return lambda: [1e6 * cpu_seconds(work) / (snapshots * copies)]
+
+
+def _single_round(env: gym.Env[Any, Any], times: int) -> Round:
+    def work() -> None:
+        for _ in range(times):
+            restore(env, snapshot(env))
+
+    return lambda: [1e6 * cpu_seconds(work) / times]

@@ -1,0 +1,52 @@
+"""Record of an environment, read by commands, prompts and benches."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+__all__ = ["Environment", "load"]
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """One environment.
+
+    Objects are named by places (``"package.module:name"``), so that a record costs no import.
+    """
+
+    id: str
+    """Gymnasium id."""
+    entry_point: str
+    """Its class."""
+    vector_entry_point: str
+    """The class of many copies."""
+    summary: str = ""
+    """One line for ``creditrl envs``."""
+    recipe: str = "small"
+    """Recipe that trains a small policy on it; ``small`` is for any environment."""
+    words: str = ""
+    """Its :class:`~creditrl.envs.words.EnvWords`, or where an environment has several wordings a
+    function that an episode's ``Ask`` decides by; empty: prompts use generic words."""
+    forms: tuple[str, ...] = ()
+    """Prompt forms that only it has, subclasses of :class:`~creditrl.envs.prompt.PromptForm`."""
+    data: str = ""
+    """The benchmark's own files that it reads, an :class:`~creditrl.envs.data.OfficialData`."""
+    export: str = ""
+    """How its builtin tasks become such files, a :class:`~creditrl.envs.data.DataExport`."""
+    picture: str = ""
+    """A function from an observation's text to its picture, uint8 [H, W, 3], or to None where it
+    has none; for the viewer and for films of recorded episodes."""
+    bench: str = ""
+    """What ``creditrl bench envs`` measures of it, an :class:`~creditrl.envs.bench.EnvBench`."""
+    conformance: str = ""
+    """Its comparison with upstream's package, a :class:`~creditrl.envs.bench.Conformance`."""
+
+
+@cache
+def load(place: str) -> Any:
+    """Return the object at a place, ``"package.module:name"``."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)

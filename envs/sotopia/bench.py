@@ -1,0 +1,256 @@
+"""Measurements of ``creditrl bench envs`` on SOTOPIA and upstream's package."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium as gym
+
+from creditrl.envs.bench import EnvBench, snapshot_contests
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.measure import Contest, Round, Side, cpu_seconds
+
+__all__ = ["BENCH", "SotopiaSizes", "sotopia_contests"]
+
+ENV_ID = "CreditRL/SOTOPIA-v0"
+REFERENCE = "sotopia"
+"""Import name of upstream's package."""
+_OURS, _THEIRS = "creditrl.envs.sotopia.env", "sotopia.envs.parallel"
+"""Modules to import."""
+_SAID = "say: I have thought about it, and I would like to hear what you have in mind first."
+
+
+@dataclass(frozen=True, slots=True)
+class SotopiaSizes:
+    """How much a round does; small values make a smoke test."""
+
+    copies: int = 64
+    """Copies of the vectorised measurements."""
+    vector_steps: int = 150
+    """Steps of all copies in a round, resets included."""
+    single_steps: int = 1_000
+    resets: int = 500
+    snapshots: int = 200
+    """Snapshots and restores of all copies in a round."""
+    their_turns: int = 2_000
+
+
+def sotopia_contests(sizes: SotopiaSizes) -> list[Contest]:
+    """Return the measurements; where upstream's package is not installed, ours alone."""
+    # Importing it is one of the measurements, so it is only looked for.
+    theirs = importlib.util.find_spec(REFERENCE) is not None
+    if theirs:
+        os.environ.update(_WITHOUT_A_DATABASE)  # it looks for one while it is imported
+
+    def sides(
+        ours: Callable[[], Round], upstream: Callable[[], Round] | None = None
+    ) -> dict[Side, Callable[[], Round]]:
+        if upstream is not None and theirs:
+            return {"ours": ours, "theirs": upstream}
+        return {"ours": ours}
+
+    n = sizes.copies
+    return [
+        Contest(
+            f"turns_{n}",
+            f"turns of {n} dialogues with scripted partners, observation, info and exact scores "
+            "(theirs: one dialogue, rules alone)",
+            "turns/s",
+            "higher",
+            sides(lambda: _vector(sizes), lambda: _their_turns(sizes)),
+            target=5_000.0,
+        ),
+        Contest(
+            "step_single",
+            "step, gym.make: one's turn and the partner's answer",
+            "us",
+            "lower",
+            sides(lambda: _steps(sizes)),
+            tail=True,
+        ),
+        Contest(
+            "reset",
+            "reset, gym.make",
+            "us",
+            "lower",
+            sides(lambda: _resets(sizes)),
+            tail=True,
+        ),
+        *snapshot_contests(n, sizes.snapshots, sides, lambda: _begun(sizes), _begun_single),
+        Contest(
+            "import",
+            "a fresh process, after Gymnasium: import the environment (theirs: sotopia.envs)",
+            "ms",
+            "lower",
+            sides(lambda: _fresh(_OURS, 0), lambda: _fresh(_THEIRS, 0)),
+            target=300.0,
+        ),
+        Contest(
+            "import_memory",
+            "the same process: all its memory",
+            "MB",
+            "lower",
+            sides(lambda: _fresh(_OURS, 1), lambda: _fresh(_THEIRS, 1)),
+        ),
+    ]
+
+
+# -- ours ----------------------------------------------------------------------------------------
+
+
+def _make() -> gym.Env[Any, Any]:
+    return gym.make(ENV_ID, disable_env_checker=True)
+
+
+def _venv(sizes: SotopiaSizes) -> TextVectorEnv:
+    venv = gym.make_vec(ENV_ID, num_envs=sizes.copies)
+    assert isinstance(venv, TextVectorEnv)
+    return venv
+
+
+def _vector(sizes: SotopiaSizes) -> Round:
+    venv = _venv(sizes)
+    actions = [_SAID] * sizes.copies
+    seeds = iter(range(1_000_000))
+
+    def measure() -> list[float]:
+        _, info = venv.reset(seed=next(seeds))
+        turns, spent = 0, 0.0
+        for _ in range(sizes.vector_steps):
+            before = info["dialogue_turn"]
+            start = time.process_time()
+            *_, info = venv.step(actions)
+            turns += int((info["dialogue_turn"] - before).sum())
+            if not venv.active.all():
+                # Who has finished begins anew at once, so that all copies are always at work.
+                _, info = venv.reset(options={"reset_mask": ~venv.active})
+            spent += time.process_time() - start
+        return [turns / spent]
+
+    return measure
+
+
+def _steps(sizes: SotopiaSizes) -> Round:
+    env = _make()
+    env.reset(seed=0)
+
+    def measure() -> list[float]:
+        times = []
+        env.reset()
+        for _ in range(sizes.single_steps):
+            start = time.process_time()
+            *_, terminated, truncated, _ = env.step(_SAID)
+            times.append(1e6 * (time.process_time() - start))
+            if terminated or truncated:
+                env.reset()
+        return times
+
+    return measure
+
+
+def _resets(sizes: SotopiaSizes) -> Round:
+    env = _make()
+    env.reset(seed=0)
+    return lambda: [1e6 * cpu_seconds(env.reset) for _ in range(sizes.resets)]
+
+
+def _begun(sizes: SotopiaSizes) -> TextVectorEnv:
+    venv = _venv(sizes)
+    venv.reset(seed=0)
+    venv.step([_SAID] * sizes.copies)
+    return venv
+
+
+def _begun_single() -> gym.Env[Any, Any]:
+    env = _make()
+    env.reset(seed=0)
+    env.step(_SAID)
+    return env
+
+
+_IN_A_FRESH_PROCESS = """
+import json, sys, time
+import gymnasium
+start = time.process_time()
+__import__(sys.argv[1])
+spent = time.process_time() - start
+try:
+    with open("/proc/self/status") as status:
+        weighs = next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmRSS:"))
+except OSError:
+    weighs = float("nan")
+print(json.dumps([1e3 * spent, weighs]))
+"""
+
+
+def _fresh(module: str, which: int) -> Round:
+    """Return milliseconds (0) or megabytes (1) after an import in a process of its own."""
+
+    def measure() -> list[float]:
+        told = subprocess.run(
+            [sys.executable, "-P", "-c", _IN_A_FRESH_PROCESS, module],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return [float(json.loads(told.stdout.splitlines()[-1])[which])]
+
+    return measure
+
+
+# -- theirs --------------------------------------------------------------------------------------
+
+_WITHOUT_A_DATABASE = {"SOTOPIA_STORAGE_BACKEND": "local"}
+
+
+def _their_turns(sizes: SotopiaSizes) -> Round:
+    """Return turns per second of upstream's ``step`` with its rules of ending and no judge."""
+    from sotopia.database import AgentProfile, EnvironmentProfile
+    from sotopia.envs.evaluators import RuleBasedTerminatedEvaluator
+    from sotopia.envs.parallel import ParallelSotopiaEnv
+    from sotopia.messages import AgentAction
+
+    profiles = [
+        AgentProfile(pk=first, first_name=first, last_name="Lee", age=30, occupation="baker")
+        for first in ("Ann", "Bo")
+    ]
+    people = {f"{p.first_name} Lee": SimpleNamespace(profile=p) for p in profiles}
+    env = ParallelSotopiaEnv(
+        action_order="round-robin",
+        evaluators=[RuleBasedTerminatedEvaluator(max_turn_number=20, max_stale_turn=2)],
+        env_profile=EnvironmentProfile(
+            pk="x", scenario="Two people meet.", agent_goals=["Sell it", "Buy it"]
+        ),
+    )
+    words = _SAID.removeprefix("say: ")
+    actions = {name: AgentAction(action_type="speak", argument=words) for name in people}
+
+    def work() -> None:
+        over = True
+        for _ in range(sizes.their_turns):
+            if over:
+                env.reset(agents=people)
+            _, _, ended, _, _ = env.step(actions)
+            over = all(ended.values())
+
+    return lambda: [sizes.their_turns / cpu_seconds(work)]
+
+
+_TINY = SotopiaSizes(copies=4, vector_steps=3, single_steps=3, resets=2, snapshots=1, their_turns=2)
+
+
+BENCH = EnvBench(
+    env="SOTOPIA",
+    contests=lambda tiny: sotopia_contests(_TINY if tiny else SotopiaSizes()),
+    reference=REFERENCE,
+    extra="reference-sotopia",
+)

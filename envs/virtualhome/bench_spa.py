@@ -1,0 +1,305 @@
+r"""SPA's environment of VirtualHome itself, to compare the profile ``spa`` with and to record.
+
+Its code runs as it is, from a checkout of WangHanLinHenry/SPA-RL-Agent, over upstream's simulator,
+from a checkout of xavierpuigf/virtualhome at master. What it imports and does not need is replaced
+by stand-ins. It needs ``pip install parse``.
+
+Play recorded programs, as text, in our environment and in theirs, and write down what theirs
+shows::
+
+    python -m creditrl.envs.virtualhome.bench_spa --spa SPA --upstream MASTER --data FOLDER \
+        --out FILE
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import hashlib
+import importlib
+import io
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from creditrl.envs.virtualhome.bench_upstream import Flavour, repaired
+from creditrl.envs.virtualhome.engine import Stage
+from creditrl.envs.virtualhome.goals import Goal
+from creditrl.envs.virtualhome.graph import GraphDict
+from creditrl.envs.virtualhome.official import official_tasks
+from creditrl.envs.virtualhome.problem import Household
+from creditrl.envs.virtualhome.profiles import SPA
+from creditrl.envs.virtualhome.spa import ERROR_INPUT, draw, words
+from creditrl.envs.virtualhome.text import NOTHING_HAPPENS
+from creditrl.errors import ConformanceError, DataError
+from creditrl.files import write_atomic
+
+__all__ = ["FLAVOURS", "SpaEpisode", "canonical", "digest", "load_spa", "play", "record"]
+
+FLAVOURS: tuple[Flavour, ...] = ("master", "repaired")
+"""Upstream as shipped, and with what raises repaired."""
+Moment = tuple[str, bool]
+"""The observation, and whether the task is done."""
+
+_ENVIRONMENT = "eval_agent/envs/virtualhome_env.py"
+_SIMULATOR = "virtualhome/simulation/evolving_graph"
+_PREFIX = "Observation: "
+
+
+def load_spa(spa: Path, master: Path) -> ModuleType:
+    """Import SPA's environment; a process can have one.
+
+    Args:
+        spa: a checkout of SPA, or of STeCa.
+        master: a checkout of upstream's master.
+
+    Raises:
+        DataError: the files are not there.
+    """
+    source, simulator = spa / _ENVIRONMENT, master / _SIMULATOR
+    for path in (source, simulator / "execution.py"):
+        if not path.exists():
+            raise DataError(f"{path}: no such file. Expected checkouts of SPA and of upstream.")
+
+    def package(name: str, folder: Path | None = None, **names: Any) -> None:
+        made = ModuleType(name)
+        made.__dict__.update(names, __path__=[] if folder is None else [str(folder)])
+        sys.modules[name] = made
+
+    package("eval_agent")
+    package("eval_agent.envs", BaseEnv=_BaseEnv)
+    package("eval_agent.prompt", prompt_with_icl=lambda *args: (args[2], []))
+    package("eval_agent.utils")
+    package("eval_agent.utils.datatypes", State=_State)
+    package("virtualhome_master", master)
+    package("virtualhome_master.virtualhome", master / "virtualhome")
+    package("virtualhome_master.virtualhome.simulation", master / "virtualhome/simulation")
+    sys.modules.setdefault("tqdm", SimpleNamespace(tqdm=iter))  # type: ignore[arg-type]
+    home = "virtualhome_master.virtualhome.simulation.evolving_graph"
+    utils = importlib.import_module(f"{home}.utils")
+    # Objects are chosen by id, so nobody asks for other names of classes.
+    utils.load_name_equivalence = lambda *_: {}  # type: ignore[attr-defined]
+    module = ModuleType("eval_agent.envs.virtualhome_env")
+    module.__dict__["open"] = lambda *_: io.StringIO("{}")
+    exec(compile(source.read_text("utf-8"), str(source), "exec"), module.__dict__)
+    module.__dict__["simulator"] = SimpleNamespace(
+        environment=importlib.import_module(f"{home}.environment"),
+        execution=importlib.import_module(f"{home}.execution"),
+    )
+    return module
+
+
+class _BaseEnv:
+    def __init__(self, max_steps: int = 40, **_: Any) -> None:
+        self.max_steps = max_steps
+        self.instruction, self.icl_format = "", "first"
+        self.raw_icl: list[Any] = []
+
+
+class _State:
+    def __init__(self) -> None:
+        self.history: list[Any] = []
+        self.steps = 0
+        self.reward: float | None = None
+        self.finished = self.success = False
+        self.terminate_reason = ""
+
+
+class SpaEpisode:
+    """One episode of SPA's environment.
+
+    Args:
+        module: what :func:`load_spa` returns.
+        graph: the initial graph dict.
+        title: of the task.
+        description: of the task.
+        goal: of the task.
+        names: ids by class, as SPA's task files give them.
+        seed: decides draws, as it does in the profile ``spa``.
+        max_steps: limit of steps.
+        flavour: ``"master"`` as shipped, ``"repaired"``.
+    """
+
+    def __init__(
+        self,
+        module: ModuleType,
+        graph: GraphDict,
+        title: str,
+        description: str,
+        goal: Goal,
+        names: Mapping[str, int],
+        seed: int = 0,
+        max_steps: int = 40,
+        flavour: Flavour = "master",
+    ) -> None:
+        self._module, self._flavour = module, flavour
+        classes = {node["id"]: node["class_name"] for node in graph["nodes"]}
+
+        def choice(ids: Sequence[int]) -> int:
+            return ids[draw(seed, classes[ids[0]], len(ids)) if len(ids) > 1 else 0]
+
+        module.__dict__["random"] = SimpleNamespace(choice=choice)
+        module.__dict__["open"] = lambda *_: io.StringIO(json.dumps({"init_graph": graph}))
+        changed = [
+            {"id": id, "class_name": classes[id], "states": sorted(states)}
+            for id, states in goal.states
+        ]
+        record = {
+            "path": "",
+            "task": title,
+            "description": description,
+            "object_id_dict": dict(names),
+            "revised_graph": {
+                "nodes": changed,
+                "revised_nodes": [_edge(edge) for edge in goal.removed],
+                "revised_add_edges": [_edge(edge) for edge in goal.added],
+            },
+        }
+        self.env = module.VirtualHomeEnv(record, max_steps=max_steps)
+        self.first = str(self.env.reset()[0])
+
+    def step(self, action: str) -> tuple[str, bool, bool]:
+        """Do one action; returns the observation, whether it is over, and success."""
+        with repaired(self._module.simulator, self._flavour):
+            observation, state = self.env.step(f"Action: {action}")
+        return observation.removeprefix(_PREFIX), state.finished, state.success
+
+    def graph(self) -> tuple[frozenset[Any], frozenset[Any]]:
+        """Return (id, states) of all nodes, and all edges."""
+        environment = self.env.this_state
+        saved = _Saved(environment)
+        found = environment.to_dict()
+        saved.back()
+        return (
+            frozenset((node["id"], frozenset(node["states"])) for node in found["nodes"]),
+            frozenset(
+                (edge["from_id"], edge["relation_type"], edge["to_id"]) for edge in found["edges"]
+            ),
+        )
+
+
+class _Saved:
+    """The sets that looking at a graph stirs, so that they can be put back."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+        self._edges = state._new_edges_from
+        state._new_edges_from = copy.deepcopy(self._edges)
+
+    def back(self) -> None:
+        self._state._new_edges_from = self._edges
+
+
+def _edge(edge: tuple[int, str, int]) -> dict[str, Any]:
+    tail, relation, head = edge
+    return {"from_id": tail, "relation_type": relation, "to_id": head}
+
+
+def canonical(observation: str) -> str:
+    """Return an observation with all in order that upstream tells in the order of string hashes.
+
+    Things of one class in equal states are told once; upstream tells them twice where the hashes
+    let it write their states in two orders.
+    """
+    sentence, have, held = observation.partition("You have ")
+    parts = []
+    for part in sentence.removesuffix(". ").split(", "):
+        name, verb, states = part.partition(" is ")
+        parts.append(f"{name}{verb}{' and '.join(sorted(states.split(' and ')))}")
+    end = ". " if sentence.endswith(". ") else ""
+    return f"{', '.join(sorted(set(parts)))}{end}{have}{held}"
+
+
+def digest(moments: Sequence[Moment]) -> str:
+    """Return 48 bits of what an episode shows, with all in order that upstream leaves to chance."""
+    shown = json.dumps([(canonical(text), done) for text, done in moments])
+    return hashlib.sha256(shown.encode()).hexdigest()[:12]
+
+
+def play(household: Household, flavour: Flavour) -> list[Moment]:
+    """Return what our environment shows while a recorded program is played, name by name."""
+    profile = SPA if flavour == "master" else replace(SPA, crashes=False)
+    stage = Stage(household, profile, "close")
+    now, moments = stage.start(0), []
+    for act in household.plan:
+        now, _, _ = stage.step(now, words(household.scene, act))
+        done = now.met == stage.size and now.text != ERROR_INPUT
+        moments.append((now.text, done))
+        if done:
+            break
+    return moments
+
+
+def play_theirs(module: ModuleType, household: Household, flavour: Flavour) -> list[Moment]:
+    """Return what SPA's environment shows while the same is done."""
+    assert household.edges is not None
+    graph = {
+        "nodes": household.world.graph(household.scene)["nodes"],
+        "edges": [_edge(edge) for edge in household.edges],
+    }
+    episode = SpaEpisode(
+        module,
+        graph,
+        household.title,
+        household.description,
+        household.goal,
+        household.names,
+        max_steps=len(household.plan) + 1,
+        flavour=flavour,
+    )
+    moments = []
+    for act in household.plan:
+        text, over, done = episode.step(words(household.scene, act))
+        moments.append((text, done))
+        if over:
+            break
+    return moments
+
+
+def record(module: ModuleType, data: Path) -> dict[str, dict[str, str]]:
+    """Return digests of what SPA's environment shows of all recorded programs, by flavour.
+
+    Raises:
+        ConformanceError: ours shows something else.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for flavour in FLAVOURS:
+        counts: Counter[str] = Counter()
+        found[flavour] = {}
+        for task in official_tasks("all", "triples", data):
+            household = task.data.load()
+            theirs, ours = play_theirs(module, household, flavour), play(household, flavour)
+            for n, (their, our) in enumerate(zip(theirs, ours, strict=True)):
+                if (canonical(their[0]), their[1]) != (canonical(our[0]), our[1]):
+                    raise ConformanceError(
+                        f"{task.id}, {words(household.scene, household.plan[n])!r}: ours {our}, "
+                        f"SPA's {their}."
+                    )
+                told = their[0] if their[0] in (NOTHING_HAPPENS, ERROR_INPUT) else "observations"
+                counts[told] += 1
+            counts["solved"] += theirs[-1][1]
+            found[flavour][task.id] = digest(theirs)
+        print(f"{flavour}: {len(found[flavour])} programs, {dict(counts)}")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Compare, and write the digests down."""
+    parser = argparse.ArgumentParser(description="Compare the profile spa with SPA's environment.")
+    parser.add_argument("--spa", type=Path, required=True, help="checkout of SPA-RL-Agent")
+    parser.add_argument("--upstream", type=Path, required=True, help="checkout of virtualhome")
+    parser.add_argument("--data", type=Path, required=True, help="folder with triples")
+    parser.add_argument("--out", type=Path, required=True, help="file of digests to write")
+    options = parser.parse_args(argv)
+    found = record(load_spa(options.spa, options.upstream), options.data)
+    write_atomic(options.out, json.dumps(found, indent=0) + "\n")
+    print(f"Wrote {options.out}.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""Walks through a household that compare our rules with upstream's, and their records."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from random import Random
+from typing import Any, TypeAlias, TypeVar
+
+from creditrl.envs.virtualhome.actions import FORMS
+from creditrl.envs.virtualhome.acts import ACTIONS, Act, Outcome
+from creditrl.envs.virtualhome.choices import possible
+from creditrl.envs.virtualhome.graph import (
+    PROPERTIES,
+    RELATIONS,
+    GraphDict,
+    Scene,
+    World,
+    bits,
+)
+from creditrl.envs.virtualhome.profiles import Profile
+from creditrl.envs.virtualhome.rules import perform
+from creditrl.envs.virtualhome.turn import reach
+
+__all__ = ["DIGEST", "Step", "Words", "draw", "mark", "read_words", "stir", "walk"]
+
+DIGEST = 12
+"""Characters of a mark."""
+
+_Item = TypeVar("_Item")
+
+_POSSIBLE = 0.75
+"""How often an action is drawn from those that can be done."""
+_OFTEN = ("GRAB", "GRAB", "GRAB", "PUTBACK", "PUTIN", "FIND", "WALK", "DROP")
+"""Drawn more often than other kinds: they change the most."""
+_RISKY = ("GRAB", "PUTOBJBACK", "PUTBACK", "PUTON", "GRAB", "PUTOBJBACK")
+"""Drawn more often of those that may not be possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One action, and what our rules make of it."""
+
+    act: Act
+    before: World
+    outcome: Outcome
+
+
+Words: TypeAlias = tuple[str, tuple[str, ...]]
+"""An action and the classes of its objects."""
+
+
+def read_words(strings: Sequence[str]) -> list[Words]:
+    """Return the actions of strings such as ``"put cup on table"``, as language-planner lists them.
+
+    One that can be read in two ways is in the list twice, one that cannot be read is not.
+    """
+    forms = {
+        name: re.compile(re.escape(form).replace(re.escape("{}"), r"(\S+)"))
+        for name, form in FORMS.items()
+    }
+    found = []
+    for string in strings:
+        for name, form in forms.items():
+            match = form.fullmatch(string)
+            if match is not None:
+                found.append((name, match.groups()))
+    return found
+
+
+def walk(
+    scene: Scene,
+    world: World,
+    profile: Profile,
+    seed: int,
+    acts: Sequence[Act] | int,
+    words: Sequence[Words] = (),
+) -> Iterator[Step]:
+    """Do something again and again.
+
+    Args:
+        scene: where.
+        world: where it begins.
+        profile: whose rules hold.
+        seed: decides what is drawn.
+        acts: what to do, or how often something drawn.
+        words: actions to draw from, half of the time; those whose objects the scene has.
+    """
+    rng = Random(seed)
+    said = [one for one in words if all(name in scene.of_class for name in one[1])]
+    for act in range(acts) if isinstance(acts, int) else acts:
+        if not isinstance(act, int):
+            chosen = act
+        elif said and rng.random() < 0.5:
+            name, classes = rng.choice(said)
+            nodes = [rng.choice(list(bits(scene.of_class[kind]))) for kind in classes]
+            chosen = Act(name, tuple(scene.ids[node] for node in nodes))
+        else:
+            chosen = draw(scene, world, profile, rng)
+        outcome = perform(scene, world, chosen, profile)
+        yield Step(chosen, world, outcome)
+        world = outcome.world
+
+
+def draw(scene: Scene, world: World, profile: Profile, rng: Random) -> Act:
+    """Draw an action: mostly one that can be done, each kind as often as any; else any at all.
+
+    Of those, half are about what is in the hands, was in them or is close.
+    """
+    if rng.random() < _POSSIBLE:
+        acts = possible(scene, world, profile)
+        kinds = [*sorted({act.name for act in acts}), *_OFTEN]
+        name = rng.choice(kinds)
+        some = [act for act in acts if act.name == name]
+        if some:
+            return rng.choice(some)
+    name = rng.choice([*ACTIONS, *_RISKY])
+    held = world.held(scene) | sum(1 << node for node in world.memory)
+    some_ids = scene.ids_of(held or reach(scene, world)) or scene.ids
+    pool = some_ids if rng.random() < 0.5 else scene.ids
+    return Act(name, tuple(rng.choice(pool) for _ in range(ACTIONS[name])))
+
+
+def stir(graph: GraphDict, seed: int) -> dict[str, Any]:
+    """Return a household in disorder: rules are asked what tidy ones never ask.
+
+    Things have properties and states that they should not have, lie on and in several things, in
+    no room or in two, and doors are closed.
+    """
+    rng = Random(seed)
+    stirred: dict[str, Any] = {
+        "nodes": copy.deepcopy(list(graph["nodes"])),
+        "edges": list(graph["edges"]),
+    }
+    things = [n for n in stirred["nodes"] if n["category"] != "Rooms"]
+    rooms = [n["id"] for n in stirred["nodes"] if n["category"] == "Rooms"]
+    ids = [n["id"] for n in things]
+    pairs = (("OPEN", "CLOSED"), ("ON", "OFF"), ("PLUGGED_IN", "PLUGGED_OUT"), ("CLEAN", "DIRTY"))
+    for node in things:
+        if node["class_name"] == "character":
+            continue
+        node["properties"] = sorted({*node["properties"], *_some(rng, PROPERTIES, 4)})
+        if node["category"] == "Doors":
+            node["states"] = [_one(rng, ("OPEN", "OPEN", "CLOSED"))]
+        else:
+            node["states"] = [state for pair in pairs for state in pair if rng.random() < 0.4]
+        if rng.random() < 0.05:
+            node["class_name"] = _one(rng, _CLASSES)
+    for _ in range(len(ids) // 2):
+        low, high = sorted(_some(rng, ids, 2))  # upstream never ends where INSIDE runs in a circle
+        stirred["edges"].append({"from_id": low, "relation_type": "INSIDE", "to_id": high})
+        one, other = _some(rng, ids, 2)
+        relation = _one(rng, ("ON", "CLOSE", "FACING"))
+        stirred["edges"].append({"from_id": one, "relation_type": relation, "to_id": other})
+    for id in _some(rng, ids, len(ids) // 10):
+        edge = {"from_id": id, "relation_type": "INSIDE", "to_id": _one(rng, rooms)}
+        stirred["edges"].append(edge)
+    lost = set(_some(rng, ids, len(ids) // 5))
+    character = next(n["id"] for n in things if n["class_name"] == "character")
+    stirred["edges"] = [
+        edge
+        for edge in stirred["edges"]
+        if edge["relation_type"] != "INSIDE"
+        or edge["from_id"] not in lost
+        or edge["from_id"] == character
+        or edge["to_id"] not in rooms
+    ]
+    return stirred
+
+
+_CLASSES = ("water", "knife", "desk", "sponge", "towel", "bed")
+"""Classes with rules of their own."""
+
+
+def _one(rng: Random, items: Sequence[_Item]) -> _Item:
+    # Of Python's generator, only ``random()`` gives the same in every version.
+    return items[int(rng.random() * len(items))]
+
+
+def _some(rng: Random, items: Sequence[_Item], count: int) -> list[_Item]:
+    """Return different ones."""
+    left = list(items)
+    return [left.pop(int(rng.random() * len(left))) for _ in range(count)]
+
+
+def mark(scene: Scene, initial: World, world: World, *, done: bool) -> str:
+    """Return 48 bits that tell how a world is another than the initial one, and the outcome."""
+    changed: list[tuple[str, int, tuple[int, ...]]] = []
+    for n, name in enumerate(RELATIONS):
+        if world.rows[n] is not initial.rows[n]:
+            for node, (row, before) in enumerate(zip(world.rows[n], initial.rows[n], strict=True)):
+                if row != before:
+                    changed.append((name, scene.ids[node], scene.ids_of(row)))
+    states = [
+        (id, world.states_of(node))
+        for node, id in enumerate(scene.ids)
+        if world.states_of(node) != initial.states_of(node)
+    ]
+    return blake2b(repr((done, changed, states)).encode()).hexdigest()[:DIGEST]

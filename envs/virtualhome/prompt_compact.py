@@ -1,0 +1,277 @@
+"""VirtualHome for a small policy: a few words per turn, and a few actions to choose among.
+
+The text is ours. Its first line is the task without title and articles, its things by number; a
+line each tells what is known of a thing, its number, and its name; the rest is what one can open
+where one stands, whether one sits or lies, and what was done last::
+
+    put1 and2 away in3. close it afterwards
+    in3 here1 bowl
+    held2 plate
+    here open3 kitchen cabinet
+    grab 2
+
+A thing is ``held`` (in the right hand) or ``left`` (in the other one), ``worn``, ``here`` where it
+can be reached, ``near`` where it is beside one and shut in, else ``far``; before that stands what
+it is ``in`` or ``on``, or ``shut`` where that was found out from elsewhere. Whether things are
+clean is said only where the task is about that.
+
+Numbers keep a task's words apart from its things: who learned what "put1 and2 away in3" asks for
+knows it of all things. They follow their word without a space because the tokenizer of small
+policies joins a word with " 1" to one token, and what is done to thing 1 would have nothing in
+common with what is known of thing 1. Of what was done last it may; thereby it learns never to join
+an action with its object.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from creditrl.envs.prompt import Ask
+from creditrl.envs.virtualhome.prompt_facts import (
+    Facts,
+    Goal,
+    act_of,
+    containers,
+    facts_of,
+    known_names,
+    places_of,
+    read_goal,
+)
+
+__all__ = ["choices", "compact"]
+
+_CLEANING = re.compile(
+    r"\b(?:clean|wash(?!ing machine)|wip|dust|dirty|scrub|brush|rins)", re.IGNORECASE
+)
+_LOOKING = re.compile(r"\b(?:turn to|look|watch|face)\b", re.IGNORECASE)
+_PLUGS = re.compile(r"\b(?:un)?plug", re.IGNORECASE)
+
+_SINGLE = (
+    *("walk to", "grab", "open", "close", "switch on", "switch off", "plug in"),
+    *("put on", "take off", "sit on", "lie on"),
+)
+"""Actions with one object that any task may need."""
+_REACH = ("grab", "touch", "open", "close", "switch on", "switch off", "plug in", "plug out")
+"""Actions that need a thing that is close and not shut in."""
+_TAKEN_BACK = {"switch on": "switch off", "plug in": "plug out", "put on": "take off"}
+_TAKEN_BACK |= {two: one for one, two in _TAKEN_BACK.items()}
+_NUMBERS = r"(\d+(?:(?:,| and)\d+)*)"
+_WORN = re.compile(rf"\bput on{_NUMBERS}")
+_MOVED = re.compile(rf"\b(?:put|find){_NUMBERS}")
+_PLACED = re.compile(rf"\b(?:in|into|on|onto|with){_NUMBERS}")
+_PLACE_AGAIN = re.compile(r"\b(?:in|into|on|onto|with) (?:it|them)\b")
+_AGAIN = re.compile(r"\b(?:it|them)\b")
+_TIMES = 2
+"""Done so often, an action is not offered again; the expert never does one three times.
+
+A thing may be grabbed as often as it was dropped: both hands are needed to open what it goes into.
+"""
+_SHOWN_BY = {
+    "open": "closed",
+    "close": "open",
+    "switch on": "off",
+    "switch off": "running",
+    "plug in": "unplugged",
+    "plug out": "plugged",
+}
+"""The state that an admissible action shows a thing to be in."""
+_STATES = {
+    "CLOSED": "closed",
+    "OPEN": "open",
+    "OFF": "off",
+    "ON": "running",
+    "PLUGGED_IN": "plugged",
+    "PLUGGED_OUT": "unplugged",
+    "DIRTY": "dirty",
+    "CLEAN": "clean",
+}
+_OPPOSITE = {"closed": "open", "off": "running", "plugged": "unplugged", "dirty": "clean"}
+_OPPOSITE |= {two: one for one, two in _OPPOSITE.items()}
+
+
+def compact(ask: Ask) -> str:
+    """Return what a small policy reads: the task, what is known of its things, and oneself."""
+    goal, actions = _read(ask.goal, tuple(ask.admissible_actions))
+    facts = facts_of(ask)
+    unsaid = _unsaid(goal.text)
+    lines = [goal.words]
+    for number, name in enumerate(goal.things, 1):
+        known = " ".join(w for w in _known(name, goal, facts, actions) if w not in unsaid)
+        lines.append(f"{known}{number} {name}")
+    lines.extend(_self(goal, facts, actions))
+    return "\n".join(lines)
+
+
+@lru_cache(maxsize=1024)
+def _read(text: str, admissible: tuple[str, ...]) -> tuple[Goal, frozenset[str]]:
+    """Return a task taken apart, and the admissible actions; both functions of a turn ask."""
+    actions = frozenset(admissible)
+    # What one can walk to has a name, also in houses that are not ours.
+    walks = {action[8:] for action in admissible if action[:8] == "walk to "} - known_names()
+    return read_goal(text, frozenset(n for n in walks if not n[-1].isdigit())), actions
+
+
+@lru_cache(maxsize=4096)
+def _unsaid(text: str) -> frozenset[str]:
+    """Return the states that a task is not about."""
+    clean = () if _CLEANING.search(text) else ("clean", "dirty")
+    return frozenset((*clean, *(() if _PLUGS.search(text) else ("plugged",))))
+
+
+def _known(name: str, goal: Goal, facts: Facts, actions: frozenset[str]) -> Iterator[str]:
+    """Yield what is known of a thing."""
+    how, where = facts.place.get(name, ("", ""))
+    if where in goal.things:
+        yield f"{how}{goal.things.index(where) + 1}"
+    if name in facts.hands:
+        yield "held" if name == facts.hands[0] else "left"
+    elif f"take off {name}" in actions:
+        yield "worn"
+    elif _in_reach(name, actions):
+        yield "here"
+    elif _is_shut_in(name, actions):
+        yield "near"
+    else:
+        yield "shut" if how == "shut" else "far"
+    told = dict.fromkeys(_STATES[s] for s in facts.states.get(name, ()) if s in _STATES)
+    shown = [state for verb, state in _SHOWN_BY.items() if f"{verb} {name}" in actions]
+    if name in facts.washed:
+        shown.append("clean")
+    for state in shown:
+        told.pop(_OPPOSITE[state], None)
+        told[state] = None
+    yield from sorted(told)
+
+
+def _self(goal: Goal, facts: Facts, actions: frozenset[str]) -> Iterator[str]:
+    """Yield lines about oneself: what can be opened here, the posture, the last action."""
+    if _searching(goal, facts, actions):
+        yield from (f"shut {n}" for n in _boxes(goal) if f"open {n}" in actions)
+    if "stand up" in actions:
+        yield " ".join(_numbered(goal, facts.posture)) or "down"
+    if facts.last.verb:
+        verb, thing, to = facts.last
+        joined = f"{verb[:3]} {{}} {verb[4:6]} {{}}" if verb.startswith("put ") and to else ""
+        said = [*_numbered(goal, (thing, to))]
+        words = joined.format(*said) if joined else " ".join((verb, *said))
+        yield f"{words} failed" if facts.failed else words
+
+
+def _numbered(goal: Goal, names: tuple[str, ...]) -> Iterator[str]:
+    """Yield the numbers of things, and names where the task does not name them."""
+    for name in names:
+        if name:
+            yield str(goal.things.index(name) + 1) if name in goal.things else name
+
+
+def _boxes(goal: Goal) -> list[str]:
+    """Return the names of furniture that things may be in, of which the task says nothing."""
+    return sorted(containers().difference(goal.things))
+
+
+def _searching(goal: Goal, facts: Facts, actions: frozenset[str]) -> bool:
+    """Return whether something that the task names was not seen, or is shut in."""
+    return any(
+        name not in facts.seen
+        or facts.place.get(name, ("",))[0] == "shut"
+        or (name not in facts.hands and _is_shut_in(name, actions))
+        for name in goal.things
+    )
+
+
+def _in_reach(name: str, actions: frozenset[str]) -> bool:
+    return any(f"{verb} {name}" in actions for verb in _REACH)
+
+
+def _is_shut_in(name: str, actions: frozenset[str]) -> bool:
+    """Return whether one stands beside a thing that cannot be reached; of what is not worn."""
+    return f"wash {name}" in actions and not _in_reach(name, actions)
+
+
+def _is_clean(name: str, facts: Facts) -> bool:
+    return name in facts.washed or "CLEAN" in facts.states.get(name, ())
+
+
+def choices(ask: Ask) -> tuple[str, ...]:
+    """Return the admissible actions that may serve the task, in an order of the task's own.
+
+    All about what the task names. As long as something of it was not seen, also what can be opened
+    here: who walks to a thing stands before what it is shut in. Things are put on surfaces and into
+    what holds things, and on no thing that is itself to be put somewhere; the simulator lets one
+    put a spoon into a pen. What changes nothing is left out (walking to where one is or to what one
+    holds, washing what is clean), what takes back a switch, a plug, a piece of clothing or the
+    putting of a thing where the task may want it, all about what is clean or worn and named no
+    further, and what was done twice before: small policies go in circles.
+    Where that leaves nothing, or the task names nothing, all admissible actions.
+    """
+    goal, actions = _read(ask.goal, tuple(ask.admissible_actions))
+    facts = facts_of(ask)
+    sensible = list(_about(goal))
+    if _searching(goal, facts, actions):
+        sensible += [f"open {name}" for name in _boxes(goal)]
+    if all(facts.hands):
+        sensible += [f"drop {name}" for name in facts.hands]
+    sensible.append("stand up")
+    useless = {f"walk to {name}" for name in (facts.at, *facts.hands)}
+    clean = [name for name in goal.things if _is_clean(name, facts)]
+    useless.update(f"{verb} {name}" for name in clean for verb in ("wash", "wipe"))
+    finished = _named_once(goal).intersection((*facts.washed, *facts.worn))
+    for action, times in facts.done.items():
+        verb, thing, _ = act_of(action)
+        if verb in _TAKEN_BACK:
+            useless.add(f"{_TAKEN_BACK[verb]} {thing}")
+        if verb in ("put onto", "put into"):
+            useless.add(f"grab {thing}")
+        if times >= _TIMES and verb not in ("walk to", "grab"):
+            useless.add(action)
+    kept = tuple(
+        a for a in sensible if a in actions and a not in useless and act_of(a).thing not in finished
+    )
+    return kept if goal.things and kept else tuple(ask.admissible_actions)
+
+
+@lru_cache(maxsize=4096)
+def _named_once(goal: Goal) -> frozenset[str]:
+    """Return the things that the task names once, and by no "it" or "them"."""
+    if _AGAIN.search(goal.words):
+        return frozenset()
+    numbers = re.findall(r"\d+", goal.words)
+    return frozenset(n for i, n in enumerate(goal.things, 1) if numbers.count(str(i)) == 1)
+
+
+@lru_cache(maxsize=4096)
+def _about(goal: Goal) -> tuple[str, ...]:
+    """Return the actions about a task's things that it may need, possible now or not."""
+    things, text = goal.things, goal.text
+    verbs = list(_SINGLE)
+    if _CLEANING.search(text):
+        verbs += ["wash", "wipe"]
+    if _PLUGS.search(text):
+        verbs.append("plug out")
+    if _LOOKING.search(text):
+        verbs.append("turn to")
+    worn = _numbers_of(_WORN, goal)
+    moved = _numbers_of(_MOVED, goal) - _numbers_of(_PLACED, goal)
+    if _PLACE_AGAIN.search(goal.words):
+        moved.clear()  # "Put the pot on the stove, put the egg into it"
+    numbered = [*enumerate(things, 1)]
+    pairs = [(one, two) for one in things for two in things if one != two]
+    return (
+        *(f"{verb} {name}" for name in things for verb in verbs),
+        # "Put on the hat": "put hat on door" is no way to it.
+        *(
+            f"put {one} {on} {two}"
+            for i, one in numbered
+            for j, two in numbered
+            if i != j and i not in worn and j not in moved
+            for on in places_of(two)
+        ),
+        *(f"pour {one} into {two}" for one, two in pairs),
+    )
+
+
+def _numbers_of(where: re.Pattern[str], goal: Goal) -> set[int]:
+    """Return the numbers of the things that a task's words name so."""
+    return {int(n) for part in where.findall(goal.words) for n in re.findall(r"\d+", part)}

@@ -1,0 +1,291 @@
+"""Facts that an episode of VirtualHome has told, read from its observations turn by turn.
+
+Nothing but what the task, the observations and the list of admissible actions say goes in, and what
+follows from it: who walked to a thing and does not see it stands before something closed that it
+is in, and a thing is taken with the right hand if that is free.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from creditrl.envs.prompt import Ask
+
+__all__ = [
+    "Act",
+    "Facts",
+    "Goal",
+    "act_of",
+    "containers",
+    "facts_of",
+    "known_names",
+    "places_of",
+    "read_goal",
+    "rooms",
+]
+
+_FAILED = "Nothing happens."
+_TOLD = re.compile(r"(.+?) is ([A-Z_]+(?: and [A-Z_]+)*)")
+_RELATED = re.compile(r"(.+?) (ON|BETWEEN|SITTING) (.+)")
+_TWO = re.compile(r"(put|pour) (.+) (on|in|into) (.+)")
+_VERBS = (
+    *("walk to", "turn to", "look at", "put back", "put on", "take off", "switch on", "switch off"),
+    *("plug in", "plug out", "sit on", "lie on", "type on", "stand up"),
+)
+
+
+class Act(NamedTuple):
+    """An action in words, taken apart."""
+
+    verb: str
+    """``"walk to"``; with two objects ``"put onto"``, ``"put into"`` or ``"pour"``."""
+    thing: str = ""
+    """The object, of two the first; may end with a number."""
+    to: str = ""
+    """The second object."""
+
+
+@lru_cache(maxsize=16_384)
+def act_of(action: str) -> Act:
+    """Take an action apart; any text is one."""
+    if two := _TWO.fullmatch(action):
+        verb = "pour" if two[1] == "pour" else f"put {two[3]}to"
+        return Act(verb, two[2], two[4])
+    for verb in _VERBS:
+        if action.startswith(verb):
+            return Act(verb, action[len(verb) + 1 :])
+    verb, _, thing = action.partition(" ")
+    return Act(verb, thing)
+
+
+class _Told(NamedTuple):
+    """One observation, taken apart."""
+
+    states: tuple[tuple[str, tuple[str, ...]], ...]
+    on: tuple[tuple[str, str], ...]
+    held: tuple[str, ...]
+
+
+@lru_cache(maxsize=16_384)
+def _told(observation: str) -> _Told:
+    text, _, held = observation.partition("You have ")
+    states, on = [], []
+    for part in _parts(text):
+        if found := _TOLD.fullmatch(part):
+            states.append((_spelled(found[1]), tuple(found[2].split(" and "))))
+        elif found := _RELATED.fullmatch(part):
+            if found[2] == "ON":
+                on.append((_spelled(found[1]), _spelled(found[3])))
+        else:
+            states.append((_spelled(part), ()))
+    return _Told(tuple(states), tuple(on), tuple(map(_spelled, _parts(held))))
+
+
+def _parts(text: str) -> list[str]:
+    text = text.strip().removesuffix(".")
+    return text.split(", ") if text else []
+
+
+def _spelled(name: str) -> str:
+    """Return a name as actions have it."""
+    return name.replace("_", " ")
+
+
+@lru_cache(maxsize=1)
+def _vocabulary() -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """Return the names of all classes, of rooms, and of furniture that opens and holds things."""
+    from creditrl.envs.virtualhome.floorplans import ROOM_KINDS
+    from creditrl.envs.virtualhome.vocabulary import BODY_PARTS, FIXTURES, STRUCTURE, THINGS
+
+    classes = {**STRUCTURE, **BODY_PARTS, **FIXTURES, **THINGS}
+    boxes = [n for n, c in FIXTURES.items() if {"CAN_OPEN", "CONTAINERS"} <= {*c.properties}]
+    spell = [frozenset(n.replace("_", " ") for n in some) for some in (classes, ROOM_KINDS, boxes)]
+    return spell[0] | spell[1], spell[1], spell[2]
+
+
+def known_names() -> frozenset[str]:
+    """Return the names of all classes that our generator knows."""
+    return _vocabulary()[0]
+
+
+def rooms() -> frozenset[str]:
+    """Return the names of rooms."""
+    return _vocabulary()[1]
+
+
+def containers() -> frozenset[str]:
+    """Return the names of furniture that opens and holds things."""
+    return _vocabulary()[2]
+
+
+@lru_cache(maxsize=4096)
+def places_of(name: str) -> tuple[str, ...]:
+    """Return how things can stand with one: ``"on"`` a surface, ``"in"`` what holds things.
+
+    Both for what our generator does not know.
+    """
+    from creditrl.envs.virtualhome.vocabulary import BODY_PARTS, FIXTURES, STRUCTURE, THINGS
+
+    key = name.replace(" ", "_")
+    known = next((c[key] for c in (FIXTURES, THINGS, STRUCTURE, BODY_PARTS) if key in c), None)
+    if known is None:
+        return ("on", "in")
+    properties = {*known.properties}
+    on = ("on",) if "SURFACES" in properties else ()
+    return (*on, "in") if properties & {"CONTAINERS", "RECIPIENT"} else on
+
+
+class Goal(NamedTuple):
+    """A task's text, taken apart."""
+
+    text: str
+    """The description, or the title where there is none."""
+    words: str
+    """The text, in lower case, without articles, its things by their number from 1 on."""
+    things: tuple[str, ...]
+    """The things that it names, in its order, rooms left out."""
+
+
+_LEFT_OUT = frozenset({"the", "a", "an", "your", "is", "are", "you"})
+_PIECE = re.compile(r"[a-z]+|\.")
+
+
+@lru_cache(maxsize=4096)
+def read_goal(goal: str, names: frozenset[str] = frozenset()) -> Goal:
+    """Take a task's text apart: of title and description the description, if there is one.
+
+    The longest name counts ("table lamp" is no table), and a name before "it" or "them" is a verb
+    ("light it"). The last word of a thing named before stands for it ("the pan").
+
+    Args:
+        goal: the task in words, ``"Wash hands(Go to the sink)"``.
+        names: of things besides those that our generator knows, in lower case.
+    """
+    title, _, description = goal.removesuffix(")").partition("(")
+    text = description or title
+    known, rooms, _ = _vocabulary()
+    pieces = _PIECE.findall(text.lower().removesuffix("."))
+    words = ""
+    things: list[str] = []
+    at = 0
+    while at < len(pieces):
+        name, is_thing = pieces[at], False
+        for length in (3, 2, 1):
+            longer, after = (
+                " ".join(pieces[at : at + length]),
+                pieces[at + length : at + length + 1],
+            )
+            if (longer in known or longer in names) and after not in (["it"], ["them"]):
+                name, is_thing = longer, longer not in rooms
+                break
+        at += name.count(" ") + 1
+        if not is_thing:
+            meant = [thing for thing in things if thing.endswith(f" {name}")]
+            if len(meant) == 1:
+                name, is_thing = meant[0], True
+        if is_thing:
+            if name not in things:
+                things.append(name)
+            words += f"{',' * words[-1:].isdigit()}{things.index(name) + 1}"
+        elif name not in _LEFT_OUT:
+            words += name if name == "." else f" {name}"
+    return Goal(text, words.strip(), tuple(things))
+
+
+@dataclass(slots=True)
+class Facts:
+    """What is known of a household, by the names of things."""
+
+    states: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The states in which a thing was seen last."""
+    place: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Where a thing is: ``("on" | "in" | "shut", name)``."""
+    hands: list[str] = field(default_factory=lambda: ["", ""])
+    """What is in the right hand and in the left."""
+    worn: set[str] = field(default_factory=set)
+    """What was put on."""
+    washed: set[str] = field(default_factory=set)
+    """What was made clean."""
+    seen: set[str] = field(default_factory=set)
+    """What was ever perceived, or is known to be shut in somewhere."""
+    opened: set[str] = field(default_factory=set)
+    """What was ever seen open."""
+    at: str = ""
+    """What one walked to last."""
+    posture: tuple[str, str] = ("", "")
+    """``("sit on" | "lie on", name)``; empty while one stands."""
+    done: Counter[str] = field(default_factory=Counter)
+    """How often each action was done."""
+    last: Act = Act("")
+    """What was done last."""
+    failed: bool = False
+    """Whether the last action did nothing."""
+
+    def learn(self, action: str, observation: str) -> None:
+        """Take in what one action led to."""
+        self.last = act = act_of(action)
+        self.failed = observation.startswith(_FAILED)
+        if self.failed:
+            return
+        self.done[action] += 1
+        told = _told(observation)
+        on = dict(told.on)
+        for name, states in told.states:
+            self.states[name] = states
+            self.seen.add(name)
+            if "OPEN" in states:
+                self.opened.add(name)
+            if name in on:
+                self.place[name] = "on", on[name]
+            elif self.place.get(name, ("",))[0] in ("on", "shut"):
+                del self.place[name]
+        self._hold(told.held)
+        for name in told.held:
+            self.place.pop(name, None)
+        self._act(act, told)
+
+    def _hold(self, held: tuple[str, ...]) -> None:
+        self.hands = [name if name in held else "" for name in self.hands]
+        for name in held:
+            if name not in self.hands and "" in self.hands:
+                self.hands[self.hands.index("")] = name
+
+    def _act(self, act: Act, told: _Told) -> None:
+        verb, thing = act.verb, act.thing
+        if verb == "walk to":
+            self.at, self.posture = thing, ("", "")
+            if thing not in rooms() and all(thing != name for name, _ in told.states):
+                shut = [n for n, s in told.states if "CLOSED" in s and n not in told.held]
+                if shut:
+                    self.place[thing] = "shut", shut[0]
+                    self.seen.add(thing)
+        elif verb in ("put into", "pour"):
+            self.place[thing] = "in", act.to
+        elif verb == "put on":
+            self.worn.add(thing)
+        elif verb == "take off":
+            self.worn.discard(thing)
+        elif verb in ("wash", "wipe"):
+            self.washed.add(thing)
+        elif verb in ("sit on", "lie on"):
+            self.posture = verb, thing
+        elif verb == "stand up":
+            self.posture = "", ""
+
+
+def facts_of(ask: Ask) -> Facts:
+    """Return what an episode has told up to now; not to be written on."""
+    return _facts(tuple(ask.history), ask.observation)
+
+
+@lru_cache(maxsize=512)
+def _facts(history: tuple[tuple[str, str], ...], observation: str) -> Facts:
+    facts = Facts()
+    results = [*(told for told, _ in history[1:]), observation]
+    for (_, action), told in zip(history, results, strict=False):
+        facts.learn(action, told)
+    return facts

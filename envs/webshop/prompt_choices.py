@@ -1,0 +1,102 @@
+"""The actions of WebShop that a small policy chooses among: what can help, a dozen at most.
+
+A query is one of four, made of the goal's words. Results are read from the top: of a page the one
+product to open is the first that may fit the price and was not opened yet; once all were, the best
+of them. Its code names nothing that a small policy could know; one that was to choose among codes
+learned those of the training goals by heart, and was worse than chance on others. Of each group of
+options there are the three values that meet the goal best, of those that meet it better than what
+is chosen. Left out are reviews (there are none) and pages that were read.
+"""
+
+from __future__ import annotations
+
+from creditrl.envs.prompt import Ask
+from creditrl.envs.webshop.prompt_goal import (
+    Wanted,
+    fits,
+    likeness,
+    met,
+    queries,
+    read_goal,
+    stems,
+)
+from creditrl.envs.webshop.prompt_pages import READABLE, Memory, Seen, recall, show
+
+__all__ = ["choices", "count_lacking", "count_missing", "to_open", "worth_choosing"]
+
+_BACK, _PREV, _NEXT, _BUY = (
+    f"click[{name}]" for name in ("back to search", "< prev", "next >", "buy now")
+)
+_MOST_VALUES = 3
+"""Of a group of options so many are listed at most."""
+
+
+def choices(ask: Ask) -> tuple[str, ...]:
+    """Return what is worth doing on a page, in the order of the page."""
+    if show(ask.observation).kind == "other":
+        return ask.admissible_actions
+    memory = recall(ask)
+    page = memory.page
+    if page.kind == "search":
+        return tuple(f"search[{query}]" for query in queries(ask.goal))
+    offered = frozenset(ask.admissible_actions)
+    found: list[str] = []
+    if page.kind == "results":
+        product = to_open(memory, read_goal(ask.goal))
+        found = [f"click[{product}]", _NEXT, _PREV]
+    elif page.kind == "item":
+        found = [f"click[{label}]" for label in worth_choosing(ask, memory)]
+        read = memory.products.get(memory.open, Seen()).texts
+        found += [f"click[{name}]" for name in READABLE if name not in read]
+        found += [_BUY, _PREV]
+    else:
+        found = [_PREV]
+    return tuple(action for action in (*found, _BACK) if action in offered)
+
+
+def to_open(memory: Memory, wanted: Wanted) -> str:
+    """Return what opens the product to look at next; "" on a page without any."""
+    rows = memory.page.listings
+    rows = tuple(row for row in rows if fits(row.price, wanted.most) != "dear") or rows
+    products = [(row.click, memory.products[row.click]) for row in rows]
+    for click, seen in products:
+        if seen.labels is None:
+            return click
+    best = min(
+        products,
+        key=lambda p: (count_lacking(p[1], wanted), count_missing(p[1], wanted)),
+        default=None,
+    )
+    return "" if best is None else best[0]
+
+
+def worth_choosing(ask: Ask, memory: Memory) -> list[str]:
+    """Return the values that meet the goal better than what is chosen of their group, best first.
+
+    On a page the name of a group, which is no link, stands before its values.
+    """
+    clickable = frozenset(ask.admissible_actions)
+    groups: list[list[str]] = [[]]
+    for label in memory.page.labels:
+        if f"click[{label}]" in clickable:
+            groups[-1].append(label)
+        else:
+            groups.append([])
+    found: list[str] = []
+    for labels in groups:
+        chosen = max((likeness(x, ask.goal) for x in labels if x in memory.chosen), default=0)
+        better = [x for x in labels if likeness(x, ask.goal) > chosen]
+        found += sorted(better, key=lambda x: -likeness(x, ask.goal))[:_MOST_VALUES]
+    return found
+
+
+def count_missing(seen: Seen, wanted: Wanted) -> int:
+    """Return how many of the goal's words no text of a product has."""
+    known = stems(seen.title).union(*map(stems, seen.texts.values()))
+    return len(wanted.stems - met(wanted, known))
+
+
+def count_lacking(seen: Seen, wanted: Wanted) -> int:
+    """Return how many of the values that the goal lists a product does not come in."""
+    labels = {label.rpartition(": ")[2] for label in seen.labels or ()}
+    return sum(value not in labels for _, value in wanted.options)

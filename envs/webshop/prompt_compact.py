@@ -1,0 +1,92 @@
+"""WebShop for a small policy: a page in few words.
+
+The text is ours: where one is, and what the goal makes of it. It says how many of the goal's words
+nothing shown of a product has, whether its price fits, how many of the goal's values it does not
+come in, what was read of it, and which of its options meet the goal and how well. All of it comes
+from the goal and from pages that the episode has shown.
+"""
+
+from __future__ import annotations
+
+from creditrl.envs.prompt import Ask
+from creditrl.envs.webshop.prompt_choices import (
+    count_lacking,
+    count_missing,
+    to_open,
+    worth_choosing,
+)
+from creditrl.envs.webshop.prompt_goal import Wanted, fits, likeness, queries, read_goal
+from creditrl.envs.webshop.prompt_pages import READABLE, Memory, Seen, recall, show
+
+__all__ = ["compact"]
+
+_MEETS = ("", "near", "in goal", "wanted")
+"""By :func:`likeness`."""
+_MOST_MISSING = 7
+"""More missing words are said to be so many."""
+
+
+def compact(ask: Ask) -> str:
+    """Return a page in few words; the observation itself where it is not text."""
+    if show(ask.observation).kind == "other":
+        return ask.observation
+    memory = recall(ask)
+    wanted = read_goal(ask.goal)
+    page = memory.page
+    if page.kind == "search":
+        return _search(ask, memory, wanted)
+    if page.kind == "results":
+        return _results(ask, memory, wanted)
+    if page.kind == "item":
+        return _item(ask, memory, wanted)
+    seen = memory.products.get(memory.open, Seen())
+    return f"{memory.sub} turn {ask.turn} {_missing(seen, wanted)}"
+
+
+def _search(ask: Ask, memory: Memory, wanted: Wanted) -> str:
+    tried = [str(i + 1) for i, query in enumerate(queries(ask.goal)) if query in memory.queries]
+    values = " ".join(value for _, value in wanted.options)
+    return (
+        f"search turn {ask.turn}\ntried {' '.join(tried) or 'none'}\n"
+        f"words {' '.join(wanted.words)}\nvalues {values or 'none'}"
+    )
+
+
+def _results(ask: Ask, memory: Memory, wanted: Wanted) -> str:
+    page = memory.page
+    tried = queries(ask.goal)
+    query = memory.queries[-1] if memory.queries else ""
+    slot = tried.index(query) + 1 if query in tried else 0
+    product = to_open(memory, wanted)
+    seen = memory.products.get(product, Seen())
+    opened = sum(memory.products[row.click].labels is not None for row in page.listings)
+    return (
+        f"results page {page.number} query {slot} turn {ask.turn} opened {opened}\n"
+        f"{_state(seen, wanted)} {_missing(seen, wanted)}"
+    )
+
+
+def _item(ask: Ask, memory: Memory, wanted: Wanted) -> str:
+    seen = memory.products.get(memory.open, Seen())
+    read = [name for name in READABLE if name in seen.texts]
+    lines = [
+        f"item turn {ask.turn} {fits(seen.price, wanted.most)} {_missing(seen, wanted)} "
+        f"lacks {count_lacking(seen, wanted)} read {' '.join(read) or 'nothing'}"
+    ]
+    worth = worth_choosing(ask, memory)
+    lines += [f"{_MEETS[likeness(label, ask.goal)]}\n{label}" for label in worth]
+    return "\n".join(lines)
+
+
+def _missing(seen: Seen, wanted: Wanted) -> str:
+    """Say how many of the goal's words no text of a product has."""
+    return f"missing {min(count_missing(seen, wanted), _MOST_MISSING)}"
+
+
+def _state(seen: Seen, wanted: Wanted) -> str:
+    """Say in a word what is known of a product."""
+    if seen.labels is None:
+        return {"fits": "new", "may fit": "ranged", "dear": "dear"}[fits(seen.price, wanted.most)]
+    if count_lacking(seen, wanted):
+        return "lacking"
+    return "read" if seen.texts else "opened"

@@ -1,0 +1,155 @@
+"""Facts that the pages of a WebShop episode have shown, parsed from their text.
+
+Pages in ``text`` mode are strings between separators. An episode's memory is made of the
+observations and actions of its history alone: which query led here, which product is open and what
+was chosen for it, and of each product the texts and options that some page has shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal, NamedTuple, TypeAlias
+
+from creditrl.envs.prompt import Ask
+
+__all__ = ["READABLE", "Listing", "Memory", "Seen", "Shown", "recall", "show"]
+
+Kind: TypeAlias = Literal["search", "results", "item", "sub", "other"]
+
+_SEPARATOR = " [SEP] "
+_PAGE = re.compile(r"Page (\d+) \(Total results: \d+\)")
+_ACTION = re.compile(r"\s*(search|click)\[(.*)\]", re.DOTALL)
+READABLE = ("attributes", "features", "description")
+"""Pages below a product's that say something: there are no reviews."""
+_REMEMBERED = 16_384
+
+
+class Listing(NamedTuple):
+    """A product as a page of results lists it."""
+
+    click: str
+    """What opens it: its id in lower case."""
+    title: str
+    price: str
+    """As written: ``$24.99``, or ``$24.99 to $31.5``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One page."""
+
+    kind: Kind
+    """``other``: not a page in ``text`` mode."""
+    number: int = 0
+    """Of a page of results, from 1."""
+    listings: tuple[Listing, ...] = ()
+    """Of a page of results."""
+    labels: tuple[str, ...] = ()
+    """Of a product's page: names and values of its options, in lower case."""
+    title: str = ""
+    price: str = ""
+    text: str = ""
+    """Of a page below a product's page."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """What pages have shown of one product."""
+
+    title: str = ""
+    price: str = ""
+    labels: tuple[str, ...] | None = None
+    """See :attr:`Shown.labels`; None before its page was opened."""
+    texts: dict[str, str] = field(default_factory=dict)
+    """By the name of the page below its own."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """An episode up to an observation."""
+
+    page: Shown
+    """The last one."""
+    queries: tuple[str, ...] = ()
+    """Searched for, oldest first."""
+    open: str = ""
+    """What opened the product whose page, or a page below it, is shown."""
+    sub: str = ""
+    """Name of the page below it; "" on its own page."""
+    chosen: tuple[str, ...] = ()
+    """Labels clicked since the product was opened, oldest first."""
+    products: dict[str, Seen] = field(default_factory=dict)
+    """By what opens them."""
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def show(observation: str) -> Shown:
+    """Read a page's text."""
+    parts = observation.split(_SEPARATOR)
+    if "Instruction:" not in parts:
+        return Shown("other")
+    # Where earlier observations are repeated, the page itself is the last.
+    last = len(parts) - 1 - parts[::-1].index("Instruction:")
+    body = parts[last + 2 :]
+    if body == ["Search"]:
+        return Shown("search")
+    if len(body) < 2 or body[0] != "Back to Search":
+        return Shown("other")
+    if found := _PAGE.fullmatch(body[1]):
+        rows = [part for part in body[2:] if part not in ("< Prev", "Next >")]
+        listings = (Listing(rows[i].lower(), *rows[i + 1 : i + 3]) for i in _triples(rows))
+        return Shown("results", int(found[1]), tuple(listings))
+    if body[-1] == "Buy Now" and "Rating: N.A." in body:
+        price = body.index("Rating: N.A.") - 1
+        labels = tuple(part.lower() for part in body[2 : price - 1])
+        return Shown("item", 0, (), labels, body[price - 1], body[price].removeprefix("Price: "))
+    return Shown("sub", text=" ".join(body[2:]))
+
+
+def _triples(rows: Sequence[str]) -> range:
+    return range(0, len(rows) - 2, 3)
+
+
+def recall(ask: Ask) -> Memory:
+    """Return what an episode has shown, from its history and the present observation."""
+    memory = Memory(show(ask.observation))
+    pages = [show(observation) for observation, _ in ask.history]
+    for i, page in enumerate(pages):
+        _note(memory, page)
+        after = pages[i + 1] if i + 1 < len(pages) else memory.page
+        _follow(memory, page, ask.history[i][1], after)
+    _note(memory, memory.page)
+    return memory
+
+
+def _note(memory: Memory, page: Shown) -> None:
+    """Keep what a page says of products."""
+    for click, title, price in page.listings:
+        seen = memory.products.setdefault(click, Seen())
+        seen.title, seen.price = title, price
+    if memory.open and page.kind == "item":
+        seen = memory.products.setdefault(memory.open, Seen())
+        seen.title, seen.price, seen.labels = page.title, page.price, page.labels
+    elif memory.open and page.kind == "sub":
+        memory.products.setdefault(memory.open, Seen()).texts[memory.sub] = page.text
+
+
+def _follow(memory: Memory, page: Shown, action: str, after: Shown) -> None:
+    """Take an action along, as the page after it shows that it was taken."""
+    found = _ACTION.match(action)
+    name, what = (found[1], found[2].lower()) if found else ("", "")
+    if name == "search" and after.kind == "results" and page.kind == "search":
+        memory.queries = (*memory.queries, what)
+    if after.kind not in ("item", "sub"):
+        memory.open, memory.sub, memory.chosen = "", "", ()
+    elif page.kind == "results":
+        memory.open, memory.sub, memory.chosen = what, "", ()
+    elif page.kind == "item" and after.kind == "item" and what in page.labels:
+        memory.chosen = (*memory.chosen, what)
+    elif after.kind == "sub" and page.kind == "item":
+        memory.sub = what if what in READABLE else "reviews"
+    elif after.kind == "item":
+        memory.sub = ""

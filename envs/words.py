@@ -1,0 +1,133 @@
+"""Prompt text about one environment: role, actions, rules, legend, an example.
+
+An environment's record names its words (:attr:`creditrl.envs.record.Environment.words`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from creditrl.envs.prompt import Ask
+from creditrl.envs.record import load
+from creditrl.envs.register import record_of
+
+__all__ = [
+    "GENERIC",
+    "IMAGE_PLACEHOLDER",
+    "EnvWords",
+    "Example",
+    "ExampleTurn",
+    "listed_actions",
+    "task_message",
+    "words_for",
+]
+
+IMAGE_PLACEHOLDER = "<image>"
+"""Stands in a prompt where the processor puts the picture."""
+
+
+def _no_scene(observation: str) -> str:
+    return ""
+
+
+def _unchanged(observation: str) -> str:
+    return observation
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleTurn:
+    """One turn of a worked example."""
+
+    thought: str
+    action: str
+    observation: str
+    """Answer of the environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A worked episode for one-shot prompts, in the environment's own words."""
+
+    observation: str
+    """First observation."""
+    turns: tuple[ExampleTurn, ...]
+    goal: str = ""
+    """Goal; may be empty where the first observation states it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvWords:
+    """The words of one environment."""
+
+    role: str = "an agent that solves a task in a text environment"
+    """Who the model is, after "You are"."""
+    place: str = "a text environment"
+    """Where it acts, after "in"."""
+    actions: tuple[str, ...] = ()
+    """Templates of all actions, ``{slots}`` in braces; empty: every turn lists its own."""
+    slots: str = ""
+    """Meaning of the templates' slots; a sentence."""
+    invalid_answer: str = "An action that cannot be done changes nothing and costs a turn."
+    """How the environment answers an action that it cannot do; a sentence."""
+    rules: str = ""
+    """Rules that the agent must know; sentences."""
+    text_legend: str = ""
+    """Meaning of the symbols of a text observation."""
+    image_legend: str = ""
+    """Description of the picture."""
+    scene: Callable[[str], str] = _no_scene
+    """A sentence about an observation (size, coordinates), made from its text (maybe empty)."""
+    trim: Callable[[str], str] = _unchanged
+    """Part of an observation that a growing conversation includes."""
+    window_trim: Callable[[str], str] = _unchanged
+    """Part of an observation that a prompt with a window includes."""
+    observation_holds_past: bool = False
+    """An observation tells the earlier turns itself, so a prompt with a window does not."""
+    example: Example | None = None
+    """For one-shot prompts; None: there is none."""
+    speech: bool = False
+    """Actions hold speech, whose capitals matter."""
+    hidden_actions: tuple[str, ...] = ("help",)
+    """Admissible actions that prompts do not list."""
+    offers: Callable[[Ask], Sequence[str]] | None = None
+    """Actions that a window prompt lists; None: the admissible actions and the hint."""
+    choices: Callable[[Ask], Sequence[str]] | None = None
+    """The actions to choose among where replies are listed: what is admissible, and of open actions
+    those that slots make (queries of the goal's words, offers at prices on a grid); None: the
+    admissible actions without the hidden ones."""
+    compact: Callable[[Ask], str] | None = None
+    """What a small policy reads in form "compact": the goal, and what the observations so far have
+    told, in few words; None: the observation."""
+    separator: str = ", "
+    """Stands between the admissible actions that a window prompt lists."""
+    max_prompt_chars: int | None = None
+    """Longer window prompts are built again without their history (WebShop: 13,000, verl-agent)."""
+
+
+GENERIC = EnvWords()
+"""The words of an environment whose record names none, or that has no record."""
+
+
+def words_for(ask: Ask) -> EnvWords:
+    """Return the words of ``ask.env_id``, or generic ones."""
+    record = record_of(ask.env_id)
+    if record is None or not record.words:
+        return GENERIC
+    words = load(record.words)
+    return words if isinstance(words, EnvWords) else words(ask)
+
+
+def listed_actions(ask: Ask) -> tuple[str, ...]:
+    """Return the actions to choose among where replies are listed, each once."""
+    words = words_for(ask)
+    if words.choices is not None:
+        return tuple(dict.fromkeys(words.choices(ask)))
+    return tuple(a for a in ask.admissible_actions if a not in words.hidden_actions)
+
+
+def task_message(goal: str, observation: str) -> str:
+    """Return what begins a conversation: the goal, where the observation does not state it."""
+    if not goal or goal in observation:
+        return observation
+    return f"Your task: {goal}\n{observation}"

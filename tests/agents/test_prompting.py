@@ -1,0 +1,107 @@
+"""Language models are told all they must know, a run's own policy what it was trained with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from chat_server import ChatServer, Plan
+
+from creditrl.agents import ChatAgent, RandomAgent, evaluate
+from creditrl.agents.prompting import Prompting, form_for, policy_folder
+from creditrl.agents.prompts.tools import ToolsForm
+from creditrl.cli import run
+from creditrl.errors import DataError
+
+SMALL = {"max_turns": 3, "split": "valid_unseen"}
+
+
+def play(endpoint: ChatServer, env: str = "VisualSokoban", **settings):
+    agent = ChatAgent("toy", base_url=endpoint.url, **settings)
+    return evaluate(env, agent, episodes=2, env_options=SMALL)
+
+
+@pytest.mark.parametrize("env", ["VisualSokoban", "ALFWorld", "WebShop", "VirtualHome", "SOTOPIA"])
+def test_a_chat_model_is_told_task_actions_and_format_of_replies(endpoint, env) -> None:
+    asked = []
+
+    class Told(ChatAgent):
+        def act(self, prompts):
+            asked.extend(prompts)
+            return super().act(prompts)
+
+    agent = Told("toy", base_url=endpoint.url)
+    assert evaluate(env, agent, episodes=2, env_options=SMALL).form == "tags"
+    first, second = (endpoint.requests[k]["messages"][-1]["content"] for k in (0, 1))
+    # The first question is asked alone, by ask_first.
+    assert asked[0].goal and asked[0].goal in second
+    for told in (first, second):
+        assert "The admissible actions are" in told and "<action> </action>" in told
+
+
+def test_the_command_asks_in_the_same_form(endpoint, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["eval", "VisualSokoban", "--agent", "chat", "--model", "toy", "--episodes", "2"]
+    words += ["--base-url", endpoint.url, "--max-turns", "3", "--num-envs", "1"]
+    assert run(words) == 0
+    by_command = endpoint.requests[0]["messages"]
+    del endpoint.requests[:]
+    play(endpoint)
+    assert endpoint.requests[0]["messages"] == by_command
+
+
+def test_agents_that_are_no_language_models_are_asked_plainly() -> None:
+    assert evaluate("VisualSokoban", RandomAgent(0), episodes=2, env_options=SMALL).form == "plain"
+
+
+def test_speech_keeps_its_capitals() -> None:
+    class Model:
+        form = None
+
+    reply = "<think>t</think><action>say: Hi Ann</action>"
+    assert form_for(Model(), None, "CreditRL/SOTOPIA-v0", None).parse(reply).action == "say: Hi Ann"
+    assert (
+        form_for(Model(), None, "CreditRL/ALFWorld-v0", None).parse(reply).action == "say: hi ann"
+    )
+
+
+def test_who_sees_is_shown_the_picture_with_its_place_in_the_prompt(endpoint) -> None:
+    agent = ChatAgent("toy", base_url=endpoint.url)
+    evaluate("VisualSokoban", agent, episodes=1, env_options={**SMALL, "observation": "both"})
+    text, picture = endpoint.requests[0]["messages"][-1]["content"]
+    assert "<image>" in text["text"] and "#" in text["text"]
+    assert picture["type"] == "image_url"
+
+
+def test_a_native_tool_call_is_the_action(endpoint) -> None:
+    endpoint.answer = lambda body: Plan("I go up.", calls=[("act", {"action": "up"})])
+    result = play(endpoint, tools=True)
+    asked = endpoint.requests[0]
+    assert result.form == "tools" and asked["tools"][0]["function"]["name"] == "act"
+    assert "call the function `act`" in asked["messages"][-1]["content"]
+    parsed = ToolsForm().parse(
+        ChatAgent("toy", base_url=endpoint.url).client.complete([[]])[0].text
+    )
+    assert (parsed.action, parsed.valid_format, parsed.thought) == ("up", True, "I go up.")
+
+
+def test_a_reply_of_tools_is_read_back_and_words_alone_are_out_of_form() -> None:
+    form = ToolsForm()
+    assert form.parse(form.reply('say: "Hi"', "greet")).action == 'say: "Hi"'
+    assert not form.parse("up").valid_format
+
+
+def test_a_policy_remembers_how_it_was_asked(tmp_path: Path) -> None:
+    policy = tmp_path / "run" / "policy" / "last"
+    policy.mkdir(parents=True)
+    (policy / "config.json").touch()
+    assert Prompting.read(policy) == Prompting()
+    (tmp_path / "run" / "config.toml").write_text('[rollout]\nform = "compact"\n')
+    assert Prompting.read(policy) == Prompting("compact", "free")
+    Prompting("react", "listed").write(policy)
+    assert Prompting.read(policy) == Prompting("react", "listed")
+    for named in (policy, policy.parent, tmp_path / "run"):
+        assert policy_folder(str(named)) == str(policy)
+    (policy / "creditrl.json").write_text('{"form": 3}')
+    with pytest.raises(DataError, match="form 3"):
+        Prompting.read(policy)

@@ -1,0 +1,51 @@
+"""Results as objects: short in a repr, tables in a notebook."""
+
+from __future__ import annotations
+
+from creditrl.agents import RandomAgent, evaluate
+from creditrl.agents.evaluate import EvalResult
+from creditrl.agents.goal_table import GoalCell, GoalTable
+from creditrl.agents.intervals import Estimate
+from creditrl.agents.shown import ShownTable, html_tables
+from creditrl.types import Task, Trajectory, Turn
+
+
+def played() -> EvalResult:
+    return evaluate("VirtualHome", RandomAgent(0), episodes=12, env_options={"max_turns": 2})
+
+
+def test_a_repr_is_a_line_and_says_what_was_measured() -> None:
+    result = played()
+    assert repr(result).startswith("EvalResult(random on VirtualHome builtin valid_unseen, 12 ")
+    assert "success 0.0 % [0.0 to 24.2]" in repr(result) and len(repr(result)) < 160
+    assert repr(result.overall).startswith("Measures(12 episodes: success 0.0 %")
+
+
+def test_an_episode_is_a_line_too() -> None:
+    task = Task("easy/1", "easy", "train", 1)
+    turns = (Turn("seen" * 500, "up", "up", 0.0),) * 9
+    episode = Trajectory("eval/1", "e", task, 0, 0, 0, turns, True, 1.0, True, False)
+    assert repr(episode) == "Trajectory('eval/1', task='easy/1', 9 turns, success=True)"
+
+
+def test_a_notebook_shows_the_tables_that_are_printed(capsys) -> None:
+    result = played()
+    result.print()
+    printed, shown = capsys.readouterr().out, result._repr_html_()
+    for words in ("grounding accuracy %", "By type of task", *result.by_type):
+        assert words in printed and f">{words}<" in shown
+
+
+def test_what_comes_from_outside_is_text_in_html() -> None:
+    table = ShownTable("<b>", ("a", "<i>"), (("<script>", "1"),), "&")
+    found = html_tables([table])
+    assert "<b>" not in found and "<script>" not in found and "&lt;script&gt;" in found
+    assert "<p>&amp;</p>" in found
+
+
+def test_goal_tables_are_short_and_shown_too() -> None:
+    cell = GoalCell(Estimate(6.5, 6.0, 7.0, 40), Estimate(0.5, 0.4, 0.6, 40), 0)
+    cells = {"hard": {"self-chat": cell, "fixed partner": cell}}
+    found = GoalTable("me", "you", "it", "sotopia", {"data": "official"}, 0, cells, 1.0)
+    assert len(repr(found)) < 160 and "me with you" in repr(found)
+    assert "<th>self-chat</th>" in found._repr_html_()

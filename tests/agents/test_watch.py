@@ -1,0 +1,116 @@
+"""Progress messages of an evaluation: the first request, spending, failures."""
+
+from __future__ import annotations
+
+import socket
+import time
+import warnings
+
+import pytest
+from chat_server import Plan
+
+from creditrl.agents import ChatAgent, evaluate
+from creditrl.agents.watch import Watch
+from creditrl.cli import run
+from creditrl.errors import EngineError
+
+
+class Told(Watch):
+    def __init__(self) -> None:
+        self.prompts, self.replies, self.seen, self.notices = [], [], [], []
+
+    def asked(self, prompt) -> None:
+        self.prompts.append(prompt)
+
+    def answered(self, reply) -> None:
+        self.replies.append(reply)
+
+    def spent(self, spent, errors) -> None:
+        self.seen.append((spent.turns, spent.tokens, round(spent.cost, 6), errors))
+
+    def notice(self, text) -> None:
+        self.notices.append(text)
+
+
+def play(endpoint, watch=None, **options):
+    given = {"episodes": 4, "num_envs": 4, "env_options": {"max_turns": 12}, **options}
+    agent = ChatAgent("toy", base_url=endpoint.url, backoff=0.01, retries=2)
+    return evaluate("VisualSokoban", agent, watch=watch, **given)
+
+
+def test_the_first_question_is_asked_alone_and_told(endpoint) -> None:
+    endpoint.answer = lambda body: Plan("<think></think><action>up</action>", delay=0.05)
+    told = Told()
+    play(endpoint, told)
+    assert len(told.prompts) == len(told.replies) == 1
+    assert (
+        endpoint.requests[0]["messages"][-1]["content"] == told.prompts[0].messages[-1]["content"]
+    )
+    assert told.replies[0].text == "<think></think><action>up</action>"
+    assert endpoint.times[1] - endpoint.times[0] >= 0.05, "the others wait for the first"
+
+
+def test_a_dead_endpoint_is_said_at_once() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    agent = ChatAgent("toy", base_url=url)
+    begin = time.monotonic()
+    with pytest.raises(EngineError, match="does not answer the first question.*connection"):
+        evaluate("VisualSokoban", agent, episodes=4)
+    assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize("what", [["VisualSokoban"], ["--suite", "standard", "--episodes", "1"]])
+def test_the_command_says_it_in_a_line(what, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["eval", *what, "--agent", "chat", "--model", "toy"]
+    for _ in range(2):  # nothing is left behind that the same command would stumble over
+        assert run([*words, "--base-url", "http://127.0.0.1:1/v1", "--out", "a.json"]) == 2
+        *shown, line = capsys.readouterr().err.splitlines()
+        assert shown[0] == "-- first prompt --" and "does not answer the first question" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_refusal_is_said_at_once_and_passing_trouble_is_not_the_end(endpoint) -> None:
+    endpoint.plans = [Plan(status=401)]
+    with pytest.raises(EngineError, match="401"):
+        play(endpoint)
+    endpoint.plans = [Plan(status=429), Plan(status=503)]
+    assert play(endpoint, episodes=1).failed == 0
+
+
+def test_what_is_spent_is_told_with_every_reply_and_every_error(endpoint) -> None:
+    endpoint.answer = lambda body: Plan("up", usage={"prompt_tokens": 7, "completion_tokens": 3})
+    endpoint.plans = [Plan("up"), Plan(status=500)]
+    told = Told()
+    found = play(endpoint, told, env_options={"max_turns": 2})
+    turns = [turns for turns, *_ in told.seen]
+    assert set(range(1, 9)) <= set(turns), "one reply after the other, in a round of four"
+    assert told.seen[-1][:2] == (8, found.reports["spent"]["tokens"])
+    assert told.seen[-1][3] == 1
+
+
+def test_replies_that_are_never_in_form_are_noticed_after_32_turns(endpoint) -> None:
+    endpoint.answer = lambda body: Plan("I would rather not.")
+    told = Told()
+    play(endpoint, told)
+    [line] = told.notices
+    assert line.startswith("None of the first 32 replies was in the form 'tags'.")
+    assert "I would rather not." in line
+
+
+def test_actions_that_are_never_executed_are_noticed(endpoint) -> None:
+    endpoint.answer = lambda body: Plan("<think></think><action>fly</action>")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        play(endpoint)
+    [text] = [str(w.message) for w in caught if "first 32" in str(w.message)]
+    assert "could be executed (unparsed)" in text and "fly" in text
+
+
+def test_agents_that_do_well_are_not_spoken_of(endpoint) -> None:
+    endpoint.answer = lambda body: Plan("<think></think><action>up</action>")
+    told = Told()
+    play(endpoint, told)
+    assert told.notices == []

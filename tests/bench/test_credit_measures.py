@@ -1,0 +1,104 @@
+"""Order, direction, noise and leakage of credit: cases worked by hand, and what must not matter."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from creditrl.bench.credit_measures import (
+    action_order,
+    centred,
+    direction,
+    group_gradients,
+    leakage,
+    signal_to_noise,
+)
+
+# Two states with three and two actions, at which a policy has these probabilities and advantages.
+STATE = np.array([0, 0, 0, 1, 1])
+CHANCE = np.array([0.5, 0.25, 0.25, 0.8, 0.2])
+ADVANTAGE = np.array([0.2, 0.1, -0.5, -0.1, 0.4])
+
+
+def test_order_by_hand():
+    # True order a > b > c, of which b and c are not known apart; credit says b > a = c.
+    better = np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]], dtype=bool)
+    share, tau = action_order(np.array([1.0, 2.0, 1.0]), better)
+    # a against b is wrong, a against c equal: (0 + 1/2) / 2.
+    assert share == 0.25
+    # 0 right and 1 wrong; 2 pairs differ by the truth, 2 by credit: -1 / sqrt(2 * 2).
+    assert tau == -0.5
+    right = action_order(np.array([3.0, 1.0, 1.0]), better)
+    assert right == (1.0, 1.0)
+
+
+def test_a_credit_that_tells_no_actions_apart_has_no_order():
+    better = np.array([[False, True], [False, False]])
+    assert action_order(np.array([0.7, 0.7 + 1e-12]), better) == (0.5, 0.0)
+    assert all(math.isnan(x) for x in action_order(np.array([1.0, 0.0]), better & ~better))
+
+
+def test_what_log_probabilities_gain_by_hand():
+    # Credits 1, 0 and 2 at 1/2, 1/4 and 1/4 have mean 1; 3 and 8 at 0.8 and 0.2 have mean 4.
+    gain = centred(np.array([1.0, 0, 2, 3, 8]), STATE, CHANCE)
+    np.testing.assert_allclose(gain, [0, -0.25, 0.25, -0.8, 0.8])
+    # Without the third action the others have 2/3 and 1/3, and mean 2/3.
+    seen = np.array([True, True, False, True, True])
+    gain = centred(np.array([1.0, 0, 2, 3, 8]), STATE, CHANCE, seen)
+    np.testing.assert_allclose(gain[:3], [2 / 9, -2 / 9, 0])
+
+
+def test_what_all_actions_of_a_state_get_alike_changes_no_gradient():
+    rng = np.random.default_rng(0)
+    credit, score = rng.normal(size=5), rng.normal(size=(5, 7))
+    shifted = credit + np.array([10.0, -3.0])[STATE]
+    np.testing.assert_allclose(
+        centred(shifted, STATE, CHANCE) @ score, centred(credit, STATE, CHANCE) @ score
+    )
+
+
+def test_the_gradient_is_the_expectation_of_credit_times_score():
+    # For a table of logits the score of (s, a) is 1 there, less pi(b | s) at each b.
+    score = np.eye(5) - (STATE[:, None] == STATE[None, :]) * CHANCE
+    credit = np.array([1.0, 0, 2, 3, 8])
+    expected = (CHANCE * credit) @ score
+    np.testing.assert_allclose(centred(credit, STATE, CHANCE) @ score, expected)
+
+
+def test_directions_by_hand():
+    assert direction(np.array([3.0, 4.0]), np.array([5.0, 0.0])) == pytest.approx(
+        (0.6, math.sqrt(4 + 16) / 5)
+    )
+    nothing, error = direction(np.zeros(2), np.array([5.0, 0.0]))
+    assert math.isnan(nothing) and error == 1.0
+    assert all(math.isnan(x) for x in direction(np.ones(2), np.zeros(2)))
+
+
+def test_the_signal_by_hand():
+    # Two groups of two turns; gradients (3, 0) and (1, 2): mean product 3, squares 9 and 5, so
+    # variance 7 - 3 = 4, and the ratio of a turn is 3 / (4 * 2).
+    credit, pair = np.array([1.0, 2, 1, 2]), np.array([0, 0, 0, 1])
+    found = group_gradients(credit, np.array([0, 0, 1, 1]), pair, np.eye(2))
+    assert found.tolist() == [[3, 0], [1, 2]]
+    inner = found @ found.T
+    assert signal_to_noise(inner, np.arange(2), 2.0) == pytest.approx(3 / 8)
+    mean, variance = found.mean(axis=0), found.var(axis=0, ddof=1).sum()
+    assert 3 == pytest.approx(mean @ mean - variance / 2) and variance == 4
+    # Twice the turns for the same gradients: half the signal of a turn. Drawn twice: no pair.
+    assert signal_to_noise(inner, np.arange(2), 4.0) == pytest.approx(3 / 16)
+    assert math.isnan(signal_to_noise(inner, np.zeros(2, dtype=int), 2.0))
+
+
+def test_groups_that_pull_apart_have_no_signal():
+    inner = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    assert signal_to_noise(inner, np.arange(2), 1.0) == 0.0
+
+
+def test_leakage_by_hand():
+    idle = np.array([False, True, True, False])
+    assert leakage(np.array([1.0, -0.5, 0.5, 2.0]), idle) == (0.25, 0.5)
+    assert leakage(np.array([1.0, 0.0, 0.0, 2.0]), idle) == (0.0, 0.0)
+    share, wasted = leakage(np.zeros(2), np.array([False, False]))
+    assert math.isnan(share) and math.isnan(wasted)

@@ -1,0 +1,93 @@
+"""Curves of methods and the ratio of turns to the baseline's end, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from creditrl.bench.method_curves import Curves, curves_of, first_reach, ratio_to_reach
+from creditrl.errors import DataError
+
+
+def line(*means: float) -> Curves:
+    """Return the curve of two seeds on two tasks that are all alike, at turns 0, 10, 20, ..."""
+    y_G = np.array(means)
+    x_G = 10.0 * np.arange(len(means))
+    return Curves(x_G, 2 * x_G, np.repeat(y_G, 4).reshape(-1, 2, 2))
+
+
+def test_curves_are_linear_between_evaluations_and_end_at_the_last_one(finished):
+    # The second run's last update overshot: its end is at 120 turns all the same.
+    runs = [
+        finished([[0, 0], [1, 0], [1, 1]]),
+        finished([[0, 0], [0, 0], [1, 0]], turns=(0, 60, 120)),
+    ]
+    curves = curves_of(runs, "success", 4)
+    np.testing.assert_allclose(curves.turns_G, [0, 27.5, 55, 82.5, 110])
+    np.testing.assert_allclose(curves.cpu_seconds_G, [0, 5, 10, 15, 20])
+    np.testing.assert_allclose(curves.y_GSK[:, 0, 0], [0, 0.5, 1, 1, 1])
+    np.testing.assert_allclose(curves.y_GSK[:, 1, 0], [0, 0, 0, 0.5, 1])
+    np.testing.assert_allclose(curves.end_KS, [[1, 1], [1, 0]])
+    # The area of (0, 1, 1) is 3/4, that of (0, 0, 1) is 1/4.
+    np.testing.assert_allclose(curves.area_KS, [[0.75, 0.25], [0.25, 0]])
+    np.testing.assert_allclose(curves_of(runs, "score", 4).end_KS, [[0.5, 0.5], [0.5, 0]])
+
+
+def test_a_method_that_plays_nothing_has_a_curve_over_time_alone(finished):
+    curves = curves_of([finished([[0], [0], [1]], turns=(0, 0, 0))], "success", 2)
+    np.testing.assert_allclose(curves.turns_G, [0, 0, 0])
+    np.testing.assert_allclose(curves.y_GSK[:, 0, 0], [0, 0, 1])
+
+
+def test_an_evaluation_with_a_failed_episode_is_refused(finished):
+    with pytest.raises(DataError, match="failed with errors"):
+        curves_of([finished([[0], [math.nan], [1]])], "success", 2)
+
+
+def test_the_first_place_at_a_target_lies_between_evaluations():
+    x_G = np.array([0.0, 10.0, 20.0, 30.0])
+    y_DG = np.array([[0.2, 0.4, 0.3, 0.8], [0.2, 0.1, 0.1, 0.1], [0.5, 0.1, 0.2, 0.3]])
+    found = first_reach(x_G, y_DG, np.array([0.35, 0.3, 0.4]))
+    # 0.2 to 0.4 within ten turns: 0.35 after 7.5. The second never is there, the third begins so.
+    np.testing.assert_allclose(found, [7.5, np.inf, 0.0])
+
+
+def test_the_ratio_by_hand():
+    # GRPO is at its end, 0.6, after 20 turns and stays; the method after 10: half of the turns.
+    grpo = line(0.2, 0.4, 0.6, 0.6)
+    ratio = ratio_to_reach(line(0.2, 0.6, 0.7, 0.9), grpo, "turns", draws=50)
+    assert ratio.value == pytest.approx(0.5)
+    assert ratio.low == pytest.approx(0.5) and ratio.high == pytest.approx(0.5)
+    assert ratio.censored == 0 and ratio.undefined == 0
+    assert ratio.p == pytest.approx(2 / 51)
+    # Its seconds are counted alike here.
+    assert ratio_to_reach(line(0.2, 0.6, 0.7, 0.9), grpo, "cpu_seconds", draws=9).value == 0.5
+    assert ratio_to_reach(grpo, grpo, "turns", draws=9).value == 1.0
+
+
+def test_a_method_that_never_gets_there_is_above_its_budget_and_nothing_more():
+    ratio = ratio_to_reach(line(0.2, 0.3, 0.3, 0.5), line(0.2, 0.4, 0.6, 0.6), "turns", draws=50)
+    assert (ratio.value, ratio.low, ratio.high) == (None, None, None)
+    assert ratio.limit == pytest.approx(1.5) and ratio.censored == 1.0
+    assert ratio.p == pytest.approx(2 / 51)  # surely slower, though nobody knows by how much
+
+
+def test_draws_that_are_censored_count_at_the_upper_end():
+    # One seed gets there at once, the other never: drawn twice (1/4 of the draws) it is censored.
+    y_GSK = np.array([[[0.2], [0.2]], [[1.0], [0.2]], [[1.0], [0.2]]])
+    mixed = Curves(np.array([0.0, 10, 20]), np.array([0.0, 1, 2]), y_GSK)
+    flat = Curves(
+        mixed.turns_G, mixed.cpu_seconds_G, np.repeat([0.2, 0.4, 0.6], 2).reshape(3, 2, 1)
+    )
+    ratio = ratio_to_reach(mixed, flat, "turns", draws=2000)
+    assert ratio.value == pytest.approx(0.5)  # at 10 of 20 turns the mean is 0.6
+    assert ratio.censored == pytest.approx(0.25, abs=0.04)
+    assert ratio.low == pytest.approx(0.25) and ratio.high is None
+
+
+def test_without_a_gain_of_the_baseline_there_is_no_ratio():
+    ratio = ratio_to_reach(line(0.2, 0.4, 0.6), line(0.4, 0.3, 0.2), "turns", draws=20)
+    assert ratio.value is None and math.isnan(ratio.limit) and ratio.undefined == 1.0
+    assert math.isnan(ratio.p)

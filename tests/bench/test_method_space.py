@@ -1,0 +1,69 @@
+"""The search space of every method, and the settings that are drawn from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from creditrl.bench.method_plan import METHODS, BenchPlan
+from creditrl.bench.method_space import draw, to_flags
+from creditrl.bench.method_tasks import TASK_SETS
+from creditrl.bench.methods import Bench
+from creditrl.trainers.methods import list_methods, method_info
+from creditrl.trainers.space import COMMON, Dimension
+
+OWN = [m.name for m in list_methods() if m.method.__module__.startswith("creditrl.")]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_no_method_is_tuned_in_more_than_three_numbers_of_its_own(name: str):
+    space = method_info(name).method.space
+    assert "optim.lr" in space
+    assert len(set(space) - set(COMMON)) <= 3
+
+
+def test_a_range_is_drawn_by_logarithm_and_choices_evenly():
+    rate = Dimension(1e-5, 1e-3)
+    assert [rate.at(u) for u in (0.0, 0.5, 0.999999)] == [1e-5, 1e-4, 1e-3]
+    assert [Dimension(choices=(1, 2, 4)).at(u) for u in (0.0, 0.34, 0.99)] == [1, 2, 4]
+
+
+def test_equal_seeds_draw_equal_settings_and_methods_share_what_is_common():
+    assert draw("gigpo", 3, 7) == draw("gigpo", 3, 7)
+    assert draw("gigpo", 3, 7) != draw("gigpo", 4, 7) != draw("gigpo", 4, 8)
+    for name in ("optim.lr", "optim.epochs", "clip"):
+        assert draw("gigpo", 3, 7)[name] == draw("ppo", 3, 7)[name]
+    assert draw("gigpo", 0, 7) == {}  # the shared setting is one of the trials
+
+
+def test_the_draws_of_the_published_tuning_are_repeated():
+    drawn = {name: [draw(name, trial, 1000) for trial in range(12)] for name in METHODS}
+    digest = hashlib.sha256(json.dumps(drawn).encode()).hexdigest()
+    assert digest.startswith("e07a09a70f70c4f1")
+
+
+def test_a_clip_is_two_bounds_unless_the_method_has_an_upper_one_of_its_own():
+    assert to_flags({"clip": 0.1}) == ("--method.loss.clip-low=0.1", "--method.loss.clip-high=0.1")
+    assert to_flags({"clip": 0.1, "method.loss.clip_high": 0.3, "method.baseline": False}) == (
+        "--method.loss.clip-low=0.1",
+        "--method.loss.clip-high=0.3",
+        "--method.no-baseline",
+    )
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_drawn_setting_is_one_that_the_method_takes(name: str, tmp_path: Path):
+    bench = Bench(BenchPlan(tasks=TASK_SETS["rooms"], methods=(name,), turns=1), tmp_path, 1, print)
+    assert bench.methods == (name,)
+    shared = bench._test(name, "shared", {}, 0, (), start="small").config()
+    changed = 0
+    for trial in range(1, 4):
+        drawn = bench._test(name, "best", draw(name, trial, 0), 0, (), start="small").config()
+        assert drawn.optim.lr == draw(name, trial, 0)["optim.lr"]
+        same = ("env", "policy", "rollout", "eval")
+        assert all(getattr(drawn, part) == getattr(shared, part) for part in same if name != "sft")
+        changed += drawn.method != shared.method
+    assert changed or name == "sft"

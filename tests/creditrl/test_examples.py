@@ -1,0 +1,73 @@
+"""The examples that need no other package run as they stand: notebooks, and GRPO in one file.
+
+Notebooks run in a kernel (nbclient, ipykernel) and not by ``exec``: the live curve and the tables
+are what a notebook's display makes of them.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def _kernel_draws_inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the kernel choose its own way of drawing, as it does for a user."""
+    monkeypatch.delenv("MPLBACKEND", raising=False)
+
+
+def outputs_of(name: str, folder: Path) -> list[Any]:
+    """Run a notebook in a folder and return what its cells put out."""
+    notebook = nbformat.read(EXAMPLES / name, as_version=4)
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()
+    return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+
+def shown(outputs: list[Any], kind: str) -> list[Any]:
+    return [output["data"][kind] for output in outputs if kind in output.get("data", {})]
+
+
+def test_the_notebook_of_an_agent_compares_it_with_the_baselines(tmp_path: Path) -> None:
+    outputs = outputs_of("benchmark_an_agent.ipynb", tmp_path)
+    assert len(shown(outputs, "text/html")) == 2  # a table for each agent
+    (report,) = shown(outputs, "text/markdown")
+    for agent in ("Shopper", "act", "random", "expert", "small policy"):
+        assert f"| {agent} |" in report
+
+
+def test_the_notebook_of_a_method_draws_its_curve_and_its_credit(tmp_path: Path) -> None:
+    outputs = outputs_of("write_a_credit_method.ipynb", tmp_path)
+    assert len(shown(outputs, "image/png")) == 2  # the live curve, the credit
+    assert any("after late" in page for page in shown(outputs, "text/html"))
+    printed = "".join(output["text"] for output in outputs if "text" in output)
+    assert "late +1.00" in printed
+    assert (tmp_path / "runs" / "late" / "results.json").is_file()
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.name)
+def test_notebooks_are_kept_without_outputs(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
+
+
+def test_grpo_in_one_file_trains_and_stays_a_page_of_code() -> None:
+    path = EXAMPLES / "one_file_grpo.py"
+    assert len(path.read_text().splitlines()) < 300
+    words = ["--updates=1", "--clone-updates=20", "--eval-levels=32"]
+    done = subprocess.run([sys.executable, path, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "update 1, " in done.stdout
+    found = json.loads(done.stdout[done.stdout.index("{") :])
+    assert {name: set(ways) for name, ways in found.items()} == {
+        "cloned": {"sampled", "greedy"},
+        "trained": {"sampled", "greedy"},
+    }

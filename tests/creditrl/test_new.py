@@ -1,0 +1,114 @@
+"""``creditrl new``: the packages that it writes work as they stand, and as they are installed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from creditrl.cli import run
+from creditrl.templates import render
+
+ROOT = Path(__file__).parents[2]
+
+
+def python(folder: Path, *words: str, path: Path | None = None) -> str:
+    """Run a module in a folder and return what it says."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", *words],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(path or "")},
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def installed(package: Path, target: Path) -> Path:
+    """Install a package alone, with what this environment has, and return where to."""
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    python(package.parent, "pip", "install", *options, "--target", str(target), str(package))
+    return target
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("new")
+    python(made, "creditrl.cli", "new", "env", "my-stairs")
+    python(made, "creditrl.cli", "new", "method", "winners", "--folder", "mine/winners")
+    return made
+
+
+@pytest.mark.parametrize("package", ["my-stairs", "mine/winners"])
+def test_its_own_tests_pass(folder: Path, package: str) -> None:
+    told = python(folder / package, "pytest", "-q", "-p", "no:cacheprovider")
+    assert re.search(r"^\d passed", told, re.M) and "skipped" not in told
+
+
+def test_the_environment_passes_the_check(folder: Path) -> None:
+    words = ["check", "Mine/MyStairs-v0", "--plugin", "my-stairs/my_stairs.py"]
+    assert "22 rules hold, 0 broken" in python(folder, "creditrl.cli", *words)
+
+
+def test_installed_it_needs_no_plugin(folder: Path, tmp_path: Path) -> None:
+    site = installed(folder / "my-stairs", tmp_path / "env")
+    recipe = f"@{folder / 'my-stairs' / 'my_stairs.toml'}"
+    words = ["train", recipe, "--budget.updates", "2", "--run.folder", str(tmp_path / "run")]
+    assert "after grpo" in python(tmp_path, "creditrl.cli", *words, path=site)
+    site = installed(folder / "mine" / "winners", tmp_path / "method")
+    assert "winners" in python(tmp_path, "creditrl.cli", "methods", path=site)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("env", "What is to be written?"),
+        ("agent mine", "What is to be written?"),
+        ("env My-Stairs", "small letters"),
+        ("env ../stairs", "small letters"),
+        ("env class", "choose another name"),
+        ("method numpy", "choose another name"),
+        ("method none", "a word or a module of Python"),
+        ("env true", "a word or a module of Python"),
+        ("method grpo", "a recipe @grpo_small already"),
+        ("method credit", "a second 'Credit' in credit.py"),
+        ("method policy-loss", "a second 'PolicyLossConfig' in policy_loss.py"),
+        ("method train", "a second 'train' in test_train.py"),
+        ("env task", "a second 'Task' in task.py"),
+        ("env view", "a second 'View' in view.py"),
+        ("env text", "a second 'TextEnv' in text.py"),
+        ("env text-env", "a second 'TextEnv' in text_env.py"),
+        ("env there", "there exists"),
+        ("env stairs --folder there", "there exists"),
+    ],
+)
+def test_a_bad_request_is_one_line(
+    words: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    assert run(["new", *words.split()]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+@pytest.mark.parametrize(
+    ("page", "kind", "name"),
+    [("add-an-environment", "env", "stairs"), ("add-a-method", "method", "winners-only")],
+)
+def test_the_guide_shows_what_is_written(page: str, kind: str, name: str) -> None:
+    guide = (ROOT / "docs" / "guides" / f"{page}.md").read_text("utf-8")
+    template = (ROOT / "creditrl" / "templates" / f"{kind}.py.txt").read_text("utf-8")
+    assert f"```python\n{render(template, kind, name)}```" in guide

@@ -1,0 +1,96 @@
+"""The command that a command names last works when it is pasted, also where a path has a space.
+
+Other tests execute those of `eval --suite` (test_first_minutes.py), `eval --goal-table`
+(test_goal_table.py), `train`, `export policy`, `bench envs`, `bench train`, and those with an
+environment of one's own (test_plugins.py). What `bench baselines`, `bench small` and `docs` name
+takes minutes or serves.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from creditrl.cli import run
+
+TINY = (
+    "--policy.small.layers=1 --policy.small.hidden=16 --policy.small.heads=2"
+    " --policy.tokenizer-episodes=16 --clone.episodes=8 --clone.updates=4 --rollout.groups=2"
+    " --rollout.group-size=4 --eval.levels=8 --eval.no-greedy --compare.no-clone-same-time"
+    " --env.options.min-optimal-moves=1 --env.options.max-optimal-moves=3 --run.threads=1"
+    " --run.trajectories-every=1 --budget.seconds=None --budget.updates=1"
+)
+MDP = "--methods grpo gigpo --groups 2 --group-size 2"
+EVAL = "creditrl eval VisualSokoban --episodes 2"
+# A command, and what makes the one that it names short; RUN is a run's folder.
+CASES = {
+    "envs": ("creditrl envs", ""),
+    "methods": ("creditrl methods", f"{TINY} --run.folder=quick"),
+    "check": ("creditrl check VisualSokoban --rules state_keys", "--episodes 2"),
+    "play": ("creditrl play VisualSokoban", "--episodes 2"),
+    "eval": (f"{EVAL} --agent random --out 'my results.json'", "--export page.html"),
+    "eval, nothing kept": (f"{EVAL} --agent random --no-keep-episodes", "--episodes 2"),
+    "eval, the expert": (f"{EVAL} --agent expert --no-keep-episodes", "--episodes 2"),
+    "sweep": (
+        f"creditrl sweep @quickstart {TINY} --optim.lr 1e-4,1e-3 --folder 'my sweep'",
+        "",
+    ),
+    "credit": ("creditrl credit RUN --method grpo --passes 1 --replace", "--passes 1"),
+    "report": ("creditrl report RUN", ""),
+    "export trajectories": (
+        "creditrl data export trajectories RUN --folder episodes",
+        "--export page.html",
+    ),
+    "data import": (
+        "creditrl data import conversations.json --env VisualSokoban --out 'my run' --replay",
+        "--export page.html",
+    ),
+    "data ls": ("creditrl data ls", ""),
+    "data get": ("creditrl data get sokoban", ""),
+    "bench search": ("creditrl bench search --tiny", "--tiny"),
+    "bench search, kept": ("creditrl bench search --tiny --json 'my search.json'", ""),
+    "bench tasks": ("creditrl bench tasks VisualSokoban --limit 4", "--episodes 2"),
+    "bench exact": (f"creditrl bench exact {MDP}", "--envs visualsokoban --methods grpo"),
+    "bench credit": (
+        "creditrl bench credit --tiny --envs visualsokoban --methods grpo --out 'my truth'",
+        "--tiny --envs visualsokoban --methods grpo",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("next") / "my run"
+    assert run(["train", "@quickstart", *TINY.split(), "--run.folder", str(folder)]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_command_that_is_named_next_works(
+    name: str,
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    (tmp_path / "conversations.json").write_text(
+        '[{"task_id": "easy/train/0", "conversations": [{"from": "human", "value": "The room."},'
+        ' {"from": "gpt", "value": "Thought: Why not.\\nAction: up"}]}]'
+    )
+    command, shorter = CASES[name]
+    words = shlex.split(command.replace("RUN", shlex.quote(str(trained))))
+    assert run(words[1:]) == 0
+    (following,) = re.findall(r"^Next: (.*)$", capsys.readouterr().out, re.M)
+    first, *words = [*shlex.split(following), *shorter.split()]
+    if first == "creditrl":
+        assert run(words) == 0, following
+    else:
+        subprocess.run([sys.executable, *words], check=True, timeout=60, capture_output=True)

@@ -1,0 +1,221 @@
+"""Environments and methods from outside the package, in every command that takes them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from creditrl.errors import ConfigError
+from creditrl.plugins import take_plugins
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs" / "guides"
+ENVIRONMENT = (DOCS / "add-an-environment.md").read_text("utf-8")
+METHOD = (DOCS / "add-a-method.md").read_text("utf-8")
+TINY = (
+    "--clone.episodes 8 --clone.updates 4 --rollout.groups 2 --rollout.group-size 4"
+    " --policy.small.layers 1 --policy.small.hidden 16 --policy.small.heads 2"
+    " --policy.tokenizer-episodes 16 --budget.updates 1 --eval.levels 4 --eval.no-greedy"
+    " --env.options.min-optimal-moves 1 --env.options.max-optimal-moves 2"
+)
+"""One update of next to nothing."""
+
+
+def code(page: str) -> str:
+    return re.findall(r"```python\n(.*?)```", page, re.S)[0]
+
+
+def creditrl(folder: Path, command: str, stdin: str = "", code: int = 0) -> str:
+    """Run a command as a user types it, and return what it says."""
+    name, *words = shlex.split(command)
+    assert name == "creditrl"
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "creditrl.cli", *words],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def next_of(told: str) -> str:
+    return re.findall(r"^Next: (.*)$", told, re.M)[-1]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("own")
+    (made / "stairs.py").write_text(code(ENVIRONMENT))
+    (made / "winners_only.py").write_text(code(METHOD))
+    return made
+
+
+def test_an_environment_of_ones_own_works_in_the_commands_of_the_guide(folder: Path) -> None:
+    (block,) = re.findall(r"<!-- run by: plugins -->\n```bash\n(.*?)```", ENVIRONMENT, re.S)
+    told = {}
+    for line in block.strip().splitlines():
+        told[line.split()[1]] = creditrl(folder, line, stdin="climb\nclimb\nclimb\n")
+    assert "22 rules hold, 0 broken" in told["check"] and "Solved after 3 turns" in told["play"]
+    assert re.search(r"after grpo +100\.0 %", told["train"])
+    assert "1 held-out level" in told["train"] and "has no expert" in told["train"]
+    assert (folder / "runs/stairs/credit.parquet").is_file() and (folder / "stairs.html").is_file()
+    # The next command works when it is pasted.
+    for name in ("check", "play", "train"):
+        again = creditrl(folder, next_of(told[name]))
+        assert "success" in again and "--plugin stairs.py" in next_of(again)
+
+
+def test_the_words_in_the_record_of_the_guide_reach_its_prompts(folder: Path) -> None:
+    env, record = re.findall(r"```python\n(.*?)```", ENVIRONMENT, re.S)
+    told = env.partition("gym.register")[0] + record
+    (folder / "told.py").write_text(told)
+    asked = (
+        "from creditrl.plugins import load_plugin; load_plugin('told.py')\n"
+        "import gymnasium as gym\n"
+        "from creditrl.wrappers import History\n"
+        "env = History(gym.make('Mine/Stairs-v0'), form='react')\n"
+        "print(env.reset(seed=0)[0])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", asked], capture_output=True, text=True, cwd=folder, check=True
+    )
+    assert "You are a climber of stairs." in done.stdout and "- rest\n" in done.stdout
+
+
+def test_a_runs_plugin_is_somebodys_code_until_it_is_named(folder: Path) -> None:
+    creditrl(
+        folder,
+        "creditrl train @small --env.id stairs.py:Mine/Stairs-v0 --run.folder runs/two"
+        " --budget.updates 1 --run.trajectories-every 1 --method.name winners_only"
+        " --plugin winners_only.py",
+    )
+    told = creditrl(folder, "creditrl credit runs/two --method grpo", code=2)
+    assert "--plugin stairs.py --plugin winners_only.py" in told and "SHA-256" in told
+    creditrl(folder, "creditrl credit runs/two --method winners_only,grpo --trust")
+
+
+def test_a_sweep_brings_plugins_to_its_runs(folder: Path) -> None:
+    command = (
+        "creditrl sweep @small --env.id stairs.py:Mine/Stairs-v0 --optim.lr 1e-4,1e-3"
+        " --budget.updates 1 --folder sweep"
+    )
+    told = creditrl(folder, command)
+    assert "2 runs" in told and "failed" not in told
+    assert "2 of 2 runs are done already" in creditrl(folder, command)
+
+
+def test_a_method_of_ones_own_is_swept_and_its_credit_measured(folder: Path) -> None:
+    plugin = "--plugin winners_only.py"
+    told = creditrl(
+        folder,
+        "creditrl sweep @small --env.id stairs.py:Mine/Stairs-v0 --method.name winners_only"
+        f" --method.scale 0.5,1 --budget.updates 1 --folder winners {plugin}",
+    )
+    assert "2 runs" in told and "failed" not in told
+    told = creditrl(
+        folder,
+        "creditrl bench credit --tiny --envs VisualSokoban --methods winners_only --out truth"
+        f" {plugin}",
+    )
+    scores = json.loads((folder / "truth/credit.json").read_text("utf-8"))["environments"]
+    assert scores["VisualSokoban"]["scores"][0]["name"] == "winners_only"
+    assert plugin in next_of(told)
+
+
+def test_an_environment_of_ones_own_is_served(folder: Path) -> None:
+    command = ["serve", "stairs.py:Mine/Stairs-v0", "--port", "0"]
+    with subprocess.Popen(
+        [sys.executable, "-P", "-u", "-m", "creditrl.cli", *command],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+    ) as server:
+        try:
+            address = None
+            while address is None:
+                line = server.stdout.readline()
+                assert line, "it ended before it said where it is"
+                address = re.search(r"http://[\d.]+:\d+", line)
+            with urllib.request.urlopen(f"{address[0]}/openapi.json", timeout=30) as answer:
+                assert "Mine/Stairs-v0" in answer.read().decode()
+        finally:
+            server.terminate()
+
+
+def test_installed_packages_bring_methods_and_environments(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("stairs", "winners_only"):
+        (tmp_path / f"own_{name}.py").write_text((folder / f"{name}.py").read_text())
+    info = tmp_path / "own-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[creditrl.environments]\nstairs = own_stairs\n"
+        "[creditrl.methods]\nwinners = own_winners_only\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert "winners_only" in creditrl(folder, "creditrl methods")
+    creditrl(folder, "creditrl eval Mine/Stairs-v0 --agent random --out installed.json")
+    (tmp_path / "own_stairs.py").write_text("import no_such_thing\n")
+    told = creditrl(folder, "creditrl eval Mine/Stairs-v0 --agent random", code=2)
+    assert "The package own brings 'own_stairs'" in told and "no_such_thing" in told
+
+
+def test_a_file_in_trainers_methods_is_a_method(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for name in ("creditrl", "envs", "wrappers", "agents", "trainers", "tests"):
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, tree)
+    (tree / "trainers/methods/winners_only.py").write_text(code(METHOD))
+
+    def told(line: str) -> str:
+        words = [sys.executable, *shlex.split(line)]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=tree, timeout=300)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    assert "winners_only" in told("-m creditrl methods")
+    told(
+        f"-m creditrl train @winners_only_small --run.folder run --run.trajectories-every 1 {TINY}"
+    )
+    told("-m creditrl credit run --method winners_only,grpo")
+    pages = "from creditrl.docs.pages import build_pages; print(*build_pages({}).pages)"
+    assert "methods/winners_only.md" in told(f"-c '{pages}'").split()
+    tests = ("test_loop.py", "test_credit_properties.py", "test_small_recipes.py")
+    places = " ".join(f"tests/trainers/{name}" for name in tests)
+    found = told(f"-m pytest --collect-only -q -k winners_only {places}")
+    assert all(re.search(rf"{name}::.*winners_only", found) for name in tests), found
+
+
+def test_plugin_flags_are_taken_out_wherever_they_stand() -> None:
+    words = ["--plugin", "a.py", "ID", "--plugin=b", "--seed", "1"]
+    assert take_plugins(words) == (["ID", "--seed", "1"], ["a.py", "b"])
+    with pytest.raises(ConfigError, match="names nothing"):
+        take_plugins(["ID", "--plugin", "--seed"])
+
+
+def test_a_recorded_command_imports_nothing_that_is_not_named_again(tmp_path: Path) -> None:
+    (tmp_path / "evil.py").write_text("open('ran', 'w')\n")
+    suite = {"argv": ["evil.py:X", "--agent", "random", "--suite", "standard"]}
+    (tmp_path / "suite.json").write_text(json.dumps(suite))
+    told = creditrl(tmp_path, f"creditrl eval --resume {tmp_path}", code=2)
+    assert "names 'evil.py', which is code" in told and "--plugin evil.py" in told
+    listing = {"env_id": "evil.py:X", "split": "train", "options": {}, "seed": 0}
+    lists = {"name": "s", "description": "", "listings": [{**listing, "tasks": [], "hashes": []}]}
+    (tmp_path / "mine.json").write_text(json.dumps(lists))
+    creditrl(tmp_path, "creditrl eval --suite mine.json --agent random", code=2)
+    assert not (tmp_path / "ran").exists()

@@ -1,0 +1,152 @@
+"""VirtualHome's prompts: the words, the worked example, and somebody's own files to the letter."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import creditrl
+from creditrl.agents.prompts import FORMS, Ask, FilesForm, Message, get_form, words_for
+from creditrl.envs.virtualhome.actions import FORMS as ACTION_FORMS
+from creditrl.envs.virtualhome.listing import ORDER
+from creditrl.envs.virtualhome.prompt import VIRTUALHOME
+from creditrl.errors import ConfigError, DataError
+from creditrl.wrappers import History, ReActAction
+
+ENV_ID = "CreditRL/VirtualHome-v0"
+TASK = "Drink(Drink water)"
+FIRST = f"The task is {TASK}."
+
+
+def ask(observation: str = FIRST, **fields: Any) -> Ask:
+    return Ask(observation=observation, goal=TASK, env_id=ENV_ID, **fields)
+
+
+def test_every_version_has_these_words():
+    assert words_for(ask()) is words_for(Ask("", env_id="CreditRL/VirtualHome-v3")) is VIRTUALHOME
+
+
+def test_the_instruction_lists_the_forms_that_the_environment_lists():
+    slots = {"{obj} ": "{} ", "{obj}": "{}", "{recep}": "{}"}
+    listed = set()
+    for form in VIRTUALHOME.actions:
+        for slot, bare in slots.items():
+            form = form.replace(slot, bare)
+        listed.add(form)
+    # Under the default rules finding does nothing of its own, and is not listed.
+    used = [name for name in ORDER if name != "FIND"]
+    assert listed == {ACTION_FORMS[name] for name in used}
+    assert len(VIRTUALHOME.actions) == len(used)
+
+
+def test_a_conversation_has_spas_structure():
+    said = get_form("react").messages(ask())
+    assert [message.role for message in said[:3]] == ["user", "assistant", "user"]
+    assert said[1].content == "OK" and "Nothing happens." in said[0].content
+    assert "- put {obj} in {recep}\n" in said[0].content
+    assert said[-1] == Message("user", f"That was an example. Now it is your turn.\n{FIRST}")
+    assert len(said) == 2 + 2 * len(VIRTUALHOME.example.turns) + 1
+    later = get_form("react").messages(ask("mat is DIRTY. ", turn=1))
+    assert later == (Message("user", "Observation: mat is DIRTY. "),)
+
+
+def test_a_window_prompt_offers_the_list_and_the_hint():
+    (prompt,) = get_form("tags").messages(
+        ask(admissible_actions=("grab mug", "walk to bed"), action_hint="walk to <object>")
+    )
+    assert "['grab mug', 'walk to bed', 'walk to <object>']" in prompt.content
+    assert prompt.content.count(TASK) == 1
+
+
+def test_the_worked_example_is_a_real_episode():
+    env = gym.make(ENV_ID)
+    example = VIRTUALHOME.example
+    text, info = env.reset(seed=0, options={"task": "builtin/train/20"})
+    assert (text, info["goal"]) == (example.observation, example.goal)
+    for turn in example.turns:
+        text, _, terminated, _, info = env.step(turn.action)
+        assert text == turn.observation
+        assert info["action"] == turn.action
+    assert terminated and info["success"]
+
+
+@pytest.mark.parametrize("form", sorted(FORMS))
+def test_the_expert_plays_through_the_wrappers(form):
+    env: Any = gym.make(ENV_ID)
+    talk = get_form(form)
+    env = ReActAction(env, form=form)
+    env = History(env, form=form)
+    env.reset(seed=4)
+    over = False
+    while not over:
+        action = creditrl.expert_action(env)
+        assert action is not None
+        *_, terminated, truncated, info = env.step(talk.reply(action))
+        over = terminated or truncated
+    assert info["success"]
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    instruction, examples = tmp_path / "home_inst.txt", tmp_path / "home_icl.json"
+    instruction.write_text("Do it.\n")
+    turns = [("user", "The task is A."), ("assistant", "Thought: t\nAction: a")]
+    example = [{"role": role, "content": content} for role, content in turns]
+    examples.write_text(json.dumps([example, example]))
+    return instruction, examples
+
+
+def test_files_are_told_to_the_letter(files):
+    example = (Message("user", "The task is A."), Message("assistant", "Thought: t\nAction: a"))
+    opening = (Message("user", "Do it.\n"), Message("assistant", "OK"))
+    task = Message("user", FIRST)
+    assert FilesForm(*files).messages(ask()) == (*opening, *example, task)
+    assert FilesForm(*files, shots=2).messages(ask()) == (*opening, *example, *example, task)
+    assert FilesForm(files[0]).messages(ask()) == (*opening, task)
+    assert FilesForm(*files).messages(ask("", turn=3)) == (Message("user", "Observation: "),)
+
+
+@pytest.mark.parametrize(
+    ("reply", "action", "valid"),
+    [
+        ("Thought: t\nAction: walk to bed", "walk to bed", True),
+        ("Thought: t\nAction:walk to bed\nand more", "walk to bed\nand more", False),
+        ("Action: a\nAction: b", "a\nAction: b", False),
+        ("walk to bed", "", False),
+    ],
+)
+def test_everything_behind_the_first_action_counts(files, reply, action, valid):
+    parsed = FilesForm(*files).parse(reply)
+    assert (parsed.action, parsed.valid_format) == (action, valid)
+
+
+def test_files_that_cannot_be_read_are_named(files, tmp_path):
+    with pytest.raises(DataError, match="nowhere.txt"):
+        FilesForm(tmp_path / "nowhere.txt")
+    files[1].write_text('[[{"role": "system", "content": ""}]]')
+    with pytest.raises(DataError, match="unknown role 'system'"):
+        FilesForm(*files)
+    files[1].write_text("[")
+    with pytest.raises(DataError, match="home_icl.json: no list of examples"):
+        FilesForm(*files)
+    with pytest.raises(ConfigError, match="shots=-1"):
+        FilesForm(*files, shots=-1)
+
+
+def test_spas_own_conversation(test_data):
+    folder = test_data / "virtualhome" / "spa_prompt"
+    form = FilesForm(folder / "virtualhome_inst.txt", folder / "virtualhome_icl.json")
+    env = gym.make(ENV_ID, profile="spa")
+    text, info = env.reset(seed=0)
+    said = form.messages(Ask(text, goal=info["goal"], env_id=ENV_ID))
+    assert [message.role for message in said] == ["user", "assistant"] * 6 + ["user"]
+    assert said[-1].content == text and said[1].content == "OK"
+    text, *_ = env.step(form.parse("walk to bed").action)  # no "Action:" in it
+    assert text == "Error Input. Your input must contains 'Action: '"

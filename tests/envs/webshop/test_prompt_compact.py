@@ -1,0 +1,210 @@
+"""WebShop for a small policy: what its compact text tells, and what it chooses among."""
+
+import gymnasium as gym
+import pytest
+
+from creditrl.envs.prompt import Ask
+from creditrl.envs.webshop.prompt_choices import choices
+from creditrl.envs.webshop.prompt_compact import compact
+from creditrl.envs.webshop.prompt_goal import fits, likeness, queries, read_goal
+from creditrl.envs.words import listed_actions
+
+GOAL = (
+    "Find me water resistant, light weight planters for living room with color: sage green, "
+    "and size: 6.5, and price lower than 40.00 dollars"
+)
+BACK, PREV = "click[back to search]", "click[< prev]"
+
+
+def page(*parts: str) -> str:
+    return " [SEP] ".join(("Instruction:", GOAL, "Back to Search", *parts))
+
+
+SEARCH = f"WebShop [SEP] Instruction: [SEP] {GOAL} [SEP] Search"
+RESULTS = page(
+    *("Page 1 (Total results: 4)", "B0FERNPOT1", "Fernway Lightweight Planter", "$24.99"),
+    *("B0HANGPLT2", "Hearthmoor Hanging Pot", "$21.5 to $60.0"),
+    *("B0DEARPOT3", "Tallowick Water Resistant Planter", "$99.99"),
+)
+ITEM = page(
+    *("< Prev", "color", "Sage Green", "green", "terracotta", "size", "6", "6.5"),
+    *("Fernway Lightweight Planter", "Price: $24.99", "Rating: N.A."),
+    *("Description", "Features", "Reviews", "Buy Now"),
+)
+FEATURES = page("< Prev", "WATER RESISTANT - It stays dry.", "Made for living rooms")
+ON_ITEM = tuple(
+    f"click[{name}]"
+    for name in (
+        *("back to search", "< prev", "description", "features", "reviews", "buy now"),
+        *("sage green", "green", "terracotta", "6", "6.5"),
+    )
+)
+ON_RESULTS = (BACK, "click[b0fernpot1]", "click[b0hangplt2]", "click[b0dearpot3]")
+SEARCHED = (SEARCH, f"search[{queries(GOAL)[1]}]")
+OPENED = (SEARCHED, (RESULTS, "click[b0fernpot1]"))
+
+
+def ask(observation: str, *history: tuple[str, str], offered: tuple[str, ...] = ()) -> Ask:
+    return Ask(observation, GOAL, offered, "search[<query>]", len(history), history, "WebShop-v0")
+
+
+# The goal.
+
+
+def test_a_synthetic_goal_is_read_into_words_options_and_price():
+    wanted = read_goal(GOAL)
+    assert wanted.words == ("water", "resistant", "light", "weight", "planters", "living", "room")
+    assert wanted.options == (("color", "sage green"), ("size", "6.5"))
+    assert wanted.most == 40.0
+
+
+def test_a_goal_in_a_persons_words_has_no_listed_options():
+    wanted = read_goal("i want a mug, with a lid, and price lower than 20.00 dollars")
+    assert (wanted.words, wanted.options, wanted.most) == (("mug", "lid"), (), 20.0)
+
+
+def test_a_goal_without_a_limit_takes_any_price():
+    assert fits("$12,000.5", read_goal("find me a mug").most) == "fits"
+
+
+@pytest.mark.parametrize(
+    ("price", "says"), [("$24.99", "fits"), ("$50", "dear"), ("$21.5 to $60.0", "may fit")]
+)
+def test_a_price_is_compared_with_the_limit(price, says):
+    assert fits(price, 40.0) == says
+
+
+@pytest.mark.parametrize(
+    ("label", "meets"), [("sage green", 3), ("6.5", 3), ("green", 2), ("6", 0), ("lime green", 1)]
+)
+def test_an_option_is_ranked_by_how_well_its_value_meets_the_goal(label, meets):
+    assert likeness(label, GOAL) == meets
+
+
+def test_an_option_that_names_its_group_must_name_the_goals():
+    assert likeness("size: 6.5", GOAL) == 3
+    assert likeness("width: 6.5", GOAL) < 3
+
+
+def test_queries_are_made_by_slots_of_the_goal():
+    words = "water resistant light weight planters living room"
+    assert queries(GOAL) == (
+        words,
+        f"{words} sage green 6.5",
+        "weight planters",
+        "weight planters sage green 6.5",
+    )
+
+
+# The text.
+
+
+def test_the_search_page_tells_the_goal_and_what_was_tried():
+    text = compact(ask(SEARCH, SEARCHED, (RESULTS, BACK)))
+    assert text == (
+        "search turn 2\ntried 2\nwords water resistant light weight planters living room\n"
+        "values sage green 6.5"
+    )
+
+
+def test_results_tell_of_the_product_to_open_next():
+    text = compact(ask(RESULTS, SEARCHED, offered=ON_RESULTS))
+    assert text == "results page 1 query 2 turn 1 opened 0\nnew missing 4"
+    after = compact(ask(RESULTS, *OPENED, (ITEM, PREV), offered=ON_RESULTS))
+    assert after == "results page 1 query 2 turn 3 opened 1\nranged missing 7"
+
+
+def test_a_product_tells_what_the_goal_makes_of_its_options():
+    text = compact(ask(ITEM, *OPENED, offered=ON_ITEM))
+    assert text == (
+        "item turn 2 fits missing 4 lacks 0 read nothing\n"
+        "wanted\nsage green\nin goal\ngreen\nwanted\n6.5"
+    )
+
+
+def test_what_a_page_below_said_is_remembered():
+    read = (*OPENED, (ITEM, "click[features]"))
+    assert compact(ask(FEATURES, *read)) == "features turn 3 missing 0"
+    back = compact(ask(ITEM, *read, (FEATURES, PREV), offered=ON_ITEM))
+    assert back.startswith("item turn 4 fits missing 0 lacks 0 read features\n")
+
+
+def test_once_all_products_were_opened_the_best_is_offered_again():
+    small = ITEM.replace(" [SEP] 6.5 [SEP]", " [SEP] 7 [SEP]")
+    both = (*OPENED, (small, PREV), (RESULTS, "click[b0hangplt2]"), (ITEM, PREV))
+    again = ask(RESULTS, *both, offered=ON_RESULTS)
+    assert choices(again) == ("click[b0hangplt2]", BACK)
+    assert compact(again).endswith("opened 2\nopened missing 7")
+    both = (*OPENED, (ITEM, PREV), (RESULTS, "click[b0hangplt2]"), (small, PREV))
+    assert choices(ask(RESULTS, *both, offered=ON_RESULTS)) == ("click[b0fernpot1]", BACK)
+
+
+def test_a_product_without_a_wanted_value_lacks_it():
+    small = ITEM.replace(" [SEP] 6.5 [SEP]", " [SEP] 7 [SEP]")
+    assert " lacks 1 " in compact(ask(small, *OPENED, offered=ON_ITEM))
+
+
+def test_an_observation_that_is_no_text_page_stays_as_it_is():
+    other = ask("<html></html>", offered=(BACK,))
+    assert (compact(other), choices(other)) == ("<html></html>", (BACK,))
+
+
+# The choices.
+
+
+def test_the_first_product_that_may_fit_is_offered():
+    assert choices(ask(RESULTS, SEARCHED, offered=ON_RESULTS)) == ("click[b0fernpot1]", BACK)
+    dear = RESULTS.replace("$24.99", "$124.99")
+    assert choices(ask(dear, SEARCHED, offered=ON_RESULTS)) == ("click[b0hangplt2]", BACK)
+
+
+def test_where_no_product_fits_the_first_is_offered():
+    dear = RESULTS.replace("$24.99", "$124.99").replace("$21.5", "$51.5")
+    assert choices(ask(dear, SEARCHED, offered=ON_RESULTS)) == ("click[b0fernpot1]", BACK)
+
+
+def test_of_a_group_only_values_better_than_the_chosen_one_are_choices():
+    chosen = (*OPENED, (ITEM, "click[sage green]"))
+    before = choices(ask(ITEM, *OPENED, offered=ON_ITEM))
+    assert before[:3] == ("click[sage green]", "click[green]", "click[6.5]")
+    assert choices(ask(ITEM, *chosen, offered=ON_ITEM)) == (
+        *("click[6.5]", "click[features]", "click[description]", "click[buy now]", PREV, BACK),
+    )
+
+
+def test_leaving_a_product_forgets_what_was_chosen_for_it():
+    again = (*OPENED, (ITEM, "click[6.5]"), (ITEM, PREV), (RESULTS, "click[b0fernpot1]"))
+    assert "click[6.5]" in choices(ask(ITEM, *again, offered=ON_ITEM))
+
+
+def test_a_page_that_was_read_is_no_choice_any_more():
+    read = (*OPENED, (ITEM, "click[features]"), (FEATURES, PREV))
+    assert "click[features]" not in choices(ask(ITEM, *read, offered=ON_ITEM))
+
+
+@pytest.mark.parametrize(("goals", "least"), [("synthetic", 0.99), ("human", 0.95)])
+def test_the_experts_action_is_among_the_choices_unless_it_opens_another_product(goals, least):
+    """Of people's goals some need a word of the title in the query, which no goal has."""
+    env = gym.make("CreditRL/WebShop-v0", split="valid_unseen", goals=goals).unwrapped
+    turns = listed = opened = first = 0
+    for task in range(200):
+        observation, info = env.reset(options={"task": task})
+        history: list[tuple[str, str]] = []
+        done = False
+        while not done:
+            action = env.expert_action()
+            now = Ask(
+                *(observation, info["goal"], info["admissible_actions"], info["action_hint"]),
+                *(len(history), tuple(history), "CreditRL/WebShop-v0"),
+            )
+            if action.startswith("click[b0"):
+                opened += 1
+                first += action in listed_actions(now)
+            else:
+                turns += 1
+                listed += action in listed_actions(now)
+            history.append((observation, action))
+            observation, _, terminated, truncated, info = env.step(action)
+            done = terminated or truncated
+    assert listed / turns >= least
+    assert first / opened >= 0.45  # the expert knows which product the goal was made of

@@ -1,0 +1,24 @@
+"""With an agent of one's own: the core package is enough."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+PAGE = "docs/guides/benchmark.md"
+
+
+def test_from_the_guides_agent_to_a_report_beside_the_baselines(newcomer: Any) -> None:
+    before = newcomer.cpu_seconds()
+    newcomer.saves("my_agent.py", newcomer.blocks(PAGE, "python")[0])
+    suite, one = (block.strip() for block in newcomer.blocks(PAGE, "bash"))
+    told = newcomer.types(suite)
+    assert len(re.findall(r"^ \w+-valid_unseen +100 .* 0 $", told, re.M)) == 5
+    newcomer.goes_on(told)
+    report = (newcomer.folder / "runs/report/1/report.md").read_text("utf-8")
+    for row in ("my_agent.py:act", "random", "expert", "small policy"):
+        assert row in report
+    # The processor's time does not depend on what else the machine does; a quarter is usual.
+    assert newcomer.cpu_seconds() - before < 60
+    told = newcomer.types(one)
+    assert "256 episodes" in told and "grounding accuracy %" in told

@@ -1,0 +1,244 @@
+"""Play from restored states: what is played on from where, what it costs, and what is dropped."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from creditrl.agents.prompts import get_form
+from creditrl.agents.scripted import RandomAgent
+from creditrl.errors import ConfigError, CreditInputError, SnapshotError
+from creditrl.trainers.batch import turn_table
+from creditrl.trainers.collect.base import Gear
+from creditrl.trainers.collect.branching import Anywhere, WhereOpen
+from creditrl.trainers.collect.continued import Leaf
+from creditrl.trainers.methods import method_info
+from creditrl.types import Task, Trajectory, Turn
+
+OPTIONS = {"min_optimal_moves": 1, "max_optimal_moves": 2, "max_turns": 5}
+METHODS = {
+    "vine": {"rollouts": 2, "share": 0.5},
+    "tree_grpo": {"nodes": 1, "rounds": 2},
+    "branch": {"members": None, "turns": 2.0},
+}
+
+
+class Counting(RandomAgent):
+    """Counts what it was asked, and fails to answer from one time on."""
+
+    asked = 0
+    fails_at = None
+
+    def act(self, prompts):
+        self.asked += len(prompts)
+        replies = super().act(prompts)
+        if self.fails_at is not None and self.asked > self.fails_at:
+            self.fails_at = None
+            replies[0] = dataclasses.replace(replies[0], error="no answer")
+        return replies
+
+
+def collector(name, agent=None, groups=3, **changes):
+    info = method_info(name)
+    method = info.method(info.config(**{**METHODS[name], **changes}))
+    gear = Gear(
+        environment=lambda copies, size: (
+            gym.make_vec(
+                "CreditRL/VisualSokoban-v0", num_envs=copies, group_size=size, **OPTIONS
+            ).unwrapped
+        ),
+        agent=agent or Counting(0),
+        form=get_form("plain"),
+        seed=0,
+        groups=groups,
+        group_size=4,
+        hash_states="state",
+        segments=False,
+        retries=0,
+        count_states=True,
+    )
+    return method.collector(gear)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_turn_that_is_played_counts(name):
+    agent = Counting(0)
+    of = collector(name, agent)
+    for update in range(3):
+        before = agent.asked
+        found = of.collect(update)
+        assert found.environment_turns == agent.asked - before
+        assert found.metrics["continued_turns"] > 0 < found.metrics["continuations"]
+    assert found.metrics["rollouts_done"] > 3 * 12
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_equal_seeds_give_equal_trajectories_and_a_resumed_run_the_same_next_ones(name):
+    one, other = collector(name), collector(name)
+    for update in range(3):
+        expected, found = one.collect(update), other.collect(update)
+        assert found.trajectories == expected.trajectories and found.metrics == expected.metrics
+        for column, values in expected.scores.items():
+            np.testing.assert_array_equal(found.scores[column], values)
+    again = collector(name)
+    again.load_state_dict(one.state_dict())
+    assert again.collect(3).trajectories == one.collect(3).trajectories
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_group_with_a_failed_continuation_goes_whole(name, monkeypatch):
+    agent = Counting(0)
+    of, calm = collector(name, agent), collector(name).collect(0)
+    play = of.main
+
+    def main(update):
+        found = play(update)
+        agent.fails_at = agent.asked
+        return found
+
+    monkeypatch.setattr(of, "main", main)
+    found = of.collect(0)
+    assert found.metrics["groups_dropped"] == 1
+    lost = {t.group for t in calm.trajectories} - {t.group for t in found.trajectories}
+    assert len(lost) == 1 and len({t.group for t in found.trajectories}) == 2
+    turns = turn_table(found.trajectories).with_scores(**found.scores)
+    assert found.environment_turns > 0
+    method_info(name).method(method_info(name).config()).credit(turns, None)
+
+
+def test_where_every_group_fails_an_update_says_why(monkeypatch):
+    agent = Counting(0)
+    of = collector("branch", agent, groups=1)
+    play = of.main
+
+    def main(update):
+        found = play(update)
+        agent.fails_at = agent.asked
+        return found
+
+    monkeypatch.setattr(of, "main", main)
+    with pytest.raises(CreditInputError, match="All 1 groups of update 0 .*no answer"):
+        of.collect(0)
+
+
+@pytest.mark.parametrize("name", ["tree_grpo", "branch"])
+def test_a_branch_is_an_episode_that_could_have_been_played_from_the_start(name):
+    found = collector(name).collect(0)
+    parent_N, left_N = found.scores["parent_N"], found.scores["left_N"]
+    first = np.cumsum([0, *(len(t.turns) for t in found.trajectories)])[:-1]
+    env = gym.make("CreditRL/VisualSokoban-v0", **OPTIONS)
+    branches = 0
+    for trajectory, at in zip(found.trajectories, first.tolist(), strict=True):
+        parent, left = int(parent_N[at]), int(left_N[at])
+        if parent < 0:
+            continue
+        branches += 1
+        trunk = found.trajectories[parent]
+        assert (trunk.group, trunk.seed) == (trajectory.group, trajectory.seed)
+        assert trunk.turns[:left] == trajectory.turns[:left] and left > 0
+        text, _ = env.reset(seed=trajectory.seed, options={"task": trajectory.task.index})
+        reward = 0.0
+        for turn in trajectory.turns:
+            assert turn.observation == text
+            text, gained, _, _, info = env.step(turn.reply)
+            reward += gained
+        assert (text, info["success"]) == (trajectory.final_observation, trajectory.success)
+        assert reward == pytest.approx(trajectory.episode_return)
+    assert branches == found.metrics["continuations"] > 3
+    members = [(t.group, t.member) for t in found.trajectories]
+    assert len({*members}) == len(members)
+
+
+def test_values_of_states_are_mean_rewards_as_the_run_asks_for_them():
+    # All states, and rewards of 1 a turn: the value is the mean number of turns to the end.
+    def ones(turns):
+        return dataclasses.replace(turns, reward_N=np.ones(len(turns)))
+
+    of = collector("vine", share=1.0, rollouts=64)
+    of.gear = dataclasses.replace(of.gear, rewards=ones)
+    found = of.collect(0)
+    assert (found.scores["valued_N"] == 1).all()
+    turns = turn_table(found.trajectories)
+    left_N = 5 - turns.turn_N
+    value_N = found.scores["value_N"]
+    assert ((value_N >= 1) & (value_N <= left_N)).all()
+    np.testing.assert_allclose(value_N[turns.turn_N == 4], 1)
+    assert 0.2 < np.mean(value_N == np.round(value_N)) < 0.9  # of 64, not of one
+
+
+def test_an_environment_that_cannot_be_restored_is_refused(monkeypatch):
+    def no(venv, indices=None):
+        raise SnapshotError("a live partner speaks")
+
+    of = collector("vine")
+    monkeypatch.setattr(type(of.venv), "snapshot", no)
+    with pytest.raises(ConfigError, match="cannot be saved and restored.*a live partner speaks"):
+        of.collect(0)
+
+
+# -- where trees branch ----------------------------------------------------------------------------
+
+
+def leaf(length, success=False, group=0, parent=-1, left=0):
+    turn, task = Turn("", "", "", 0.0), Task("t", "toy", "train", 0)
+    trajectory = Trajectory(
+        "", "Toy-v0", task, group, 0, 0, (turn,) * length, success, 0.0, True, False
+    )
+    return Leaf(trajectory, (), parent, left)
+
+
+def test_anywhere_draws_so_many_nodes_of_each_tree_and_none_that_nothing_follows():
+    leaves = [leaf(4), leaf(1), leaf(3, parent=0, left=2), leaf(3)]
+    seen = set()
+    for seed in range(50):
+        spots = Anywhere(3).choose(leaves, 1, np.random.default_rng(seed))
+        trees = [{0: 0, 2: 0, 3: 3}[b] for b, _ in spots]
+        assert trees.count(0) == 3 and trees.count(3) == 2
+        seen |= {*spots}
+    # The last turn of an episode ends it; what the third leaf shares with the first is the first's.
+    assert seen == {(0, 1), (0, 2), (0, 3), (3, 1), (3, 2)}
+
+
+def test_where_open_branches_as_often_as_it_was_told():
+    rng = np.random.default_rng(0)
+    for ways in (1, 2):
+        chooser = WhereOpen(1.5, ways, max_turns=12)
+        for _ in range(60):
+            mains = [
+                leaf(int(rng.integers(2, 12)), bool(rng.random() < 0.5), group=b // 4)
+                for b in range(200)
+            ]
+            chooser.learn(mains)
+        spots = chooser.choose(mains, 0, rng)
+        assert all(spots.count(spot) == ways for spot in spots[:20])
+        cost = sum(len(mains[b].trajectory.turns) - turn for b, turn in spots)
+        turns = sum(len(m.trajectory.turns) - 1 for m in mains)
+        assert cost / turns == pytest.approx(1.5, rel=0.2)
+
+
+def test_where_open_prefers_places_where_success_is_a_matter_of_chance():
+    # At the second turn half of the episodes succeed in the end, at the third one in 50 does.
+    chooser = WhereOpen(0.3, 1, max_turns=4)
+    mains = [leaf(2, b % 2 == 0, group=b) for b in range(400)]
+    mains += [leaf(3, b % 50 == 0, group=400 + b) for b in range(50)]
+    for _ in range(20):
+        chooser.learn(mains)
+    fresh = [leaf(3, group=b) for b in range(4000)]
+    spots = chooser.choose(fresh, 0, np.random.default_rng(0))
+    second, third = (sum(turn == k for _, turn in spots) for k in (1, 2))
+    # sqrt(p (1 - p) / c): p = 201 / 450 and c = 10 / 9 turns; p = 1 / 50 and c = 1.
+    expected = np.sqrt(201 / 450 * (249 / 450) / (10 / 9)) / np.sqrt(0.02 * 0.98)
+    assert second / third == pytest.approx(expected, rel=0.15)
+
+
+def test_where_open_looks_at_no_outcome_of_the_episode_itself():
+    chooser = WhereOpen(0.5, 1, max_turns=6)
+    chooser.learn([leaf(5, b % 3 == 0, group=b // 4) for b in range(40)])
+    spots = [
+        {turn for b, turn in chooser.choose(mains, 0, np.random.default_rng(1)) if b == 3}
+        for mains in ([leaf(5, b == 0) for b in range(4)], [leaf(5, b in (0, 3)) for b in range(4)])
+    ]
+    assert spots[0] == spots[1]

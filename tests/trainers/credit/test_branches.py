@@ -1,0 +1,93 @@
+"""Credit in trees of episodes: values of ways, baselines of other ways, weights; by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from creditrl.errors import CreditInputError
+from creditrl.trainers.credit import Forest, GroupConfig, group_advantage_of_turns, turn_table
+from creditrl.trainers.credit.branches import tree_advantage
+
+# a, three turns, succeeds; c leaves it before its second turn and fails; b, two turns, fails.
+TREE = {
+    "reward": [0, 0, 1, 0, 0, 0, 0, 0],
+    "episode": ["a", "a", "a", "b", "b", "c", "c", "c"],
+    "group": [0] * 8,
+    "scores": {"parent_N": [-1] * 5 + [0] * 3, "left_N": [0] * 5 + [1] * 3},
+}
+
+
+def test_a_branch_by_hand():
+    # T: a's turns 1/2 (of 1 and 0), 1, 1; c's 1/2, 0, 0; b's 0, 0. Baselines of the first turns: 0
+    # for a, 1/2 for b. Then a has (0 + 0) / 2 from c and what led there, c has (1 + 0) / 2.
+    advantage_N, weight_N = tree_advantage(turn_table(**TREE))
+    np.testing.assert_allclose(advantage_N, [0.5, 1, 1, -0.5, -0.5, 0.5, -0.5, -0.5])
+    # The shared turn counts once over its two episodes, and so do the two ways together.
+    np.testing.assert_allclose(weight_N, [0.5, 0.5, 0.5, 1, 1, 0.5, 0.5, 0.5])
+
+
+def test_without_shrinking_a_baseline_is_the_other_ways_alone():
+    advantage_N, _ = tree_advantage(turn_table(**TREE), shrink=0.0)
+    np.testing.assert_allclose(advantage_N, [0.5, 1, 1, -0.5, -0.5, 0.5, -1, -1])
+
+
+def test_members_in_equal_states_are_ways_out_of_them():
+    # b's second turn left the state that a's did. Others of a: c and b, 0 each, and 0 that led; of
+    # c: a's 1 and b's 0; of b: what a and c came to together, 1/2, and the 1/2 that led to it.
+    state = [7, 8, 9, 7, 8, 7, 8, 10]
+    advantage_N, _ = tree_advantage(turn_table(**TREE, state=state))
+    np.testing.assert_allclose(advantage_N, [0.5, 1, 1, -0.5, -0.5, 0.5, -1 / 3, -1 / 3], atol=1e-6)
+    # Equal states at other turns are none: fewer turns are left there.
+    later = [7, 8, 9, 7, 9, 7, 8, 10]
+    np.testing.assert_allclose(
+        tree_advantage(turn_table(**TREE, state=later))[0], tree_advantage(turn_table(**TREE))[0]
+    )
+
+
+def test_a_branch_of_a_branch_shares_with_both():
+    # d leaves c before its third turn and succeeds: c's second turn is worth 1/2, and so on up.
+    tree = {
+        "reward": [*TREE["reward"], 0, 0, 1],
+        "episode": [*TREE["episode"], "d", "d", "d"],
+        "group": [0] * 11,
+        "scores": {
+            "parent_N": [-1] * 5 + [0] * 3 + [2] * 3,
+            "left_N": [0] * 5 + [1] * 3 + [2] * 3,
+        },
+    }
+    advantage_N, weight_N = tree_advantage(turn_table(**tree), shrink=0.0)
+    # First turns: (1 + 1/2) / 2 against 0. Second: 1 against 1/2. Third of c and d: 0 against 1.
+    np.testing.assert_allclose(
+        advantage_N, [0.75, 0.5, 0.5, -0.75, -0.75, 0.75, -0.5, -1, 0.75, -0.5, 1]
+    )
+    np.testing.assert_allclose(weight_N, [0.5] * 3 + [1] * 2 + [0.25] * 6)
+    assert Forest.of(turn_table(**tree)).root_B.tolist() == [0, 1, 0, 0]
+
+
+def test_what_leaves_a_branch_where_that_began_left_the_same_state():
+    columns = {"reward": [0, 1, 0, 0, 0, 1], "episode": [0, 0, 1, 1, 2, 2], "group": [0] * 6}
+    left = [0, 0, 1, 1, 1, 1]
+    found = [
+        tree_advantage(turn_table(**columns, scores={"parent_N": parent, "left_N": left}))
+        for parent in ([-1, -1, 0, 0, 0, 0], [-1, -1, 0, 0, 1, 1])
+    ]
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_without_branches_it_is_rloo():
+    rng = np.random.default_rng(0)
+    episode = np.repeat(np.arange(9), rng.integers(1, 5, size=9))
+    turns = turn_table(rng.normal(size=len(episode)), episode, group=episode // 3)
+    advantage_N, weight_N = tree_advantage(turns)
+    rloo_N = group_advantage_of_turns(turns, GroupConfig(kind="rloo"))
+    np.testing.assert_allclose(advantage_N, rloo_N, atol=1e-6)
+    assert (weight_N == 1).all()
+
+
+@pytest.mark.parametrize(("parent", "left"), [(1, 0), (0, 2), (0, -1), (7, 0)])
+def test_a_branch_of_nothing_is_refused(parent, left):
+    scores = {"parent_N": [-1, -1, parent, parent, parent], "left_N": [0, 0, left, left, left]}
+    turns = turn_table([0] * 5, [0, 0, 1, 1, 1], scores=scores)
+    with pytest.raises(CreditInputError, match=f"Episode 1 left episode {parent} before turn"):
+        tree_advantage(turns)

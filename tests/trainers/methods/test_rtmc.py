@@ -1,0 +1,53 @@
+"""RTMC: rollout trees as a method."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from creditrl.errors import CreditInputError
+from creditrl.trainers.batch import token_table, turn_table
+from creditrl.trainers.credit import RolloutTreeConfig
+from creditrl.trainers.methods.rtmc import RTMC, RTMCConfig
+from creditrl.trainers.models.actions import Actions
+from creditrl.trainers.models.base import Batch
+from creditrl.types import Task, Trajectory, Turn
+
+
+def episode(member, *turns):
+    made = tuple(
+        Turn(
+            "",
+            action,
+            action,
+            reward,
+            grounded=action != "jump",
+            state=state,
+            prompt_ids=(1,),
+            reply_ids=(2,),
+        )
+        for state, action, reward in turns
+    )
+    task = Task("t", "toy", "train", 0)
+    return Trajectory(str(member), "Toy-v0", task, 0, member, 0, made, False, 0.0, True, False)
+
+
+EPISODES = [
+    episode(0, (7, "go", 0.0), (8, "go", 1.0)),
+    episode(1, (7, "go", 0.0), (8, "jump", 0.0)),
+    episode(2, (7, "sit", 1.0)),
+]
+
+
+def test_turns_are_compared_by_the_texts_of_their_actions():
+    batch = Actions().score(Batch.of(EPISODES))
+    cfg = RTMCConfig(tree=RolloutTreeConfig(gamma=0.5, prior=0.0), invalid_penalty=0.25)
+    found = RTMC(cfg).credit(batch.turns, batch.tokens)
+    # As in test_rollout_tree.py, and the penalty on the turn that was not executed.
+    np.testing.assert_allclose(found.parts["tree"], [-0.25, 0.5, -0.25, -0.5, 0.5])
+    np.testing.assert_allclose(found.advantage_N, [-0.25, 0.5, -0.25, -0.75, 0.5])
+
+
+def test_without_actions_it_says_so():
+    with pytest.raises(CreditInputError, match="no column 'action_N'"):
+        RTMC(RTMCConfig()).credit(turn_table(EPISODES), token_table(EPISODES))

@@ -1,0 +1,216 @@
+"""``creditrl export policy --push`` against a hub on this machine."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from creditrl.cli import run
+from creditrl.errors import ConfigError, CreditRLError
+from creditrl.trainers.push import push_policy
+
+TINY = (
+    *("--policy.small.layers=1", "--policy.small.hidden=16", "--policy.small.heads=2"),
+    *("--policy.tokenizer-episodes=16", "--rollout.groups=2", "--rollout.group-size=2"),
+    *("--eval.levels=4", "--eval.no-greedy", "--env.options.max-optimal-moves=3"),
+    *("--budget.seconds=None", "--budget.updates=1", "--clone.episodes=0", "--run.threads=1"),
+)
+
+
+class FakeHub(ThreadingHTTPServer):
+    """As much of the hub as makes a repository and takes a commit of small files."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.refuses = False
+        self.private: dict[str, bool] = {}
+        """Repositories by name."""
+        self.files: dict[str, bytes] = {}
+        self.tokens: set[str] = set()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FakeHub
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        hub = self.server
+        if self.path == "/api/repos/create":
+            hub.tokens.add(self.headers["Authorization"])
+            if hub.refuses:
+                return self._answer({"error": "You may not write here"}, 403)
+            wanted = json.loads(body)
+            name = f"{wanted.get('organization') or 'me'}/{wanted['name']}"
+            private = wanted.get("private", wanted.get("visibility") == "private")
+            if name in hub.private:
+                return self._answer({"url": f"{hub.url}/{name}", "error": "exists"}, 409)
+            hub.private[name] = bool(private)
+            return self._answer({"url": f"{hub.url}/{name}", "name": name})
+        if self.path.endswith("/preupload/main"):
+            files = json.loads(body)["files"]
+            modes = {"uploadMode": "regular", "shouldIgnore": False}
+            return self._answer({"files": [{"path": f["path"], **modes} for f in files]})
+        if "/commit/main" in self.path:
+            for line in map(json.loads, body.decode().splitlines()):
+                if line["key"] == "file":
+                    value = line["value"]
+                    hub.files[value["path"]] = base64.b64decode(value["content"])
+            address = f"{hub.url}/me/policy/commit/abc"
+            return self._answer({"commitUrl": address, "commitOid": "abc"})
+        return self._answer({})
+
+    def do_GET(self) -> None:
+        name = self.path.removeprefix("/api/models/").partition("?")[0].partition("/revision")[0]
+        if name not in self.server.private:
+            return self._answer({"error": "Repository not found"}, 404)
+        return self._answer({"id": name, "private": self.server.private[name], "siblings": []})
+
+    def _answer(self, content: Any, code: int = 200) -> None:
+        data = json.dumps(content).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    server = FakeHub()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    monkeypatch.setenv("HF_TOKEN", "hf_of_the_test")
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "policy"
+    made.mkdir()
+    (made / "README.md").write_text("---\nlibrary_name: transformers\n---\n# A policy\n")
+    return made
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "run"
+    assert run(["train", "@quickstart", *TINY, f"--run.folder={path}"]) == 0
+    return path
+
+
+def test_the_exported_folder_is_what_the_hub_gets(
+    trained: Path, hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "policy"
+    assert run(["export", "policy", str(trained), "--to", str(to), "--push", "me/policy"]) == 0
+    assert f"Pushed to {hub.url}/me/policy" in capsys.readouterr().out
+    assert hub.private == {"me/policy": True} and hub.tokens == {"Bearer hf_of_the_test"}
+    assert hub.files == {p.name: p.read_bytes() for p in to.iterdir()}
+    assert b"creditrl" in hub.files["README.md"]
+
+
+def test_a_folder_of_ones_own_is_not_needed(
+    trained: Path, hub: FakeHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["export", "policy", str(trained), "--push", "policy", "--public"]) == 0
+    assert "--agent hf:policy" in capsys.readouterr().out
+    assert hub.private == {"me/policy": False} and "model.safetensors" in hub.files
+
+
+def test_no_place_of_this_machine_is_uploaded(
+    trained: Path, hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, recipe, again = tmp_path / "base model", tmp_path / "mine.toml", tmp_path / "again"
+    assert run(["export", "policy", str(trained), "--to", str(base)]) == 0
+    recipe.write_text('base = "quickstart"\n')
+    tiny = [word for word in TINY if not word.startswith("--policy")]
+    flags = [*tiny, f"--policy.model={base}", "--run.folder", str(again)]
+    assert run(["train", f"@{recipe}", *flags]) == 0
+    assert run(["export", "policy", str(again), "--push", "me/policy"]) == 0
+    assert [name for name, data in hub.files.items() if str(tmp_path).encode() in data] == []
+    card = hub.files["README.md"].decode()
+    assert "creditrl train @mine.toml" in card and "--run.folder again" in card
+    assert "'--policy.model=base model'" in card and "\nbase_model:" not in card
+
+
+def test_a_public_repository_is_written_only_when_that_is_said(hub: FakeHub, folder: Path) -> None:
+    hub.private["me/policy"] = False
+    with pytest.raises(ConfigError, match="public; nothing was uploaded"):
+        push_policy(folder, "me/policy")
+    assert hub.files == {}
+    push_policy(folder, "me/policy", public=True)
+    assert list(hub.files) == ["README.md"]
+
+
+@pytest.mark.parametrize("base", ["/models/mine", "../mine", "org/a/b"])
+def test_an_adapter_of_a_base_on_this_machine_is_not_pushed(
+    hub: FakeHub, folder: Path, base: str
+) -> None:
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
+    with pytest.raises(ConfigError, match="without --adapter"):
+        push_policy(folder, "me/policy")
+    assert hub.private == {}
+
+
+def test_what_the_hub_refuses_is_said_in_a_line(hub: FakeHub, folder: Path) -> None:
+    hub.refuses = True
+    with pytest.raises(CreditRLError, match="You may not write here") as caught:
+        push_policy(folder, "me/policy")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_hub_that_is_not_there_is_said_in_a_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("HF_TOKEN", "hf_of_the_test")
+    with pytest.raises(CreditRLError, match="could not be pushed") as caught:
+        push_policy(folder, "me/policy")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--push", "me/policy"], "There is no token"),
+        (["--push", "a/b/c"], "is no repository"),
+        (["--public", "--to", "x"], "--public is of --push"),
+        ([], "Where to?"),
+    ],
+)
+def test_a_bad_push_is_one_line_before_anything_is_written(
+    flags: list[str],
+    said: str,
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    capsys.readouterr()
+    assert run(["export", "policy", str(trained), *flags]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line and list(tmp_path.iterdir()) == []
+
+
+def test_without_the_package_the_command_that_brings_it_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="pip install huggingface_hub"):
+        push_policy(folder, "me/policy")

@@ -1,0 +1,30 @@
+"""A new policy for episodes whose own one is not there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from creditrl.errors import DataError
+from creditrl.trainers.stand_in import stand_in
+from creditrl.types import Task, Trajectory, Turn
+
+
+def test_turns_are_told_in_the_tokens_of_the_new_policy() -> None:
+    turn = Turn(
+        "You see a mug 1.", "<action>take mug 1</action>", "take mug 1", 1.0, logprobs=(-1.0,)
+    )
+    task = Task("a", "pick", "train", 0, "Find a mug.")
+    episode = Trajectory(
+        "e", "CreditRL/ALFWorld-v0", task, 0, 0, 0, (turn,), True, 1.0, True, False
+    )
+    failed = replace(episode, turns=(), error="the endpoint is gone")
+    policy, (told, empty) = stand_in([episode, failed])
+    (asked,) = told.turns
+    assert empty.turns == ()
+    assert policy.tokenizer.decode(asked.prompt_ids) == "Find a mug.\nYou see a mug 1.\n"
+    assert policy.tokenizer.decode(asked.reply_ids) == "take mug 1<|eos|>"
+    assert asked.logprobs == ()  # those of the agent are of its own tokens
+    with pytest.raises(DataError, match="None of 1 episodes has a turn"):
+        stand_in([failed])

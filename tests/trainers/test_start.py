@@ -1,0 +1,166 @@
+"""Training from Python: the same run as the command makes, and what its result offers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas
+import pytest
+
+import creditrl.trainers as t
+from creditrl.agents import evaluate
+from creditrl.cli import run
+from creditrl.errors import ConfigError, RunFolderError, UnknownNameError
+from creditrl.trainers.live import LiveCurve, in_notebook
+
+TINY: dict[str, Any] = {
+    "policy": {"small": {"layers": 1, "hidden": 16, "heads": 2}, "tokenizer_episodes": 16},
+    "clone": {"episodes": 8, "updates": 4},
+    "rollout": {"groups": 2, "group_size": 4},
+    "eval": {"levels": 8},
+    "env.options.min_optimal_moves": 1,
+    "env.options.max_optimal_moves": 3,
+    "budget": {"updates": 2, "seconds": None},
+    "compare.clone_same_time": False,
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    seen: list[Any] = []
+    folder = tmp_path_factory.mktemp("runs") / "one"
+    result = t.train("@quickstart", TINY, seed=3, folder=folder, on_update=seen.append)
+    return SimpleNamespace(result=result, seen=seen, folder=folder)
+
+
+def test_every_update_is_handed_on(trained: SimpleNamespace) -> None:
+    assert [(row["phase"], row["update"]) for row in trained.seen] == [("train", 1), ("train", 2)]
+
+
+def test_metrics_are_a_data_frame_of_all_rows(trained: SimpleNamespace) -> None:
+    frame = trained.result.metrics
+    assert isinstance(frame, pandas.DataFrame)
+    assert list(frame[frame.phase == "train"]["update"]) == [1, 2]
+    assert (frame.phase == "clone").sum() == 4
+
+
+def test_without_pandas_metrics_are_dicts(
+    trained: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert trained.result.metrics[-1]["update"] == 2
+
+
+def test_evaluations_and_the_policy_come_from_the_run(trained: SimpleNamespace) -> None:
+    result = trained.result
+    assert list(result.evaluations) == ["before", "after"]
+    assert list(result.evaluations["after"]) == ["sampled", "greedy"]
+    assert sum(p.numel() for p in result.policy.model.parameters()) > 0
+    greedy = result.evaluations["after"]["greedy"]
+    moves = {"min_optimal_moves": 1, "max_optimal_moves": 3}
+    again = evaluate("VisualSokoban", result.agent(greedy=True), episodes=8, env_options=moves)
+    assert [e.success for e in again.episodes] == [e.success for e in greedy.episodes]
+
+
+def test_it_prints_in_a_line_and_shows_as_a_table(trained: SimpleNamespace) -> None:
+    line, page = repr(trained.result), trained.result._repr_html_()
+    assert "\n" not in line and len(line) < 200
+    assert line.startswith("TrainResult(gigpo on VisualSokoban: success ")
+    assert "<td>after gigpo</td>" in page and "After training against before" in page
+
+
+def test_the_command_that_the_run_notes_makes_the_same_run(
+    trained: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (trained.folder / "command.txt").read_text().split()
+    assert words[:3] == ["creditrl", "train", "@quickstart"] and "--run.seed=3" in words
+    assert run([*words[1:-1], f"--run.folder={tmp_path / 'two'}"]) == 0
+    assert "after gigpo" in capsys.readouterr().out
+    start, other = (
+        json.loads((folder / "results.json").read_text())["start"]
+        for folder in (trained.folder, tmp_path / "two")
+    )
+    assert start == other
+
+
+def test_a_run_goes_on_with_more_updates(trained: SimpleNamespace) -> None:
+    result = t.train(folder=trained.folder, run={"resume": True}, budget={"updates": 3}, quiet=True)
+    assert list(result.metrics.query("phase == 'train'")["update"]) == [1, 2, 3]
+
+
+def test_a_method_of_this_process_needs_no_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from creditrl.trainers.methods import base
+    from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
+
+    monkeypatch.setattr(base, "_METHODS", dict(base._METHODS))
+    t.register_method(
+        "from_a_cell",
+        config=GRPOConfig,
+        kind="group",
+        granularity="trajectory",
+        reward_source="environment",
+        paper="none",
+    )(type("FromACell", (GRPO,), {}))
+    result = t.train("quickstart", TINY, folder=tmp_path / "run", method="from_a_cell", quiet=True)
+    assert result.config.method.name == "from_a_cell"
+
+
+def test_plugins_are_named_as_on_the_command_line(tmp_path: Path) -> None:
+    plugin = tmp_path / "broken.py"
+    plugin.write_text("raise RuntimeError('imported')\n")
+    with pytest.raises(RuntimeError, match="imported"):
+        t.train("@small", plugins=[str(plugin)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ((("@quickstrat",), {}), UnknownNameError, "Did you mean 'quickstart'"),
+        ((("@quickstart",), {"optim": {"rate": 1.0}}), ConfigError, "Unknown flag --optim.rate"),
+        (((), {}), ConfigError, "Which recipe?"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(arguments: Any, error: Any, said: str) -> None:
+    words, keywords = arguments
+    with pytest.raises(error, match=said):
+        t.train(*words, **keywords)
+
+
+def test_an_existing_folder_is_refused(trained: SimpleNamespace) -> None:
+    with pytest.raises(RunFolderError, match="exists"):
+        t.train("@quickstart", TINY, folder=trained.folder)
+
+
+def test_the_package_brings_torch_only_when_it_is_needed() -> None:
+    code = (
+        "import sys, creditrl.trainers as t; t.train, t.TrainConfig, t.register_method;"
+        "assert 'torch' not in sys.modules; assert all(getattr(t, n) for n in dir(t))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        _ = t.trian
+
+
+def test_a_live_curve_is_replaced_no_more_often_than_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    import IPython.display
+
+    shown: list[Any] = []
+    handle = SimpleNamespace(update=shown.append)
+    monkeypatch.setattr(
+        IPython.display, "display", lambda picture, display_id: shown.append(picture) or handle
+    )
+    now = [0.0]
+    curve = LiveCurve("title", every=5.0, clock=lambda: now[0])
+    curve({"phase": "clone", "update": 1})
+    assert shown == [] and not in_notebook()
+    for update in range(1, 12):
+        curve({"phase": "train", "update": update, "environment_turns": update, "success": 0.5})
+        now[0] += 1.0
+    assert len(shown) == 3 and shown[0].data.startswith(b"\x89PNG")

@@ -1,0 +1,308 @@
+"""Groups of episodes, and play from states that they passed: to value states, or to grow trees.
+
+A state is restored as it was before a turn, its turns left and its random numbers included. In an
+environment with chance of its own all that goes on from one state therefore meets the same luck:
+what is compared there differs by the policy's choices alone, and so is of less variance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from creditrl.agents.places import Place, PlaceKeeper
+from creditrl.agents.rollout import continue_episodes
+from creditrl.envs.state import hash_state
+from creditrl.errors import SnapshotError
+from creditrl.trainers.batch import turn_table
+from creditrl.trainers.collect.base import (
+    Collected,
+    Collector,
+    Gear,
+    SampledAgent,
+    cannot_restore,
+    drop_failed_groups,
+    require_valid,
+)
+from creditrl.trainers.collect.rollouts import RolloutCollector
+from creditrl.trainers.collect.tasks import stream
+from creditrl.trainers.credit.returns import discounted_return
+from creditrl.trainers.credit.spread import first_turns
+from creditrl.types import FloatArray, Trajectory
+
+__all__ = ["Chooser", "ForestCollector", "Leaf", "VineCollector"]
+
+
+class _Continuing(Collector):
+    """Plays groups, keeps the places that they pass, and plays on from some of them.
+
+    Args:
+        gear: of the run.
+        members: episodes of a group; None: as many as the gear says.
+
+    Raises:
+        ConfigError: the environment cannot be restored (when it collects).
+    """
+
+    def __init__(self, gear: Gear, members: int | None) -> None:
+        self.gear = gear if members is None else replace(gear, group_size=members)
+        self.groups = RolloutCollector.of(self.gear, grouped=True)
+        self.venv = self.groups.venv
+        self.keeper = PlaceKeeper(self.venv, gear.agent)
+        self.groups.agent = cast(SampledAgent, self.keeper)
+
+    def main(self, update: int) -> tuple[Collected, list[list[Place]]]:
+        """Play the groups; returns a place before each turn of each episode, too."""
+        try:
+            found = self.groups.collect(update)
+        except (SnapshotError, NotImplementedError) as error:
+            raise cannot_restore(self.venv, error) from error
+        size = self.venv.group_size
+        places = [
+            self.keeper.places(t.group * size + t.member, self.gear.form, t)
+            for t in found.trajectories
+        ]
+        return found, places
+
+    def play_on(
+        self, starts: Sequence[Place], update: int, label: str, keep: bool = False
+    ) -> tuple[list[Trajectory], list[list[Place]]]:
+        """Play on from each start to the end, as many at once as there are copies.
+
+        Args:
+            starts: of episodes under way.
+            update: stamped into the records.
+            label: first part of trajectory ids.
+            keep: return the places before the turns of each, too.
+        """
+        gear = self.gear
+        agent = cast(SampledAgent, self.keeper) if keep else gear.agent
+        played: list[Trajectory] = []
+        places: list[list[Place]] = []
+        for at in range(0, len(starts), self.venv.num_envs):
+            block = starts[at : at + self.venv.num_envs]
+            self.keeper.forget(range(len(block)))
+            found = continue_episodes(
+                self.venv,
+                agent,
+                gear.form,
+                [place.snapshot for place in block],
+                [place.talk for place in block],
+                hash_states=gear.hash_states,
+                segments=gear.segments,
+                expert_actions=gear.expert_actions,
+                policy_version=update,
+                label=f"{label}.{at}",
+            )
+            played += found
+            for copy, place in enumerate(block if keep else ()):
+                done = found[copy]
+                after = () if done.error else self.keeper.places(copy, gear.form, done, place.talk)
+                places.append(list(after))
+        seen = self.groups.seen
+        if seen is not None:
+            texts = {turn.observation for t in played for turn in t.turns}
+            seen.add((hash_state(text.encode("utf-8", "replace")) for text in texts), len(played))
+        return played, places
+
+    def whole(
+        self, found: Collected, kept: list[Trajectory], played: Sequence[Trajectory], dropped: int
+    ) -> Collected:
+        """Return what an update learns from, all turns that were played counted."""
+        turns = sum(len(t.turns) for t in played)
+        metrics = found.metrics | {
+            "continuations": float(len(played)),
+            "continued_turns": float(turns),
+            "groups_dropped": found.metrics["groups_dropped"] + dropped,
+        }
+        if self.groups.seen is not None:
+            metrics |= self.groups.seen.metrics()
+        return Collected(kept, found.environment_turns + turns, metrics)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the collector of groups."""
+        return self.groups.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned."""
+        self.groups.load_state_dict(state)
+
+
+class VineCollector(_Continuing):
+    """Plays groups, and some continuations from before their turns, which value the states.
+
+    The episodes of the groups are what an update learns from; columns ``value_N`` and ``valued_N``
+    say what the continuations came to. A group with a failed continuation is dropped whole.
+
+    Args:
+        gear: of the run.
+        members: episodes of a group; None: as many as the gear says.
+        rollouts: continuations from a state.
+        share: probability by which a turn's state is valued.
+        gamma: discount per turn of their returns.
+    """
+
+    def __init__(
+        self, gear: Gear, members: int | None, rollouts: int, share: float, gamma: float
+    ) -> None:
+        super().__init__(gear, members)
+        self.rollouts = rollouts
+        self.share = share
+        self.gamma = gamma
+
+    def collect(self, update: int) -> Collected:
+        """Play the groups, then from the chosen turns, which no outcome has a part in choosing."""
+        found, places = self.main(update)
+        rng = stream("branches", self.gear.seed, update)
+        size_B = [len(before) for before in places]
+        chosen_N = rng.random(sum(size_B)) < self.share
+        episode_N = np.repeat(np.arange(len(places)), size_B)
+        every = [place for before in places for place in before]
+        rows = np.repeat(np.flatnonzero(chosen_N), self.rollouts)
+        played, _ = self.play_on([every[n] for n in rows.tolist()], update, f"u{update}.vine")
+        group_B = [t.group for t in found.trajectories]
+        errors = {
+            group_B[episode_N[n]]: t.error
+            for n, t in zip(rows.tolist(), played, strict=True)
+            if t.error
+        }
+        marked = [replace(t, error=errors.get(t.group, "")) for t in found.trajectories]
+        require_valid(marked, update)
+        kept, dropped = drop_failed_groups(marked)
+        value_N = np.zeros(len(every))
+        alive = [k for k, t in enumerate(played) if not t.error]
+        if alive:
+            returns = self._returns([played[k] for k in alive])
+            np.add.at(value_N, rows[alive], returns / self.rollouts)
+        stays_N = ~np.isin(np.array(group_B)[episode_N], list(errors))
+        scores = {"value_N": value_N[stays_N], "valued_N": chosen_N[stays_N].astype(np.float64)}
+        return replace(self.whole(found, kept, played, dropped), scores=scores)
+
+    def _returns(self, played: list[Trajectory]) -> FloatArray:
+        turns = self.gear.rewards(turn_table(played))
+        first_B, _ = first_turns(turns.episode_N)
+        return discounted_return(turns.reward_N, turns.episode_N, self.gamma)[first_B]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """An episode of a tree, whole, shared turns included."""
+
+    trajectory: Trajectory
+    places: tuple[Place, ...]
+    """Before each of its turns."""
+    parent: int = -1
+    """Number of the leaf that it left; -1: it was played from the start."""
+    left: int = 0
+    """The first turn that was its own."""
+
+
+class Chooser(Protocol):
+    """Says where trees branch."""
+
+    def choose(
+        self, leaves: Sequence[Leaf], round_number: int, rng: np.random.Generator
+    ) -> list[tuple[int, int]]:
+        """Return (leaf, turn) of places to play on from; one may stand several times.
+
+        A leaf may be left before its own turns alone (``turn >= left``).
+        """
+        ...
+
+    def learn(self, leaves: Sequence[Leaf]) -> None:
+        """See what an update's trees came to."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed run needs: plain values."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned."""
+        ...
+
+
+class ForestCollector(_Continuing):
+    """Plays groups, and grows a tree out of each of their episodes.
+
+    Every way through a tree is an episode of the group, whole; columns ``parent_N`` and ``left_N``
+    say what it shares with which, see :mod:`creditrl.trainers.credit.branches`. A shared turn was
+    played, and counts in the budget, once. A group with a failed branch is dropped whole.
+
+    Args:
+        gear: of the run.
+        members: trees of a group; None: as many as the gear says.
+        chooser: given the environment's turn limit, what says where trees branch.
+        rounds: how often branches grow; those of one round may be left in the next.
+    """
+
+    def __init__(
+        self,
+        gear: Gear,
+        members: int | None,
+        chooser: Callable[[int], Chooser],
+        rounds: int = 1,
+    ) -> None:
+        super().__init__(gear, members)
+        self.chooser = chooser(self.venv.max_turns)
+        self.rounds = rounds
+
+    def collect(self, update: int) -> Collected:
+        """Play the groups, then the branches."""
+        found, places = self.main(update)
+        leaves = [Leaf(t, tuple(p)) for t, p in zip(found.trajectories, places, strict=True)]
+        members: dict[int, int] = {}
+        played: list[Trajectory] = []
+        rng = stream("branches", self.gear.seed, update)
+        for number in range(self.rounds):
+            spots = self.chooser.choose(leaves, number, rng)
+            tails, after = self.play_on(
+                [leaves[b].places[turn] for b, turn in spots],
+                update,
+                f"u{update}.{number}",
+                keep=True,
+            )
+            for (b, turn), tail, new in zip(spots, tails, after, strict=True):
+                trunk = leaves[b]
+                group = trunk.trajectory.group
+                member = members.get(group, self.venv.group_size)
+                members[group] = member + 1
+                leaves.append(
+                    Leaf(
+                        replace(
+                            tail,
+                            group=group,
+                            member=member,
+                            turns=trunk.trajectory.turns[:turn] + tail.turns,
+                        ),
+                        (*trunk.places[:turn], *new),
+                        b,
+                        turn,
+                    )
+                )
+            played += tails
+        require_valid([leaf.trajectory for leaf in leaves], update)
+        kept, dropped = drop_failed_groups([leaf.trajectory for leaf in leaves])
+        groups = {t.group for t in kept}
+        old = [b for b, leaf in enumerate(leaves) if leaf.trajectory.group in groups]
+        number_of = {b: at for at, b in enumerate(old)}
+        stay = [replace(leaves[b], parent=number_of.get(leaves[b].parent, -1)) for b in old]
+        self.chooser.learn(stay)
+        sizes = [len(leaf.trajectory.turns) for leaf in stay]
+        scores = {
+            "parent_N": np.repeat([leaf.parent for leaf in stay], sizes),
+            "left_N": np.repeat([leaf.left for leaf in stay], sizes),
+        }
+        return replace(self.whole(found, kept, played, dropped), scores=scores)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the groups' collector and of the chooser."""
+        return {"groups": super().state_dict(), "chooser": self.chooser.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned."""
+        super().load_state_dict(state["groups"])
+        self.chooser.load_state_dict(state["chooser"])

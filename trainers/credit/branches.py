@@ -1,0 +1,190 @@
+"""Credit in trees: some episodes of a group left others before one of their turns.
+
+An episode that left another one is recorded whole, so what both share stands in the table twice.
+Two columns say what is shared: ``parent_N``, the number of the episode that it left, -1 for one
+that was played from the start, and ``left_N``, the turn before which it left. A parent stands
+before its children. Without these columns every episode was played from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from creditrl.errors import CreditInputError
+from creditrl.trainers.credit.spread import first_turns
+from creditrl.types import FloatArray, IntArray, TurnTable
+
+__all__ = ["Forest", "tree_advantage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Which episodes left which, before which turn."""
+
+    parent_B: IntArray
+    """Number of the episode that each of B episodes left; -1: it was played from the start."""
+    left_B: IntArray
+    """The first turn that was its own."""
+
+    @classmethod
+    def of(cls, turns: TurnTable) -> Forest:
+        """Return the trees of a table, each with a single episode where nothing says otherwise.
+
+        Raises:
+            CreditInputError: an episode stands before the one that it left, or left it where it
+                had ended.
+        """
+        first_B, _ = first_turns(turns.episode_N)
+        parent_N = turns.scores.get("parent_N", np.full(len(turns), -1))
+        left_N = turns.scores.get("left_N", np.zeros(len(turns)))
+        parent_B, left_B = parent_N[first_B].astype(np.int64), left_N[first_B].astype(np.int64)
+        length_B = np.diff(np.append(first_B, len(turns)))
+        branch_B = np.flatnonzero(parent_B >= 0)
+        parent, left = parent_B[branch_B], left_B[branch_B]
+        wrong = (parent >= branch_B) | (left < 0) | (left >= length_B[branch_B])
+        wrong |= left >= length_B[np.minimum(parent, branch_B)]
+        if wrong.any():
+            bad = int(branch_B[np.flatnonzero(wrong)[0]])
+            raise CreditInputError(
+                f"Episode {bad} left episode {parent_B[bad]} before turn {left_B[bad]}: expected "
+                "an earlier episode of the table, and a turn that both have."
+            )
+        return cls(parent_B, left_B)
+
+    @property
+    def root_B(self) -> IntArray:
+        """Number of the episode at the root of each episode's tree."""
+        root_B = np.arange(len(self.parent_B))
+        for b in np.flatnonzero(self.parent_B >= 0).tolist():
+            root_B[b] = root_B[self.parent_B[b]]
+        return root_B
+
+    def children(self) -> dict[tuple[int, int], list[int]]:
+        """Return the episodes that left each (episode, turn), the one that came there first."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for b in np.flatnonzero(self.parent_B >= 0).tolist():
+            turn, left = int(self.left_B[b]), int(self.parent_B[b])
+            # The state before a branch's first own turn is its parent's.
+            while turn <= self.left_B[left] and self.parent_B[left] >= 0:
+                left = int(self.parent_B[left])
+            found.setdefault((left, turn), []).append(b)
+        return found
+
+
+def tree_advantage(turns: TurnTable, shrink: float = 1.0) -> tuple[FloatArray, FloatArray]:
+    """Return advantages over the ways out of states, and how much each turn counts.
+
+    The value of a turn, ``T``, is the mean outcome of what followed it: of its episode's return
+    where nothing branched off later, else the mean over the ways out of the next state where
+    something did, each way counting alike. A way's baseline is a mean over the *other* ways out of
+    its state, drawn towards the baseline ``b'`` that led to the state::
+
+        b = (sum of the other ways' T + shrink * b') / (their number + shrink),    A = T - b
+
+    Other ways out of a turn's state are branches off it, and the group's other episodes that were
+    played from the start and left the same state at the same turn, as all do at the first (where
+    there is no ``b'``); an episode with branches there is one way, of their mean. Where there is no
+    other way, the baseline that led there stands.
+
+    ``E[A | s, a] = Q(s, a) - c(s)`` with a ``c`` that no action at ``s`` had a part in, as long as
+    whether an episode is left before a turn depends neither on what came of that turn nor on how
+    many others do. Weights give all ways out of a state together the weight of one, so turns count
+    as often as the policy comes to them. The two leave the policy gradient unbiased.
+
+    Args:
+        turns: flat table of N turns; reads ``return_N``, ``episode_N``, ``turn_N``, ``group_N``,
+            ``parent_N`` and ``left_N`` (see the module) and ``state_N``, without which states are
+            equal at the first turn only.
+        shrink: weight of ``b'`` in ways, at least 0.
+
+    Returns:
+        ``advantage_N`` and ``weight_N``, float32. A turn that several episodes share has the same
+        advantage in all of them, and its weight is the sum over them. Where nothing can be compared
+        the advantage is 0.
+
+    Raises:
+        CreditInputError: see :meth:`Forest.of`.
+    """
+    forest = Forest.of(turns)
+    first_B, _ = first_turns(turns.episode_N)
+    length_B = np.diff(np.append(first_B, len(turns)))
+    return_B = np.asarray(turns.return_N, dtype=np.float64)[first_B]
+    children = forest.children()
+    way, place = _values(forest, children, return_B, length_B)
+    key = _keys(turns)
+    peers: dict[tuple[int, ...], dict[int, float]] = {}
+    for b in np.flatnonzero(forest.parent_B < 0).tolist():
+        for turn, value in enumerate(place[b]):
+            peers.setdefault(key(int(first_B[b]) + turn), {})[b] = value
+    # The baseline that led to each episode's first own turn, and the weight of its turns.
+    base: dict[int, float | None] = dict.fromkeys(range(len(return_B)))
+    weight_B = np.ones(len(return_B))
+    advantage_N = np.zeros(len(turns))
+    for b in range(len(return_B)):  # children stand behind their parents
+        begin, left = int(first_B[b]), int(forest.left_B[b])
+        if left:
+            shared = int(first_B[forest.parent_B[b]])
+            advantage_N[begin : begin + left] = advantage_N[shared : shared + left]
+        led = base[b]
+        branched = forest.parent_B[b] >= 0
+        for turn in range(left, int(length_B[b])):
+            own = way[b][turn - left]
+            # A branch's first turn was compared where it left.
+            if not (branched and turn == left):
+                out = {b: own, **{c: way[c][0] for c in children.get((b, turn), ())}}
+                others = [v for c, v in peers.get(key(begin + turn), {}).items() if c != b]
+                weight_B[b] /= len(out)
+                for c in reversed(out):  # itself last
+                    rest = [value for other, value in out.items() if other != c]
+                    base[c], weight_B[c] = _drawn(rest + others, led, shrink), weight_B[b]
+                led = base[b]
+            advantage_N[begin + turn] = 0.0 if led is None else own - led
+    weight_N = weight_B[turns.episode_N]
+    return advantage_N.astype(np.float32), weight_N.astype(np.float32)
+
+
+def _keys(turns: TurnTable) -> Callable[[int], tuple[int, ...]]:
+    """Return what names the state before a row's turn within its group."""
+    group_N, turn_N = turns.group_N.tolist(), turns.turn_N.tolist()
+    state_N = np.arange(len(turns)) if turns.state_N is None else turns.state_N
+    known_N = state_N.tolist()
+
+    def key(row: int) -> tuple[int, ...]:
+        # All of a group begin alike, whatever is known of states.
+        return (group_N[row], turn_N[row], known_N[row] if turn_N[row] else 0)
+
+    return key
+
+
+def _values(
+    forest: Forest,
+    children: dict[tuple[int, int], list[int]],
+    return_B: NDArray[np.float64],
+    length_B: IntArray,
+) -> tuple[list[list[float]], list[list[float]]]:
+    """Return T of each episode's own turns, and the mean over the ways out of their states."""
+    way: list[list[float]] = [[] for _ in return_B]
+    place: list[list[float]] = [[] for _ in return_B]
+    for b in reversed(range(len(return_B))):
+        after = float(return_B[b])
+        for turn in range(int(length_B[b]) - 1, int(forest.left_B[b]) - 1, -1):
+            way[b].append(after)
+            ways = [after, *(way[c][0] for c in children.get((b, turn), ()))]
+            after = sum(ways) / len(ways)
+            place[b].append(after)
+        way[b].reverse()
+        place[b].reverse()
+    return way, place
+
+
+def _drawn(others: list[float], led: float | None, shrink: float) -> float | None:
+    """Return the mean of other ways, drawn towards what led to the state."""
+    if not others:
+        return led
+    if led is None:
+        return sum(others) / len(others)
+    return (sum(others) + shrink * led) / (len(others) + shrink)

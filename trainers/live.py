@@ -1,0 +1,65 @@
+"""The learning curve of a run in a Jupyter notebook, drawn again while it trains."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from creditrl.view.curves import learning_curve_png
+
+__all__ = ["LiveCurve", "in_notebook"]
+
+_EVERY = 5.0
+"""Seconds between pictures; one takes a third of a second to draw."""
+_WIDTH = 675
+"""Pixels on the page, half of the picture's own."""
+
+
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+class LiveCurve:
+    """A picture under the cell, replaced every few seconds.
+
+    Args:
+        title: above the curve.
+        every: seconds between pictures.
+        clock: seconds from any start; replaced in tests.
+    """
+
+    def __init__(
+        self, title: str, every: float = _EVERY, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.title = title
+        self.every = every
+        self.clock = clock
+        self._rows: list[Mapping[str, Any]] = []
+        self._drawn = -float("inf")
+        self._handle: Any = None
+
+    def __call__(self, row: Mapping[str, Any]) -> None:
+        """Take a row of metrics; the curve is of training and validation."""
+        if row.get("phase") not in ("train", "validation"):
+            return
+        self._rows.append(row)
+        if self.clock() - self._drawn >= self.every:
+            self.draw()
+
+    def draw(self) -> None:
+        """Show what has come so far."""
+        if not self._rows:
+            return
+        shown: Any = importlib.import_module("IPython.display")  # its functions have no types
+        picture = shown.Image(learning_curve_png(self._rows, {}, self.title), width=_WIDTH)
+        if self._handle is None:
+            self._handle = shown.display(picture, display_id=True)
+        else:
+            self._handle.update(picture)
+        self._drawn = self.clock()

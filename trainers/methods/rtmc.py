@@ -1,0 +1,76 @@
+"""RTMC: the advantage of a turn from all episodes of the group that came through its state.
+
+Source: RTMC, "Step-Level Credit Assignment via Rollout Trees", arXiv 2604.11037; what is taken from
+it and what is our reading, see :mod:`creditrl.trainers.credit.rollout_tree`. Inferred: gamma, the
+weight of the prior, and the loss, which is GRPO's clipped one with every token alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from creditrl.trainers.credit.rollout_tree import RolloutTreeConfig, rollout_tree
+from creditrl.trainers.losses.config import PolicyLossConfig
+from creditrl.trainers.methods.base import PPO_LOSS, Method, credit_of_parts, register_method
+from creditrl.trainers.space import COMMON, DISCOUNT, PENALTY, one_of
+from creditrl.types import Credit, StateSource, TokenTable, TurnTable
+
+if TYPE_CHECKING:
+    from creditrl.trainers.models.base import LearnedModel
+    from creditrl.trainers.models.policy import Policy
+
+__all__ = ["RTMC", "RTMCConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class RTMCConfig:
+    """RTMC's numbers."""
+
+    tree: RolloutTreeConfig = RolloutTreeConfig()
+    """Discount, and the weight of the prior."""
+    anchor: StateSource = "state"
+    """State identity: the simulator's state, or the observation's text."""
+    invalid_penalty: float = 0.0
+    """Taken off the advantage of turns whose action was not executed."""
+    loss: PolicyLossConfig = PPO_LOSS
+    """Clip 0.2 at token level."""
+
+
+@register_method(
+    "rtmc",
+    config=RTMCConfig,
+    kind="group",
+    granularity="turn",
+    reward_source="returns at equal states",
+    paper="RTMC 2026, 2604.11037",
+)
+class RTMC(Method[RTMCConfig]):
+    """Rollout-tree Monte Carlo."""
+
+    space = {
+        **COMMON,
+        "method.tree.gamma": DISCOUNT,
+        "method.tree.prior": one_of(0.0, 1.0, 2.0, 4.0),
+        "method.invalid_penalty": PENALTY,
+    }
+
+    @property
+    def hash_states(self) -> StateSource | None:
+        """Episodes branch where they leave the same state."""
+        return self.config.anchor
+
+    def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
+        """Return how much better each turn's action did than others at its state."""
+        action_N = turns.require("action_N", hint="RTMC.build_models adds it")
+        tree_N = rollout_tree(turns, action_N, self.config.tree)
+        return credit_of_parts(self.name, turns, self.config.invalid_penalty, tree=tree_N)
+
+    def build_models(
+        self, policy: Policy, seed: int, temperature: float = 1.0
+    ) -> Sequence[LearnedModel]:
+        """Return what numbers the actions; nothing is learned."""
+        from creditrl.trainers.models.actions import Actions
+
+        return (Actions(),)

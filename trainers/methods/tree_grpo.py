@@ -1,0 +1,94 @@
+"""Tree-GRPO: episodes that share their beginnings, compared within their tree and over all trees.
+
+Source: Ji et al. 2025, "Tree Search for LLM Agent Reinforcement Learning" (2509.21240, ICLR 2026).
+M episodes of a task are the trunks of M trees; in each of L rounds N of a tree's turns are drawn
+and played on from to the end; a node is a whole turn. Every way from root to leaf is an episode
+whose outcome is compared with the others of its tree and with those of all trees of the task.
+Not verified in the paper's text: that the two advantages are added, that each is divided by its own
+standard deviation as GRPO's is, that nodes are drawn without replacement, and the numbers M, N, L.
+
+A turn that several episodes share learns from all of them: it gets the sum of their advantages. The
+estimate is biased: turns behind a node count more often than the policy comes to them, and means
+and deviations include what is compared with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from creditrl.checked import Checked, Count, Natural
+from creditrl.trainers.collect.base import Collector, Gear
+from creditrl.trainers.collect.branching import Anywhere
+from creditrl.trainers.collect.continued import ForestCollector
+from creditrl.trainers.credit.branches import Forest
+from creditrl.trainers.credit.group import (
+    GroupConfig,
+    GroupKind,
+    group_advantage_of_rows,
+    group_advantage_of_turns,
+)
+from creditrl.trainers.losses.config import PolicyLossConfig
+from creditrl.trainers.methods.base import GRPO_LOSS, Method, credit_of_parts, register_method
+from creditrl.trainers.space import COMMON, PENALTY, one_of
+from creditrl.types import Credit, TokenTable, TurnTable
+
+__all__ = ["TreeGRPO", "TreeGRPOConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeGRPOConfig(Checked):
+    """Tree-GRPO's numbers."""
+
+    trees: Count | None = None
+    """Trees of a task (M); None: ``rollout.group_size``."""
+    nodes: Natural = 2
+    """Turns of a tree that are played on from in a round (N)."""
+    rounds: Count = 1
+    """Rounds (L); branches of one may be left in the next."""
+    divide_by_std: bool = True
+    """Divide both advantages by the standard deviation of what they compare; False: only centre."""
+    invalid_penalty: float = 0.0
+    """Taken off the advantage of turns whose action was not executed."""
+    loss: PolicyLossConfig = GRPO_LOSS
+    """As GRPO's."""
+
+
+@register_method(
+    "tree_grpo",
+    config=TreeGRPOConfig,
+    kind="group",
+    granularity="turn",
+    reward_source="outcome",
+    paper="Ji et al. 2025, 2509.21240",
+)
+class TreeGRPO(Method[TreeGRPOConfig]):
+    """Group relative policy optimization over trees."""
+
+    plays_on = True
+    space = {
+        **COMMON,
+        "method.nodes": one_of(1, 2, 4),
+        "method.divide_by_std": one_of(False, True),
+        "method.invalid_penalty": PENALTY,
+    }
+
+    def collector(self, gear: Gear) -> Collector:
+        """Return a collector that grows a tree out of each episode."""
+        cfg = self.config
+        return ForestCollector(gear, cfg.trees, lambda _: Anywhere(cfg.nodes), cfg.rounds)
+
+    def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
+        """Return the advantage of each turn's episode within its tree and over the trees."""
+        cfg = self.config
+        kind: GroupKind = "grpo" if cfg.divide_by_std else "dr_grpo"
+        tree_N = Forest.of(turns).root_B[turns.episode_N]
+        intra_N = group_advantage_of_rows(
+            turns.return_N,
+            turns.episode_N,
+            tree_N,
+            # A tree that did not branch has nothing to compare within.
+            GroupConfig(kind=kind, singleton="zero"),
+            episode_ids=turns.episode_ids,
+        )
+        inter_N = group_advantage_of_turns(turns, GroupConfig(kind=kind))
+        return credit_of_parts(self.name, turns, cfg.invalid_penalty, intra=intra_N, inter=inter_N)

@@ -1,0 +1,81 @@
+"""Turn-PPO: PPO whose steps are turns.
+
+Source: Li et al. 2025, "Turn-PPO: Turn-Level Advantage Estimation with PPO for Improved Multi-Turn
+RL in Agentic LLMs", arXiv 2512.17008: the state is everything before a turn's reply, the action the
+whole reply; a critic values states, GAE runs over turns, and whole turns are clipped.
+By summaries of the paper, which was not at hand: gamma 0.99 and lambda 0.9. Our reading: the ratio
+is that of the whole reply's probability, so the log-ratio sums over tokens; every turn of the batch
+counts alike; advantages are whitened over turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from creditrl.trainers.credit.gae import GAEConfig, gae_turns, value_metrics
+from creditrl.trainers.credit.tables import token_table
+from creditrl.trainers.losses.config import PolicyLossConfig
+from creditrl.trainers.methods.base import CriticMethod, credit_of_parts, register_method
+from creditrl.trainers.models.critic_config import CriticConfig
+from creditrl.types import Credit, TokenTable, TurnTable
+
+if TYPE_CHECKING:
+    from creditrl.trainers.models.base import LearnedModel
+    from creditrl.trainers.models.policy import Policy
+
+__all__ = ["TurnPPO", "TurnPPOConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPPOConfig:
+    """Turn-PPO's numbers."""
+
+    gae: GAEConfig = GAEConfig(gamma=0.99, lam=0.9)
+    """Discounts per turn."""
+    critic: CriticConfig = CriticConfig()
+    """The value function, read before each reply."""
+    invalid_penalty: float = 0.0
+    """Taken off the advantage of turns whose action was not executed."""
+    loss: PolicyLossConfig = PolicyLossConfig(
+        ratio="turn", token_reduce="sum", clip_low=0.2, clip_high=0.2, aggregate="batch-turn-mean"
+    )
+    """Clip 0.2 of the ratio of a whole reply."""
+
+
+@register_method(
+    "turn_ppo",
+    config=TurnPPOConfig,
+    kind="GAE",
+    granularity="turn",
+    reward_source="environment",
+    paper="Li et al. 2025, 2512.17008",
+)
+class TurnPPO(CriticMethod[TurnPPOConfig]):
+    """Proximal policy optimization over turns."""
+
+    def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
+        """Return whitened turn advantages and the turn critic's targets."""
+        value_N = turns.require("value_N", hint="TurnPPO.build_models adds it")
+        gae_N, target_N = gae_turns(
+            turns.reward_N,
+            value_N,
+            turns.episode_N,
+            self.config.gae,
+            truncated_N=turns.truncated_N,
+            episode_ids=turns.episode_ids,
+        )
+        # A turn is one step, as a reply of one token would be.
+        steps = token_table(range(len(turns)), value=value_N)
+        metrics = value_metrics(turns, steps, self.config.gae)
+        credit = credit_of_parts(self.name, turns, self.config.invalid_penalty, gae=gae_N)
+        return replace(credit, value_target_N=target_N, metrics=metrics)
+
+    def build_models(
+        self, policy: Policy, seed: int, temperature: float = 1.0
+    ) -> Sequence[LearnedModel]:
+        """Return the critic of turns."""
+        from creditrl.trainers.models.turn_critic import TurnCritic
+
+        return (TurnCritic(policy, self.config.critic, seed=seed),)

@@ -1,0 +1,146 @@
+"""Result of a finished training run: shown as a table, and read as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from creditrl.agents.evaluate import EvalResult
+from creditrl.agents.shown import ShownTable, html_tables
+from creditrl.envs.register import short_name
+from creditrl.runs import RunFolder
+from creditrl.trainers.config import TrainConfig
+
+if TYPE_CHECKING:
+    from creditrl.agents.transformers import TransformersAgent
+    from creditrl.trainers.models.policy import Policy
+
+__all__ = ["TrainResult"]
+
+
+@dataclass(frozen=True, repr=False)
+class TrainResult:
+    """The result of :func:`creditrl.trainers.train`; a notebook shows it as a table."""
+
+    config: TrainConfig
+    """Config of the run, with evaluations capped at the tasks that the environment has."""
+    folder: Path
+    evaluations: Mapping[str, Mapping[str, EvalResult]]
+    """By moment, then by way of decoding ("sampled", "greedy").
+
+    Moments are "before" (the method trained; after cloning), "after", "best" (on the validation
+    split), "cloned" (for the same time), and "after@SPLIT" of further splits; those that were
+    asked for are there.
+    """
+    curve: Path
+    """The picture of the learning curve."""
+    seconds: Mapping[str, float]
+    """Wall-clock seconds by phase."""
+    parts: Mapping[str, float]
+    """Seconds of the updates by part (:data:`creditrl.trainers.stopwatch.PARTS`)."""
+
+    @property
+    def metrics(self) -> Any:
+        """All rows of ``metrics.jsonl``: a pandas DataFrame where pandas is, else a list of dicts.
+
+        The column ``phase`` tells cloning, training and validation apart.
+        """
+        rows = RunFolder(self.folder).read_metrics()
+        try:
+            import pandas
+        except ImportError:
+            return rows
+        return pandas.DataFrame(rows)
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The policy as it last stood: a model with its tokenizer."""
+        from creditrl.trainers.models.policy import Policy
+
+        dtype = self.config.policy.dtype
+        return Policy.load(self.policy_folder, dtype=dtype, device=self.config.policy.device)
+
+    @property
+    def policy_folder(self) -> Path:
+        """Where the policy as it last stood is; transformers load it."""
+        return self.folder / "policy" / "last"
+
+    def agent(self, **options: Any) -> TransformersAgent:
+        """Return the policy as an agent that plays, for :func:`creditrl.agents.evaluate`.
+
+        Args:
+            options: of :class:`creditrl.agents.TransformersAgent`, e.g. ``greedy=True``. Prompts,
+                and actions that may be chosen, are as the policy was trained with.
+        """
+        from creditrl.agents.transformers import TransformersAgent
+
+        return TransformersAgent.from_pretrained(str(self.policy_folder), **options)
+
+    def table(self) -> ShownTable:
+        """Return success before and after as text."""
+        cfg, method = self.config.eval, self.config.method.name
+        levels = len(next(iter(self.evaluations["after"].values())).episodes)
+        moments = {
+            "before": "before",
+            "after": f"after {method}",
+            "best": "best on validation",
+            "cloned": "cloned for the same time",
+        }
+        rows = []
+        for moment, label in moments.items():
+            results = self.evaluations.get(moment)
+            if results:
+                sampled = results["sampled"].overall
+                rows.append(
+                    (
+                        label,
+                        *map(_percent, results.values()),
+                        f"{sampled.turns.value:.1f}",
+                        f"{100 * sampled.grounding.value:.0f} %",
+                    )
+                )
+        greedy = ("success, greedy",) if cfg.greedy else ()
+        return ShownTable(
+            f"{short_name(self.config.env.id)}: {levels} held-out level"
+            f"{'' if levels == 1 else 's'} ({cfg.split}), 95 % intervals",
+            ("policy", f"success, T={cfg.temperature:g}", *greedy, "turns", "grounding"),
+            tuple(rows),
+            "\n".join(self.verdicts()),
+        )
+
+    def verdicts(self) -> list[str]:
+        """Return sentences that say which intervals are apart."""
+        lines = []
+        after = self.evaluations["after"]["sampled"].overall.success
+        for moment, name in (
+            ("before", "before training"),
+            ("cloned", "the policy cloned for the same time"),
+        ):
+            if self.evaluations.get(moment):
+                other = self.evaluations[moment]["sampled"].overall.success
+                apart = after.low > other.high or after.high < other.low
+                lines.append(
+                    f"After training against {name}: {100 * (after.value - other.value):+.1f} "
+                    f"points; the intervals {'are apart' if apart else 'overlap'}."
+                )
+        return lines
+
+    def _repr_html_(self) -> str:
+        return html_tables([self.table()])
+
+    def __repr__(self) -> str:
+        config, after = self.config, self.evaluations["after"]["sampled"]
+        before = self.evaluations.get("before")
+        begun = "" if not before else f"{100 * before['sampled'].overall.success.value:.1f} % -> "
+        return (
+            f"TrainResult({config.method.name} on {short_name(config.env.id)}: "
+            f"success {begun}{_percent(after)}, {self.folder})"
+        )
+
+
+def _percent(result: EvalResult) -> str:
+    success = result.overall.success
+    return f"{100 * success.value:.1f} % [{100 * success.low:.1f}, {100 * success.high:.1f}]"

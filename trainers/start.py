@@ -1,0 +1,241 @@
+"""From a recipe and what differs from it to a finished run: for the command line and for Python."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from creditrl.config import find_recipe, read_recipe, read_toml
+from creditrl.envs.register import short_name
+from creditrl.errors import ConfigError, require_extra
+from creditrl.plugins import name_environments, name_plugins, named_flags, named_plugins
+from creditrl.runs import RunFolder, default_run_path
+from creditrl.trainers.config import TrainConfig, plugins_of, resolve
+from creditrl.trainers.result import TrainResult
+from creditrl.trust import flags_given, is_run_config, links_out, reaching, require_trust
+
+if TYPE_CHECKING:
+    from creditrl.progress import Progress
+    from creditrl.trainers.ranks import Ranks
+
+__all__ = ["read_request", "require_packages", "run_request", "train"]
+
+_PACKAGES = ("torch", "transformers", "peft", "pyarrow", "zstandard", "matplotlib", "tomli_w")
+_WHICH = (
+    "Which recipe? Expected `creditrl train @quickstart`, `creditrl train @path/to/recipe.toml` "
+    "or `creditrl train --run.folder RUN --run.resume`."
+)
+_SHORT = {"env": "env.id", "method": "method.name"}
+"""Fields that the name of their section stands for, where it is given a word."""
+
+
+def train(
+    recipe: str | os.PathLike[str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    seed: int | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    plugins: Sequence[str] = (),
+    on_update: Callable[[Mapping[str, Any]], None] | None = None,
+    trust: bool = False,
+    quiet: bool = False,
+    **sections: Any,
+) -> TrainResult:
+    """Train as ``creditrl train`` does, and return what came of it.
+
+    In a notebook the learning curve is drawn while it trains.
+
+    Args:
+        recipe: name (``"@quickstart"``) or path of a recipe; None: go on with the run in
+            ``folder``, with ``run={"resume": True}``.
+        overrides: fields that differ from the recipe, ``{"rollout.group_size": 4}`` or
+            ``{"rollout": {"group_size": 4}}``.
+        seed: short for ``run={"seed": ...}``.
+        folder: of the run, which must not exist; None makes one under ``runs``.
+        plugins: modules or files with methods and environments of your own. What this process has
+            registered already is known without.
+        on_update: called with every update's row of metrics. An exception of it ends the run.
+        trust: as ``--trust``: believe what the config of a run asks for.
+        quiet: print nothing.
+        sections: overrides by section, ``optim={"lr": 1e-4}``; ``method="grpo"`` and
+            ``env="ALFWorld"`` are short for the method's name and the environment's id.
+
+    Raises:
+        UnknownNameError: there is no such recipe, method or environment.
+        ConfigError: a field or a value that does not fit.
+        RunFolderError: the folder exists.
+        MissingExtraError: torch, or another package that training needs, is missing.
+
+    Example:
+        >>> import creditrl.trainers as t                                         # doctest: +SKIP
+        >>> result = t.train("@quickstart", seed=1, budget={"updates": 50})       # doctest: +SKIP
+        >>> result.metrics, result.evaluations["after"]["sampled"], result.policy # doctest: +SKIP
+    """
+    require_packages()
+    from creditrl.progress import Progress
+    from creditrl.trainers.live import LiveCurve, in_notebook
+
+    name_plugins(plugins)
+    name = None if recipe is None else f"@{os.fspath(recipe).removeprefix('@')}"
+    run = {"run.seed": seed, "run.folder": None if folder is None else os.fspath(folder)}
+    given = {key: value for key, value in run.items() if value is not None}
+    flags = [*_flags(overrides or {}), *_flags(sections), *_flags(given)]
+    config = read_request(name, flags, trust=trust)
+    words = ["creditrl", "train", *([name] if name else []), *flags, *named_flags()]
+    title = f"{config.method.name} on {short_name(config.env.id)}"
+    curve = LiveCurve(title) if in_notebook() and not quiet else None
+
+    def on_row(row: Mapping[str, Any]) -> None:
+        if curve is not None:
+            curve(row)
+        if on_update is not None and row.get("phase") == "train":
+            on_update(row)
+
+    with Progress(mode="off" if quiet else "auto") as progress:
+        result = run_request(config, shlex.join(words), progress, trust=trust, on_row=on_row)
+    if curve is not None:
+        curve.draw()
+    return result
+
+
+def require_packages() -> None:
+    """Raise :class:`MissingExtraError` where a package that training needs is missing."""
+    for module in _PACKAGES:
+        require_extra(module, "train")
+
+
+def read_request(
+    recipe: str | None, flags: Sequence[str], *, trust: bool = False, shown: bool = False
+) -> TrainConfig:
+    """Return the config that a recipe, or a run to go on with, and flags make.
+
+    A recipe that the user names may do what it says; a run's folder may be anybody's.
+
+    Args:
+        recipe: ``"@quickstart"`` or ``"@path/to/recipe.toml"``; None: that of ``--run.folder``.
+        flags: what differs, e.g. ``["--optim.lr", "1e-4"]``.
+        trust: believe what the config of a run asks for.
+        shown: the config is for a help text: without a recipe it is the defaults, and nothing is
+            imported that a file names.
+
+    Raises:
+        UnknownNameError: there is no such recipe, method or environment.
+        ConfigError: a flag or a value that does not fit, or no recipe is named.
+    """
+    prog = "creditrl train"
+    flags = name_environments(flags)
+    data: Mapping[str, Any]
+    if recipe is not None:
+        source = find_recipe(recipe)
+        where = f"recipe {source.name}"
+        data = read_recipe(source)
+        of_run = is_run_config(source)
+        prog = f"{prog} {recipe}"
+    else:
+        data, where = ({}, "defaults") if shown else _of_run(flags)
+        of_run = True
+    if named_plugins():
+        kept = () if of_run else plugins_of(data)
+        flags = [*flags, "--run.plugins", *dict.fromkeys((*kept, *named_plugins()))]
+    if of_run and not trust and not shown:
+        require_trust(where, reaching(data), flags_given(flags))
+    return resolve(
+        data, flags, where, prog, trust=(trust or not of_run) and not shown, checked=not shown
+    )
+
+
+def run_request(
+    config: TrainConfig,
+    command: str,
+    progress: Progress,
+    ranks: Ranks | None = None,
+    *,
+    trust: bool = False,
+    on_row: Callable[[Mapping[str, Any]], None] | None = None,
+) -> TrainResult:
+    """Make or open the run's folder and train, alone or with other ranks that help.
+
+    Args:
+        config: of the run.
+        command: how it was started, as the folder notes it.
+        progress: shows how far it is, and how an interrupted run goes on.
+        ranks: the processes that train together; None: this one alone.
+        trust: follow links that lead out of a folder to go on in.
+        on_row: called with every row of metrics.
+
+    Raises:
+        RunFolderError: the folder exists, or another process writes it.
+        ConfigError: settings that do not fit together.
+    """
+    from creditrl.trainers.memory_advice import plan_line
+    from creditrl.trainers.ranks import ALONE
+
+    folder = _folder(config, command, trust)
+    from creditrl.trainers.run import run_training
+
+    with folder.held():
+        if config.run.resume:
+            folder.add_command(command)
+        progress.line(plan_line(config))
+        try:
+            return run_training(config, folder, progress, ranks or ALONE, on_row)
+        except KeyboardInterrupt:
+            words = ["train", "--run.folder", str(folder.path), "--run.resume", *named_flags()]
+            progress.line(f"Go on with: {shlex.join(['creditrl', *words])}")
+            raise
+
+
+def _flags(changes: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return fields that differ as flags of the command."""
+    words: list[str] = []
+    for name, value in changes.items():
+        key = prefix + str(name)
+        if isinstance(value, Mapping):
+            words += _flags(value, f"{key}.")
+            continue
+        if isinstance(value, (str, os.PathLike)):
+            key, value = _SHORT.get(key, key), os.fspath(value)
+        flag = f"--{key.replace('_', '-')}"
+        if isinstance(value, bool):
+            words.append(f"{flag}={'true' if value else 'false'}")
+        elif isinstance(value, (list, tuple)):
+            words += [flag, *map(str, value)]
+        else:
+            words.append(f"{flag}={value}")
+    return words
+
+
+def _of_run(flags: Sequence[str]) -> tuple[Mapping[str, Any], str]:
+    """Return the config of the run that is to be resumed, and its path."""
+    folder, resumes = None, False
+    for word, following in zip(flags, [*flags[1:], ""], strict=False):
+        flag, equals, value = word.partition("=")
+        if flag == "--run.folder":
+            folder = (value if equals else following) or folder
+        elif flag == "--run.resume":
+            resumes = (value if equals else following) not in ("false", "False")
+    if folder is None or not resumes:
+        raise ConfigError(_WHICH)
+    path = Path(folder) / "config.toml"
+    if not path.is_file():
+        raise ConfigError(f"{path} does not exist: --run.resume needs the folder of a run.")
+    return read_toml(path), str(path)
+
+
+def _folder(config: TrainConfig, command: str, trust: bool) -> RunFolder:
+    run = config.run
+    if run.resume:
+        if run.folder is None:
+            raise ConfigError("--run.resume needs --run.folder: which run goes on?")
+        links = [] if trust else links_out(Path(run.folder))
+        if links:
+            raise ConfigError(
+                f"{run.folder} has links that lead out of it: {', '.join(links)}. Going on writes "
+                "and removes files there; nothing was done. If they are yours, add --trust."
+            )
+        return RunFolder.open(run.folder)
+    path = run.folder or default_run_path(run.root, run.name, config.method.name)
+    return RunFolder.create(path, config, command)

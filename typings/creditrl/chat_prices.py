@@ -1,0 +1,1 @@
+../../creditrl/chat_prices.py

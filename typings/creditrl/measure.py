@@ -1,0 +1,1 @@
+../../creditrl/measure.py
