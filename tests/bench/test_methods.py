@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -190,7 +192,10 @@ def test_runs_of_a_seed_that_began_with_other_weights_are_refused(flat):
 # -- the command ----------------------------------------------------------------------------------
 
 
-def test_a_tiny_bench_runs_and_is_not_run_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_tiny_bench_runs_and_is_not_run_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
     folder = tmp_path / "bench"
     command = ["bench", "methods", "--tiny", "--methods", "three_spo", "--workers", "2"]
     command += ["--seeds", "1", "--folder", str(folder)]
@@ -220,12 +225,14 @@ def test_a_tiny_bench_runs_and_is_not_run_twice(tmp_path: Path, capsys: pytest.C
     # The same command does what is missing alone, and comes to the same.
     shutil.rmtree(folder / "rooms" / "three_spo-shared-seed0")
     assert run(command) == 0
-    assert capsys.readouterr().out.count(": done in") == 1
+    out = capsys.readouterr().out
+    assert out.count(": done in") == 1
     again = read_results(path)
     assert [row["by_seed"] for row in again["results"]] == [row["by_seed"] for row in rows.values()]
-    # The page is made again without the runs.
-    page = tmp_path / "page" / "credit.md"
-    assert run(["bench", "methods", "--page", str(path), "--out", str(page)]) == 0
+    # The page is made again without the runs, by the command that is named next.
+    (following,) = re.findall(r"^Next: creditrl (.*)$", out, re.M)
+    assert run(shlex.split(following)) == 0
+    page = tmp_path / "docs" / "results" / "credit.md"
     assert "| three_spo | 1 |" in page.read_text("utf-8")
     pictures = sorted(page.parent.glob("*.png"))
     assert pictures and all(p.read_bytes().startswith(b"\x89PNG") for p in pictures)

@@ -1,9 +1,9 @@
 """The command that a command names last works when it is pasted, also where a path has a space.
 
 Other tests execute those of `eval --suite` (test_first_minutes.py), `eval --goal-table`
-(test_goal_table.py), `train`, `export policy`, `bench envs`, `bench train`, and those with an
-environment of one's own (test_plugins.py). What `bench baselines`, `bench small` and `docs` name
-takes minutes or serves.
+(test_goal_table.py), `train`, `export policy`, `bench envs`, `bench train`, `bench methods`, and
+those with an environment of one's own (test_plugins.py). What `docs` names serves until
+it is stopped (test_docs.py).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import pytest
 
 from creditrl.cli import run
 
-TINY = (
+SMALL = (
     "--policy.small.layers=1 --policy.small.hidden=16 --policy.small.heads=2"
     " --policy.tokenizer-episodes=16 --clone.episodes=8 --clone.updates=4 --rollout.groups=2"
     " --rollout.group-size=4 --eval.levels=8 --eval.no-greedy --compare.no-clone-same-time"
-    " --env.options.min-optimal-moves=1 --env.options.max-optimal-moves=3 --run.threads=1"
-    " --run.trajectories-every=1 --budget.seconds=None --budget.updates=1"
+    " --run.threads=1 --run.trajectories-every=1 --budget.seconds=None --budget.updates=1"
 )
+TINY = f"{SMALL} --env.options.min-optimal-moves=1 --env.options.max-optimal-moves=3"
 MDP = "--methods grpo gigpo --groups 2 --group-size 2"
 EVAL = "creditrl eval VisualSokoban --episodes 2"
 # A command, and what makes the one that it names short; RUN is a run's folder.
@@ -61,6 +61,14 @@ CASES = {
         "creditrl bench credit --tiny --envs visualsokoban --methods grpo --out 'my truth'",
         "--tiny --envs visualsokoban --methods grpo",
     ),
+    "bench baselines": (
+        "creditrl bench baselines --tiny --envs VisualSokoban",
+        "--episodes 1",
+    ),
+    "bench small": (
+        f"creditrl bench small --envs VisualSokoban --seeds 0 --folder 'my small' -- {TINY}",
+        f"{SMALL} --run.folder=alfworld",
+    ),
 }
 
 
@@ -81,6 +89,7 @@ def test_the_command_that_is_named_next_works(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    (tmp_path / "my_agent.py").write_text("def act(observation, info):\n    return 'look'\n")
     (tmp_path / "conversations.json").write_text(
         '[{"task_id": "easy/train/0", "conversations": [{"from": "human", "value": "The room."},'
         ' {"from": "gpt", "value": "Thought: Why not.\\nAction: up"}]}]'
