@@ -111,16 +111,20 @@ class Tab:
 
     def __init__(self, browser: Chromium, size: tuple[int, int] | None) -> None:
         self._browser = browser
-        with browser.lock:
-            self._name = _ask(browser.new_tab)
-            if size is not None:
-                width, height = size
-                metrics = {"width": width, "height": height, "deviceScaleFactor": 1}
-                _ask(
-                    lambda: browser.devtools(
-                        "Emulation.setDeviceMetricsOverride", mobile=False, **metrics
+        try:
+            with browser.lock:
+                self._name = _ask(browser.new_tab)
+                if size is not None:
+                    width, height = size
+                    metrics = {"width": width, "height": height, "deviceScaleFactor": 1}
+                    _ask(
+                        lambda: browser.devtools(
+                            "Emulation.setDeviceMetricsOverride", mobile=False, **metrics
+                        )
                     )
-                )
+        except _Lost:  # it died while nobody used it, and no tab is there to say so
+            browser.close()
+            raise
 
     @property
     def usable(self) -> bool:

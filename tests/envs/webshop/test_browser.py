@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import random
@@ -390,20 +391,35 @@ def test_a_page_that_is_not_the_one_expected_is_an_error() -> None:
     window.close()
 
 
+def kill_browsers() -> list[psutil.Process]:
+    """Kill the browsers below this process, not their drivers; returns what was killed."""
+    below = psutil.Process().children(recursive=True)
+    shells = [p for p in below if "--user-data-dir=" in " ".join(p.cmdline())]
+    assert shells
+    for process in shells:
+        with contextlib.suppress(psutil.NoSuchProcess):  # the first one takes others along
+            process.kill()
+    return shells
+
+
 @in_chromium
 def test_a_browser_that_dies_is_replaced_and_the_episode_goes_on() -> None:
     pair = Pair(Rules())
     pair.act("search[soft]")
     lost = chromium()
-    below = psutil.Process().children(recursive=True)
-    shells = [p for p in below if "--user-data-dir=" in " ".join(p.cmdline())]
-    assert shells
-    for process in shells:
-        process.kill()
+    shells = kill_browsers()
     pair.act(CARD)
     pair.act("click[large]")
     assert chromium() is not lost and not lost.running
     assert psutil.wait_procs(shells, timeout=10)[1] == []
+
+
+@in_chromium
+def test_a_browser_that_died_while_nobody_used_it_is_replaced() -> None:
+    lost = chromium()
+    kill_browsers()
+    Pair(Rules()).act("search[soft]")
+    assert chromium() is not lost and not lost.running
 
 
 @in_chromium
