@@ -8,7 +8,7 @@ Importing this package registers the environments with Gymnasium::
 
 from __future__ import annotations
 
-from creditrl._checkout import CHECKOUT  # first: the other imports need it
+from creditrl._checkout import CHECKOUT
 from creditrl._version import __version__
 from creditrl.envs.each_task import each_task
 from creditrl.envs.register import register_environments

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,30 +61,20 @@ class Module:
 
 def read_modules() -> dict[str, Module]:
     """Return every module of the package that says what it exports, by its import name."""
-    found = {}
-    for root in map(Path, dict.fromkeys(creditrl.__path__)):
-        for name, path in _files(root):
-            module = _read(name, path)
-            if module.public:
-                found[name] = module
-    return dict(sorted(found.items()))
+    modules = (_read(name, path) for name, path in _files(Path(creditrl.__path__[0])))
+    return dict(sorted((module.name, module) for module in modules if module.public))
 
 
 def _files(root: Path) -> Iterator[tuple[str, Path]]:
-    """Yield (import name, file). In a checkout the subpackages lie beside the spine's folder."""
-    spine = (root / "_version.py").is_file()
-    folders = [root] if spine else [root / name for name in _BESIDE if (root / name).is_dir()]
-    for folder in folders:
-        for path in sorted(folder.rglob("*.py")):
-            parts = list(path.relative_to(root).with_suffix("").parts)
-            if any(part.startswith("_") and part != "__init__" for part in parts):
-                continue
+    """Yield (import name, file) of public modules."""
+    # Subpackages may be links, which Path.rglob does not follow.
+    for folder, _, files in os.walk(root, followlinks=True):
+        for path in (Path(folder, file) for file in files if file.endswith(".py")):
+            parts = ["creditrl", *path.relative_to(root).with_suffix("").parts]
             if parts[-1] == "__init__":
                 parts.pop()
-            yield ".".join(("creditrl", *parts)), path
-
-
-_BESIDE = ("envs", "wrappers", "agents", "trainers")
+            if not any(part.startswith("_") for part in parts):
+                yield ".".join(parts), path
 
 
 def _read(name: str, path: Path) -> Module:

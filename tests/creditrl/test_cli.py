@@ -25,7 +25,7 @@ def creditrl(
     """Run the command line as a user does."""
     return subprocess.run(
         # -P: the working directory may be the checkout, whose folders have our names.
-        [sys.executable, "-P", "-m", "creditrl.cli", *arguments],
+        [sys.executable, "-m", "creditrl.cli", *arguments],
         input=stdin,
         capture_output=True,
         text=True,
@@ -188,7 +188,7 @@ def test_arrow_keys_are_moves_in_a_terminal() -> None:
     moves = env.unwrapped.expert_plan()
     terminal, inner = os.openpty()
     playing = subprocess.Popen(
-        [sys.executable, "-P", "-m", "creditrl.cli", "play", "VisualSokoban", "--seed", "3"],
+        [sys.executable, "-m", "creditrl.cli", "play", "VisualSokoban", "--seed", "3"],
         stdin=inner,
         stdout=inner,
         stderr=inner,
@@ -226,7 +226,7 @@ def test_play_ends_with_the_input() -> None:
 
 def test_play_is_interrupted_with_130() -> None:
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "creditrl.cli", "play", "VisualSokoban"],
+        [sys.executable, "-m", "creditrl.cli", "play", "VisualSokoban"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -357,7 +357,7 @@ def test_commands_without_a_model_do_not_import_torch(
         "sys.exit(code or (f'imported {heavy}' if heavy else 0))\n"
     )
     told = subprocess.run(
-        [sys.executable, "-P", "-c", script],
+        [sys.executable, "-c", script],
         input="",
         capture_output=True,
         text=True,
@@ -370,7 +370,7 @@ def test_commands_without_a_model_do_not_import_torch(
 
 def test_a_closed_pipe_ends_quietly() -> None:
     told = subprocess.run(
-        f"'{sys.executable}' -P -u -m creditrl.cli envs | true",
+        f"'{sys.executable}' -u -m creditrl.cli envs | true",
         shell=True,
         capture_output=True,
         text=True,

@@ -244,7 +244,7 @@ def test_a_killed_evaluation_goes_on_and_counts_every_task_once(
     arguments += ["--command", f"{sys.executable} slow.py", "--episodes", "24"]
     arguments += ["--num-envs", "8", "--out", "mine.json"]
     evaluation = subprocess.Popen(
-        [sys.executable, "-P", "-m", "creditrl.cli", *arguments],
+        [sys.executable, "-m", "creditrl.cli", *arguments],
         env={**os.environ, "PAUSE": "0.3"},
         stderr=subprocess.PIPE,
     )

@@ -94,7 +94,7 @@ def test_a_killed_process_leaves_a_part_that_is_continued(web, tmp_path):
         "        return lambda got: os._exit(9) if got >= 300_000 else None\n"
         "d.download(sys.argv[1], Path(sys.argv[2]), progress=Dying(mode='off'))\n"
     )
-    arguments = [sys.executable, "-P", "-c", script, f"{web.url}/a.bin", str(tmp_path / "a.bin")]
+    arguments = [sys.executable, "-c", script, f"{web.url}/a.bin", str(tmp_path / "a.bin")]
     assert subprocess.run(arguments, timeout=60, check=False).returncode == 9
     have = (tmp_path / "a.bin.part").stat().st_size
     assert 0 < have < 10**6

@@ -37,7 +37,7 @@ def creditrl(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         f"sys.exit(run({list(words)!r}))\n"
     )
     return subprocess.run(
-        [sys.executable, "-P", "-c", code],
+        [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         cwd=folder,

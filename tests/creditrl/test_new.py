@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 def python(folder: Path, *words: str, path: Path | None = None) -> str:
     """Run a module in a folder and return what it says."""
     done = subprocess.run(
-        [sys.executable, "-P", "-m", *words],
+        [sys.executable, "-m", *words],
         capture_output=True,
         text=True,
         cwd=folder,

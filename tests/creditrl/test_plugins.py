@@ -38,7 +38,7 @@ def creditrl(folder: Path, command: str, stdin: str = "", code: int = 0) -> str:
     name, *words = shlex.split(command)
     assert name == "creditrl"
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "creditrl.cli", *words],
+        [sys.executable, "-m", "creditrl.cli", *words],
         input=stdin,
         capture_output=True,
         text=True,
@@ -89,7 +89,7 @@ def test_the_words_in_the_record_of_the_guide_reach_its_prompts(folder: Path) ->
         "print(env.reset(seed=0)[0])"
     )
     done = subprocess.run(
-        [sys.executable, "-P", "-c", asked], capture_output=True, text=True, cwd=folder, check=True
+        [sys.executable, "-c", asked], capture_output=True, text=True, cwd=folder, check=True
     )
     assert "You are a climber of stairs." in done.stdout and "- rest\n" in done.stdout
 
@@ -137,7 +137,7 @@ def test_a_method_of_ones_own_is_swept_and_its_credit_measured(folder: Path) -> 
 def test_an_environment_of_ones_own_is_served(folder: Path) -> None:
     command = ["serve", "stairs.py:Mine/Stairs-v0", "--port", "0"]
     with subprocess.Popen(
-        [sys.executable, "-P", "-u", "-m", "creditrl.cli", *command],
+        [sys.executable, "-u", "-m", "creditrl.cli", *command],
         stdout=subprocess.PIPE,
         text=True,
         cwd=folder,
@@ -177,7 +177,8 @@ def test_installed_packages_bring_methods_and_environments(
 def test_a_file_in_trainers_methods_is_a_method(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     for name in ("creditrl", "envs", "wrappers", "agents", "trainers", "tests"):
-        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=ignore)
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, tree)
     (tree / "trainers/methods/winners_only.py").write_text(code(METHOD))

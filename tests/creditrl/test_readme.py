@@ -59,7 +59,7 @@ def test_python_examples_run(example: Example, tmp_path: Path) -> None:
     file = tmp_path / "example.py"
     file.write_text(example.code, "utf-8")
     done = subprocess.run(
-        [sys.executable, "-P", "-W", "error", file],
+        [sys.executable, "-W", "error", file],
         capture_output=True,
         text=True,
         cwd=tmp_path,

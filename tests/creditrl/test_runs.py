@@ -109,7 +109,7 @@ def test_of_two_processes_one_gets_the_folder(tmp_path):
     start = str(time.time() + 2)
     racers = [
         subprocess.Popen(
-            [sys.executable, "-P", "-c", _RACE, str(tmp_path), seed, start],
+            [sys.executable, "-c", _RACE, str(tmp_path), seed, start],
             stdout=subprocess.PIPE,
             text=True,
         )

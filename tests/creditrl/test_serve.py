@@ -24,7 +24,7 @@ def page(address: str) -> str:
 def test_it_prints_where_it_is_and_stops_on_ctrl_c() -> None:
     serving = subprocess.Popen(
         [
-            *(sys.executable, "-P", "-m", "creditrl.cli", "serve", "webshop", "--pages"),
+            *(sys.executable, "-m", "creditrl.cli", "serve", "webshop", "--pages"),
             *("--port", "0", "--num-products", "40", "--task", "2", "--split", "valid_unseen"),
         ],
         stdout=subprocess.PIPE,
@@ -99,7 +99,7 @@ def test_others_need_a_token(
 def test_an_environment_is_served_until_ctrl_c() -> None:
     serving = subprocess.Popen(
         [
-            *(sys.executable, "-P", "-m", "creditrl.cli", "serve", "VisualSokoban"),
+            *(sys.executable, "-m", "creditrl.cli", "serve", "VisualSokoban"),
             *("--port", "0", "--max-sessions", "2"),
         ],
         stdout=subprocess.PIPE,

@@ -510,7 +510,7 @@ def test_a_taken_port_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_it_says_where_it_is_and_stops_on_ctrl_c(tmp_path: Path) -> None:
     path = make_run(tmp_path / "run").path
     serving = subprocess.Popen(
-        [sys.executable, "-P", "-m", "creditrl.cli", "view", str(path), "--port", "0"],
+        [sys.executable, "-m", "creditrl.cli", "view", str(path), "--port", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -89,7 +89,7 @@ print(hashlib.sha256("".join(lines).encode()).hexdigest())
 def test_episodes_are_equal_in_every_process() -> None:
     hashes = {
         subprocess.run(
-            [sys.executable, "-P", "-c", _PLAY],
+            [sys.executable, "-c", _PLAY],
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,

@@ -127,7 +127,7 @@ _PRINT = (
 def test_scenarios_are_equal_in_every_process() -> None:
     here = "".join(repr(c) for split in SPLITS for c in some(split, 24))
     told = subprocess.run(
-        [sys.executable, "-P", "-c", _PRINT],
+        [sys.executable, "-c", _PRINT],
         env={**os.environ, "PYTHONHASHSEED": "7"},
         capture_output=True,
         text=True,

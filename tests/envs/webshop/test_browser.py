@@ -651,7 +651,7 @@ def test_nothing_is_left_running_after(how: str, folder: Path) -> None:
     end, sign, code = ENDS[how]
     script = PLAY.format(tests=str(Path(__file__).parents[2]), end=end)
     player = subprocess.Popen(
-        [sys.executable, "-P", "-c", script],
+        [sys.executable, "-c", script],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -705,7 +705,7 @@ def test_an_end_while_it_starts_leaves_nothing_either(folder: Path) -> None:
     )
     for pause, sign in ((0.15, signal.SIGINT), (0.4, signal.SIGTERM), (0.7, signal.SIGKILL)):
         starter = subprocess.Popen(
-            [sys.executable, "-P", "-c", code],
+            [sys.executable, "-c", code],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={**os.environ, "TMPDIR": str(folder)},

@@ -1,1 +1,0 @@
-../../creditrl/__init__.py

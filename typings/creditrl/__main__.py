@@ -1,1 +1,0 @@
-../../creditrl/__main__.py

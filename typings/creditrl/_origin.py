@@ -1,1 +1,0 @@
-../../creditrl/_origin.py

@@ -1,1 +1,0 @@
-../../creditrl/chat_cache.py

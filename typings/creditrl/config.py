@@ -1,1 +1,0 @@
-../../creditrl/config.py

@@ -1,1 +1,0 @@
-../../creditrl/console.py

@@ -1,1 +1,0 @@
-../../creditrl/credit_file.py

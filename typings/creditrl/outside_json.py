@@ -1,1 +1,0 @@
-../../creditrl/outside_json.py

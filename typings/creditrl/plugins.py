@@ -1,1 +1,0 @@
-../../creditrl/plugins.py
