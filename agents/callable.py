@@ -21,7 +21,7 @@ from creditrl.background import agents_background
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
 from creditrl.types import Prompt, Reply
 
-__all__ = ["CallableAgent", "arguments_needed", "as_agent", "import_agent", "is_coroutine"]
+__all__ = ["CallableAgent", "as_agent", "import_agent", "is_coroutine", "takes_batches"]
 
 _LONGEST_ERROR = 300
 _AWAITED = 16
@@ -245,9 +245,11 @@ def as_agent(found: Any, name: str | None = None, **options: Any) -> Agent:
     return _Batched(batched, name)
 
 
-def arguments_needed(found: Any) -> int:
-    """Return how many arguments a call of this must give; 0 of what cannot be called."""
-    return _needs(found, "the agent") if callable(found) else 0
+def takes_batches(act: Any) -> bool:
+    """Return whether this is ``act(prompts)``, and not ``act(observation, info=None)``."""
+    if not callable(act) or _needs(act, "the agent") != 1:
+        return False
+    return all(parameter.name != "info" for parameter in _parameters(act, "the agent"))
 
 
 def is_coroutine(function: Any) -> bool:
@@ -263,8 +265,7 @@ def _batched(found: Any) -> Any:
     if act is None:
         return None
     # A function of a class still has its self.
-    takes = _needs(act, "act") - inspect.isclass(found)
-    if takes == 1:
+    if takes_batches(functools.partial(act, None) if inspect.isclass(found) else act):
         try:
             return found() if inspect.isclass(found) else found
         except BaseException as error:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_origin, get_type_hints
 
 from creditrl.agents.base import Agent
 from creditrl.agents.budget import BUDGET_SPENT, Budget, Meter
-from creditrl.agents.callable import arguments_needed, as_agent, is_coroutine
+from creditrl.agents.callable import as_agent, is_coroutine, takes_batches
 from creditrl.agents.intervals import Estimate, mean_interval, wilson_interval
 from creditrl.agents.journal import Journal
 from creditrl.agents.prompting import form_for
@@ -745,9 +745,9 @@ def _check(
 def _player(agent: Agent | Callable[..., Any], venv: TextVectorEnv) -> Agent:
     # A class of agents has every attribute of the protocol, but is a way to make one.
     if isinstance(agent, Agent) and not isinstance(agent, type):
-        other = is_coroutine(agent.act) or arguments_needed(agent.act) != 1
+        other = is_coroutine(agent.act) or not takes_batches(agent.act)
         return as_agent(agent) if other else agent
-    if is_coroutine(agent) or arguments_needed(agent) != 1:
+    if is_coroutine(agent) or not takes_batches(agent):
         return as_agent(agent)
     name = getattr(agent, "__name__", type(agent).__name__)
     expected = (

@@ -65,6 +65,9 @@ function goBack({ y, sought }) {
 }
 
 const LOOK_EVERY_MS = 3000;
+// A run's files when answers about them were last dropped. What `about` has seen may be newer: it is
+// read again whenever any file changed, and the others' answers are kept.
+const noticed = new Map();
 
 /** Read a run anew while it goes on, and draw its view again. */
 async function watch() {
@@ -75,10 +78,15 @@ async function watch() {
   const seen = await Promise.all(live.map((run) => fetched(`${run}/seen`)));
   const busy = document.activeElement?.closest("#view select, #view input");
   if (busy || document.hidden) return;
-  const changed = live.map((run, k) =>
-    Object.keys(seen[k]).filter((kind) => seen[k][kind] !== about[run].seen[kind]));
+  const changed = live.map((run, k) => {
+    const before = noticed.get(run) ?? about[run].seen;
+    return Object.keys(seen[k]).filter((kind) => seen[k][kind] !== before[kind]);
+  });
   if (!changed.some((kinds) => kinds.length)) return;
-  live.forEach((run, k) => forget(run, changed[k]));
+  live.forEach((run, k) => {
+    forget(run, changed[k]);
+    noticed.set(run, seen[k]);
+  });
   if (document.getElementById("view").dataset.view === "run" || !about.every((a) => a.episodes))
     await draw(true);
 }

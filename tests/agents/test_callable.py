@@ -259,10 +259,16 @@ def test_evaluate_takes_functions_classes_and_batched_agents_awaited_or_not():
         def act(self, observation, info):
             return info["admissible_actions"][0]
 
+    class Default:
+        name = "info has a default"
+
+        def act(self, observation, info=None):
+            return info["admissible_actions"][0]
+
     def plain(observation, info):
         return info["admissible_actions"][0]
 
-    agents = (act, Mine, Batched(), plain, Named())
+    agents = (act, Mine, Batched(), plain, Named(), Default, Default())
     found = [evaluate("VisualSokoban", a, episodes=3) for a in agents]
     assert len({result.episodes for result in found}) == 1
     assert found[0].overall.grounding.value == 1.0
