@@ -9,7 +9,7 @@ __all__ = ["CreditRLEnv", "CreditRLHarness", "CreditRLTaskset"]
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from creditrl.neighbours import verifiers
+        from creditrl.integrations import verifiers
 
         return getattr(verifiers.classes(), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,7 +15,7 @@ from typing import Any
 from openenv import GenericEnvClient
 
 from creditrl.door.asgi import Server
-from creditrl.neighbours.openenv import app
+from creditrl.integrations.openenv import app
 
 
 def choose(observation: dict[str, Any]) -> str:

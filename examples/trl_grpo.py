@@ -11,7 +11,7 @@ import argparse
 
 from trl import GRPOConfig, GRPOTrainer
 
-from creditrl.neighbours.trl import dataset, environment_factory, grounding_accuracy, success
+from creditrl.integrations.trl import dataset, environment_factory, grounding_accuracy, success
 
 parser = argparse.ArgumentParser(description="Train a model with TRL's GRPO on an environment.")
 parser.add_argument("--model", default="Qwen/Qwen3-0.6B", help="name, or folder")

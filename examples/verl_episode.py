@@ -17,7 +17,7 @@ from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
-from creditrl.neighbours.verl import write_files
+from creditrl.integrations.verl import write_files
 
 
 class Generator:

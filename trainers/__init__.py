@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from creditrl.config import known_recipes
+    from creditrl.trainers.after.export import export_policy
+    from creditrl.trainers.after.result import TrainResult
     from creditrl.trainers.config import TrainConfig
-    from creditrl.trainers.export import export_policy
     from creditrl.trainers.losses.config import PolicyLossConfig
     from creditrl.trainers.methods.base import Method, list_methods, register_method
     from creditrl.trainers.models.policy import Policy
-    from creditrl.trainers.result import TrainResult
     from creditrl.trainers.start import train
 
 __all__ = [
@@ -39,8 +39,8 @@ _MODULES = {
     "Policy": "creditrl.trainers.models.policy",
     "PolicyLossConfig": "creditrl.trainers.losses.config",
     "TrainConfig": "creditrl.trainers.config",
-    "TrainResult": "creditrl.trainers.result",
-    "export_policy": "creditrl.trainers.export",
+    "TrainResult": "creditrl.trainers.after.result",
+    "export_policy": "creditrl.trainers.after.export",
     "known_recipes": "creditrl.config",
     "list_methods": "creditrl.trainers.methods.base",
     "register_method": "creditrl.trainers.methods.base",

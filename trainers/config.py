@@ -19,11 +19,11 @@ from creditrl.envs.register import environment_class, environment_id
 from creditrl.errors import ConfigError, UnknownNameError
 from creditrl.metrics import check_sinks
 from creditrl.plugins import load_plugin, named_plugins
-from creditrl.trainers.engine_config import VLLMConfig
+from creditrl.trainers.decode.engine_config import VLLMConfig
 from creditrl.trainers.methods.base import method_info
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
+from creditrl.trainers.parallel.ray_config import RayConfig
 from creditrl.trainers.pictures import check_pictures
-from creditrl.trainers.ray_config import RayConfig
 from creditrl.trust import plugins_line
 
 __all__ = [

@@ -18,7 +18,7 @@ from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.losses.metrics import add_metrics, mean_metrics
 from creditrl.trainers.losses.policy import policy_loss
 from creditrl.trainers.models.policy import Policy
-from creditrl.trainers.sharding import (
+from creditrl.trainers.parallel.sharding import (
     clip_gradients,
     full_tensors,
     shard_like,

@@ -27,9 +27,11 @@ from creditrl.metrics import MetricSinks
 from creditrl.progress import Progress
 from creditrl.runs import RunFolder
 from creditrl.store import TrajectoryStore
+from creditrl.trainers.after.clone_baseline import CloneBaseline
+from creditrl.trainers.after.result import TrainResult
 from creditrl.trainers.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from creditrl.trainers.collect.ahead import AheadCollector
-from creditrl.trainers.collect.base import Collector, Gear, SampledAgent
+from creditrl.trainers.collect.base import CollectContext, Collector, SampledAgent
 from creditrl.trainers.collect.demonstrations import (
     DemonstrationCollector,
     Demonstrator,
@@ -40,21 +42,19 @@ from creditrl.trainers.collect.recorded import recorded_demonstrations
 from creditrl.trainers.collect.texts import environment_texts
 from creditrl.trainers.collect.watched import WatchedAgent
 from creditrl.trainers.config import BudgetConfig, TrainConfig, training_hash
-from creditrl.trainers.distributed import check_shared, follow, trainer_for
+from creditrl.trainers.decode.sampler import PolicyAgent, make_sampler
 from creditrl.trainers.loop import Trainer, reward_columns
 from creditrl.trainers.methods.base import ExploreConfig, Method, method_info
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
+from creditrl.trainers.parallel.distributed import check_shared, follow, trainer_for
+from creditrl.trainers.parallel.ranks import ALONE, Ranks
+from creditrl.trainers.parallel.ray_cluster import connect
 from creditrl.trainers.pictures import (
     check_beside_pictures,
     observation_shown,
     pictured_form,
 )
-from creditrl.trainers.ranks import ALONE, Ranks
-from creditrl.trainers.ray_cluster import connect
-from creditrl.trainers.result import TrainResult
-from creditrl.trainers.rival import Rival
-from creditrl.trainers.sampler import PolicyAgent, make_sampler
 from creditrl.trainers.states import recorded_states
 from creditrl.trainers.stopwatch import CPU_PREFIX, Stopwatch, sum_parts
 from creditrl.types import Trajectory
@@ -157,7 +157,7 @@ class _Run:
             raise
         self._environments: dict[Any, TextVectorEnv] = {}
         self._demonstrations: list[Trajectory] | None = None
-        self._rival: Rival | None = None
+        self._baseline: CloneBaseline | None = None
         self._collectors: list[Collector] = []
 
     def all(self) -> TrainResult:
@@ -345,7 +345,7 @@ class _Run:
                 turns = trainer.clock.turns
                 metrics, trajectories = trainer.update()
                 update = trainer.clock.updates
-                if beside and self._rival is None:
+                if beside and self._baseline is None:
                     self.begin_beside(trainer)
                 self.record({"phase": "train", **metrics})
                 if run.trajectories_every and update % run.trajectories_every == 0:
@@ -459,26 +459,26 @@ class _Run:
         progress = trainer.clock.progress(self.config.budget)
         if progress >= _PACE_KNOWN:
             spent = self.seconds.get("clone", 0.0)
-            self.start_rival(spent + trainer.clock.seconds / min(progress, 1.0))
+            self.start_baseline(spent + trainer.clock.seconds / min(progress, 1.0))
 
-    def start_rival(self, seconds: float) -> Rival:
+    def start_baseline(self, seconds: float) -> CloneBaseline:
         """Start a run that clones the same demonstrations for so long."""
         folder = self.folder.path / "clone_same_time"
         shutil.rmtree(folder, ignore_errors=True)  # of a comparison that was cut
-        self._rival = Rival(self.config, folder, seconds)
-        return self._rival
+        self._baseline = CloneBaseline(self.config, folder, seconds)
+        return self._baseline
 
     def compare(self, seconds: float) -> dict[str, EvalResult]:
         """Return the evaluations of the same policy cloned for the same total time."""
         folder = self.folder.path / "clone_same_time"
-        if self._rival is None and folder.is_dir():
+        if self._baseline is None and folder.is_dir():
             # A resumed run: the comparison was begun before, and may have been cut.
             done = RunFolder(folder).read_evaluations("after")
             if done:
                 return done
         with self.progress.phase("compare"):
             try:
-                return (self._rival or self.start_rival(seconds)).result()
+                return (self._baseline or self.start_baseline(seconds)).result()
             except CreditRLError as error:
                 self.progress.line(str(error))
                 return {}
@@ -551,7 +551,7 @@ class _Run:
         else:
             agent = self.agent(policy, temperature=config.rollout.temperature)
             after = agent.weights_changed
-            collector = self.method.collector(self.gear(WatchedAgent(agent, watch)))
+            collector = self.method.collector(self.context(WatchedAgent(agent, watch)))
         self._collectors.append(collector)
         trainer = trainer_for(
             "train",
@@ -584,18 +584,18 @@ class _Run:
         watched = WatchedAgent(agent, Stopwatch())
         updates = config.budget.updates
         return AheadCollector(
-            self.method.collector(self.gear(watched)),
+            self.method.collector(self.context(watched)),
             watched,
             held,
             watch=watch,
             last=lambda update: updates is not None and update >= updates,
         )
 
-    def gear(self, agent: SampledAgent) -> Gear:
+    def context(self, agent: SampledAgent) -> CollectContext:
         """Return what a method collects with."""
         rollout = self.config.rollout
         everything = rollout.record == "all"
-        return Gear(
+        return CollectContext(
             environment=lambda copies, size: self.environment(
                 copies, group_size=size, collects=True
             ),
@@ -616,11 +616,11 @@ class _Run:
         """Let the policy explore, and fit the method's models to what it did."""
         begin, cpu_begin = time.perf_counter(), time.process_time()
         agent = self.agent(trainer.policy, temperature=explore.temperature)
-        gear = replace(self.gear(agent), group_size=explore.rollouts)
+        context = replace(self.context(agent), group_size=explore.rollouts)
         found: list[Trajectory] = []
         turns = 0
         with self.progress.phase("explore") as show:
-            for collected in exploration(gear, explore.tasks):
+            for collected in exploration(context, explore.tasks):
                 found += collected.trajectories
                 turns += collected.environment_turns
                 seconds = time.perf_counter() - begin
@@ -717,8 +717,8 @@ class _Run:
 
     def close(self) -> None:
         """Release the environments and the metric sinks; end a comparison that still runs."""
-        if self._rival is not None:
-            self._rival.stop()
+        if self._baseline is not None:
+            self._baseline.stop()
         for collector in self._collectors:
             collector.close()
         for venv in self._environments.values():

@@ -13,13 +13,13 @@ from creditrl.envs.register import short_name
 from creditrl.errors import ConfigError, require_extra
 from creditrl.plugins import name_environments, name_plugins, named_flags, named_plugins
 from creditrl.runs import RunFolder, default_run_path
+from creditrl.trainers.after.result import TrainResult
 from creditrl.trainers.config import TrainConfig, plugins_of, resolve
-from creditrl.trainers.result import TrainResult
 from creditrl.trust import flags_given, is_run_config, links_out, reaching, require_trust
 
 if TYPE_CHECKING:
     from creditrl.progress import Progress
-    from creditrl.trainers.ranks import Ranks
+    from creditrl.trainers.parallel.ranks import Ranks
 
 __all__ = ["read_request", "require_packages", "run_request", "train"]
 
@@ -170,8 +170,8 @@ def run_request(
         RunFolderError: the folder exists, or another process writes it.
         ConfigError: settings that do not fit together.
     """
-    from creditrl.trainers.memory_advice import plan_line
-    from creditrl.trainers.ranks import ALONE
+    from creditrl.trainers.parallel.ranks import ALONE
+    from creditrl.trainers.plan.advice import plan_line
 
     folder = _folder(config, command, trust)
     from creditrl.trainers.run import run_training

@@ -63,7 +63,7 @@ def credits_of(
         seed: of models.
         show: is told how many methods are done.
     """
-    from creditrl.trainers.side_by_side import credit_side_by_side
+    from creditrl.trainers.after.side_by_side import credit_side_by_side
 
     hashes = {name: config_hash(method.config) for name, method in methods.items()}
     # What was scored under other numbers is scored again.

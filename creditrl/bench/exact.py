@@ -208,9 +208,9 @@ def measure(
         Agreement by (method, task), CPU seconds by method, and why a method scores nothing.
     """
     from creditrl.agents.transformers import TransformersAgent
+    from creditrl.trainers.after.side_by_side import credit_side_by_side
     from creditrl.trainers.config import RolloutConfig
     from creditrl.trainers.methods.base import method_info
-    from creditrl.trainers.side_by_side import credit_side_by_side
 
     policy = small_policy(seed)
     agent = TransformersAgent(
@@ -266,7 +266,7 @@ def _playing_on(
     What an earlier update taught its collector may matter, so the second one is measured.
     """
     from creditrl.trainers.batch import token_table, turn_table
-    from creditrl.trainers.collect.base import Gear
+    from creditrl.trainers.collect.base import CollectContext
     from creditrl.trainers.loop import reward_columns
 
     made: list[Any] = []
@@ -284,7 +284,7 @@ def _playing_on(
         venv: TextVectorEnv = made[-1].unwrapped
         return venv
 
-    gear = Gear(
+    context = CollectContext(
         environment=environment,
         agent=agent,
         form=get_form(rollout.form),
@@ -297,14 +297,14 @@ def _playing_on(
         rewards=lambda turns: reward_columns(turns, rollout),
     )
     try:
-        collector = method.collector(gear)
+        collector = method.collector(context)
         collector.collect(0)
         found = collector.collect(1)
     finally:
         for one in made:
             one.close()
     episodes = found.trajectories
-    turns = gear.rewards(turn_table(episodes).with_scores(**found.scores))
+    turns = context.rewards(turn_table(episodes).with_scores(**found.scores))
     credit = method.credit(turns, token_table(episodes))
     assert credit.advantage_N is not None, "such credit is of turns"
     table = table_of_turns(mdp, episodes, *truth, found.environment_turns, credit.weight_N)

@@ -11,7 +11,7 @@ import numpy as np
 
 from creditrl.agents.intervals import CONFIDENCE, bootstrap_p, bootstrap_weights
 from creditrl.errors import DataError
-from creditrl.trainers.finished import FinishedRun
+from creditrl.trainers.after.finished import FinishedRun
 from creditrl.types import FloatArray
 
 __all__ = ["Axis", "Curves", "Ratio", "curves_of", "first_reach", "ratio_to_reach"]

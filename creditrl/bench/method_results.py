@@ -22,7 +22,7 @@ from creditrl.bench.method_plan import ABLATIONS, BASELINE, RUNGS, TEST_SPLIT, T
 from creditrl.bench.method_tasks import recipe_of
 from creditrl.bench.methods import Bench
 from creditrl.errors import DataError
-from creditrl.trainers.finished import FinishedRun
+from creditrl.trainers.after.finished import FinishedRun
 from creditrl.trainers.methods.base import method_info
 
 __all__ = ["FORMAT", "MethodResult", "check_starts", "compare", "summarise"]

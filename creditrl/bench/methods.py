@@ -28,8 +28,8 @@ from creditrl.bench.method_space import Values, draw, to_flags
 from creditrl.bench.method_tasks import recipe_of
 from creditrl.config import write_toml
 from creditrl.errors import ConfigError, DataError
-from creditrl.trainers.finished import FinishedRun
-from creditrl.trainers.many import PlannedRun, is_finished, run_many
+from creditrl.trainers.after.finished import FinishedRun
+from creditrl.trainers.run_pool import PlannedRun, is_finished, run_pool
 
 if TYPE_CHECKING:
     from creditrl.trainers.config import TrainConfig
@@ -179,7 +179,7 @@ class Bench:
     # -- runs -------------------------------------------------------------------------------------
 
     def _run(self, runs: Sequence[PlannedRun]) -> None:
-        self.failed |= run_many(runs, self.folder, workers=self.workers, show=self.show)
+        self.failed |= run_pool(runs, self.folder, workers=self.workers, show=self.show)
 
     def _tests(self, seeds: Sequence[int]) -> list[PlannedRun]:
         """Return every run of the test, a seed after the other, so that a cut one has whole seeds.

@@ -167,8 +167,8 @@ def _source(path: Path) -> _Source:
 
 def _known(*, compare: bool = True) -> list[str]:
     """Return the names of all methods, or of those that compare no episodes of one task."""
+    from creditrl.trainers.after.side_by_side import COMPARING_KINDS
     from creditrl.trainers.methods import list_methods
-    from creditrl.trainers.side_by_side import COMPARING_KINDS
 
     compares = () if compare else COMPARING_KINDS
     return [info.name for info in list_methods() if info.kind not in compares]
@@ -314,9 +314,9 @@ def _score(
 ) -> dict[str, CreditRLError]:
     """Add the credits to what is stored; returns why methods cannot score this run."""
     from creditrl.progress import Progress, counted
+    from creditrl.trainers.after.side_by_side import FIT_PASSES, credit_side_by_side
     from creditrl.trainers.methods import method_info
     from creditrl.trainers.run import load_policy
-    from creditrl.trainers.side_by_side import FIT_PASSES, credit_side_by_side
     from creditrl.trainers.stand_in import stand_in
     from creditrl.trainers.states import recorded_states
 

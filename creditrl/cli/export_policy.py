@@ -62,7 +62,7 @@ def run(argv: list[str]) -> int:
     if options.merge and options.adapter:
         raise ConfigError("--merge and --adapter: expected one of them.")
     require_training()
-    from creditrl.trainers.push import check_push
+    from creditrl.trainers.after.push import check_push
 
     if options.push is not None:
         check_push(options.push)
@@ -75,8 +75,8 @@ def run(argv: list[str]) -> int:
 def _export(run: str, options: ExportPolicyOptions, to: str) -> int:
     """Write the folder, and upload it where that is asked for."""
     from creditrl.config import read_toml, setting
-    from creditrl.trainers.export import export_policy
-    from creditrl.trainers.push import push_policy
+    from creditrl.trainers.after.export import export_policy
+    from creditrl.trainers.after.push import push_policy
 
     form = export_policy(
         run,

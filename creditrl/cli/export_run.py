@@ -38,7 +38,7 @@ def run(argv: list[str]) -> int:
     options = override(ExportRunOptions(), argv[1:], f"{_COMMAND} RUN")
     if options.folder is None:
         raise ConfigError(f"Where to? Expected `{_COMMAND} {shlex.quote(argv[0])} --folder F`.")
-    from creditrl.neighbours.hub import export_trajectories, open_source
+    from creditrl.integrations.hub import export_trajectories, open_source
 
     source = open_source(argv[0])
     updates = [u for u in source.store.updates() if u >= options.first_update]

@@ -18,7 +18,7 @@ from creditrl.files import write_atomic
 from creditrl.progress import Progress, counted
 
 if TYPE_CHECKING:
-    from creditrl.neighbours.conversations import Difference
+    from creditrl.integrations.conversations import Difference
     from creditrl.types import Trajectory
 
 __all__ = [
@@ -129,7 +129,7 @@ def run(argv: list[str]) -> int:
     for module in ("pyarrow", "zstandard", "tomli_w"):
         require_extra(module, "train")
     from creditrl.agents.prompts import get_form
-    from creditrl.neighbours.conversations import (
+    from creditrl.integrations.conversations import (
         find_task,
         normal,
         read_conversations,

@@ -42,9 +42,9 @@ def show_plan(config: TrainConfig, gib: float | None, words: list[str]) -> None:
         gib: memory of the device that it is for; None: of the one that it would run on.
         words: how the run would be started.
     """
-    from creditrl.trainers.memory import GIB
-    from creditrl.trainers.memory_advice import advise, device_of, each_of, plan_of
-    from creditrl.trainers.ranks import started
+    from creditrl.trainers.parallel.ranks import started
+    from creditrl.trainers.plan.advice import advise, device_of, each_of, plan_of
+    from creditrl.trainers.plan.memory import GIB
 
     ranks, here = started()
     device, name, gpu = device_of(config, gib, here)

@@ -91,14 +91,14 @@ def run(argv: list[str]) -> int:
 
 def _openenv(request: EnvRequest[ServeOptions]) -> int:
     """Serve it in OpenEnv's protocol."""
-    from creditrl.neighbours.openenv import app
+    from creditrl.integrations.openenv import app
 
     options = request.command
     if not is_loopback(options.host):
         raise ConfigError(
             f"--host {options.host} can be reached by others, and OpenEnv's protocol knows no "
             "token: leave it at 127.0.0.1. Behind a gate of your own, let uvicorn serve "
-            "creditrl.neighbours.openenv.app(ID), which asks nobody."
+            "creditrl.integrations.openenv.app(ID), which asks nobody."
         )
     made = app(
         request.env_id, sessions=options.max_sessions, seed=options.seed, **request.env_options

@@ -22,8 +22,8 @@ from creditrl.plugins import name_environments
 
 if TYPE_CHECKING:
     from creditrl.agents.intervals import Estimate
-    from creditrl.trainers.finished import FinishedRun
-    from creditrl.trainers.many import PlannedRun
+    from creditrl.trainers.after.finished import FinishedRun
+    from creditrl.trainers.run_pool import PlannedRun
 
 __all__ = ["sweep"]
 
@@ -63,8 +63,8 @@ def sweep(argv: list[str]) -> int:
     """Run a sweep; exit code 1 where a run failed."""
     options, recipe, flags = _parse(argv)
     require_training()
-    from creditrl.trainers.finished import FinishedRun
-    from creditrl.trainers.many import is_finished, run_many
+    from creditrl.trainers.after.finished import FinishedRun
+    from creditrl.trainers.run_pool import is_finished, run_pool
 
     seeds = _seeds(options.seeds)
     varied = {name: values for name, values in flags if len(values) > 1}
@@ -82,7 +82,7 @@ def sweep(argv: list[str]) -> int:
         f"{_count(len(runs), 'run')} in {folder}",
         soft_wrap=True,
     )
-    failed = run_many(
+    failed = run_pool(
         runs,
         folder,
         workers=options.workers or cores(),
@@ -190,7 +190,7 @@ def _settings(
     seeds: Sequence[int],
 ) -> list[_Setting]:
     """Return the product of the varied values, the last name varying fastest."""
-    from creditrl.trainers.many import PlannedRun
+    from creditrl.trainers.run_pool import PlannedRun
 
     common: list[str] = []
     for name, value in fixed:
@@ -242,7 +242,7 @@ class _Row:
     def success(self, way: str) -> Estimate | None:
         """Return success over seeds and levels with its interval; None without runs."""
         from creditrl.agents.intervals import paired_interval
-        from creditrl.trainers.finished import success_table
+        from creditrl.trainers.after.finished import success_table
 
         if not self.runs or way not in self.runs[0].after:
             return None

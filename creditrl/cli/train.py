@@ -15,9 +15,9 @@ from creditrl.plugins import named_flags
 from creditrl.trust import take_trust
 
 if TYPE_CHECKING:
+    from creditrl.trainers.after.result import TrainResult
     from creditrl.trainers.config import TrainConfig
-    from creditrl.trainers.ranks import Ranks
-    from creditrl.trainers.result import TrainResult
+    from creditrl.trainers.parallel.ranks import Ranks
 
 __all__ = ["train"]
 
@@ -42,7 +42,7 @@ def train(argv: list[str]) -> int:
         words, _ = take_trust(take_plan_flag([word for word in argv if word not in HELPS])[0])
         show_help(*_split(words), every=HELP_ALL in argv)
         return 0
-    from creditrl.trainers.ranks import join, launched, lost_others
+    from creditrl.trainers.parallel.ranks import join, launched, lost_others
 
     rank = launched()
     given, planned, gib = take_plan_flag(argv)

@@ -104,7 +104,7 @@ def test_a_time_that_is_none_is_refused(seconds):
 
 RANK = """
 import os, sys, time
-from creditrl.trainers.ranks import join
+from creditrl.trainers.parallel.ranks import join
 ranks = join("cpu")
 with open(f"{sys.argv[1]}.{ranks.rank}.part", "w") as file:
     file.write(str(os.getpid()))
@@ -148,8 +148,8 @@ DRIVER = """
 import os
 import time
 from creditrl.trainers.config import PolicyConfig, RolloutConfig, TrainConfig
-from creditrl.trainers.ray_cluster import connect
-from creditrl.trainers.ray_config import RayConfig
+from creditrl.trainers.parallel.ray_cluster import connect
+from creditrl.trainers.parallel.ray_config import RayConfig
 ray_config = RayConfig(address="local", shards=1)
 config = TrainConfig(rollout=RolloutConfig(ray=ray_config), policy=PolicyConfig(device="cpu"))
 connect(config)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from creditrl.trainers.finished import FinishedRun, Validation
+from creditrl.trainers.after.finished import FinishedRun, Validation
 
 
 def _finished(

@@ -23,7 +23,7 @@ from creditrl.bench.exact_mdps import (
 )
 from creditrl.cli import run
 from creditrl.trainers.batch import token_table, turn_table
-from creditrl.trainers.collect.base import Gear
+from creditrl.trainers.collect.base import CollectContext
 from creditrl.trainers.credit import tables, tree_advantage, vine_advantage
 from creditrl.trainers.credit.gae import GAEConfig
 from creditrl.trainers.credit.state_scores import StateTable
@@ -309,7 +309,7 @@ def collected(method, mdp, groups, updates=1):
         options = {"only": mdp.name, "copies": groups}
         return gym.make_vec(ENV_ID, num_envs=copies, group_size=size, **options).unwrapped
 
-    gear = Gear(
+    context = CollectContext(
         environment=environment,
         agent=Tabled(mdp, policy),
         form=get_form("plain"),
@@ -320,7 +320,7 @@ def collected(method, mdp, groups, updates=1):
         segments=False,
         retries=0,
     )
-    of = method.collector(gear)
+    of = method.collector(context)
     for update in range(updates):
         found = of.collect(update)
     table = turn_table(found.trajectories).with_scores(**found.scores)

@@ -20,7 +20,7 @@ from creditrl.bench.method_tasks import TASK_SETS, recipe_of, task_set
 from creditrl.bench.methods import Bench, survivors
 from creditrl.cli import run
 from creditrl.errors import ConfigError, DataError, UnknownNameError
-from creditrl.trainers.finished import FinishedRun
+from creditrl.trainers.after.finished import FinishedRun
 from creditrl.trainers.methods import list_methods
 
 

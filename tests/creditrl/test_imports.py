@@ -25,7 +25,7 @@ LAYERS = (
     {"wrappers", "runs", "suites"},
     {"view"},
     {"trainers"},
-    {"bench", "neighbours", "report", "serve", "templates"},
+    {"bench", "integrations", "report", "serve", "templates"},
     {"cli", "docs"},
 )
 """Bottom first; a layer imports from itself and from those before it."""

@@ -13,7 +13,8 @@ from toy_env import ToyVectorEnv
 from creditrl.agents.prompts import get_form
 from creditrl.agents.rollout import run_episodes
 from creditrl.errors import ConfigError, CreditInputError, CreditRLError, SnapshotError
-from creditrl.trainers.collect.base import Collected, Collector, Gear
+from creditrl.trainers.after.side_by_side import credit_side_by_side
+from creditrl.trainers.collect.base import CollectContext, Collected, Collector
 from creditrl.trainers.collect.rollouts import RolloutCollector
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig, resolve
 from creditrl.trainers.loop import Trainer
@@ -22,7 +23,6 @@ from creditrl.trainers.models.base import LearnedModel
 from creditrl.trainers.models.configs import SmallPolicyConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
-from creditrl.trainers.side_by_side import credit_side_by_side
 from creditrl.types import Credit, Reply, Task, Trajectory, Turn
 
 FORM = get_form("plain")
@@ -48,8 +48,8 @@ def method(name: str, **changes: Any) -> Method[Any]:
     return info.method(dataclasses.replace(info.config(), **changes))
 
 
-def gear(of: Method[Any], venv: ToyVectorEnv, agent: Any) -> Gear:
-    return Gear(
+def context(of: Method[Any], venv: ToyVectorEnv, agent: Any) -> CollectContext:
+    return CollectContext(
         environment=lambda copies, size: venv,
         agent=agent,
         form=FORM,
@@ -122,8 +122,8 @@ def test_gigpo_on_open_dialogue():
     # One that was made without a recipe, and stored episodes.
     venv = gym.make_vec("CreditRL/SOTOPIA-v0", num_envs=4, group_size=2).unwrapped
     with pytest.raises(ConfigError, match=message):
-        method("gigpo").collector(gear(method("gigpo"), venv, Walker()))
-    method("grpo").collector(gear(method("grpo"), venv, Walker()))
+        method("gigpo").collector(context(method("gigpo"), venv, Walker()))
+    method("grpo").collector(context(method("grpo"), venv, Walker()))
 
 
 def test_gigpo_on_stored_dialogues(policy):
@@ -142,14 +142,14 @@ def test_gigpo_on_stored_dialogues(policy):
 def test_a_reply_without_tokens(policy):
     venv = ToyVectorEnv(4, group_size=2)
     of = method("grpo")
-    textual = of.collector(gear(of, venv, Walker()))
+    textual = of.collector(context(of, venv, Walker()))
     with pytest.raises(
         CreditInputError, match=r"Episode u0/0, turn 0 has no prompt token ids.*token_ids"
     ) as error:
         trainer(policy, of, textual).update()
     assert one_line(error)
     # The prompt's ids alone leave nothing to train on.
-    silent = of.collector(gear(of, venv, Walker(prompt_ids=(1, 2))))
+    silent = of.collector(context(of, venv, Walker(prompt_ids=(1, 2))))
     with pytest.raises(
         CreditInputError, match=r"No reply.*e\.g\. episode u0/0.*token_ids"
     ) as error:
@@ -241,7 +241,7 @@ def test_three_spo_on_an_environment_without_snapshots(monkeypatch):
     with pytest.raises(
         ConfigError, match="Toy/Corridor-v0 cannot be saved and restored.*with snapshots"
     ) as error:
-        of.collector(gear(of, venv, Walker(prompt_ids=(1,), token_ids=(2,)))).collect(0)
+        of.collector(context(of, venv, Walker(prompt_ids=(1,), token_ids=(2,)))).collect(0)
     assert one_line(error)
 
 
@@ -256,10 +256,10 @@ def test_gigpo_on_an_environment_without_a_hash(monkeypatch):
         ConfigError,
         match="Corridor-v0 has no state keys of source 'state'.*--method.anchor text.*StateHash",
     ) as error:
-        of.collector(gear(of, venv, Walker())).collect(0)
+        of.collector(context(of, venv, Walker())).collect(0)
     assert one_line(error)
     by_text = method("gigpo", anchor="text")
-    found = by_text.collector(gear(by_text, venv, Walker())).collect(0)
+    found = by_text.collector(context(by_text, venv, Walker())).collect(0)
     assert all(turn.state for t in found.trajectories for turn in t.turns)
 
 

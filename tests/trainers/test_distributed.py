@@ -22,9 +22,9 @@ from creditrl.errors import ConfigError, CreditRLError, EngineError, LostRankErr
 from creditrl.trainers import run
 from creditrl.trainers.batch import RowBatch
 from creditrl.trainers.config import PolicyConfig, RolloutConfig, TrainConfig
-from creditrl.trainers.distributed import check_shared
-from creditrl.trainers.ranks import Ranks, launched, lost_others, without_ranks
-from creditrl.trainers.ray_config import RayConfig
+from creditrl.trainers.parallel.distributed import check_shared
+from creditrl.trainers.parallel.ranks import Ranks, launched, lost_others, without_ranks
+from creditrl.trainers.parallel.ray_config import RayConfig
 
 SCRIPT = Path(__file__).with_name("train_on_ranks.py")
 METHODS = (
@@ -293,7 +293,7 @@ import copy, sys
 import torch
 sys.path.insert(0, sys.argv[1])
 from test_optim import halved, updated
-from creditrl.trainers.ranks import join
+from creditrl.trainers.parallel.ranks import join
 
 ranks = join("cpu")
 alone, together = halved(1e-4, epochs=5), halved(1e-4, ranks, epochs=5)
@@ -340,8 +340,8 @@ import sys
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
-from creditrl.trainers.ranks import join
-from creditrl.trainers.sharding import clip_gradients, full_tensors
+from creditrl.trainers.parallel.ranks import join
+from creditrl.trainers.parallel.sharding import clip_gradients, full_tensors
 
 ranks = join("cpu")
 mesh = init_device_mesh("cpu", (2,))
@@ -386,7 +386,7 @@ SIGNS = """
 import os, signal, sys, time
 from datetime import timedelta
 from creditrl.errors import CreditRLError
-from creditrl.trainers import ranks
+from creditrl.trainers.parallel import ranks
 
 ranks._BEAT, ranks._PATIENCE = 1.0, timedelta(seconds=10)
 here = ranks.join("cpu")

@@ -17,7 +17,7 @@ from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import CheckpointError, ConfigError, CreditInputError
 from creditrl.trainers.batch import build_rows
 from creditrl.trainers.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
-from creditrl.trainers.collect.base import Gear
+from creditrl.trainers.collect.base import CollectContext
 from creditrl.trainers.collect.demonstrations import (
     DemonstrationCollector,
     Demonstrator,
@@ -61,8 +61,8 @@ def make_policy(seed: int = 0, lora: LoRAConfig | None = None) -> Policy:
     )
 
 
-def make_gear(method: Method[Any], agent: TransformersAgent, **changes: Any) -> Gear:
-    gear = Gear(
+def make_context(method: Method[Any], agent: TransformersAgent, **changes: Any) -> CollectContext:
+    context = CollectContext(
         environment=make_venv,
         agent=agent,
         form=FORM,
@@ -74,7 +74,7 @@ def make_gear(method: Method[Any], agent: TransformersAgent, **changes: Any) -> 
         expert_actions=method.expert_actions,
         retries=0,
     )
-    return dataclasses.replace(gear, **changes)
+    return dataclasses.replace(context, **changes)
 
 
 def prepare(trainer: Trainer) -> dict[str, float]:
@@ -83,8 +83,8 @@ def prepare(trainer: Trainer) -> dict[str, float]:
     if explore is None:
         return {}
     agent = TransformersAgent(trainer.policy.model, trainer.policy.tokenizer, max_new_tokens=1)
-    gear = make_gear(trainer.method, agent)
-    found = [t for part in exploration(gear, 8) for t in part.trajectories]
+    context = make_context(trainer.method, agent)
+    found = [t for part in exploration(context, 8) for t in part.trajectories]
     return trainer.pretrain(found, 0, 0.0, lambda *_, **__: None)
 
 
@@ -130,7 +130,7 @@ def make_trainer(
         expert = Demonstrator(venv, FORM, policy.tokenizer, agent.chat_format, tokens)
         collector = DemonstrationCollector(demonstrate(venv, expert, FORM, 8, 0), 16, 0, True)
     else:
-        collector = method.collector(make_gear(method, agent))
+        collector = method.collector(make_context(method, agent))
     return Trainer(
         policy,
         method,

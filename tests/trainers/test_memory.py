@@ -13,7 +13,10 @@ from creditrl.cli import run
 from creditrl.config import read_recipe
 from creditrl.trainers.batch import build_rows, micro_batches
 from creditrl.trainers.config import resolve
-from creditrl.trainers.memory import (
+from creditrl.trainers.methods import list_methods, method_info
+from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
+from creditrl.trainers.plan.advice import advise, plan_line, plan_of
+from creditrl.trainers.plan.memory import (
     LearnedShape,
     Load,
     ModelShape,
@@ -22,10 +25,7 @@ from creditrl.trainers.memory import (
     logit_bytes,
     memory_plan,
 )
-from creditrl.trainers.memory_advice import advise, plan_line, plan_of
-from creditrl.trainers.memory_shape import adapter_per_rank, learned_shapes, model_shape
-from creditrl.trainers.methods import list_methods, method_info
-from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
+from creditrl.trainers.plan.shape import adapter_per_rank, learned_shapes, model_shape
 
 GIB = 2**30
 

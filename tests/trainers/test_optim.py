@@ -16,7 +16,7 @@ from creditrl.trainers.models.configs import SmallPolicyConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
 from creditrl.trainers.optim import PolicyOptimizer, learning_rate
-from creditrl.trainers.ranks import ALONE, Ranks
+from creditrl.trainers.parallel.ranks import ALONE, Ranks
 from creditrl.types import Credit, Task, Trajectory, Turn
 
 PROMPTS = ["abc", "bd", "acdb", "d"]

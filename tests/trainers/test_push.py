@@ -14,7 +14,7 @@ import pytest
 
 from creditrl.cli import run
 from creditrl.errors import ConfigError, CreditRLError
-from creditrl.trainers.push import push_policy
+from creditrl.trainers.after.push import push_policy
 
 TINY = (
     *("--policy.small.layers=1", "--policy.small.hidden=16", "--policy.small.heads=2"),

@@ -29,7 +29,6 @@ from creditrl.agents.transformers import TransformersAgent
 from creditrl.envs.ray_pool import RayPool
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import CheckpointError, ConfigError, EngineError
-from creditrl.trainers import ray_engines
 from creditrl.trainers.collect.rollouts import RolloutCollector
 from creditrl.trainers.config import (
     BudgetConfig,
@@ -43,9 +42,10 @@ from creditrl.trainers.methods import method_info
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
-from creditrl.trainers.ray_cluster import connect
-from creditrl.trainers.ray_config import RayConfig
-from creditrl.trainers.ray_engines import RayAgent, TransformersEngines, _Place
+from creditrl.trainers.parallel import ray_engines
+from creditrl.trainers.parallel.ray_cluster import connect
+from creditrl.trainers.parallel.ray_config import RayConfig
+from creditrl.trainers.parallel.ray_engines import RayAgent, TransformersEngines, _Place
 from creditrl.types import Prompt, Trajectory
 
 ray: Any = ray_module
@@ -466,9 +466,10 @@ def test_one_machine_never_imports_ray(tmp_path: Path) -> None:
     import sys
 
     code = (
-        "import sys, creditrl.trainers.run, creditrl.envs.vector, creditrl.trainers.ray_engines\n"
+        "import sys, creditrl.trainers.run, creditrl.envs.vector\n"
+        "import creditrl.trainers.parallel.ray_engines\n"
         "from creditrl.trainers.config import TrainConfig\n"
-        "creditrl.trainers.ray_cluster.connect(TrainConfig())()\n"
+        "creditrl.trainers.parallel.ray_cluster.connect(TrainConfig())()\n"
         "assert 'ray' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, timeout=120)

@@ -26,12 +26,12 @@ from creditrl.agents.vllm import VLLMAgent
 from creditrl.cli import run
 from creditrl.errors import ConfigError, EngineError, MissingExtraError
 from creditrl.trainers.config import PolicyConfig, RolloutConfig, TrainConfig
-from creditrl.trainers.engine_config import VLLMConfig
+from creditrl.trainers.decode.engine_config import VLLMConfig
+from creditrl.trainers.decode.sampler import engine_settings, start_engine
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
-from creditrl.trainers.ray_cluster import connect
-from creditrl.trainers.ray_config import RayConfig
-from creditrl.trainers.ray_engines import RaySampler, VLLMEngines, _VLLMEngine
-from creditrl.trainers.sampler import engine_settings, start_engine
+from creditrl.trainers.parallel.ray_cluster import connect
+from creditrl.trainers.parallel.ray_config import RayConfig
+from creditrl.trainers.parallel.ray_engines import RaySampler, VLLMEngines, _VLLMEngine
 from creditrl.types import Prompt, Reply
 
 ray: Any = ray_module
@@ -205,7 +205,7 @@ def test_vllm_that_is_missing_is_said_before_the_run_begins(
     def find_vllm() -> str:
         raise MissingExtraError("The package 'vllm' is not installed.")
 
-    monkeypatch.setattr("creditrl.trainers.ray_engines.find_vllm", find_vllm)
+    monkeypatch.setattr("creditrl.trainers.parallel.ray_engines.find_vllm", find_vllm)
     with pytest.raises(MissingExtraError, match="^The package 'vllm' is not installed"):
         RaySampler(make_config(engines=1))
 
@@ -217,7 +217,7 @@ def test_what_no_package_is_found_for_is_said_in_one_line(
     (tmp_path / "only_here.py").write_text("def find_vllm(): pass")
     monkeypatch.syspath_prepend(tmp_path)
     find_vllm = importlib.import_module("only_here").find_vllm
-    monkeypatch.setattr("creditrl.trainers.ray_engines.find_vllm", find_vllm)
+    monkeypatch.setattr("creditrl.trainers.parallel.ray_engines.find_vllm", find_vllm)
     with pytest.raises(ConfigError, match=r"No module named 'only_here'.*on every machine\.$"):
         RaySampler(make_config(engines=1))
 

@@ -14,6 +14,7 @@ from creditrl.agents.prompts import get_form
 from creditrl.agents.rollout import run_episodes
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.errors import CreditInputError, CreditRLError
+from creditrl.trainers.after.side_by_side import credit_side_by_side
 from creditrl.trainers.batch import build_rows, token_table, turn_table
 from creditrl.trainers.config import RolloutConfig
 from creditrl.trainers.credit.state_scores import StateScoreConfig
@@ -24,7 +25,6 @@ from creditrl.trainers.models.base import LearnedModel
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
-from creditrl.trainers.side_by_side import credit_side_by_side
 from creditrl.types import Credit, Task, Trajectory, Turn
 
 TEXTS = ["######\n#PX_O#\n#_S√_#\n######", "up", "down", "left", "right"]

@@ -18,9 +18,9 @@ from creditrl.agents.vllm_server import ServerEngine
 from creditrl.cli import run
 from creditrl.errors import ConfigError, EngineError
 from creditrl.trainers.config import resolve, training_hash
-from creditrl.trainers.engine_config import SyncConfig
+from creditrl.trainers.decode.engine_config import SyncConfig
+from creditrl.trainers.decode.sync import Probe, WeightSync, next_logprobs
 from creditrl.trainers.models.configs import LoRAConfig
-from creditrl.trainers.sync import Probe, WeightSync, next_logprobs
 from creditrl.types import Prompt
 
 needs_vllm = pytest.mark.reference("vllm")

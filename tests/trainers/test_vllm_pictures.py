@@ -17,7 +17,7 @@ from creditrl.agents.vllm_engine import LocalEngine
 from creditrl.cli import run
 from creditrl.errors import ConfigError, EngineError
 from creditrl.trainers.batch import build_rows
-from creditrl.trainers.sync import WeightSync
+from creditrl.trainers.decode.sync import WeightSync
 
 pytestmark = [pytest.mark.reference("vllm"), pytest.mark.reference("torchvision")]
 

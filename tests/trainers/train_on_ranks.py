@@ -18,9 +18,9 @@ from torch.distributed.tensor import DTensor
 
 from creditrl.agents.prompts import get_form
 from creditrl.envs.vector import TextVectorEnv
-from creditrl.trainers.collect.base import Collected, Collector, Gear
+from creditrl.trainers.collect.base import CollectContext, Collected, Collector
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig
-from creditrl.trainers.distributed import SharedTrainer, trainer_for
+from creditrl.trainers.decode.shared_agent import SharedAgent
 from creditrl.trainers.methods import method_info
 from creditrl.trainers.methods.base import ExploreConfig
 from creditrl.trainers.models.backbone import Backbone
@@ -30,8 +30,8 @@ from creditrl.trainers.models.hisr_config import HindsightConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
 from creditrl.trainers.models.utterance_critics_config import UtteranceCriticsConfig
-from creditrl.trainers.ranks import ALONE, Ranks, join
-from creditrl.trainers.shared_agent import SharedAgent
+from creditrl.trainers.parallel.distributed import SharedTrainer, trainer_for
+from creditrl.trainers.parallel.ranks import ALONE, Ranks, join
 
 TEXTS = ["######\n#PX_O#\n#_S√_#\n######", "up", "down", "left", "right"]
 UPDATES = 2
@@ -109,7 +109,7 @@ def make_trainer(what: str, ranks: Ranks) -> Any:
     )
     collector: Collector = NoCollector()
     if ranks.rank == 0:
-        gear = Gear(
+        context = CollectContext(
             environment=make_venv,
             agent=agent,
             form=get_form("plain"),
@@ -121,7 +121,7 @@ def make_trainer(what: str, ranks: Ranks) -> Any:
             expert_actions=method.expert_actions,
             retries=0,
         )
-        collector = method.collector(gear)
+        collector = method.collector(context)
     return trainer_for(
         "train",
         policy,

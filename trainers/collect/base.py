@@ -18,7 +18,7 @@ from creditrl.types import StateSource, Trajectory, TurnTable
 __all__ = [
     "Collected",
     "Collector",
-    "Gear",
+    "CollectContext",
     "SampledAgent",
     "cannot_restore",
     "drop_failed_groups",
@@ -35,7 +35,7 @@ class SampledAgent(Agent, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Gear:
+class CollectContext:
     """Inputs of a method's collector."""
 
     environment: Callable[[int, int], TextVectorEnv]

@@ -19,9 +19,9 @@ from creditrl.envs.state import hash_state
 from creditrl.errors import SnapshotError
 from creditrl.trainers.batch import turn_table
 from creditrl.trainers.collect.base import (
+    CollectContext,
     Collected,
     Collector,
-    Gear,
     SampledAgent,
     cannot_restore,
     drop_failed_groups,
@@ -40,18 +40,18 @@ class _Continuing(Collector):
     """Plays groups, keeps the places that they pass, and plays on from some of them.
 
     Args:
-        gear: of the run.
-        members: episodes of a group; None: as many as the gear says.
+        context: of the run.
+        members: episodes of a group; None: as many as the context says.
 
     Raises:
         ConfigError: the environment cannot be restored (when it collects).
     """
 
-    def __init__(self, gear: Gear, members: int | None) -> None:
-        self.gear = gear if members is None else replace(gear, group_size=members)
-        self.groups = RolloutCollector.of(self.gear, grouped=True)
+    def __init__(self, context: CollectContext, members: int | None) -> None:
+        self.context = context if members is None else replace(context, group_size=members)
+        self.groups = RolloutCollector.of(self.context, grouped=True)
         self.venv = self.groups.venv
-        self.keeper = PlaceKeeper(self.venv, gear.agent)
+        self.keeper = PlaceKeeper(self.venv, context.agent)
         self.groups.agent = cast(SampledAgent, self.keeper)
 
     def main(self, update: int) -> tuple[Collected, list[list[Place]]]:
@@ -62,7 +62,7 @@ class _Continuing(Collector):
             raise cannot_restore(self.venv, error) from error
         size = self.venv.group_size
         places = [
-            self.keeper.places(t.group * size + t.member, self.gear.form, t)
+            self.keeper.places(t.group * size + t.member, self.context.form, t)
             for t in found.trajectories
         ]
         return found, places
@@ -78,8 +78,8 @@ class _Continuing(Collector):
             label: first part of trajectory ids.
             keep: return the places before the turns of each, too.
         """
-        gear = self.gear
-        agent = cast(SampledAgent, self.keeper) if keep else gear.agent
+        context = self.context
+        agent = cast(SampledAgent, self.keeper) if keep else context.agent
         played: list[Trajectory] = []
         places: list[list[Place]] = []
         for at in range(0, len(starts), self.venv.num_envs):
@@ -88,19 +88,21 @@ class _Continuing(Collector):
             found = continue_episodes(
                 self.venv,
                 agent,
-                gear.form,
+                context.form,
                 [place.snapshot for place in block],
                 [place.talk for place in block],
-                hash_states=gear.hash_states,
-                segments=gear.segments,
-                expert_actions=gear.expert_actions,
+                hash_states=context.hash_states,
+                segments=context.segments,
+                expert_actions=context.expert_actions,
                 policy_version=update,
                 label=f"{label}.{at}",
             )
             played += found
             for copy, place in enumerate(block if keep else ()):
                 done = found[copy]
-                after = () if done.error else self.keeper.places(copy, gear.form, done, place.talk)
+                after = (
+                    () if done.error else self.keeper.places(copy, context.form, done, place.talk)
+                )
                 places.append(list(after))
         seen = self.groups.seen
         if seen is not None:
@@ -138,17 +140,22 @@ class VineCollector(_Continuing):
     say what the continuations came to. A group with a failed continuation is dropped whole.
 
     Args:
-        gear: of the run.
-        members: episodes of a group; None: as many as the gear says.
+        context: of the run.
+        members: episodes of a group; None: as many as the context says.
         rollouts: continuations from a state.
         share: probability by which a turn's state is valued.
         gamma: discount per turn of their returns.
     """
 
     def __init__(
-        self, gear: Gear, members: int | None, rollouts: int, share: float, gamma: float
+        self,
+        context: CollectContext,
+        members: int | None,
+        rollouts: int,
+        share: float,
+        gamma: float,
     ) -> None:
-        super().__init__(gear, members)
+        super().__init__(context, members)
         self.rollouts = rollouts
         self.share = share
         self.gamma = gamma
@@ -156,7 +163,7 @@ class VineCollector(_Continuing):
     def collect(self, update: int) -> Collected:
         """Play the groups, then from the chosen turns, which no outcome has a part in choosing."""
         found, places = self.main(update)
-        rng = stream("branches", self.gear.seed, update)
+        rng = stream("branches", self.context.seed, update)
         size_B = [len(before) for before in places]
         chosen_N = rng.random(sum(size_B)) < self.share
         episode_N = np.repeat(np.arange(len(places)), size_B)
@@ -182,7 +189,7 @@ class VineCollector(_Continuing):
         return replace(self.whole(found, kept, played, dropped), scores=scores)
 
     def _returns(self, played: list[Trajectory]) -> FloatArray:
-        turns = self.gear.rewards(turn_table(played))
+        turns = self.context.rewards(turn_table(played))
         first_B, _ = first_turns(turns.episode_N)
         return discounted_return(turns.reward_N, turns.episode_N, self.gamma)[first_B]
 
@@ -233,20 +240,20 @@ class ForestCollector(_Continuing):
     played, and counts in the budget, once. A group with a failed branch is dropped whole.
 
     Args:
-        gear: of the run.
-        members: trees of a group; None: as many as the gear says.
+        context: of the run.
+        members: trees of a group; None: as many as the context says.
         chooser: given the environment's turn limit, what says where trees branch.
         rounds: how often branches grow; those of one round may be left in the next.
     """
 
     def __init__(
         self,
-        gear: Gear,
+        context: CollectContext,
         members: int | None,
         chooser: Callable[[int], Chooser],
         rounds: int = 1,
     ) -> None:
-        super().__init__(gear, members)
+        super().__init__(context, members)
         self.chooser = chooser(self.venv.max_turns)
         self.rounds = rounds
 
@@ -256,7 +263,7 @@ class ForestCollector(_Continuing):
         leaves = [Leaf(t, tuple(p)) for t, p in zip(found.trajectories, places, strict=True)]
         members: dict[int, int] = {}
         played: list[Trajectory] = []
-        rng = stream("branches", self.gear.seed, update)
+        rng = stream("branches", self.context.seed, update)
         for number in range(self.rounds):
             spots = self.chooser.choose(leaves, number, rng)
             tails, after = self.play_on(

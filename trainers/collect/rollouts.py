@@ -13,9 +13,9 @@ from creditrl.envs.state import hash_state
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import WorkerError
 from creditrl.trainers.collect.base import (
+    CollectContext,
     Collected,
     Collector,
-    Gear,
     SampledAgent,
     drop_failed_groups,
     require_valid,
@@ -70,19 +70,21 @@ class RolloutCollector(Collector):
         self.seen = SeenStates() if count_states else None
 
     @classmethod
-    def of(cls, gear: Gear, *, grouped: bool) -> RolloutCollector:
+    def of(cls, context: CollectContext, *, grouped: bool) -> RolloutCollector:
         """Return a collector of groups, or of as many independent episodes."""
-        venv = gear.environment(gear.groups * gear.group_size, gear.group_size if grouped else 1)
+        venv = context.environment(
+            context.groups * context.group_size, context.group_size if grouped else 1
+        )
         return cls(
             venv,
-            gear.agent,
-            gear.form,
-            seed=gear.seed,
-            hash_states=gear.hash_states,
-            segments=gear.segments,
-            retries=gear.retries,
-            expert_actions=gear.expert_actions,
-            count_states=gear.count_states,
+            context.agent,
+            context.form,
+            seed=context.seed,
+            hash_states=context.hash_states,
+            segments=context.segments,
+            retries=context.retries,
+            expert_actions=context.expert_actions,
+            count_states=context.count_states,
         )
 
     def collect(self, update: int, attempt: int = 0) -> Collected:

@@ -17,7 +17,7 @@ import numpy as np
 from creditrl.agents.conversation import Conversation
 from creditrl.envs.state import hash_state
 from creditrl.errors import ConfigError, SnapshotError, require_one_of
-from creditrl.trainers.collect.base import Collected, Collector, Gear, cannot_restore
+from creditrl.trainers.collect.base import CollectContext, Collected, Collector, cannot_restore
 from creditrl.trainers.collect.seen import SeenStates
 from creditrl.trainers.collect.tasks import stream
 from creditrl.trainers.credit.state_scores import (
@@ -139,7 +139,7 @@ class TreeCollector(Collector):
     group. Where a single rollout is due, the tree steps on without an update.
 
     Args:
-        gear: ``groups`` trees grow side by side.
+        context: ``groups`` trees grow side by side.
         tree: see :class:`TreeConfig`.
         scores: see :class:`StateScoreConfig`.
 
@@ -147,13 +147,13 @@ class TreeCollector(Collector):
         ConfigError: the environment cannot be restored.
     """
 
-    def __init__(self, gear: Gear, tree: TreeConfig, scores: StateScoreConfig) -> None:
-        self.gear = gear
+    def __init__(self, context: CollectContext, tree: TreeConfig, scores: StateScoreConfig) -> None:
+        self.context = context
         self.config = tree
         self.scores = scores
-        self.venv = gear.environment(gear.groups * tree.rollouts, tree.rollouts)
+        self.venv = context.environment(context.groups * tree.rollouts, tree.rollouts)
         self.table = StateTable()
-        self.seen = SeenStates() if gear.count_states else None
+        self.seen = SeenStates() if context.count_states else None
         self.restores = 0
         """How often a search went back to a state on its frontier."""
         self.skipped = 0
@@ -175,9 +175,11 @@ class TreeCollector(Collector):
         Raises:
             ConfigError: the search may go back, and never did over many branches.
         """
-        self.gear.agent.reseed(int(stream("sampling", self.gear.seed, update).integers(2**63)))
+        self.context.agent.reseed(
+            int(stream("sampling", self.context.seed, update).integers(2**63))
+        )
         if not self._trees:
-            self._trees = [_Tree() for _ in range(self.gear.groups)]
+            self._trees = [_Tree() for _ in range(self.context.groups)]
             for place in range(len(self._trees)):
                 self._next_task(place)
         whole = self.config.update == "tree"
@@ -326,7 +328,7 @@ class TreeCollector(Collector):
 
     def _expand(self, rollouts: list[int], label: str) -> list[list[Trajectory]]:
         """Do the rollouts of every tree in one batch; returns a group per tree."""
-        venv, gear = self.venv, self.gear
+        venv, context = self.venv, self.context
         size = self.config.rollouts
         trees = [place for place, count in enumerate(rollouts) for _ in range(count)]
         copies = np.array(
@@ -336,12 +338,12 @@ class TreeCollector(Collector):
         text, info = self._restored(copies, [node.snapshot for node in nodes])
         prompts = [
             node.talk.prompt(
-                gear.form, gear.agent, venv.env_class.env_id, text[i], info, row=i, copy=i
+                context.form, context.agent, venv.env_class.env_id, text[i], info, row=i, copy=i
             )
             for node, i in zip(nodes, copies.tolist(), strict=True)
         ]
-        replies = gear.agent.act(prompts)
-        parsed = {reply.text: gear.form.parse(reply.text) for reply in replies}
+        replies = context.agent.act(prompts)
+        parsed = {reply.text: context.form.parse(reply.text) for reply in replies}
         _, _, ended_K, cut_K, after = venv.step_some(
             copies, [parsed[reply.text].action for reply in replies]
         )
@@ -356,7 +358,7 @@ class TreeCollector(Collector):
             child = _Node(
                 path=(*node.path, parsed[reply.text].action),
                 snapshot=snapshots[k],
-                talk=node.talk.after(gear.form, text[copy], str(after["action"][k]), reply),
+                talk=node.talk.after(context.form, text[copy], str(after["action"][k]), reply),
                 state=state,
                 passed=(*node.passed, node.state),
                 ended=over,
@@ -469,7 +471,7 @@ class TreeCollector(Collector):
     def _next_task(self, place: int) -> _Tree:
         """Begin another task, drawn from (seed, place, number of tasks begun)."""
         old = self._trees[place]
-        rng = stream("tasks", self.gear.seed, place, old.begun + 1)
+        rng = stream("tasks", self.context.seed, place, old.begun + 1)
         tree = _Tree(
             task=int(rng.integers(len(self.venv.tasks))),
             seed=int(rng.integers(2**31)),

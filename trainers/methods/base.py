@@ -26,7 +26,7 @@ from creditrl.types import Credit, FloatArray, StateSource, TokenTable, Trajecto
 
 if TYPE_CHECKING:
     from creditrl.envs.base import TextEnv
-    from creditrl.trainers.collect.base import Collector, Gear
+    from creditrl.trainers.collect.base import CollectContext, Collector
     from creditrl.trainers.models.base import LearnedModel
     from creditrl.trainers.models.policy import Policy
 
@@ -152,15 +152,15 @@ class Method(Generic[ConfigT]):
             ConfigError: says why, and what to use instead.
         """
 
-    def collector(self, gear: Gear) -> Collector:
+    def collector(self, context: CollectContext) -> Collector:
         """Return how trajectories are collected: groups or independent episodes, as the class says.
 
         A method that collects in another way (a tree, resampled groups) returns its own collector,
-        or one around ``super().collector(gear)``.
+        or one around ``super().collector(context)``.
         """
         from creditrl.trainers.collect.rollouts import RolloutCollector
 
-        collector = RolloutCollector.of(gear, grouped=self.collection == "groups")
+        collector = RolloutCollector.of(context, grouped=self.collection == "groups")
         self.check_environment(collector.venv.env_class)
         if self.expert_actions and not collector.venv.has_expert:
             raise ConfigError(

@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from creditrl.checked import Checked, Count, NonNegative
-from creditrl.trainers.collect.base import Collector, Gear
+from creditrl.trainers.collect.base import CollectContext, Collector
 from creditrl.trainers.collect.branching import WhereOpen
 from creditrl.trainers.collect.continued import ForestCollector
 from creditrl.trainers.credit.branches import tree_advantage
@@ -80,11 +80,11 @@ class Branch(Method[BranchConfig]):
         """Turns are compared where they left the same state."""
         return self.config.anchor
 
-    def collector(self, gear: Gear) -> Collector:
+    def collector(self, context: CollectContext) -> Collector:
         """Return a collector that branches."""
         cfg = self.config
         return ForestCollector(
-            gear, cfg.members, lambda limit: WhereOpen(cfg.turns, cfg.ways, limit)
+            context, cfg.members, lambda limit: WhereOpen(cfg.turns, cfg.ways, limit)
         )
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:

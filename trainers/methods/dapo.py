@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from creditrl.checked import Checked, Count
-from creditrl.trainers.collect.base import Collector, Gear
+from creditrl.trainers.collect.base import CollectContext, Collector
 from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_turns
 from creditrl.trainers.credit.overlong import overlong_penalty
 from creditrl.trainers.credit.spread import tokens_per_turn
@@ -67,12 +67,12 @@ class DAPO(Method[DAPOConfig]):
         "method.invalid_penalty": PENALTY,
     }
 
-    def collector(self, gear: Gear) -> Collector:
+    def collector(self, context: CollectContext) -> Collector:
         """Return a collector that plays on until groups differ within."""
         from creditrl.trainers.collect.dynamic import DynamicCollector
         from creditrl.trainers.collect.rollouts import RolloutCollector
 
-        groups = RolloutCollector.of(gear, grouped=True)
+        groups = RolloutCollector.of(context, grouped=True)
         if not self.config.dynamic_sampling:
             return groups
         return DynamicCollector(groups, self._differ, self.config.tries)

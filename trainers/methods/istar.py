@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from creditrl.checked import Checked, Fraction
-from creditrl.trainers.collect.base import Collector, Gear
+from creditrl.trainers.collect.base import CollectContext, Collector
 from creditrl.trainers.credit.group import (
     GroupConfig,
     GroupKind,
@@ -128,12 +128,12 @@ class IStar(Method[IStarConfig]):
             )
         return loss
 
-    def collector(self, gear: Gear) -> Collector:
+    def collector(self, context: CollectContext) -> Collector:
         """Return groups, with DAPO as base such as can teach something."""
         from creditrl.trainers.collect.dynamic import DynamicCollector
         from creditrl.trainers.collect.rollouts import RolloutCollector
 
-        groups = RolloutCollector.of(gear, grouped=True)
+        groups = RolloutCollector.of(context, grouped=True)
         return DynamicCollector(groups, _mixed) if self.config.base == "dapo" else groups
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:

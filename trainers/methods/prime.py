@@ -13,7 +13,7 @@ import numpy as np
 
 from creditrl.checked import Checked, Count, Fraction
 from creditrl.errors import ConfigError, CreditInputError
-from creditrl.trainers.collect.base import Collector, Gear
+from creditrl.trainers.collect.base import CollectContext, Collector
 from creditrl.trainers.credit.implicit import prime_advantage, scaled_by_return
 from creditrl.trainers.credit.spread import first_turns
 from creditrl.trainers.losses.config import PolicyLossConfig
@@ -79,12 +79,12 @@ class PRIME(Method[PRIMEConfig]):
         "method.prm.backbone.lr": MODEL_RATE,
     }
 
-    def collector(self, gear: Gear) -> Collector:
+    def collector(self, context: CollectContext) -> Collector:
         """Return groups whose success rate lies in the band."""
         from creditrl.trainers.collect.dynamic import DynamicCollector
         from creditrl.trainers.collect.rollouts import RolloutCollector
 
-        groups = RolloutCollector.of(gear, grouped=True)
+        groups = RolloutCollector.of(context, grouped=True)
         return DynamicCollector(groups, self._teaches, self.config.tries)
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:

@@ -15,7 +15,7 @@ import numpy as np
 
 from creditrl.checked import Checked
 from creditrl.envs.state import hash_state
-from creditrl.trainers.collect.base import Collector, Gear
+from creditrl.trainers.collect.base import CollectContext, Collector
 from creditrl.trainers.collect.tree import TreeCollector, TreeConfig
 from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_turns
 from creditrl.trainers.credit.state_scores import StateScoreConfig, StateTable, episode_rewards
@@ -70,9 +70,9 @@ class ThreeSPO(Method[ThreeSPOConfig]):
         """Scores are of states, and so are groups."""
         return self.config.tree.source
 
-    def collector(self, gear: Gear) -> Collector:
+    def collector(self, context: CollectContext) -> Collector:
         """Return a collector that grows trees."""
-        return TreeCollector(gear, self.config.tree, self.config.scores)
+        return TreeCollector(context, self.config.tree, self.config.scores)
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return each transition's reward compared with the others out of its state."""

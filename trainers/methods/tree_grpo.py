@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from creditrl.checked import Checked, Count, Natural
-from creditrl.trainers.collect.base import Collector, Gear
+from creditrl.trainers.collect.base import CollectContext, Collector
 from creditrl.trainers.collect.branching import Anywhere
 from creditrl.trainers.collect.continued import ForestCollector
 from creditrl.trainers.credit.branches import Forest
@@ -72,10 +72,10 @@ class TreeGRPO(Method[TreeGRPOConfig]):
         "method.invalid_penalty": PENALTY,
     }
 
-    def collector(self, gear: Gear) -> Collector:
+    def collector(self, context: CollectContext) -> Collector:
         """Return a collector that grows a tree out of each episode."""
         cfg = self.config
-        return ForestCollector(gear, cfg.trees, lambda _: Anywhere(cfg.nodes), cfg.rounds)
+        return ForestCollector(context, cfg.trees, lambda _: Anywhere(cfg.nodes), cfg.rounds)
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return the advantage of each turn's episode within its tree and over the trees."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from creditrl.checked import Checked, Count, Fraction
-from creditrl.trainers.collect.base import Collector, Gear
+from creditrl.trainers.collect.base import CollectContext, Collector
 from creditrl.trainers.collect.continued import VineCollector
 from creditrl.trainers.credit.vine import vine_advantage
 from creditrl.trainers.losses.config import PolicyLossConfig
@@ -63,10 +63,10 @@ class Vine(Method[VineConfig]):
         "method.invalid_penalty": PENALTY,
     }
 
-    def collector(self, gear: Gear) -> Collector:
+    def collector(self, context: CollectContext) -> Collector:
         """Return a collector that plays on from the turns of its groups."""
         cfg = self.config
-        return VineCollector(gear, cfg.members, cfg.rollouts, cfg.share, cfg.gamma)
+        return VineCollector(context, cfg.members, cfg.rollouts, cfg.share, cfg.gamma)
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return each turn's reward and the change of the value."""

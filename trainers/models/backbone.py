@@ -19,7 +19,7 @@ from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.ends import EndBatch, TurnEnds
 from creditrl.trainers.models.lora import add_lora, has_lora, lora_state, use_lora, without_lora
 from creditrl.trainers.models.policy import Policy
-from creditrl.trainers.ranks import Ranks
+from creditrl.trainers.parallel.ranks import Ranks
 from creditrl.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class Backbone:
         Returns:
             ``loss`` (the sum, over all ranks) and ``grad_norm``.
         """
-        from creditrl.trainers.sharding import clip_gradients
+        from creditrl.trainers.parallel.sharding import clip_gradients
 
         self.optimizer.zero_grad(set_to_none=True)
         total = 0.0
@@ -202,7 +202,7 @@ class Backbone:
 
     def state_dict(self) -> dict[str, Any]:
         """Return weights, head, optimizer and the number of steps; every tensor whole."""
-        from creditrl.trainers.sharding import full_tensors
+        from creditrl.trainers.parallel.sharding import full_tensors
 
         if self.shared:
             weights = lora_state(self._network.model, self.name)
@@ -217,7 +217,7 @@ class Backbone:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned, in place."""
-        from creditrl.trainers.sharding import shard_optimizer_state, shard_weights
+        from creditrl.trainers.parallel.sharding import shard_optimizer_state, shard_weights
 
         if self.shared:
             import peft

@@ -27,7 +27,7 @@ from creditrl.types import Credit, FloatArray
 if TYPE_CHECKING:
     import torch
 
-    from creditrl.trainers.sharding import ShardedModel
+    from creditrl.trainers.parallel.sharding import ShardedModel
 
 __all__ = ["Critic", "CriticConfig"]
 
@@ -77,7 +77,7 @@ class Critic(LearnedModel):
         self.net.to(policy.device, self._dtype)
         self._sharded: ShardedModel | None = None
         if body is not None and policy.ranks.size > 1:
-            from creditrl.trainers.sharding import ShardedModel
+            from creditrl.trainers.parallel.sharding import ShardedModel
 
             self._sharded = ShardedModel(body, body, policy.ranks)
         self._parameters = list(self.net.parameters())
@@ -106,7 +106,7 @@ class Critic(LearnedModel):
 
     def state_dict(self) -> dict[str, Any]:
         """Return weights, optimizer, scale, and the number of fits (it seeds the deal of rows)."""
-        from creditrl.trainers.sharding import full_tensors
+        from creditrl.trainers.parallel.sharding import full_tensors
 
         return {
             "net": full_tensors(self.net.state_dict()),
@@ -117,7 +117,7 @@ class Critic(LearnedModel):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned."""
-        from creditrl.trainers.sharding import shard_optimizer_state, shard_weights
+        from creditrl.trainers.parallel.sharding import shard_optimizer_state, shard_weights
 
         self.net.load_state_dict(shard_weights(state["net"], self.net))
         moments = shard_optimizer_state(state["optimizer"], self._parameters)
@@ -162,7 +162,7 @@ class Critic(LearnedModel):
             CreditInputError: a column is not of M values, or not finite.
         """
         from creditrl.trainers.losses.value import value_loss
-        from creditrl.trainers.sharding import clip_gradients
+        from creditrl.trainers.parallel.sharding import clip_gradients
 
         ranks = self.policy.ranks
         if old_value_M is None:

@@ -58,7 +58,7 @@ from creditrl.trainers.models.prefix import (
 )
 from creditrl.trainers.models.small import build_small_policy
 from creditrl.trainers.models.tail import last_mlp, only_at
-from creditrl.trainers.ranks import ALONE, Ranks
+from creditrl.trainers.parallel.ranks import ALONE, Ranks
 from creditrl.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-    from creditrl.trainers.sharding import ShardedModel
+    from creditrl.trainers.parallel.sharding import ShardedModel
 
 __all__ = ["Menus", "Policy", "ReplyScores", "base_of"]
 
@@ -358,7 +358,7 @@ class Policy:
                 "A policy that is shown pictures trains in one process so far: expected one that "
                 "reads text (--env.options.observation text), or a start without torchrun."
             )
-        from creditrl.trainers.sharding import ShardedModel
+        from creditrl.trainers.parallel.sharding import ShardedModel
 
         if with_reference and self._reference is None and not has_lora(self.model):
             self.freeze_reference()
@@ -426,7 +426,7 @@ class Policy:
         weights = own_weights(model.state_dict())
         if not self._sharded:
             return weights
-        from creditrl.trainers.sharding import full_tensors
+        from creditrl.trainers.parallel.sharding import full_tensors
 
         return full_tensors(weights)  # type: ignore[no-any-return]
 

@@ -48,8 +48,11 @@ PROGRAMS = ("--port", "--listen", "--remote-debugging-port", "api_server")
 
 ALLOWED = {
     ("envs/sotopia/named.py", "bind"): "arguments of a function, no socket",
-    ("trainers/ranks.py", "init_process_group"): "where torchrun was told to meet",
-    ("trainers/ray_cluster.py", "ray.init"): "Ray's own, on loopback for rollout.ray.address local",
+    ("trainers/parallel/ranks.py", "init_process_group"): "where torchrun was told to meet",
+    (
+        "trainers/parallel/ray_cluster.py",
+        "ray.init",
+    ): "Ray's own, on loopback for rollout.ray.address local",
     ("envs/webshop/chromium.py", "--port"): "Chromium's driver, which itself refuses other names",
 }
 """Code other than ``creditrl/door`` that the search finds, and why it is allowed."""
@@ -265,7 +268,7 @@ def openenv(_: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
     root = Route("/", lambda _: PlainTextResponse("here"))
     monkeypatch.setattr(
-        "creditrl.neighbours.openenv.app", lambda *_, **__: Starlette(routes=[root])
+        "creditrl.integrations.openenv.app", lambda *_, **__: Starlette(routes=[root])
     )
     with command("VisualSokoban", "--openenv")(_, monkeypatch) as address:
         yield address

@@ -22,10 +22,10 @@ from creditrl.errors import ConfigError, EngineError
 from creditrl.runs import RunFolder
 from creditrl.trainers.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from creditrl.trainers.collect.ahead import AheadCollector
-from creditrl.trainers.collect.base import Collected, Collector, Gear
+from creditrl.trainers.collect.base import CollectContext, Collected, Collector
 from creditrl.trainers.collect.watched import WatchedAgent
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig, resolve
-from creditrl.trainers.held import EngineWeights, TwinWeights, twin_of
+from creditrl.trainers.decode.twin_weights import EngineWeights, TwinWeights, twin_of
 from creditrl.trainers.loop import Trainer, corrected
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods import method_info
@@ -92,7 +92,7 @@ def make_trainer(
     twin = twin_of(policy.model)
     agent = TransformersAgent(twin, policy.tokenizer, max_new_tokens=1)
     watched = WatchedAgent(agent, Stopwatch())
-    gear = Gear(
+    context = CollectContext(
         environment=make_venv,
         agent=watched,
         form=get_form("plain"),
@@ -105,7 +105,7 @@ def make_trainer(
         retries=0,
         count_states=True,
     )
-    inner = method.collector(gear)
+    inner = method.collector(context)
     watch = Stopwatch()
     collector: Collector
     if how == "turns":

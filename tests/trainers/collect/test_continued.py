@@ -12,7 +12,7 @@ from creditrl.agents.prompts import get_form
 from creditrl.agents.scripted import RandomAgent
 from creditrl.errors import ConfigError, CreditInputError, SnapshotError
 from creditrl.trainers.batch import turn_table
-from creditrl.trainers.collect.base import Gear
+from creditrl.trainers.collect.base import CollectContext
 from creditrl.trainers.collect.branching import Anywhere, WhereOpen
 from creditrl.trainers.collect.continued import Leaf
 from creditrl.trainers.methods import method_info
@@ -44,7 +44,7 @@ class Counting(RandomAgent):
 def collector(name, agent=None, groups=3, **changes):
     info = method_info(name)
     method = info.method(info.config(**{**METHODS[name], **changes}))
-    gear = Gear(
+    context = CollectContext(
         environment=lambda copies, size: (
             gym.make_vec(
                 "CreditRL/VisualSokoban-v0", num_envs=copies, group_size=size, **OPTIONS
@@ -60,7 +60,7 @@ def collector(name, agent=None, groups=3, **changes):
         retries=0,
         count_states=True,
     )
-    return method.collector(gear)
+    return method.collector(context)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -158,7 +158,7 @@ def test_values_of_states_are_mean_rewards_as_the_run_asks_for_them():
         return dataclasses.replace(turns, reward_N=np.ones(len(turns)))
 
     of = collector("vine", share=1.0, rollouts=64)
-    of.gear = dataclasses.replace(of.gear, rewards=ones)
+    of.context = dataclasses.replace(of.context, rewards=ones)
     found = of.collect(0)
     assert (found.scores["valued_N"] == 1).all()
     turns = turn_table(found.trajectories)

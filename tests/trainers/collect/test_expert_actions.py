@@ -18,7 +18,7 @@ from creditrl.agents.transformers import TransformersAgent
 from creditrl.envs.base import Engine
 from creditrl.errors import ConfigError
 from creditrl.store import TrajectoryStore
-from creditrl.trainers.collect.base import Gear
+from creditrl.trainers.collect.base import CollectContext
 from creditrl.trainers.methods.pg import PG, PGConfig
 from creditrl.trainers.methods.stepagent import StepAgent, StepAgentConfig
 from creditrl.trainers.models.configs import SmallPolicyConfig
@@ -121,7 +121,7 @@ def test_an_environment_without_an_expert_is_named_before_anything_is_played(mon
     monkeypatch.setattr(ToyEngine, "expert_action", Engine.expert_action)
     venv = ToyVectorEnv(2)
     assert not venv.has_expert and sokoban().unwrapped.has_expert
-    gear = Gear(
+    context = CollectContext(
         environment=lambda copies, size: venv,
         agent=Killer(venv),
         form=FORM,
@@ -134,7 +134,7 @@ def test_an_environment_without_an_expert_is_named_before_anything_is_played(mon
         expert_actions=True,
     )
     with pytest.raises(ConfigError, match=r"Corridor-v0 has no expert, but stepagent.*`creditrl m"):
-        StepAgent(StepAgentConfig()).collector(gear)
+        StepAgent(StepAgentConfig()).collector(context)
     # Whoever only records what can be had gets nothing.
-    found = PG(PGConfig()).collector(gear).collect(0).trajectories
+    found = PG(PGConfig()).collector(context).collect(0).trajectories
     assert not any(turn.expert for t in found for turn in t.turns)

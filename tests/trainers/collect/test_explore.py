@@ -9,7 +9,7 @@ import pytest
 
 from creditrl.agents.prompts import get_form
 from creditrl.agents.scripted import RandomAgent
-from creditrl.trainers.collect.base import Gear
+from creditrl.trainers.collect.base import CollectContext
 from creditrl.trainers.collect.explore import exploration
 
 
@@ -20,7 +20,7 @@ def make_venv(copies, group_size):
 
 
 def explore(tasks, groups=4, group_size=3, seed=0):
-    gear = Gear(
+    context = CollectContext(
         environment=make_venv,
         agent=RandomAgent(0),
         form=get_form("plain"),
@@ -31,7 +31,7 @@ def explore(tasks, groups=4, group_size=3, seed=0):
         segments=True,
         retries=0,
     )
-    return list(exploration(gear, tasks))
+    return list(exploration(context, tasks))
 
 
 @pytest.mark.parametrize("tasks", [3, 4, 10])

@@ -7,14 +7,14 @@ import pytest
 
 from creditrl.agents.prompts import get_form
 from creditrl.agents.scripted import RandomAgent
-from creditrl.trainers.collect.base import Gear
+from creditrl.trainers.collect.base import CollectContext
 from creditrl.trainers.collect.rollouts import RolloutCollector
 from creditrl.trainers.collect.seen import SeenStates
 from creditrl.trainers.collect.tree import TreeCollector, TreeConfig
 from creditrl.trainers.credit.state_scores import StateScoreConfig
 
 
-def gear(count_states=True):
+def context(count_states=True):
     def environment(copies, group_size):
         return gym.make_vec(
             "CreditRL/VisualSokoban-v0",
@@ -25,7 +25,7 @@ def gear(count_states=True):
             max_turns=5,
         ).unwrapped
 
-    return Gear(
+    return CollectContext(
         environment=environment,
         agent=RandomAgent(0),
         form=get_form("plain"),
@@ -40,7 +40,7 @@ def gear(count_states=True):
 
 
 def tree(**options):
-    return TreeCollector(gear(**options), TreeConfig(), StateScoreConfig(alpha=1.0))
+    return TreeCollector(context(**options), TreeConfig(), StateScoreConfig(alpha=1.0))
 
 
 def test_equal_states_count_once_over_the_whole_run():
@@ -55,7 +55,7 @@ def test_equal_states_count_once_over_the_whole_run():
 
 
 def test_episodes_are_rollouts_and_their_observations_are_states():
-    collector = RolloutCollector.of(gear(), grouped=True)
+    collector = RolloutCollector.of(context(), grouped=True)
     texts: set[str] = set()
     for update in range(3):
         found = collector.collect(update)
@@ -82,7 +82,7 @@ def test_branches_are_rollouts_of_a_tree_and_what_was_reached_counts():
 @pytest.mark.parametrize("kind", ["episodes", "tree"])
 def test_the_count_goes_on_with_a_resumed_run(kind):
     def make():
-        return tree() if kind == "tree" else RolloutCollector.of(gear(), grouped=True)
+        return tree() if kind == "tree" else RolloutCollector.of(context(), grouped=True)
 
     straight, cut = make(), make()
     for update in range(4):
@@ -98,6 +98,6 @@ def test_the_count_goes_on_with_a_resumed_run(kind):
 
 
 def test_nobody_counts_unless_asked():
-    collector = RolloutCollector.of(gear(count_states=False), grouped=True)
+    collector = RolloutCollector.of(context(count_states=False), grouped=True)
     assert "states_seen" not in collector.collect(0).metrics and collector.state_dict() == {}
     assert "states_seen" not in tree(count_states=False).collect(0).metrics

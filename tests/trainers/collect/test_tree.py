@@ -11,7 +11,7 @@ import pytest
 from creditrl.agents.prompts import get_form
 from creditrl.agents.scripted import RandomAgent
 from creditrl.errors import ConfigError, SnapshotError
-from creditrl.trainers.collect.base import Gear
+from creditrl.trainers.collect.base import CollectContext
 from creditrl.trainers.collect.tree import TreeCollector, TreeConfig, difficulty_class
 from creditrl.trainers.credit.state_scores import StateScoreConfig
 from creditrl.types import Reply, Task
@@ -31,7 +31,7 @@ def make_venv(copies, group_size):
 
 
 def make(groups=2, scores=SMALL, form="plain", agent=None, environment=make_venv, **tree):
-    gear = Gear(
+    context = CollectContext(
         environment=environment,
         agent=agent or RandomAgent(0),
         form=get_form(form),
@@ -42,7 +42,7 @@ def make(groups=2, scores=SMALL, form="plain", agent=None, environment=make_venv
         segments=False,
         retries=0,
     )
-    return TreeCollector(gear, TreeConfig(**tree), scores)
+    return TreeCollector(context, TreeConfig(**tree), scores)
 
 
 def collect(collector, updates, start=0):

@@ -19,7 +19,7 @@ from creditrl.trainers.models.segment_prm import SegmentPRM
 from creditrl.trainers.models.segmenter import Segmenter
 from creditrl.trainers.models.turn_scorer import split_by_task
 from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
-from creditrl.trainers.ranks import Ranks
+from creditrl.trainers.parallel.ranks import Ranks
 from creditrl.types import Credit, Reply, Task, Trajectory, Turn
 
 torch = pytest.importorskip("torch")

@@ -1,0 +1,252 @@
+"""One environment, one episode after the other, as integrations drive it: text in, text out."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from creditrl.agents.prompts import Ask, PromptForm, get_form
+from creditrl.envs.base import TextEnv
+from creditrl.envs.register import environment_class, environment_id
+from creditrl.errors import ConfigError, EpisodeOverError, MissingExtraError
+from creditrl.metrics import plain_json
+
+__all__ = ["Play", "plan_episodes", "require_package"]
+
+Said = dict[str, str]
+"""A chat message: ``role``, ``content``."""
+
+
+class Play:
+    """Plays episodes of one environment and keeps the sums of the present one.
+
+    Args:
+        env: id, or short name (``"ALFWorld"``).
+        form: the conversation: a prompt form or its name; only forms whose conversation grows.
+        form_options: of a form by name, e.g. ``{"list_actions": True}``.
+        options: of the environment, e.g. ``split="valid_unseen"``.
+
+    Raises:
+        UnknownNameError: there is no such environment or form.
+        ConfigError: an option is unknown, the form builds every prompt anew, or the environment
+            shows pictures alone.
+
+    Example:
+        >>> play = Play("VisualSokoban", form="dialogue")
+        >>> messages = play.begin(task=0, seed=7)
+        >>> messages[-1]["role"], play.over, play.turns
+        ('user', False, 0)
+        >>> messages = play.reply("dance")
+        >>> play.info["grounded"], play.grounding_accuracy, play.turns
+        (False, 0.0, 1)
+    """
+
+    def __init__(
+        self,
+        env: str,
+        *,
+        form: str | PromptForm = "react",
+        form_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        import creditrl.agents  # noqa: F401 - options may name partners that it brings
+
+        self.env_id = environment_id(env)
+        self.form = form if isinstance(form, PromptForm) else get_form(form, **(form_options or {}))
+        if self.form.context != "full":
+            raise ConfigError(
+                f"The form {self.form.name!r} builds every prompt anew, and here a conversation "
+                "grows: expected such a form, e.g. 'react' or 'dialogue'."
+            )
+        made = gym.make(self.env_id, **options).unwrapped
+        assert isinstance(made, TextEnv)
+        if isinstance(made.observation_space, gym.spaces.Box):
+            made.close()
+            raise ConfigError(
+                f"{self.env_id} shows a picture alone, and the neighbour reads text: make it with "
+                'observation="text", or "both".'
+            )
+        self.env: TextEnv[Any] = made
+        self.observation = ""
+        """What is seen now, in words."""
+        self.image: Any = None
+        """The picture of it, uint8 [H, W, 3]; None where the environment shows none."""
+        self.info: dict[str, Any] = {}
+        """The environment's, of the last reset or step."""
+        self.seed = 0
+        """Of the present episode."""
+        self.terminated = self.truncated = False
+        self.rewards: list[float] = []
+        """The environment's, one per turn."""
+        self._grounded = 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is an episode."""
+        return bool(self.info)
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode has ended."""
+        return self.terminated or self.truncated
+
+    @property
+    def turns(self) -> int:
+        """Turns taken."""
+        return len(self.rewards)
+
+    @property
+    def total(self) -> float:
+        """Sum of the environment's rewards so far."""
+        return float(sum(self.rewards))
+
+    @property
+    def grounding_accuracy(self) -> float:
+        """Share of the turns whose action could be executed; 0 before the first."""
+        return self._grounded / self.turns if self.turns else 0.0
+
+    def begin(self, task: int | str | None = None, seed: int = 0) -> list[Said]:
+        """Begin an episode and return the messages that open its conversation.
+
+        Args:
+            task: index or id; None: the seed draws one.
+            seed: equal seeds and tasks give equal episodes.
+        """
+        options = None if task is None else {"task": task}
+        observation, self.info = self.env.reset(seed=int(seed), options=options)
+        self._see(observation)
+        self.seed = int(seed)
+        self.terminated = self.truncated = False
+        self.rewards, self._grounded = [], 0
+        return self._said()
+
+    def act(self, action: str) -> str:
+        """Do an action, as it is, and return what is seen then.
+
+        Raises:
+            EpisodeOverError: there is no episode, or it has ended.
+        """
+        if not self.begun or self.over:
+            state = "is over" if self.begun else "has not begun"
+            raise EpisodeOverError(f"The episode {state}: reset before the next action.")
+        observation, reward, self.terminated, self.truncated, self.info = self.env.step(action)
+        self._see(observation)
+        self.rewards.append(float(reward))
+        self._grounded += bool(self.info["grounded"])
+        return self.observation
+
+    def reply(self, text: str) -> list[Said]:
+        """Do the action in a reply; return the next messages, none where the episode is over."""
+        self.act(self.form.parse(text).action)
+        return [] if self.over else self._said()
+
+    def result(self) -> dict[str, Any]:
+        """Return what came of the episode, in JSON's types."""
+        return {
+            "env_id": self.env_id,
+            "task_id": self.info.get("task_id", ""),
+            "task_type": self.info.get("task_type", ""),
+            "seed": self.seed,
+            "reward": self.total,
+            "success": bool(self.info.get("success", False)),
+            "score": float(self.info.get("score", 0.0)),
+            "turns": self.turns,
+            "grounding_accuracy": self.grounding_accuracy,
+            "terminated": self.terminated,
+            "truncated": self.truncated,
+            "error": str(self.info.get("error", "")),
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Return ``info`` in JSON's types."""
+        return {key: plain_json(value) for key, value in self.info.items()}
+
+    def ask(self) -> Ask:
+        """Return what there is to say in this turn."""
+        return Ask(
+            observation=self.observation,
+            goal=self.info["goal"],
+            admissible_actions=self.info["admissible_actions"],
+            action_hint=self.info["action_hint"],
+            turn=self.turns,
+            env_id=self.env_id,
+        )
+
+    def close(self) -> None:
+        """Release the environment."""
+        self.env.close()
+
+    def _said(self) -> list[Said]:
+        return [{"role": m.role, "content": m.content} for m in self.form.messages(self.ask())]
+
+    def _see(self, observation: Any) -> None:
+        if isinstance(observation, dict):
+            self.observation, self.image = observation["text"], observation["image"]
+        else:
+            self.observation = str(observation)
+
+
+def plan_episodes(env: str, episodes: int, seed: int = 0, **options: Any) -> list[dict[str, Any]]:
+    """Return ``task`` (id) and ``seed`` of so many episodes, the rows of a neighbour's data set.
+
+    Tasks are dealt in an order that the seed shuffles, each once before any comes again.
+
+    Args:
+        env: id, or short name.
+        episodes: how many.
+        seed: of the order, and the first episode's.
+        options: of the environment.
+
+    Example:
+        >>> rows = plan_episodes("VisualSokoban", 3, seed=7)
+        >>> [row["seed"] for row in rows], len({row["task"] for row in rows})
+        ([7, 8, 9], 3)
+    """
+    if episodes < 1:
+        raise ConfigError(f"episodes={episodes}: expected 1 or more.")
+    import creditrl.agents  # noqa: F401 - options may name partners that it brings
+
+    env_class = environment_class(environment_id(env))
+    tasks = env_class.build(env_class.configure(options), 1).tasks
+    rng = np.random.default_rng(seed)
+    order: list[int] = []
+    while len(order) < episodes:
+        order += rng.permutation(len(tasks)).tolist()
+    return [
+        {"task": tasks.resolve(index).id, "seed": seed + i}
+        for i, index in enumerate(order[:episodes])
+    ]
+
+
+def require_package(package: str, least: str, pip: str) -> None:
+    """Raise unless a package of at least that version is installed.
+
+    Args:
+        package: its name on PyPI, which is its import name too.
+        least: the oldest version whose protocol is ours.
+        pip: the command that gets it.
+
+    Raises:
+        MissingExtraError: it is missing, or older.
+    """
+    if importlib.util.find_spec(package) is None:
+        raise MissingExtraError(f"The package {package!r} is not installed. Run: {pip}")
+    try:
+        found = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return  # a source tree says no version
+    if _numbers(found) < _numbers(least):
+        raise MissingExtraError(
+            f"{package} {found} is too old: expected {least} or newer. Run: {pip} --upgrade"
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])

@@ -1,0 +1,183 @@
+"""TRL: our environments behind ``environment_factory`` of its ``GRPOTrainer``.
+
+The model acts by calling one tool, ``act``. TRL sees the sum of the environment's rewards;
+grounding is a reward function beside it, with any weight: with 0 it is logged alone.
+
+Example::
+
+    from trl import GRPOConfig, GRPOTrainer
+    from creditrl.integrations.trl import dataset, environment_factory, grounding_accuracy
+
+    trainer = GRPOTrainer(
+        model="Qwen/Qwen3-0.6B",
+        args=GRPOConfig(reward_weights=[0.0], max_completion_length=2048),
+        reward_funcs=[grounding_accuracy],
+        train_dataset=dataset("ALFWorld", episodes=1000, seed=7),
+        environment_factory=environment_factory("ALFWorld"),
+    )
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from creditrl._origin import install_command
+from creditrl.agents.prompts import EnvWords, words_for
+from creditrl.errors import ConfigError
+from creditrl.integrations.play import Play, plan_episodes, require_package
+
+__all__ = [
+    "TRLEnvironment",
+    "TRLFactory",
+    "dataset",
+    "environment_factory",
+    "grounding_accuracy",
+    "success",
+]
+
+PIP = install_command("trl")
+LEAST = "1.8"
+"""The first release whose environments own their reward (``get_reward``)."""
+
+
+class TRLEnvironment:
+    """One episode after the other, in TRL's manner: ``reset``, tools, ``get_reward``.
+
+    TRL takes every public method for a tool; ``act`` is the only one.
+    """
+
+    def __init__(self, play: Play, list_actions: bool = False) -> None:
+        self._play = play
+        self._list_actions = list_actions
+
+    def reset(self, task: int | str | None = None, seed: int | None = None, **_: Any) -> str:
+        """Begin the episode of a row of :func:`dataset`; return what is added to its prompt.
+
+        Raises:
+            ConfigError: the row names no seed: members of a group would play different episodes.
+        """
+        if seed is None:
+            raise ConfigError(
+                "The rows name no seed, so members of a group would play different episodes. "
+                "Expected train_dataset=creditrl.integrations.trl.dataset(...), which names them."
+            )
+        self._play.begin(task, seed)
+        ask = self._play.ask()
+        words = words_for(ask)
+        seen = self._seen(words)
+        goal = f"Your task: {ask.goal}\n" if ask.goal and ask.goal not in seen else ""
+        return f"{_instructions(words, ask.action_hint)}\n\n{goal}{seen}"
+
+    def act(self, action: str) -> str:
+        """Take one action in the environment and see what comes of it.
+
+        Args:
+            action: The action, written exactly as one of the actions that the task allows.
+
+        Returns:
+            What is observed after the action.
+        """
+        if self._play.over:
+            return "The episode is over; no further action has an effect."
+        self._play.act(str(action))  # a model may write a number there
+        seen = self._seen(words_for(self._play.ask()))
+        return f"{seen}\nThe episode is over." if self._play.over else seen
+
+    def get_reward(self) -> float | None:
+        """Return the sum of the environment's rewards; None where the episode failed."""
+        return None if self.result["error"] else self._play.total
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What came of the episode: ``success``, ``score``, ``grounding_accuracy``, ..."""
+        return self._play.result()
+
+    def _seen(self, words: EnvWords) -> str:
+        seen = words.trim(self._play.observation)
+        if not self._list_actions or self._play.over:
+            return seen
+        actions = self._play.info["admissible_actions"]
+        shown = [action for action in actions if action not in words.hidden_actions]
+        return f"{seen}\nAdmissible actions: {', '.join(shown)}" if shown else seen
+
+
+@dataclass(frozen=True)
+class TRLFactory:
+    """What :func:`environment_factory` returns; it can be pickled."""
+
+    env: str
+    list_actions: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self) -> TRLEnvironment:
+        """Return an environment of its own."""
+        return TRLEnvironment(Play(self.env, form="dialogue", **self.options), self.list_actions)
+
+
+def environment_factory(env: str, *, list_actions: bool = False, **options: Any) -> TRLFactory:
+    """Return what ``GRPOTrainer(environment_factory=...)`` takes.
+
+    Args:
+        env: id, or short name (``"WebShop"``).
+        list_actions: name the admissible actions after every observation.
+        options: of the environment, the same as :func:`dataset`'s.
+
+    Raises:
+        MissingExtraError: TRL is missing, or older than 1.8.
+        ConfigError: an option is unknown.
+    """
+    require_package("trl", LEAST, PIP)
+    factory = TRLFactory(env, list_actions, options)
+    factory()._play.close()  # an option that does not fit is told here, not by the trainer
+    return factory
+
+
+def dataset(env: str, episodes: int, seed: int = 0, *, name: str = "", **options: Any) -> Any:
+    """Return a ``datasets.Dataset`` of episodes; its rows name task and seed.
+
+    TRL repeats a row for the members of its group, so that all of them play one episode's task.
+
+    Args:
+        env: id, or short name.
+        episodes: rows.
+        seed: of the order of tasks; see :func:`creditrl.integrations.plan_episodes`.
+        name: where ``environment_factory`` is a dictionary: the environment's name in it.
+        options: of the environment.
+    """
+    require_package("datasets", "3.0", PIP)
+    import datasets
+
+    rows = plan_episodes(env, episodes, seed, **options)
+    prompt = [{"role": "user", "content": ""}]
+    more = {"environment": name} if name else {}
+    return datasets.Dataset.from_list([{"prompt": prompt, **row, **more} for row in rows])
+
+
+def grounding_accuracy(environments: Sequence[TRLEnvironment], **_: Any) -> list[float | None]:
+    """Reward function: the share of actions that could be executed; None without any action."""
+    return [e.result["grounding_accuracy"] if e.result["turns"] else None for e in environments]
+
+
+def success(environments: Sequence[TRLEnvironment], **_: Any) -> list[float]:
+    """Reward function: 1 where the task was solved."""
+    return [float(e.result["success"]) for e in environments]
+
+
+def _instructions(words: EnvWords, action_hint: str) -> str:
+    parts = [
+        f"You are {words.role}. Act by calling the tool `act` with one action at a time; it "
+        "answers with what you observe then. Go on until the episode is over."
+    ]
+    if words.rules:
+        parts.append(words.rules)
+    if words.text_legend:
+        parts.append(f"What the symbols mean: {words.text_legend}")
+    templates = words.actions or ((action_hint,) if action_hint else ())
+    if templates:
+        parts.append("These are the actions:\n" + "\n".join(f"- {action}" for action in templates))
+        if words.actions and words.slots:
+            parts.append(words.slots)
+    parts.append(words.invalid_answer)
+    return "\n\n".join(parts)

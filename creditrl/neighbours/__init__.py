@@ -1,7 +1,0 @@
-"""Integrations with other trainers and evaluation frameworks: one file each, imported alone."""
-
-from __future__ import annotations
-
-from creditrl.neighbours.play import Play, plan_episodes
-
-__all__ = ["Play", "plan_episodes"]

@@ -1,0 +1,166 @@
+"""Many runs from one command: finished ones stay, cut ones go on, failed ones are told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from creditrl.errors import ConfigError, DataError, RunFolderError
+from creditrl.runs import RunFolder
+from creditrl.trainers.after.finished import FinishedRun, success_table
+from creditrl.trainers.run_pool import PlannedRun, is_finished, run_pool
+
+TINY = (
+    "--policy.small.layers=1",
+    "--policy.small.hidden=16",
+    "--policy.small.heads=2",
+    "--policy.tokenizer-episodes=16",
+    "--clone.episodes=8",
+    "--clone.updates=4",
+    "--rollout.groups=2",
+    "--rollout.group-size=4",
+    "--eval.levels=8",
+    "--eval.no-greedy",
+    "--env.options.min-optimal-moves=1",
+    "--env.options.max-optimal-moves=3",
+    "--run.trajectories-every=0",
+    "--budget.seconds=None",
+)
+
+
+def planned(name: str, *flags: str) -> PlannedRun:
+    return PlannedRun(name, "@grpo_small", (*TINY, *flags))
+
+
+def test_runs_are_done_once_and_a_failed_one_does_not_stop_the_others(tmp_path):
+    # The plugin lets itself be read in this process, and fails in the one that trains.
+    plugin = tmp_path / "broken.py"
+    plugin.write_text(
+        "import os\n"
+        f"if os.getpid() != {os.getpid()}:\n"
+        "    raise RuntimeError('the disk is on fire')\n"
+    )
+    runs = [
+        planned("bad", f"--run.plugins={plugin}", "--budget.updates=1"),
+        planned("good", "--budget.updates=1", "--eval.every-turns=20", "--run.count-states"),
+    ]
+    told: list[str] = []
+    failed = run_pool(runs, tmp_path / "many", workers=2, show=told.append)
+    assert list(failed) == ["bad"] and "RuntimeError: the disk is on fire" in failed["bad"]
+    assert not is_finished(tmp_path / "many" / "bad")
+    good = FinishedRun.read(tmp_path / "many" / "good")
+    assert good.updates == 1 and good.turns > 0 and good.validations[0].turns == 0
+    # Outcomes of every task are kept, and processor time by part.
+    assert set(good.validations[-1].success_K.tolist()) <= {0.0, 1.0}
+    assert len(good.validations[-1].score_K) == 128
+    assert 0 < good.cpu_parts["update"] < good.cpu_seconds
+    assert good.validations[-1].cpu_seconds == pytest.approx(sum(good.cpu_parts.values()))
+    assert len(good.after["sampled"]) == len(good.levels) == 8
+    assert 0 < good.metrics["states_seen"] and good.metrics["rollouts_done"] == 8
+    assert sum("done in" in line for line in told) == 1
+
+    # Once more: the finished one is left alone.
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "many" / "good").rglob("*")}
+    told.clear()
+    assert run_pool(runs[1:], tmp_path / "many", workers=2, show=told.append) == {}
+    assert told == ["1 of 1 runs are done already."]
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "many" / "good").rglob("*")} == before
+
+    # Under the same name with another setting: nothing is mixed up.
+    with pytest.raises(RunFolderError, match="other settings"):
+        run_pool([planned("good", "--budget.updates=2")], tmp_path / "many", workers=1, show=print)
+
+
+def test_nothing_begins_where_one_of_the_runs_is_a_mistake(tmp_path):
+    runs = [planned("one", "--budget.updates=1"), planned("two", "--budget.updates=-1")]
+    with pytest.raises(ConfigError, match=r"budget\.updates is -1"):
+        run_pool(runs, tmp_path / "many", workers=1, show=print)
+    assert not (tmp_path / "many").exists()
+
+
+COMMAND = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {here!r})
+from test_many import planned
+from creditrl.trainers.run_pool import run_pool
+run_pool([planned("long", "--budget.updates=40", "--run.checkpoint-every=2")],
+         Path({folder!r}), workers=1, show=print)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a child outlives a killed parent")
+def test_a_killed_command_takes_its_runs_with_it_and_goes_on(tmp_path):
+    folder = tmp_path / "many"
+    script = COMMAND.format(here=str(Path(__file__).parent), folder=str(folder))
+    parent = subprocess.Popen([sys.executable, "-c", script])
+    checkpoints = folder / "long" / "checkpoints"
+    deadline = time.monotonic() + 120
+    while not list(checkpoints.glob("update_*")) or not trained(folder / "long"):
+        assert parent.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    with pytest.raises(RunFolderError, match="is being written by process"):
+        run_pool([planned("other", "--budget.updates=1")], folder, workers=1, show=print)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    assert not is_finished(folder / "long")
+    # Its child is gone too: nobody writes any more.
+    rows = stable_rows(folder / "long")
+    kept = int(max(p.name for p in checkpoints.glob("update_*")).removeprefix("update_"))
+    plan = planned("long", "--budget.updates=40", "--run.checkpoint-every=2")
+    assert run_pool([plan], folder, workers=1, show=print) == {}
+    log = (folder / "long.log").read_text("utf-8")
+    assert f"after update {kept}" in log and len(rows) < 40
+    run = FinishedRun.read(folder / "long")
+    assert run.updates == 40
+    updates = [row["update"] for row in metrics(folder / "long") if row["phase"] == "train"]
+    assert updates == list(range(1, 41))
+
+
+def metrics(folder: Path) -> list[dict[str, float]]:
+    return RunFolder(folder).read_metrics()
+
+
+def trained(folder: Path) -> bool:
+    return any(row["phase"] == "train" for row in metrics(folder))
+
+
+def stable_rows(folder: Path) -> list[dict[str, float]]:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        before = metrics(folder)
+        time.sleep(0.3)
+        if metrics(folder) == before:
+            return [row for row in before if row["phase"] == "train"]
+    raise AssertionError("the run went on although its command was killed")
+
+
+def test_tables_of_runs_on_other_levels_are_refused(tmp_path):
+    def run(name: str, levels: tuple[str, ...], values: list[float]) -> FinishedRun:
+        found = {"sampled": np.array(values, dtype=np.float32)}
+        return FinishedRun(Path(name), found, found, levels, 0, 0, {}, 0.0, "", {}, [], {})
+
+    one = run("one", ("a", "b"), [1.0, 0.0])
+    np.testing.assert_array_equal(
+        success_table([one, run("two", ("a", "b"), [1.0, 1.0])], "sampled"), [[1, 1], [0, 1]]
+    )
+    with pytest.raises(DataError, match="other levels"):
+        success_table([one, run("two", ("a", "c"), [1.0, 0.0])], "sampled")
+    with pytest.raises(DataError, match="two: episodes of its evaluation failed"):
+        success_table([one, run("two", ("a", "b"), [1.0, np.nan])], "sampled")
+
+
+def test_an_unfinished_run_is_named(tmp_path):
+    folder = tmp_path / "run"
+    RunFolder.create(folder, planned("x", "--budget.updates=1").config(), "test")
+    assert not is_finished(folder) and json.loads((folder / "versions.json").read_text())
+    with pytest.raises(DataError, match="--run.resume"):
+        FinishedRun.read(folder)

@@ -1,0 +1,1 @@
+"""After training: results, comparisons, exported policies and their cards."""

@@ -1,0 +1,98 @@
+"""A folder with a policy and its model card, uploaded to the model hub."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+from creditrl.errors import ConfigError, CreditRLError, MissingExtraError
+from creditrl.trainers.after.model_card import is_local
+from creditrl.trainers.models.policy import base_of
+
+__all__ = ["check_push", "push_policy"]
+
+
+def check_push(repo: str) -> None:
+    """Raise where a push to a repository cannot work, before anything is exported.
+
+    Raises:
+        MissingExtraError: huggingface_hub is not installed.
+        ConfigError: ``repo`` is no name of a repository, or there is no token.
+    """
+    if importlib.util.find_spec("huggingface_hub") is None:
+        raise MissingExtraError(
+            "The package 'huggingface_hub' is not installed. Run: pip install huggingface_hub"
+        )
+    from huggingface_hub import get_token
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    try:
+        validate_repo_id(repo)
+    except ValueError:
+        raise ConfigError(
+            f"--push {repo!r} is no repository: expected NAME or ACCOUNT/NAME, of letters, digits, "
+            "'-', '_' and '.'."
+        ) from None
+    if not get_token():
+        raise ConfigError(
+            "There is no token of the model hub: run `hf auth login`, or set HF_TOKEN to one that "
+            "may write."
+        )
+
+
+def push_policy(folder: str | os.PathLike[str], repo: str, *, public: bool = False) -> str:
+    """Upload a folder that :func:`creditrl.trainers.after.export.export_policy` wrote.
+
+    The repository is made where there is none. What it has is kept; files of the same name are
+    replaced.
+
+    Args:
+        folder: with the policy and its card.
+        repo: ``"NAME"`` or ``"ACCOUNT/NAME"``.
+        public: anybody may read a new repository, and an old one that anybody may read is written.
+
+    Returns:
+        The address of the repository.
+
+    Raises:
+        ConfigError: as :func:`check_push` says; an adapter whose base model is a folder; or the
+            repository is public and ``public`` is not set.
+        CreditRLError: the hub refused, or cannot be reached.
+    """
+    check_push(repo)
+    if (Path(folder) / "adapter_config.json").is_file() and is_local(base_of(Path(folder))):
+        raise ConfigError(
+            f"{folder} has an adapter whose base model is found on this machine alone: export the "
+            "merged policy, without --adapter."
+        )
+    from huggingface_hub import HfApi
+
+    # The library reads the variable once, when it is imported.
+    api = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
+    try:
+        made = api.create_repo(repo, private=not public, exist_ok=True)
+        _check_private(api, made.repo_id, public)
+        api.upload_folder(
+            repo_id=made.repo_id,
+            folder_path=os.fspath(folder),
+            commit_message="Upload a policy trained with CreditRL",
+        )
+    except CreditRLError:
+        raise
+    except Exception as error:  # of the HTTP library, another one in each generation of the hub's
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise CreditRLError(
+            f"The policy could not be pushed to {repo}: {said.rstrip('.')}. Repeat the command, "
+            "with --overwrite where it has --to."
+        ) from None
+    return str(made)
+
+
+def _check_private(api: Any, repo: str, public: bool) -> None:
+    """Raise where a repository that was there already shows what is not meant to be shown."""
+    if not public and not api.model_info(repo).private:
+        raise ConfigError(
+            f"{repo} exists and is public; nothing was uploaded. If it is to be: add --public."
+        )

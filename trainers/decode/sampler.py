@@ -1,0 +1,257 @@
+"""Samplers of a run: the policy in this process, a vLLM engine, or a vLLM server."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, Protocol
+
+from creditrl.agents.chat_format import ChatFormat
+from creditrl.agents.transformers import TransformersAgent
+from creditrl.agents.vllm import VLLMAgent
+from creditrl.agents.vllm_engine import LocalEngine, TokenEngine, find_vllm
+from creditrl.agents.vllm_server import ServerEngine
+from creditrl.trainers.collect.ahead import HeldWeights
+from creditrl.trainers.collect.base import SampledAgent
+from creditrl.trainers.config import TrainConfig
+from creditrl.trainers.decode.shared_agent import SharedAgent
+from creditrl.trainers.decode.sync import WeightSync
+from creditrl.trainers.decode.twin_weights import EngineWeights, TwinWeights, twin_of
+from creditrl.trainers.models.lora import POLICY_ADAPTER, has_lora
+from creditrl.trainers.models.policy import Policy
+
+__all__ = ["PolicyAgent", "Sampler", "engine_settings", "make_sampler", "start_engine"]
+
+
+class PolicyAgent(SampledAgent, Protocol):
+    """An agent that speaks as a policy does."""
+
+    chat_format: ChatFormat
+
+    def weights_changed(self) -> None:
+        """Compute with the policy's present weights from now on."""
+        ...
+
+
+class Sampler(ABC):
+    """Makes agents of policies."""
+
+    @abstractmethod
+    def agent(
+        self, policy: Policy, *, temperature: float, greedy: bool, max_new_tokens: int, seed: int
+    ) -> PolicyAgent:
+        """Return an agent that computes with the policy's present weights.
+
+        Where an engine has room for one set of weights, agents of other policies are of no use
+        from now on.
+        """
+
+    @abstractmethod
+    def held(
+        self, policy: Policy, *, temperature: float, max_new_tokens: int, seed: int
+    ) -> tuple[PolicyAgent, HeldWeights]:
+        """Return an agent for another thread, and the weights that it computes with.
+
+        These change when they are told to, and not with the policy's.
+        """
+
+    def rest(self) -> None:  # noqa: B027 (most have nothing to free)
+        """Free what sampling alone needs, until the next reply is asked for."""
+
+    def close(self) -> None:  # noqa: B027
+        """Release what it holds."""
+
+
+class TransformersSampler(Sampler):
+    """The training model itself decodes."""
+
+    def __init__(self, name: str, actions: str = "free") -> None:
+        self.name = name
+        self.actions = actions
+
+    def agent(
+        self, policy: Policy, *, temperature: float, greedy: bool, max_new_tokens: int, seed: int
+    ) -> PolicyAgent:
+        """Return an agent over the policy's own model."""
+        if policy.ranks.size > 1:
+            return SharedAgent(
+                policy,
+                temperature=temperature,
+                greedy=greedy,
+                max_new_tokens=max_new_tokens,
+                seed=seed,
+                actions=self.actions,
+                name=self.name,
+            )
+        return TransformersAgent(
+            policy.model,
+            policy.tokenizer,
+            temperature=temperature,
+            greedy=greedy,
+            max_new_tokens=max_new_tokens,
+            seed=seed,
+            actions=self.actions,
+            name=self.name,
+            image_processor=policy.image_processor,
+        )
+
+    def held(
+        self, policy: Policy, *, temperature: float, max_new_tokens: int, seed: int
+    ) -> tuple[PolicyAgent, HeldWeights]:
+        """Return an agent over a copy of the policy's model."""
+        twin = twin_of(policy.model)
+        agent = TransformersAgent(
+            twin,
+            # Tokenizers may not be asked by two threads at once.
+            copy.deepcopy(policy.tokenizer),
+            temperature=temperature,
+            max_new_tokens=max_new_tokens,
+            seed=seed,
+            actions=self.actions,
+            name=self.name,
+            image_processor=policy.image_processor,
+        )
+        return agent, TwinWeights(policy, twin, agent.weights_changed)
+
+
+class VLLMSampler(Sampler):
+    """A vLLM engine decodes; it is started when the first agent is asked for.
+
+    Args:
+        config: of the run.
+        folder: of the run, for weights on their way to a server.
+    """
+
+    def __init__(self, config: TrainConfig, folder: Path) -> None:
+        self.config = config
+        self.folder = folder
+        self.name = f"policy:{config.policy.model}"
+        self._engine: TokenEngine | None = None
+        self._sync: WeightSync | None = None
+        if config.rollout.backend == "vllm":
+            find_vllm()  # now, not after minutes of cloning
+        else:
+            self._engine = self._server()
+
+    def agent(
+        self, policy: Policy, *, temperature: float, greedy: bool, max_new_tokens: int, seed: int
+    ) -> PolicyAgent:
+        """Return an agent over the engine, which gets the policy's weights now."""
+        return self._agent(policy, policy.tokenizer, temperature, greedy, max_new_tokens, seed)
+
+    def _agent(
+        self,
+        policy: Policy,
+        tokenizer: Any,
+        temperature: float,
+        greedy: bool,
+        max_new_tokens: int,
+        seed: int,
+    ) -> VLLMAgent:
+        cfg = self.config.rollout.vllm
+        if self._engine is None:
+            self._engine = start_engine(*engine_settings(self.config, policy))
+        if self._sync is None:
+            served = self.config.rollout.backend == "vllm-server"
+            root = Path(cfg.folder) if cfg.folder else self.folder / "sync"
+            self._sync = WeightSync(
+                self._engine,
+                cfg.sync,
+                folder=root if served else None,
+                engine_has=policy if served else None,
+            )
+        sync = self._sync
+        sync.push(policy)
+        return VLLMAgent(
+            self._engine,
+            tokenizer,
+            temperature=temperature,
+            greedy=greedy,
+            max_new_tokens=max_new_tokens,
+            seed=seed,
+            actions=self.config.rollout.actions,
+            name=self.name,
+            generation_config=policy.base.generation_config,
+            refresh=lambda: sync.push(policy),
+            pictures=policy.pictures,
+        )
+
+    def held(
+        self, policy: Policy, *, temperature: float, max_new_tokens: int, seed: int
+    ) -> tuple[PolicyAgent, HeldWeights]:
+        """Return an agent over the engine, whose weights are its own already."""
+        tokenizer = copy.deepcopy(policy.tokenizer)
+        agent = self._agent(policy, tokenizer, temperature, False, max_new_tokens, seed)
+        return agent, EngineWeights(policy, agent.weights_changed)
+
+    def rest(self) -> None:
+        """Let the engine sleep."""
+        if self._engine is not None:
+            self._engine.sleep()
+
+    def close(self) -> None:
+        """End the engine in this process; a server goes on."""
+        if self._sync is not None:
+            self._sync.close()
+        if self._engine is not None:
+            self._engine.close()
+        self._engine = self._sync = None
+
+    def _server(self) -> ServerEngine:
+        cfg = self.config.rollout.vllm
+        assert cfg.base_url is not None, "checked when the config was resolved"
+        return ServerEngine(
+            cfg.base_url,
+            cfg.model,
+            api_key_env=cfg.api_key_env,
+            timeout=cfg.timeout,
+            concurrency=cfg.concurrency,
+        )
+
+
+def engine_settings(config: TrainConfig, policy: Policy) -> tuple[Any, dict[str, Any]]:
+    """Return what :func:`start_engine` makes an engine of: plain values, to be sent anywhere."""
+    cfg = config.rollout.vllm
+    rank = 0
+    if has_lora(policy.model) and cfg.sync.adapters is not False:
+        adapter: Any = policy.model.peft_config[POLICY_ADAPTER]
+        rank = int(adapter.r)
+    return policy.base.config, dict(
+        dtype=str(next(policy.base.parameters()).dtype).removeprefix("torch."),
+        context=cfg.context,
+        memory=cfg.gpu_memory_utilization,
+        cache_gib=cfg.cache_gib,
+        max_rows=cfg.max_rows,
+        lora_rank=rank,
+        tokenizer=policy.tokenizer if policy.pictures else None,
+        image_processor=policy.image_processor,
+        can_sleep=cfg.sleep,
+        seed=config.run.seed,
+        name=f"policy:{config.policy.model}",
+    )
+
+
+def start_engine(shape: Any, settings: dict[str, Any]) -> LocalEngine:
+    """Return an engine in this process for a model of this shape, without weights so far."""
+    with tempfile.TemporaryDirectory(prefix="creditrl-shape-") as folder:
+        # The shape is enough: the weights come with the first sync.
+        shape.save_pretrained(folder)
+        return LocalEngine(folder, weights=False, **settings)
+
+
+def make_sampler(config: TrainConfig, folder: Path) -> Sampler:
+    """Return the sampler that ``rollout.backend`` names.
+
+    Raises:
+        MissingExtraError: vLLM is not installed.
+        EngineError: no server answers.
+    """
+    if config.rollout.ray.decodes:
+        from creditrl.trainers.parallel.ray_engines import RaySampler
+
+        return RaySampler(config)
+    if config.rollout.backend == "transformers":
+        return TransformersSampler(f"policy:{config.policy.model}", config.rollout.actions)
+    return VLLMSampler(config, folder)

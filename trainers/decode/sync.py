@@ -1,0 +1,309 @@
+"""New weights for a generation engine, and proof that it computes with them.
+
+An engine that goes on with old weights says nothing: replies look as before, and training moves
+away from what samples its data. Known causes: weight matrices packed at load time (vLLM on a CPU),
+an adapter of a known number that is not read again, prefixes that were computed before. So after
+every sync a few prompts are asked, and the answers compared with the training model's.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from creditrl.agents.pictures import PictureReader
+from creditrl.agents.vllm_engine import TokenEngine
+from creditrl.agents.vllm_server import ServerEngine
+from creditrl.errors import EngineError
+from creditrl.trainers.decode.engine_config import SyncConfig
+from creditrl.trainers.models.lora import POLICY_ADAPTER, has_lora, without_lora
+from creditrl.trainers.models.policy import Policy
+
+__all__ = ["Probe", "WeightSync", "next_logprobs"]
+
+_PICTURE = (96, 96)
+"""Height and width of the probe's picture, in pixels."""
+
+
+class Probe:
+    """Fixed prompts whose next tokens an engine and a policy must agree on.
+
+    Two checks. The mean difference is at most the tolerance: that finds wrong weights. And where
+    the policy's numbers have moved since the last check by more than a tenth of the tolerance, the
+    engine's are not the very same as before: that finds old weights after an update so small that
+    the first check cannot tell old from new, because an engine's rounding repeats itself exactly.
+
+    Args:
+        config: see :class:`SyncConfig`.
+        vocabulary: tokens that the policy knows.
+        context: most tokens of a row.
+        dtype: of the policy's weights.
+        pictures: reads pictures for a policy that sees.
+    """
+
+    def __init__(
+        self,
+        config: SyncConfig,
+        vocabulary: int,
+        context: int,
+        dtype: torch.dtype,
+        pictures: PictureReader | None = None,
+    ) -> None:
+        rng = np.random.default_rng(0)
+        length = max(1, min(config.length, context - 1))
+        words = np.arange(vocabulary)
+        if pictures is not None:
+            words = np.setdiff1d(words, pictures.marks)
+        self.prompts: list[tuple[int, ...]] = [
+            tuple(rng.choice(words, size=length).tolist()) for _ in range(config.prompts)
+        ]
+        self.images: list[Any] = [None] * config.prompts
+        if pictures is not None:
+            # The first row has a picture, so that old eyes are found out as well.
+            image = rng.integers(256, size=(*_PICTURE, 3), dtype=np.uint8)
+            begin, place, end, _ = pictures.marks
+            marked = (begin, *[place] * pictures.read(image).tokens, end)
+            if len(marked) < length:
+                self.prompts[0] = marked + self.prompts[0][len(marked) :]
+                self.images[0] = image
+        self.top = min(config.top, vocabulary)
+        if config.tolerance is None:
+            self.tolerance = 1e-3 if dtype == torch.float32 else 0.1
+        else:
+            self.tolerance = config.tolerance
+        self._last: tuple[list[dict[int, float]], torch.Tensor] | None = None
+
+    @classmethod
+    def of(cls, policy: Policy, config: SyncConfig, context: int) -> Probe:
+        """Return a probe for engines with a context of so many tokens, and for a policy."""
+        return cls(
+            config,
+            min(len(policy.tokenizer), policy.base.config.get_text_config().vocab_size),
+            context,
+            next(policy.base.parameters()).dtype,
+            policy.pictures,
+        )
+
+    def check(self, engine: TokenEngine, policy: Policy) -> float:
+        """Return the mean difference in nats.
+
+        Raises:
+            EngineError: the engine computes with other weights than the policy.
+        """
+        theirs = engine.top_logprobs(self.prompts, self.top, self.images)
+        return self.judge(engine.name, theirs, self.expected(policy))
+
+    def expected(self, policy: Policy) -> torch.Tensor:
+        """Return the policy's log-probabilities after each of the P prompts, float32 [P, V]."""
+        return next_logprobs(policy, self.prompts, self.images)
+
+    def judge(self, name: str, theirs: list[dict[int, float]], ours_PV: torch.Tensor) -> float:
+        """Return the mean difference in nats of an engine's answers to what is expected.
+
+        Raises:
+            EngineError: see :meth:`check`.
+        """
+        gap = _mean_gap(theirs, ours_PV)
+        last = self._last
+        if not gap <= self.tolerance:
+            raise EngineError(
+                f"After the weight sync {name} still differs from the policy by {gap:.3g} "
+                f"nats per token, expected at most {self.tolerance:g}: it does not compute with "
+                f"the weights it was given. {_ADVICE}"
+            )
+        if last is not None:
+            moved = _mean_gap(last[0], ours_PV) - _mean_gap(last[0], last[1])
+            if theirs == last[0] and moved > self.tolerance / 10:
+                raise EngineError(
+                    f"The policy's log-probabilities have moved by {moved:.3g} nats per token, and "
+                    f"{name} gives the very numbers of before the weight sync: it still "
+                    f"runs the old weights. {_ADVICE}"
+                )
+        self._last = theirs, ours_PV
+        return gap
+
+
+_ADVICE = (
+    "Weights in a packed form, an adapter that was not read again, a prefix cache that was not "
+    "reset or other versions of packages on its machine do that. Take another way "
+    "(rollout.vllm.sync.adapters), or --rollout.backend transformers."
+)
+
+
+class WeightSync:
+    """Brings a policy's weights into an engine.
+
+    With adapters the engine gets the base weights when they have changed, and the adapters every
+    time. Otherwise it gets all weights every time, adapters folded in. A server reads them from a
+    folder, which it must see.
+
+    Args:
+        engine: in this process, or a server.
+        config: see :class:`SyncConfig`.
+        folder: for weights on their way, emptied on :meth:`close`; None: a temporary one.
+        engine_has: the policy whose base weights the engine was started with, where it was.
+    """
+
+    def __init__(
+        self,
+        engine: TokenEngine,
+        config: SyncConfig | None = None,
+        *,
+        folder: Path | None = None,
+        engine_has: Policy | None = None,
+    ) -> None:
+        self.engine = engine
+        self.config = config or SyncConfig()
+        self.probe: Probe | None = None
+        self._root = folder
+        self._folders: list[Path] = []
+        self._base = None if engine_has is None else _stamp(engine_has)
+        self._pushes = 0
+
+    def push(self, policy: Policy) -> float:
+        """Make the engine compute with the policy's present weights.
+
+        Returns:
+            The probe's mean difference in nats per token; 0 without a probe.
+
+        Raises:
+            EngineError: the engine refuses the weights, or computes with others.
+        """
+        with policy.gathered() as whole:
+            return self._push(whole)
+
+    def _push(self, policy: Policy) -> float:
+        self._pushes += 1
+        adapted = has_lora(policy.model)
+        if adapted and self.config.adapters is not False:
+            self._push_base(policy)
+            self._push_adapter(policy)
+        else:
+            self._push_all(policy)
+        self.engine.reset_cache()
+        if not self.config.probe:
+            return 0.0
+        if self.probe is None:
+            self.probe = Probe.of(policy, self.config, self.engine.context)
+        return self.probe.check(self.engine, policy)
+
+    def close(self) -> None:
+        """Remove the weights that were on their way."""
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._folders.clear()
+
+    def _push_all(self, policy: Policy) -> None:
+        if isinstance(self.engine, ServerEngine):
+            folder = self._fresh()
+            _whole(policy).save_pretrained(folder)
+            self.engine.load_folder(folder)
+        else:
+            self.engine.load_weights(_named(policy, fold=True))
+
+    def _push_base(self, policy: Policy) -> None:
+        stamp = _stamp(policy)
+        if stamp == self._base:
+            return
+        if isinstance(self.engine, ServerEngine):
+            folder = self._fresh()
+            without_lora(policy.model).save_pretrained(folder)
+            self.engine.load_folder(folder)
+        else:
+            self.engine.load_weights(_named(policy, fold=False))
+        self._base = stamp
+
+    def _push_adapter(self, policy: Policy) -> None:
+        folder = self._fresh()
+        policy.model.save_pretrained(str(folder), selected_adapters=[POLICY_ADAPTER])
+        self.engine.load_adapter(folder)
+
+    def _fresh(self) -> Path:
+        """Return an empty folder; the one before stays, since the engine may read it still."""
+        if self._root is not None:
+            self._root.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f"sync-{self._pushes}-", dir=self._root))
+        # A server may run as another user.
+        made.chmod(0o755)
+        self._folders.append(made)
+        while len(self._folders) > 2:
+            shutil.rmtree(self._folders.pop(0), ignore_errors=True)
+        return made
+
+
+def next_logprobs(
+    policy: Policy, prompts: Sequence[tuple[int, ...]], images: Sequence[Any] = ()
+) -> torch.Tensor:
+    """Return the policy's log-probabilities after each of P prompts of one length, float32 [P, V].
+
+    At temperature 1, on the CPU. ``images`` has a picture for each prompt, or None.
+    """
+    ids = torch.tensor(prompts, device=policy.device)
+    inputs: dict[str, torch.Tensor] = {"input_ids": ids}
+    with torch.inference_mode():
+        if any(image is not None for image in images):
+            assert policy.pictures is not None, "who shows pictures has a reader"
+            embedded, position_3PL = policy.pictures.embed(policy.base, ids, images)
+            inputs = {"inputs_embeds": embedded, "position_ids": position_3PL}
+        logits = policy.model(**inputs, use_cache=False).logits[:, -1].float()
+    return torch.log_softmax(logits, dim=-1).cpu()
+
+
+def _mean_gap(theirs: list[dict[int, float]], ours_PV: torch.Tensor) -> float:
+    gaps = [
+        abs(value - float(ours_V[token]))
+        for found, ours_V in zip(theirs, ours_PV, strict=True)
+        for token, value in found.items()
+    ]
+    return float(np.mean(gaps))
+
+
+def _named(policy: Policy, *, fold: bool) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the weights by the names that transformers saves them under, tied ones once.
+
+    Args:
+        policy: with adapters or without.
+        fold: add the adapters to the weights they belong to.
+    """
+    if not has_lora(policy.model):
+        for name, value in policy.model.named_parameters():
+            yield name, value.detach()
+        return
+    layers: Any = dict(policy.base.named_modules())
+    for name, value in policy.base.named_parameters():
+        if ".lora_" in name:
+            continue
+        weight = value.detach()
+        owner = name.removesuffix(".base_layer.weight")
+        if fold and owner != name:
+            change = layers[owner].get_delta_weight(POLICY_ADAPTER)
+            weight = weight + change.detach().to(weight.dtype)
+        yield name.replace(".base_layer.", "."), weight
+
+
+def _whole(policy: Policy) -> Any:
+    """Return a model that holds what the policy computes, without adapters."""
+    if not has_lora(policy.model):
+        return policy.model
+    copied: Any = without_lora(policy.model)
+    copied.load_state_dict(dict(_named(policy, fold=True)), strict=False)
+    return copied
+
+
+def _stamp(policy: Policy) -> tuple[float, ...]:
+    """Return the sums of the base weights: they change when adapters are folded in.
+
+    Neither torch's version counters nor addresses do: peft writes through ``parameter.data``.
+    """
+    with torch.no_grad():
+        return tuple(
+            float(p.sum(dtype=torch.float64))
+            for name, p in policy.base.named_parameters()
+            if ".lora_" not in name
+        )

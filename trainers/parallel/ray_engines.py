@@ -1,0 +1,625 @@
+"""Policies that decode on the machines of a Ray cluster, behind the same agents.
+
+Each engine is an actor: a copy of the policy, or a vLLM engine. New weights are handed to all of
+them once per update, and a few prompts are asked to see that each computes with them; so it is with
+one that takes the place of another, before its replies count. What decides the draws is made here
+and goes with each call (random numbers, or a seed for every request of vLLM's), so an engine that
+goes costs no episode: another one gives its replies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from creditrl.agents.transformers import TransformersAgent
+from creditrl.agents.vllm import VLLMAgent
+from creditrl.agents.vllm_engine import SamplingRule, TokenAnswer, TokenRequest, find_vllm
+from creditrl.envs.ray_pool import PATIENCE, lost_errors, require_ray
+from creditrl.errors import ConfigError, CreditRLError, EngineError
+from creditrl.trainers.collect.ahead import HeldWeights
+from creditrl.trainers.config import RunConfig, TrainConfig
+from creditrl.trainers.decode.sampler import (
+    PolicyAgent,
+    Sampler,
+    TransformersSampler,
+    engine_settings,
+    start_engine,
+)
+from creditrl.trainers.decode.shared_agent import COPY_BLOCK
+from creditrl.trainers.decode.sync import Probe, WeightSync, next_logprobs
+from creditrl.trainers.models.policy import Policy
+from creditrl.types import Prompt, Reply
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "RayAgent",
+    "RayEngines",
+    "RaySampler",
+    "RayVLLMAgent",
+    "TransformersEngines",
+    "VLLMEngines",
+]
+
+_ATTEMPTS = 3
+"""How often prompts are asked whose engines go, and how often in a row an engine is begun again
+that goes before it has shown that it computes with the policy's weights."""
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """One engine, and what it still has to show before its replies count."""
+
+    number: int
+    actor: Any
+    probe: Probe | None = None
+    pending: list[Any] = field(default_factory=list)
+    """Futures of the weights that it was given, and of its answers to the probe; before it was
+    given any, of its beginning."""
+    told: bool = True
+    """Whether it was given weights. One that takes the place of another gets them when it has
+    begun: calls that wait for room would keep the weights of every update in Ray's memory."""
+    awaited: bool = True
+    """Whether others wait for it: not for one that takes the place of another, until it is ready,
+    since what is left of the cluster may have no room for it."""
+    failures: int = 0
+    """How often in a row it has gone before it was ready."""
+    gap: float = 0.0
+
+
+class RayEngines(ABC):
+    """The engines of a run.
+
+    Args:
+        config: of the run.
+        policy: whose shape and tokenizer they take; weights come with :meth:`load`.
+
+    Attributes:
+        lost: engines that have gone so far.
+    """
+
+    def __init__(self, config: TrainConfig, policy: Policy) -> None:
+        self._ray = require_ray()
+        self._cfg = config.rollout.ray
+        self._sync = config.rollout.vllm.sync
+        self._stale: Policy | None = None
+        # What an engine is told, to compute with the present weights: methods and what they take.
+        self._steps: list[tuple[str, Any]] = []
+        self._whole: list[tuple[str, Any]] = []  # all weights; adapters come on top of them
+        self._new: list[tuple[str, Any]] = []
+        self._probe: Probe | None = None
+        self._expected_PV: Any = None
+        self.lost = 0
+        self._why = ""  # the last one went
+        self._places = [_Place(n, self._start()) for n in range(self._cfg.engines)]
+
+    def renew(self, policy: Policy) -> None:
+        """Compute with the policy's weights as they stand at the next call.
+
+        They are handed over then, and not now, which all ranks of a run would have to take part in.
+        """
+        self._stale = policy
+
+    def _hand_over_stale(self) -> None:
+        """Hand the weights over that :meth:`renew` announced."""
+        if self._stale is not None:
+            self.load(self._stale)
+
+    def load(self, policy: Policy) -> float:
+        """Give all engines the policy's present weights; of a run's ranks the first calls this.
+
+        Returns:
+            The largest mean difference of an engine's log-probabilities to the policy's.
+
+        Raises:
+            EngineError: an engine computes with other weights, or none lasts.
+        """
+        with policy.gathered() as whole:
+            self._new = []
+            self._hand_over(whole)
+            if self._sync.probe:
+                if self._probe is None:
+                    self._probe = Probe.of(whole, self._sync, self._context_of(whole))
+                self._expected_PV = self._probe.expected(whole)
+        for place in self._places:
+            if place.told:
+                self._tell(place, self._new)
+        gap = max(place.gap for place in self._ready())
+        self._stale = None
+        return gap
+
+    def close(self) -> None:
+        """End the engines."""
+        for place in self._places:
+            with contextlib.suppress(Exception):  # the cluster may have gone before
+                self._ray.kill(place.actor)
+        self._places.clear()
+
+    # -- what kinds of engines differ in ----------------------------------------------------------
+
+    @abstractmethod
+    def agent(self, policy: Policy, settings: dict[str, Any]) -> PolicyAgent:
+        """Return an agent whose replies the engines give."""
+
+    @abstractmethod
+    def _actor(self) -> tuple[type, tuple[Any, ...]]:
+        """Return the class of an engine, and what it is made of."""
+
+    @abstractmethod
+    def _hand_over(self, policy: Policy) -> None:
+        """Add the steps that bring engines up to the policy's weights."""
+
+    @abstractmethod
+    def _context_of(self, policy: Policy) -> int:
+        """Return the most tokens that an engine reads."""
+
+    def _add(self, method: str, what: Any, *, whole: bool) -> None:
+        """Have engines told something: of all weights, or of what comes on top of them."""
+        step = (method, self._ray.put(what))
+        if whole:
+            self._whole = [step]
+        self._steps = self._whole if whole else [*self._whole, step]
+        self._new.append(step)
+
+    # -- asking -----------------------------------------------------------------------------------
+
+    def _ask(
+        self, method: str, prompts: Sequence[Any], copies: Sequence[int], *more: Any
+    ) -> list[Any]:
+        """Return the answers to the prompts, in their order; any engine gives any of them.
+
+        Args:
+            method: of the engines, that takes prompts.
+            prompts: to deal.
+            copies: which of the collection's each belongs to.
+            more: what the method takes beside them: one value per prompt each where it is an
+                array, else a value for all.
+        """
+        found: dict[int, Any] = {}
+        for _ in range(_ATTEMPTS):
+            ready = self._ready()
+            parts: dict[int, list[int]] = {}
+            for i, copy_ in enumerate(copies):
+                if i not in found:
+                    parts.setdefault(copy_ // COPY_BLOCK % len(ready), []).append(i)
+            asked = []
+            for k, part in parts.items():
+                arguments = [m[part] if isinstance(m, np.ndarray) else m for m in more]
+                call = getattr(ready[k].actor, method)
+                asked.append((ready[k], part, call.remote([prompts[i] for i in part], *arguments)))
+            for place, part, future in asked:
+                answers = self._get(place, future)
+                if answers is not None:
+                    found.update(zip(part, answers, strict=True))
+            if len(found) == len(prompts):
+                return [found[i] for i in range(len(prompts))]
+        raise self._none_lasts(f"{len(prompts) - len(found)} prompts found none that lasted")
+
+    def _ready(self) -> list[_Place]:
+        """Return the engines that compute with the present weights, at least one.
+
+        Raises:
+            EngineError: one computes with others, or none lasts.
+        """
+        for place in list(self._places):
+            if place.awaited or self._done(place.pending):
+                self._settle(place)
+        while not (ready := [place for place in self._places if not place.pending]):
+            if not self._places:
+                raise self._none_lasts("none of those that were begun in their places lasted")
+            last = {place.pending[-1]: place for place in self._places}
+            done, _ = self._ray.wait(list(last), num_returns=1, timeout=PATIENCE)
+            if not done:
+                raise self._silent("all engines")
+            self._settle(last[done[0]])
+        return ready
+
+    def _settle(self, place: _Place) -> None:
+        """Wait until an engine has taken its weights, and see whether it computes with them."""
+        if not place.pending:
+            return
+        answers = self._get(place, place.pending)
+        if answers is None:
+            return
+        if not place.told:
+            place.pending, place.told = [], True
+            self._tell(place, self._steps)
+            return
+        if place.probe is not None:
+            name = f"engine {place.number} on the Ray cluster"
+            place.gap = place.probe.judge(name, answers[-1], self._expected_PV)
+        place.pending = []
+        place.failures, place.awaited = 0, True
+
+    def _get(self, place: _Place, future: Any) -> Any:
+        """Wait for an engine; None where it has gone, and another was started in its place."""
+        try:
+            return self._ray.get(future, timeout=PATIENCE)
+        except lost_errors(self._ray) as error:
+            self._why = _last_line(error)
+            if place.awaited and getattr(error, "actor_init_failed", False):
+                raise EngineError(f"Engine {place.number} could not be made: {self._why}") from None
+            self.lost += 1
+            self._replace(place)
+            return None
+        except self._ray.exceptions.GetTimeoutError:
+            raise self._silent(f"engine {place.number}") from None
+        except self._ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, CreditRLError):
+                raise error.cause from error
+            raise
+
+    def _none_lasts(self, what: str) -> EngineError:
+        return EngineError(
+            f"{self.lost} engines on the Ray cluster have gone, and {what} (the last: "
+            f"{self._why}): see Ray's own logs, and go on with --run.resume."
+        )
+
+    def _silent(self, who: str) -> EngineError:
+        return EngineError(
+            f"No answer from {who} on the Ray cluster for {PATIENCE:.0f} s: expected room for "
+            f"{self._cfg.engines} engines (rollout.ray.engines)."
+        )
+
+    # -- engines ----------------------------------------------------------------------------------
+
+    def _start(self, *, again: bool = False) -> Any:
+        cfg = self._cfg
+        # In place of one that has gone: what is left of the cluster may be full.
+        options: dict[str, Any] = {"scheduling_strategy": "SPREAD", "num_cpus": 0}
+        if cfg.gpus:
+            options["num_gpus"] = cfg.gpus
+        elif not again:
+            options["num_cpus"] = 1
+        engine, arguments = self._actor()
+        return self._ray.remote(engine).options(**options).remote(*arguments)
+
+    def _replace(self, place: _Place) -> None:
+        """Begin an engine anew, or leave its place empty where it goes again and again."""
+        with contextlib.suppress(Exception):
+            self._ray.kill(place.actor)
+        place.failures += 1
+        if place.failures > _ATTEMPTS:
+            self._places.remove(place)
+            return
+        place.actor, place.probe = self._start(again=True), None
+        place.pending = [place.actor.__ray_ready__.remote()]
+        place.told = place.awaited = False
+
+    def _tell(self, place: _Place, steps: Sequence[tuple[str, Any]]) -> None:
+        """Give an engine weights and ask it for a proof; calls are done in the order they came."""
+        place.pending += [getattr(place.actor, name).remote(what) for name, what in steps]
+        if self._probe is not None:
+            probe = place.probe = place.probe or copy.copy(self._probe)
+            place.pending.append(
+                place.actor.top_logprobs.remote(probe.prompts, probe.top, probe.images)
+            )
+
+    def _done(self, futures: Sequence[Any]) -> bool:
+        if not futures:
+            return True
+        done, _ = self._ray.wait(list(futures), num_returns=len(futures), timeout=0)
+        return len(done) == len(futures)
+
+
+class TransformersEngines(RayEngines):
+    """Engines that are copies of the policy."""
+
+    def __init__(self, config: TrainConfig, policy: Policy) -> None:
+        # What a copy is built from; other sections have types that are made by each process.
+        self._config = TrainConfig(policy=config.policy, run=RunConfig(seed=config.run.seed))
+        self._tokenizer = policy.tokenizer if config.policy.model == "small" else None
+        super().__init__(config, policy)
+
+    def agent(self, policy: Policy, settings: dict[str, Any]) -> PolicyAgent:
+        """Return an agent whose replies the engines give."""
+        return RayAgent(policy, self, **settings)
+
+    def answer(
+        self, sampling: dict[str, Any], prompts: Sequence[Prompt], uniform_BT: torch.Tensor
+    ) -> list[Reply]:
+        """Return the replies that these draws give, in the order of the prompts."""
+        self._hand_over_stale()
+        copies = [prompt.copy for prompt in prompts]
+        return self._ask("answer", prompts, copies, uniform_BT.numpy(), sampling)
+
+    def _actor(self) -> tuple[type, tuple[Any, ...]]:
+        device = "cuda" if self._cfg.gpus else "cpu"
+        return _PolicyEngine, (self._config, device, self._tokenizer)
+
+    def _hand_over(self, policy: Policy) -> None:
+        state = policy.state_dict()
+        cpu = {name: value.detach().cpu() for name, value in state["weights"].items()}
+        whole = not all(".lora_" in name for name in cpu)
+        self._add("load", {**state, "weights": cpu, "reference": None}, whole=whole)
+
+    def _context_of(self, policy: Policy) -> int:
+        shape = policy.base.config.get_text_config()
+        return int(getattr(shape, "max_position_embeddings", None) or 2**31)
+
+
+class VLLMEngines(RayEngines):
+    """vLLM engines: together they sample as one :class:`TokenEngine` does, and take weights."""
+
+    def __init__(self, config: TrainConfig, policy: Policy) -> None:
+        shape, settings = engine_settings(config, policy)
+        # Nothing else computes on its device.
+        self._made_of = shape, settings | {"can_sleep": False}, config.rollout.ray.gpus > 0
+        self._context = 0
+        self.name = settings["name"]
+        super().__init__(config, policy)
+        engine: Any = self  # each is probed by itself, and not by the sync
+        self._push = WeightSync(engine, replace(self._sync, probe=False))
+
+    def agent(self, policy: Policy, settings: dict[str, Any]) -> PolicyAgent:
+        """Return an agent whose replies the engines give."""
+        return RayVLLMAgent(policy, self, **settings)
+
+    @property
+    def context(self) -> int:
+        """Most tokens of a row, reply included."""
+        if not self._context:
+            [self._context] = self._ask("context", [None], [0])
+        return self._context
+
+    def generate(self, requests: Sequence[TokenRequest], rule: SamplingRule) -> list[TokenAnswer]:
+        """Return one answer per request, in their order."""
+        self._hand_over_stale()
+        return self._ask("generate", requests, [request.copy for request in requests], rule)
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Have engines compute with these weights."""
+        named = [(name, value.detach().cpu()) for name, value in weights]
+        self._add("load_weights", named, whole=True)
+
+    def load_adapter(self, folder: Path) -> None:
+        """Have engines compute with the LoRA adapter of a folder, which they need not see."""
+        files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+        self._add("load_adapter", files, whole=False)
+
+    def reset_cache(self) -> None:
+        """Do nothing: engines that take weights forget what they computed with others."""
+
+    def close(self) -> None:
+        """End the engines."""
+        self._push.close()
+        with contextlib.suppress(Exception):  # one may have gone
+            closed = [place.actor.close.remote() for place in self._places]
+            self._ray.wait(closed, num_returns=len(closed), timeout=10.0)
+        super().close()
+
+    def _actor(self) -> tuple[type, tuple[Any, ...]]:
+        return _VLLMEngine, self._made_of
+
+    def _hand_over(self, policy: Policy) -> None:
+        self._push.push(policy)
+
+    def _context_of(self, policy: Policy) -> int:
+        return self.context
+
+
+class RayAgent(TransformersAgent):
+    """An agent whose replies copies of the policy on a Ray cluster give.
+
+    Args:
+        policy: whose weights they compute with; brought to them before the first reply and after
+            :meth:`weights_changed`.
+        engines: of the run.
+        settings: arguments of :class:`TransformersAgent`.
+    """
+
+    def __init__(self, policy: Policy, engines: TransformersEngines, **settings: Any) -> None:
+        super().__init__(policy.model, policy.tokenizer, **settings)
+        self.policy = policy
+        self.engines = engines
+        self.weights_changed()
+
+    @property
+    def engines_lost(self) -> int:
+        """Engines that have gone so far."""
+        return self.engines.lost
+
+    def weights_changed(self) -> None:
+        """Compute with the policy's present weights from now on."""
+        self.engines.renew(self.policy)
+
+    def answer(self, prompts: Sequence[Prompt], uniform_BT: torch.Tensor) -> list[Reply]:
+        """Return the replies to at least one prompt that these draws give."""
+        sampling = {
+            "temperature": self.temperature,
+            "greedy": self.greedy,
+            "max_new_tokens": self.max_new_tokens,
+        }
+        return self.engines.answer(sampling, prompts, uniform_BT)
+
+
+class RayVLLMAgent(VLLMAgent):
+    """An agent whose replies vLLM engines on a Ray cluster give.
+
+    Args:
+        policy: as of :class:`RayAgent`.
+        engines: of the run.
+        settings: arguments of :class:`VLLMAgent`.
+    """
+
+    def __init__(self, policy: Policy, engines: VLLMEngines, **settings: Any) -> None:
+        engine: Any = engines
+        super().__init__(
+            engine,
+            policy.tokenizer,
+            generation_config=policy.base.generation_config,
+            refresh=lambda: engines.renew(policy),
+            pictures=policy.pictures,
+            **settings,
+        )
+        self.weights_changed()
+
+    @property
+    def engines_lost(self) -> int:
+        """Engines that have gone so far."""
+        return self.engine.lost  # type: ignore[attr-defined, no-any-return]
+
+
+class RaySampler(Sampler):
+    """Engines on a Ray cluster decode; they are started when the first agent is asked for.
+
+    Args:
+        config: of the run.
+
+    Raises:
+        MissingExtraError: they are to run vLLM, which is not installed there.
+    """
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.config = config
+        self.name = f"policy:{config.policy.model}"
+        self._vllm = config.rollout.backend == "vllm"
+        self._engines: RayEngines | None = None
+        if self._vllm:
+            self._find_vllm()  # now, not after minutes of cloning
+
+    def agent(
+        self, policy: Policy, *, temperature: float, greedy: bool, max_new_tokens: int, seed: int
+    ) -> PolicyAgent:
+        """Return an agent over the engines, which get the policy's weights before they answer."""
+        settings: dict[str, Any] = {
+            "temperature": temperature,
+            "greedy": greedy,
+            "max_new_tokens": max_new_tokens,
+            "seed": seed,
+            "name": self.name,
+            "actions": self.config.rollout.actions,
+        }
+        if self._engines is None:
+            kind = VLLMEngines if self._vllm else TransformersEngines
+            self._engines = kind(self.config, policy)
+        return self._engines.agent(policy, settings)
+
+    def held(
+        self, policy: Policy, *, temperature: float, max_new_tokens: int, seed: int
+    ) -> tuple[PolicyAgent, HeldWeights]:
+        """Refuse; a config that asks for it is refused before a run begins."""
+        raise ConfigError("rollout.ahead does not work with rollout.ray.engines so far.")
+
+    def close(self) -> None:
+        """End the engines."""
+        if self._engines is not None:
+            self._engines.close()
+        self._engines = None
+
+    def _find_vllm(self) -> None:
+        ray, gpus = require_ray(), self.config.rollout.ray.gpus
+        asked = ray.remote(find_vllm).options(num_cpus=0, num_gpus=gpus).remote()
+        try:
+            ray.get(asked, timeout=PATIENCE)
+        except ray.exceptions.GetTimeoutError:
+            raise ConfigError(
+                f"No machine of the Ray cluster had room for an engine ({gpus:g} GPUs) for "
+                f"{PATIENCE:.0f} s: expected free ones (rollout.ray.gpus)."
+            ) from None
+        except ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, CreditRLError):
+                raise cause from None
+            raise ConfigError(
+                f"vLLM could not be looked for on the Ray cluster ({_last_line(error)}): expected "
+                "this environment's packages, creditrl and vLLM among them, on every machine."
+            ) from error
+
+
+def _last_line(error: Exception) -> str:
+    """Return what went wrong; lines before it say where."""
+    return str(error).strip().rpartition("\n")[2]
+
+
+class _PolicyEngine:
+    """A copy of the policy, in a process of Ray's."""
+
+    def __init__(self, config: TrainConfig, device: str, tokenizer: Any) -> None:
+        from creditrl.trainers.run import build_policy
+
+        self._policy = build_policy(config, device, tokenizer=tokenizer)
+        self._sampler = TransformersSampler(f"policy:{config.policy.model}", config.rollout.actions)
+        self._sampling: dict[str, Any] = {}
+        self._agent: Any = None
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take weights."""
+        self._policy.load_state_dict(state)
+        if self._agent is not None:
+            self._agent.weights_changed()
+
+    def top_logprobs(
+        self, prompts: list[tuple[int, ...]], count: int, images: list[Any]
+    ) -> list[dict[int, float]]:
+        """Return the ``count`` most probable next tokens of each prompt, at temperature 1."""
+        top = next_logprobs(self._policy, prompts, images).topk(count)
+        rows = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        return [dict(zip(tokens, values, strict=True)) for tokens, values in rows]
+
+    def answer(self, prompts: list[Prompt], draws: Any, sampling: dict[str, Any]) -> list[Reply]:
+        """Return one reply per prompt."""
+        import torch
+
+        if self._agent is None or sampling != self._sampling:
+            self._sampling = sampling
+            self._agent = self._sampler.agent(self._policy, seed=0, **sampling)
+        # Arrays that Ray carries cannot be written to.
+        replies: list[Reply] = self._agent.answer(prompts, torch.from_numpy(np.array(draws)))
+        return replies
+
+
+class _VLLMEngine:
+    """A vLLM engine, in a process of Ray's."""
+
+    def __init__(self, shape: Any, settings: dict[str, Any], on_gpu: bool) -> None:
+        import torch
+
+        if torch.cuda.is_available() and not on_gpu:
+            raise ConfigError(
+                "rollout.ray.gpus is 0, and vLLM takes the GPUs that it sees, whoever else has "
+                "them: expected what an engine is to have, e.g. --rollout.ray.gpus 1."
+            )
+        self._engine = start_engine(shape, settings)
+        self._adapter: Any = None
+
+    def context(self, prompts: list[None]) -> list[int]:
+        """Return the most tokens of a row, once for each that asks."""
+        return [self._engine.context for _ in prompts]
+
+    def load_weights(self, weights: list[tuple[str, torch.Tensor]]) -> None:
+        """Compute with these weights from now on."""
+        self._engine.load_weights(weights)
+
+    def load_adapter(self, files: dict[str, bytes]) -> None:
+        """Compute with the LoRA adapter in these files from now on."""
+        self._adapter = tempfile.TemporaryDirectory(prefix="creditrl-adapter-")
+        for name, data in files.items():
+            (Path(self._adapter.name) / name).write_bytes(data)
+        self._engine.load_adapter(Path(self._adapter.name))
+
+    def top_logprobs(
+        self, prompts: list[tuple[int, ...]], count: int, images: list[Any]
+    ) -> list[dict[int, float]]:
+        """Return the ``count`` most probable next tokens of each prompt, at temperature 1."""
+        return self._engine.top_logprobs(prompts, count, images)
+
+    def generate(self, requests: list[TokenRequest], rule: SamplingRule) -> list[TokenAnswer]:
+        """Return one answer per request, in their order."""
+        return self._engine.generate(requests, rule)
+
+    def close(self) -> None:
+        """Leave no files on its machine."""
+        if self._adapter is not None:
+            self._adapter.cleanup()
+        self._engine.close()

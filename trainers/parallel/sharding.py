@@ -1,0 +1,219 @@
+"""A model whose weights are spread over the ranks of a run (PyTorch's FSDP2).
+
+Adapters stay whole on every rank: they are small, and learned models share and swap them; so do
+heads of learned models. Beside the sharded model stands its twin, of the same structure and without
+weights, which is filled for whatever needs them whole: decoding, saving, handing them to an engine.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from creditrl.trainers.parallel.ranks import Ranks
+
+__all__ = [
+    "ShardedModel",
+    "clip_gradients",
+    "full_tensors",
+    "shard_like",
+    "shard_optimizer_state",
+    "shard_weights",
+]
+
+T = TypeVar("T")
+
+
+class ShardedModel:
+    """Shards a model in place; computes with it, and fills its twin.
+
+    Args:
+        model: a causal language model of transformers, a peft model around one, or a decoder.
+        decoder: the part of it with the blocks.
+        ranks: over which it is spread.
+
+    Attributes:
+        twin: the same structure, with whole weights between :meth:`fill` and :meth:`release`.
+        filled: whether it has them.
+    """
+
+    def __init__(self, model: torch.nn.Module, decoder: torch.nn.Module, ranks: Ranks) -> None:
+        self.model = model
+        whole = {id(p): p for name, p in model.named_parameters() if ".lora_" in name}
+        meta: dict[int, Any] = {
+            id(p): torch.nn.Parameter(
+                torch.empty_like(p, device="meta"), requires_grad=p.requires_grad
+            )
+            for p in model.parameters()
+            if id(p) not in whole
+        }
+        self.twin: Any = copy.deepcopy(model, {**meta, **whole})
+        self.filled = False
+        self._fills = 0
+        coarse = any(p.dtype.itemsize < 4 for p in model.parameters())
+        options: dict[str, Any] = {
+            "mesh": init_device_mesh(ranks.device, (ranks.size,)),
+            # The outer part as well, so that no weights stay whole when nobody computes.
+            "reshard_after_forward": True,
+            # Gradients of 16 bits are added up in 32.
+            "mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float32 if coarse else None),
+            "ignored_params": set(whole.values()),
+        }
+        for block in _blocks(decoder):
+            fully_shard(block, **options)
+        self._root: Any = fully_shard(_Root(model), **options)
+        # Taken now: while it computes, the model shows whole weights in their place.
+        sharded = {name: p for name, p in model.named_parameters(remove_duplicate=False)}
+        self._places = {name: p for name, p in sharded.items() if isinstance(p, DTensor)}
+
+    def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Do some work with the model's parts; every rank must, equally often."""
+        return self._root(work, *arguments)  # type: ignore[no-any-return]
+
+    def fill(self) -> Any:
+        """Return the twin with all weights; every rank must."""
+        if not self.filled:
+            self._put(lambda p: p.full_tensor())
+            self.filled = True
+            self._fills += 1
+            # Read by what keeps results of old weights: memory may be given out at one place twice.
+            self.twin.weights_version = self._fills
+        return self.twin
+
+    def release(self) -> None:
+        """Free the twin's weights."""
+        if self.filled:
+            self._put(lambda p: torch.empty(p.shape, dtype=p.dtype, device="meta"))
+            self.filled = False
+
+    def load(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Take whole weights; adapters that are not among them stay as they are.
+
+        Raises:
+            RuntimeError: names or shapes differ.
+        """
+        plain = self.model.state_dict()
+        odd = set(weights) ^ {n for n in plain if n in weights or ".lora_" not in n}
+        if odd:
+            raise RuntimeError(f"weights are of other layers, e.g. {min(odd)}.")
+        with torch.no_grad():
+            for name, value in weights.items():
+                here = plain[name]
+                if here.shape != value.shape:
+                    raise RuntimeError(
+                        f"{name} has shape {list(value.shape)}, expected {list(here.shape)}."
+                    )
+                here.copy_(shard_like(value, here))
+        self.release()
+
+    def _put(self, value: Callable[[DTensor], torch.Tensor]) -> None:
+        """Replace the twin's weights; tied ones stay one."""
+        made: dict[int, torch.nn.Parameter] = {}
+        for name, p in self._places.items():
+            if id(p) not in made:
+                with torch.no_grad():
+                    made[id(p)] = torch.nn.Parameter(value(p).detach(), p.requires_grad)
+            owner, _, last = name.rpartition(".")
+            setattr(self.twin.get_submodule(owner), last, made[id(p)])
+
+
+class _Root(torch.nn.Module):
+    """Module to call for computing with any part of a model, so that weights are gathered."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, work: Callable[..., T], *arguments: Any) -> T:
+        return work(*arguments)
+
+
+def full_tensors(state: Any) -> Any:
+    """Return a nested state with every sharded tensor whole, on rank 0; every rank must.
+
+    There it is on the CPU: the states of several models are more than a GPU has. The others, which
+    write nothing, get shapes without memory.
+    """
+    if isinstance(state, DTensor):
+        whole = state.full_tensor()
+        return whole.cpu() if state.device_mesh.get_rank() == 0 else whole.to("meta")
+    if isinstance(state, dict):
+        return {key: full_tensors(value) for key, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return type(state)(full_tensors(value) for value in state)
+    return state
+
+
+def clip_gradients(parameters: Sequence[torch.nn.Parameter], largest: float) -> float:
+    """Scale gradients down to a norm of at most ``largest``; returns what their norm was.
+
+    They may be sharded, whole and equal on every rank, or of both kinds (a head on a sharded
+    network), which torch does not take together.
+    """
+    sharded = [p for p in parameters if isinstance(p, DTensor)]
+    whole = [p for p in parameters if not isinstance(p, DTensor)]
+    if not sharded:
+        return float(torch.nn.utils.clip_grad_norm_(whole, largest))
+    norms: list[Any] = [
+        torch.nn.utils.get_total_norm([p.grad for p in part if p.grad is not None])
+        for part in (sharded, whole)
+    ]
+    norm = math.hypot(*(float(n.full_tensor() if isinstance(n, DTensor) else n) for n in norms))
+    scale = min(1.0, largest / (norm + 1e-6))  # as torch has it
+    for p in parameters:
+        if p.grad is not None:
+            p.grad.mul_(scale)
+    return norm
+
+
+def shard_weights(
+    weights: Mapping[str, torch.Tensor], module: torch.nn.Module
+) -> dict[str, torch.Tensor]:
+    """Return a module's whole weights as it keeps them, for its ``load_state_dict``."""
+    plain = module.state_dict()
+    return {name: shard_like(v, plain[name]) if name in plain else v for name, v in weights.items()}
+
+
+def shard_optimizer_state(
+    state: dict[str, Any], parameters: list[torch.nn.Parameter]
+) -> dict[str, Any]:
+    """Return an optimizer's whole state as it is kept beside these parameters."""
+    moments = {
+        number: {
+            key: shard_like(value, parameters[number])
+            if isinstance(value, torch.Tensor) and value.shape == parameters[number].shape
+            else value
+            for key, value in entry.items()
+        }
+        for number, entry in state["state"].items()
+    }
+    return {**state, "state": moments}
+
+
+def shard_like(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """Return a whole tensor as the parameter is kept: sharded or whole, on its device.
+
+    A tensor that is sharded already stays as it is.
+    """
+    if not isinstance(parameter, DTensor) or isinstance(value, DTensor):
+        return value
+    there = value.to(parameter.device)
+    return distribute_tensor(there, parameter.device_mesh, parameter.placements)
+
+
+def _blocks(decoder: torch.nn.Module) -> list[torch.nn.Module]:
+    """Return the decoder's blocks: those of transformers, else its list of layers."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    blocks: list[torch.nn.Module] = [
+        m for m in decoder.modules() if isinstance(m, GradientCheckpointingLayer)
+    ]
+    layers = getattr(decoder, "layers", None)
+    return blocks or (list(layers) if isinstance(layers, torch.nn.ModuleList) else [])

@@ -1,0 +1,343 @@
+"""The memory plan of a recipe, and what to change where it does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+from creditrl.agents.prompts import get_form
+from creditrl.trainers.config import TrainConfig
+from creditrl.trainers.methods.base import method_info
+from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig
+from creditrl.trainers.models.critic_config import CriticConfig
+from creditrl.trainers.parallel.ranks import started
+from creditrl.trainers.plan.memory import (
+    GIB,
+    LearnedShape,
+    Load,
+    MemoryPlan,
+    ModelShape,
+    memory_plan,
+)
+from creditrl.trainers.plan.shape import (
+    adapter_per_rank,
+    device_bytes,
+    learned_shapes,
+    model_shape,
+)
+
+__all__ = ["Advice", "advise", "device_of", "each_of", "needs_reference", "plan_line", "plan_of"]
+
+_SPARE = 0.1
+"""Share of the device that is left to its allocator, and to what is not counted."""
+_PROMPT_TOKENS = 4096
+"""Tokens of a prompt, where rows are shorter than the context: iStar's and 3SPO's on WebShop."""
+_CPU_CACHE, _GPU_CACHE = 32_768, 131_072
+"""Tokens of a batch that the transformers agent decodes at once."""
+_LEAST_BUDGET = 2048
+"""Padded tokens of a micro-batch below which it is not cut: a conversation must fit."""
+
+Change = Callable[[TrainConfig], tuple[str, TrainConfig] | None]
+"""Returns the flags and the changed config; None where it changes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Flags that make a run fit."""
+
+    flags: tuple[str, ...]
+    plan: MemoryPlan
+    """With these flags."""
+    fits: bool
+
+
+def plan_of(config: TrainConfig, device: int, gpu: bool, ranks: int = 1) -> MemoryPlan:
+    """Return the memory plan of a run, for each of its processes.
+
+    Args:
+        config: of the run.
+        device: bytes of the device's memory (of which a vLLM engine takes a share).
+        gpu: whether the device is a GPU.
+        ranks: processes that train together, each on a device of its own.
+
+    Raises:
+        DataError: the model's config is not found.
+    """
+    policy, rollout = config.policy, config.rollout
+    weight_bytes = 4 if policy.dtype == "float32" else 2
+    shape = model_shape(policy.model, policy.small)
+    if policy.lora is not None:
+        each = adapter_per_rank(policy.model, policy.small, policy.lora.targets)
+        shape = replace(shape, adapter_per_rank=each)
+    learned = _learned(config, weight_bytes)
+    method = method_info(config.method.name).method(config.method)
+    loss = method.policy_loss()
+    load = Load(
+        weight_bytes=weight_bytes,
+        lora_rank=None if policy.lora is None else policy.lora.rank,
+        reference=needs_reference(config),
+        token_budget=config.optim.token_budget,
+        checkpointing=policy.checkpointing,
+        entropy=loss.entropy_coef != 0,
+        **_speaking(config, shape, weight_bytes, device, gpu, ranks),
+        engine_sleeps=rollout.vllm.sleep and gpu and rollout.ahead is None,
+        ahead=rollout.ahead is not None,
+        ranks=ranks,
+    )
+    return memory_plan(shape, load, learned)
+
+
+def _learned(config: TrainConfig, weight_bytes: int) -> list[LearnedShape]:
+    """Return the method's models; they are built once for all sizes of their micro-batches."""
+    policy, method = config.policy, config.method
+    budgets = [0]
+    of_their_own: dict[str | int, str] = {}
+    for path, part in _parts(config.method, ""):
+        begun_as = getattr(part, "model", "policy")
+        if hasattr(part, "backbone") and begun_as != "policy":
+            # Built as the policy here: building it as what it is would load its weights.
+            method = _put(method, path, replace(part, model="policy"))
+            of_their_own[f"{path}.backbone"] = begun_as
+        if isinstance(part, (BackboneConfig, CriticConfig)):
+            method = _put(method, path, replace(part, token_budget=len(budgets)))
+            if path in of_their_own:
+                of_their_own[len(budgets)] = of_their_own.pop(path)
+            budgets.append(part.token_budget)
+    found = learned_shapes(policy.model, policy.small, policy.lora, method, weight_bytes)
+    learned = []
+    for model in found:
+        if model.token_budget in of_their_own:
+            whole = model_shape(of_their_own[model.token_budget]).parameters
+            if model.lora:
+                model = replace(model, frozen_bytes=whole * weight_bytes)
+            else:
+                model = replace(model, parameters=whole)
+        learned.append(replace(model, token_budget=budgets[model.token_budget]))
+    return learned
+
+
+def needs_reference(config: TrainConfig) -> bool:
+    """Return whether a run compares its policy with a reference."""
+    method = method_info(config.method.name).method(config.method)
+    return bool(method.policy_loss().kl_coef or method.needs_reference)
+
+
+def advise(config: TrainConfig, device: int, gpu: bool, ranks: int = 1) -> Advice | None:
+    """Return what makes a run fit into so many bytes; None where it fits as it is.
+
+    Changes are tried in their order, the ones that cost nothing but time first; those that are not
+    needed in the end are left out. Where all of them do not do, they are all returned.
+    """
+    room = (1 - _SPARE) * device
+    plan = plan_of(config, device, gpu, ranks)
+    if plan.peak <= room:
+        return None
+    taken: list[Change] = []
+    changed = config
+    # Twice: smaller micro-batches do nothing while speaking is what needs the most, and help later.
+    for change in [*_changes(), *_changes()]:
+        found = change(changed)
+        if found is None:
+            continue
+        less = plan_of(found[1], device, gpu, ranks)
+        if less.peak < plan.peak:
+            taken.append(change)
+            changed, plan = found[1], less
+        if plan.peak <= room:
+            break
+    fits = plan.peak <= room
+    if fits:
+        for change in reversed(taken.copy()):  # what changes the most is left out first
+            others = [other for other in taken if other is not change]
+            if plan_of(_changed(config, others)[0], device, gpu, ranks).peak <= room:
+                taken = others
+    changed, flags = _changed(config, taken)
+    return Advice(flags, plan_of(changed, device, gpu, ranks), fits)
+
+
+def _changed(config: TrainConfig, changes: list[Change]) -> tuple[TrainConfig, tuple[str, ...]]:
+    """Return the config after some changes, and the flags; of equal flags the last one."""
+    flags: dict[str, str] = {}
+    for change in changes:
+        found = change(config)
+        if found is not None:
+            words, config = found
+            for flag in words.split(" --"):
+                name, _, value = flag.removeprefix("--").partition(" ")
+                flags[name] = value
+    return config, tuple(f"--{name} {value}".strip() for name, value in flags.items())
+
+
+def _changes() -> Iterator[Change]:
+    """Yield what may be changed, gentlest first; None where it changes nothing."""
+    yield _in_turns
+    yield _checkpointing
+    for budget in (8192, 4096, _LEAST_BUDGET):
+        yield _smaller_batches(budget)
+    yield _half_precision
+    for copies in (64, 32, 16, 8):
+        yield _fewer_copies(copies)
+    yield _shared_bases
+    yield _small_critic
+    yield _adapters
+
+
+def _in_turns(config: TrainConfig) -> tuple[str, TrainConfig] | None:
+    if config.rollout.ahead is None:
+        return None
+    return "--rollout.ahead None", replace(config, rollout=replace(config.rollout, ahead=None))
+
+
+def _checkpointing(config: TrainConfig) -> tuple[str, TrainConfig] | None:
+    if config.policy.checkpointing:
+        return None
+    policy = replace(config.policy, checkpointing=True)
+    return "--policy.checkpointing", replace(config, policy=policy)
+
+
+def _smaller_batches(budget: int) -> Change:
+    def change(config: TrainConfig) -> tuple[str, TrainConfig] | None:
+        flags = []
+        if config.optim.token_budget > budget:
+            flags.append(f"--optim.token-budget {budget}")
+            config = replace(config, optim=replace(config.optim, token_budget=budget))
+        method = config.method
+        for path, part in _parts(method, ""):
+            if isinstance(part, (BackboneConfig, CriticConfig)) and part.token_budget > budget:
+                flags.append(f"--method.{path}.token-budget {budget}".replace("_", "-"))
+                method = _put(method, path, replace(part, token_budget=budget))
+        return (" ".join(flags), replace(config, method=method)) if flags else None
+
+    return change
+
+
+def _half_precision(config: TrainConfig) -> tuple[str, TrainConfig] | None:
+    if config.policy.dtype == "bfloat16":
+        return None
+    policy = replace(config.policy, dtype="bfloat16")
+    return "--policy.dtype bfloat16", replace(config, policy=policy)
+
+
+def _fewer_copies(copies: int) -> Change:
+    def change(config: TrainConfig) -> tuple[str, TrainConfig] | None:
+        flags = []
+        rollout, cfg = config.rollout, config.eval
+        groups = max(1, copies // rollout.group_size)
+        if groups < rollout.groups:
+            flags.append(f"--rollout.groups {groups}")
+            config = replace(config, rollout=replace(rollout, groups=groups))
+        if cfg.num_envs > copies:
+            flags.append(f"--eval.num-envs {copies}")
+            config = replace(config, eval=replace(cfg, num_envs=copies))
+        return (" ".join(flags), config) if flags else None
+
+    return change
+
+
+def _shared_bases(config: TrainConfig) -> tuple[str, TrainConfig] | None:
+    """Let learned models share the policy's base, where it has adapters and they do not."""
+    if config.policy.lora is None:
+        return None
+    flags, method = [], config.method
+    for path, part in _parts(method, ""):
+        if isinstance(part, BackboneConfig) and part.shared_base is False:
+            flags.append(f"--method.{path}.shared-base True".replace("_", "-"))
+            method = _put(method, path, replace(part, shared_base=True))
+    return (" ".join(flags), replace(config, method=method)) if flags else None
+
+
+def _small_critic(config: TrainConfig) -> tuple[str, TrainConfig] | None:
+    """Read values from the policy's hidden states instead of a copy of it."""
+    flags, method = [], config.method
+    for path, part in _parts(method, ""):
+        if isinstance(part, CriticConfig) and part.kind == "copy":
+            flags.append(f"--method.{path}.kind head".replace("_", "-"))
+            method = _put(method, path, replace(part, kind="head"))
+    return (" ".join(flags), replace(config, method=method)) if flags else None
+
+
+def _adapters(config: TrainConfig) -> tuple[str, TrainConfig] | None:
+    """Train adapters; learned models share the base, which is what they do by themselves."""
+    if config.policy.lora is not None:
+        return None
+    lora = LoRAConfig(rank=16, alpha=32)
+    changed = replace(config, policy=replace(config.policy, lora=lora))
+    words = "--policy.lora.rank 16 --policy.lora.alpha 32"
+    more = _shared_bases(changed)
+    return (words, changed) if more is None else (f"{words} {more[0]}", more[1])
+
+
+def _speaking(
+    config: TrainConfig, shape: ModelShape, weight_bytes: int, device: int, gpu: bool, ranks: int
+) -> dict[str, int]:
+    """Return what the policy needs while it speaks."""
+    rollout = config.rollout
+    if rollout.backend == "vllm-server" or rollout.ray.decodes:
+        return {}
+    if rollout.backend == "vllm":
+        cfg = rollout.vllm
+        if gpu and cfg.cache_gib is None:
+            return {"engine_bytes": int(cfg.gpu_memory_utilization * device)}
+        cache = int((cfg.cache_gib or 1.0) * GIB)
+        return {"engine_bytes": shape.parameters * weight_bytes + cache}
+    copies = max(rollout.groups * rollout.group_size, min(config.eval.levels, config.eval.num_envs))
+    copies = -(-copies // ranks)  # each decodes for some of them
+    row = min(shape.context, _PROMPT_TOKENS + rollout.max_new_tokens)
+    at_once = min(_GPU_CACHE if gpu else _CPU_CACHE, copies * row)
+    kept = 0
+    if get_form(rollout.form).context != "window":
+        # What was read of a growing conversation is kept between its turns.
+        kept = min(2 * at_once, copies * row)
+    return {"cache_tokens": at_once + kept, "prefill_tokens": at_once}
+
+
+def _parts(config: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield every config inside a config, with its path."""
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if is_dataclass(value) and not isinstance(value, type):
+            at = f"{path}.{field.name}" if path else field.name
+            yield at, value
+            yield from _parts(value, at)
+
+
+def _put(config: Any, path: str, value: Any) -> Any:
+    """Return the config with one part of it replaced."""
+    name, _, rest = path.partition(".")
+    if rest:
+        value = _put(getattr(config, name), rest, value)
+    return replace(config, **{name: value})
+
+
+def plan_line(config: TrainConfig) -> str:
+    """Return a line that says whether a run will fit; it never stops one."""
+    try:
+        ranks, here = started()
+        device, name, gpu = device_of(config, None, here)
+        plan = plan_of(config, device, gpu, ranks)
+        advice = advise(config, device, gpu, ranks)
+    except Exception as error:
+        # A model or a method of a kind that is not known here may train all the same.
+        return f"Memory: not reckoned ({' '.join(str(error).split())})"
+    line = f"Memory: about {plan.peak / GIB:.2f} of {device / GIB:.1f} GiB ({name}){each_of(ranks)}"
+    if advice is None:
+        return f"{line}; --plan itemises it"
+    return (
+        f"{line}: it may not fit. Try {' '.join(advice.flags)} ({advice.plan.peak / GIB:.2f} GiB)"
+    )
+
+
+def each_of(ranks: int) -> str:
+    """Return the words that say that so many processes need as much each."""
+    return "" if ranks == 1 else f", for each of {ranks} processes"
+
+
+def device_of(config: TrainConfig, gib: float | None, here: int) -> tuple[int, str, bool]:
+    """Return (bytes, name, whether it is a GPU); processes of a machine share what is no GPU's."""
+    if gib is not None:
+        return int(gib * GIB), f"a GPU of {gib:g} GiB", True
+    found, name = device_bytes(config.policy.device)
+    if name != "this machine":
+        return found, name, True
+    return found // here, name if here == 1 else f"this machine, shared by {here}", False

@@ -1,0 +1,282 @@
+"""Device memory that a training run needs, estimated before anything is loaded.
+
+Weights, gradients and optimizer states are exact. Activations are counted as what autograd keeps of
+a block of a Llama-like decoder (RMS norms, attention without a stored matrix, gated MLP); they were
+measured to agree within a factor of two. Everything here is arithmetic on numbers; where these come
+from is :mod:`creditrl.trainers.plan.shape`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+__all__ = [
+    "GIB",
+    "LearnedShape",
+    "Load",
+    "MemoryPlan",
+    "ModelShape",
+    "activation_bytes",
+    "cache_bytes_per_token",
+    "logit_bytes",
+    "memory_plan",
+]
+
+GIB = 2**30
+_FLOAT = 4
+_ADAMW_MOMENTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """A causal language model as far as its memory goes; widths are numbers."""
+
+    parameters: int
+    """All weights; tied ones count once."""
+    body: int
+    """Without the output layer where it has weights of its own."""
+    layers: int
+    hidden: int
+    heads: int
+    """Of queries."""
+    kv_heads: int
+    """Of keys and values."""
+    head_size: int
+    mlp: int
+    """Width of a block's gated MLP; of a mixture, of the experts that a token visits, summed."""
+    vocabulary: int
+    context: int
+    """Most tokens that it reads."""
+    adapter_per_rank: int = 0
+    """Weights of LoRA adapters of rank 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedShape:
+    """A model that the method fits beside the policy."""
+
+    name: str
+    parameters: int
+    """Weights of its own, float32; all of them are trained."""
+    token_budget: int
+    """Padded tokens per micro-batch of its fitting; 0: it has no activations worth counting."""
+    weight_bytes: int = _FLOAT
+    """Bytes of a weight that its activations pass through."""
+    lora: bool = False
+    """Whether it trains adapters on the policy's weights, or on others that stay as they are."""
+    frozen_bytes: int = 0
+    """Bytes of these others."""
+
+    @property
+    def own_network(self) -> bool:
+        """Whether it trains a network of its own: neither adapters nor a head alone."""
+        return not self.lora and self.token_budget > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Use of the model in a run."""
+
+    weight_bytes: int = _FLOAT
+    """4: float32; 2: bfloat16."""
+    lora_rank: int | None = None
+    """None: all weights are trained."""
+    reference: bool = False
+    """Whether the credit or the loss needs a reference policy."""
+    token_budget: int = 16384
+    """Padded tokens per micro-batch of an update."""
+    checkpointing: bool = False
+    """Whether gradient checkpointing is on."""
+    entropy: bool = False
+    """Whether the loss has an entropy bonus."""
+    logits_per_chunk: int = 2**26
+    """Logits that are there at a time."""
+    cache_tokens: int = 0
+    """Tokens whose keys and values are kept while the policy speaks."""
+    prefill_tokens: int = 0
+    """Tokens that are read at once while it speaks."""
+    engine_bytes: int = 0
+    """A vLLM engine beside the policy, with weights and cache of its own."""
+    engine_sleeps: bool = True
+    """Whether it frees its memory while the policy is optimised."""
+    ahead: bool = False
+    """Whether episodes are collected while the policy is optimised, with weights of their own."""
+    ranks: int = 1
+    """Processes that train together, over which weights and what belongs to them are sharded; the
+    budgets of tokens, and what is kept while it speaks, are those of one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """A run's memory in bytes: what is always there, and what comes and goes."""
+
+    resident: Mapping[str, int]
+    """Weights, gradients, optimizer states, by whose they are."""
+    phases: Mapping[str, int]
+    """Additional memory of each phase of an update; phases do not overlap."""
+
+    @property
+    def peak(self) -> int:
+        """Bytes at the fullest moment."""
+        return sum(self.resident.values()) + max(self.phases.values(), default=0)
+
+    @property
+    def fullest(self) -> str:
+        """Name of the phase with the most."""
+        return max(self.phases, key=lambda name: self.phases[name])
+
+
+def memory_plan(shape: ModelShape, load: Load, learned: Sequence[LearnedShape] = ()) -> MemoryPlan:
+    """Return what a run needs, on each rank where several train it.
+
+    Gradients stay between updates (they are let go before the next backward pass), so they count
+    as always there.
+
+    Of several ranks each has its shard of what is as large as a model; adapters stand whole on
+    each. What computes has the weights (and their gradients) of a part of the model whole at a
+    time. While it speaks, or hands its weights on, it has all of them, and so it has when it
+    begins: learned models are copied from a whole policy, one after the other.
+
+    Args:
+        shape: of the policy.
+        load: what is done with it.
+        learned: the method's models.
+    """
+    ranks = load.ranks
+    part = "" if ranks == 1 else f", 1 of {ranks} shards"
+    adapters = (load.lora_rank or 0) * shape.adapter_per_rank
+    full = load.lora_rank is None
+    trained, width = (shape.parameters, load.weight_bytes) if full else (adapters, _FLOAT)
+    whole = shape.parameters * load.weight_bytes
+    # With adapters the reference is the model with them off.
+    reference = whole if load.reference and full else 0
+    ours, moved = (part, ranks) if full else ("", 1)
+    # Of coarse weights AdamW moves copies, and their gradients are added to those of the copies.
+    coarse = trained * width if width < _FLOAT else 0
+    resident = {
+        f"weights{part}": _split(whole, ranks),
+        f"float32 copies of the weights{part}": _split(trained * _FLOAT, ranks) if coarse else 0,
+        "adapters": adapters * _FLOAT,
+        f"gradients{ours}": _split(trained * _FLOAT, moved),
+        f"optimizer{ours}": _split(trained * _FLOAT * _ADAMW_MOMENTS, moved),
+        f"reference{part}": _split(reference, ranks),
+    }
+    for model in learned:
+        theirs, over = (part, ranks) if model.own_network else ("", 1)
+        resident[f"{model.name}: weights, gradients, optimizer{theirs}"] = _split(
+            model.parameters * _FLOAT * (2 + _ADAMW_MOMENTS), over
+        ) + _split(model.frozen_bytes, ranks)
+    collect = "collect" if ranks == 1 else "collect, with all weights"
+    phases = {
+        collect: (0 if ranks == 1 else whole)
+        + load.cache_tokens * cache_bytes_per_token(shape, load.weight_bytes)
+        + load.prefill_tokens * _passing(shape, load.weight_bytes)
+        + load.engine_bytes,
+        "update": activation_bytes(
+            shape,
+            load.token_budget,
+            load.weight_bytes,
+            lora=not full,
+            checkpointing=load.checkpointing,
+        )
+        + load.token_budget * _passing(shape, load.weight_bytes)
+        + logit_bytes(shape, load.token_budget, load.logits_per_chunk, entropy=load.entropy)
+        + _gathered(shape, load.weight_bytes, ranks, trained=full)
+        + _split(coarse, moved),
+    }
+    for model in learned:
+        phases[f"fit {model.name}"] = activation_bytes(
+            shape,
+            model.token_budget,
+            model.weight_bytes,
+            lora=model.lora,
+            checkpointing=load.checkpointing,
+        ) + model.token_budget * _passing(shape, model.weight_bytes)
+        if model.token_budget:
+            own = model.own_network
+            phases[f"fit {model.name}"] += _gathered(shape, model.weight_bytes, ranks, trained=own)
+    if ranks > 1:
+        copies = [model.parameters * _FLOAT for model in learned if model.own_network]
+        begin = whole + reference + max(copies, default=0)
+        # Not on top of gradients and optimizers, which come later.
+        more = max(0, begin - sum(resident.values()))
+        phases = {"begin, with all weights": more, **phases}
+    if load.engine_bytes and not load.engine_sleeps:
+        resident["vLLM engine"] = load.engine_bytes
+        phases[collect] -= load.engine_bytes
+    if load.ahead:
+        if not load.engine_bytes:
+            resident["weights that sample"] = trained * width
+        resident["collecting beside"] = phases.pop(collect)
+    return MemoryPlan({k: v for k, v in resident.items() if v}, phases)
+
+
+def activation_bytes(
+    shape: ModelShape,
+    tokens: int,
+    weight_bytes: int,
+    *,
+    lora: bool = False,
+    checkpointing: bool = False,
+) -> int:
+    """Return the bytes that autograd keeps of a forward pass over so many tokens, without logits.
+
+    Of each block: for both norms the float32 input and the normed values; the input of every linear
+    layer; queries, keys, values and the attention's output; of the MLP the gate before and after
+    its activation, and the other branch. With adapters on frozen weights the linear layers' inputs
+    are kept for the adapters, in float32, once for each layer that casts them. With checkpointing
+    only the input of each block is kept, and one block is whole at a time.
+    """
+    b, width = weight_bytes, shape.hidden
+    heads = shape.heads * shape.head_size
+    norms = 2 * (_FLOAT + b) * width
+    attention = b * (2 * heads + 2 * shape.kv_heads * shape.head_size)
+    gates = 3 * b * shape.mlp
+    if lora and b < _FLOAT:
+        inputs = _FLOAT * (5 * width + heads + shape.mlp)
+    else:
+        inputs = b * (2 * width + heads + shape.mlp)
+    block = norms + attention + gates + inputs
+    ends = (_FLOAT + 2 * b) * width  # embeddings, the last norm
+    if checkpointing:
+        return tokens * (shape.layers * b * width + block + ends)
+    return tokens * (shape.layers * block + ends)
+
+
+def logit_bytes(shape: ModelShape, tokens: int, chunk: int, *, entropy: bool = False) -> int:
+    """Return the bytes of logits with what their gradient needs, where every token is scored.
+
+    A chunk is there at a time: in float32 the logits, their exponentials and their gradient; with
+    an entropy, the shares, their products and the gradients of both.
+    """
+    rows = min(tokens, max(1, chunk // shape.vocabulary))
+    return rows * shape.vocabulary * _FLOAT * (8 if entropy else 4)
+
+
+def cache_bytes_per_token(shape: ModelShape, weight_bytes: int) -> int:
+    """Return the bytes of one token's keys and values in all layers."""
+    return 2 * shape.layers * shape.kv_heads * shape.head_size * weight_bytes
+
+
+def _split(size: int, ranks: int) -> int:
+    """Return the bytes that the largest of equal shards has."""
+    return -(-size // ranks)
+
+
+def _gathered(shape: ModelShape, weight_bytes: int, ranks: int, *, trained: bool) -> int:
+    """Return the bytes of sharded weights that are whole at a time while a model computes.
+
+    These are the embeddings and the output layer, the block that computes and the next one; where
+    they are trained, in float32 their gradients as well.
+    """
+    if ranks == 1:
+        return 0
+    tables = shape.vocabulary * shape.hidden + shape.parameters - shape.body
+    block = (shape.parameters - tables) // shape.layers
+    return (tables + 2 * block) * (weight_bytes + (_FLOAT if trained else 0))
+
+
+def _passing(shape: ModelShape, weight_bytes: int) -> int:
+    """Return the bytes per token that pass through a block and are let go."""
+    return weight_bytes * 3 * (shape.mlp + shape.hidden)
