@@ -545,7 +545,7 @@ class _Run:
         if self.method.collection == "demonstrations":
             collector = self.demonstrations(policy)
         elif config.rollout.ahead is not None:
-            # The sampler never rests, and learns of new weights when it has nothing to do.
+            # The sampler stays active; weights sync between collections.
             rest = _nothing
             collector = self.ahead(policy, watch)
         else:

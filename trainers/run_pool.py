@@ -43,10 +43,10 @@ class PlannedRun:
     """Overrides of the recipe, without ``run.folder`` and ``run.resume``."""
 
     def config(self) -> TrainConfig:
-        """Return what the run will be told.
+        """Return the run's configuration.
 
         Raises:
-            UnknownNameError, ConfigError: it cannot be told that.
+            UnknownNameError, ConfigError: its configuration is invalid.
         """
         source = find_recipe(self.recipe)
         prog = f"creditrl train {self.recipe}"
@@ -66,7 +66,7 @@ def run_pool(
         show: is told a line whenever a run ends.
 
     Raises:
-        ConfigError: a run cannot be told what it is told; nothing was started.
+        ConfigError: a run's configuration is invalid; nothing was started.
         RunFolderError: the folder has another run under one of the names, or another command is at
             work in it; nothing was started.
     """

@@ -25,7 +25,7 @@ __all__ = ["read_request", "require_packages", "run_request", "train"]
 
 _PACKAGES = ("torch", "transformers", "peft", "pyarrow", "zstandard", "matplotlib", "tomli_w")
 _WHICH = (
-    "Which recipe? Expected `creditrl train @quickstart`, `creditrl train @path/to/recipe.toml` "
+    "Missing recipe: expected `creditrl train @quickstart`, `creditrl train @path/to/recipe.toml` "
     "or `creditrl train --run.folder RUN --run.resume`."
 )
 _SHORT = {"env": "env.id", "method": "method.name"}

@@ -218,7 +218,7 @@ def _conformance(argv: list[str]) -> int:
         override(BenchConformanceOptions(), ["--help"], prog)
     if not argv or argv[0].startswith("-"):
         known = ", ".join([*by_name, _HOUSEHOLDS])
-        raise ConfigError(f"Which environment? Expected `{prog}`; known: {known}.")
+        raise ConfigError(f"Missing environment: expected `{prog}`; known: {known}.")
     bench = by_name.get(argv[0].lower())
     if bench is None:
         names = [*by_name, _HOUSEHOLDS]

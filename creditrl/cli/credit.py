@@ -79,7 +79,7 @@ def run(argv: list[str]) -> int:
     named = [argv[0]] if argv and not argv[0].startswith("-") else []
     options = override(CreditOptions(), argv[len(named) :], f"{PROG} RUN")
     if not named or not options.method:
-        raise ConfigError(f"Which {'methods' if named else 'run'}? {_USAGE}")
+        raise ConfigError(f"Missing {'--method' if named else 'run'}. {_USAGE}")
     for module in ("torch", "transformers", "peft", "pyarrow", "zstandard"):
         require_extra(module, "train")
     if options.max_episodes < 1 or options.passes < 0 or options.top < 0:

@@ -64,7 +64,9 @@ def run(argv: list[str]) -> int:
             override(GetOptions(), ["--help"], "creditrl data get NAME")
         if not rest or rest[0].startswith("-"):
             known = ", ".join(data.env.lower() for data in official_data())
-            raise ConfigError(f"Which data? Expected `creditrl data get NAME`; known: {known}.")
+            raise ConfigError(
+                f"Missing dataset name: expected `creditrl data get NAME`; known: {known}."
+            )
         options = override(GetOptions(), rest[1:], "creditrl data get NAME")
         return _get(rest[0], options, shlex.join(["creditrl", "data", "get", *rest]))
     if action == "export":

@@ -29,7 +29,11 @@ def run(argv: list[str]) -> int:
         override(first.options(), ["--help"], f"{_COMMAND} {' | '.join(names)}")
     if not argv or argv[0].lower() not in names:
         named = argv and not argv[0].startswith("-")
-        found = f"The tasks of {argv[0]!r} have no such files." if named else "Which tasks?"
+        found = (
+            f"The tasks of {argv[0]!r} have no such files."
+            if named
+            else "Missing name of an environment."
+        )
         raise ConfigError(
             f"{found} Expected `{_COMMAND} NAME --folder F`; known: {', '.join(names)}."
         )

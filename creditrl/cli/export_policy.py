@@ -51,11 +51,12 @@ def run(argv: list[str]) -> int:
     if len(argv) < 2 or argv[0] != "policy" or argv[1].startswith("-"):
         if argv[:1] == ["policy"] and {"-h", "--help"} & set(argv):
             override(ExportPolicyOptions(), ["--help"], _COMMAND)
-        raise ConfigError(f"What is exported? Expected `{_COMMAND} --to FOLDER`.")
+        raise ConfigError(f"Missing run or model: expected `{_COMMAND} --to FOLDER`.")
     options = override(ExportPolicyOptions(), argv[2:], _COMMAND)
     if options.to is None and options.push is None:
         raise ConfigError(
-            f"Where to? Expected `creditrl export policy {argv[1]} --to FOLDER`, or --push REPO."
+            f"Missing target: expected `creditrl export policy {argv[1]} --to FOLDER`, or "
+            "--push REPO."
         )
     if options.public and options.push is None:
         raise ConfigError("--public is of --push, which is missing: expected --push REPO.")

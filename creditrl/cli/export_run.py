@@ -34,10 +34,12 @@ def run(argv: list[str]) -> int:
     if not argv or argv[0].startswith("-"):
         if {"-h", "--help"} & set(argv):
             override(ExportRunOptions(), ["--help"], f"{_COMMAND} RUN")
-        raise ConfigError(f"Which run? Expected `{_COMMAND} RUN --folder F`.")
+        raise ConfigError(f"Missing run: expected `{_COMMAND} RUN --folder F`.")
     options = override(ExportRunOptions(), argv[1:], f"{_COMMAND} RUN")
     if options.folder is None:
-        raise ConfigError(f"Where to? Expected `{_COMMAND} {shlex.quote(argv[0])} --folder F`.")
+        raise ConfigError(
+            f"Missing target: expected `{_COMMAND} {shlex.quote(argv[0])} --folder F`."
+        )
     from creditrl.integrations.hub import export_trajectories, open_source
 
     source = open_source(argv[0])

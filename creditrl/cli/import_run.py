@@ -109,15 +109,15 @@ def run(argv: list[str]) -> int:
     if argv and argv[0] in ("-h", "--help"):
         argv = ["FILE", "--env", "ALFWorld", "--help"]
     if not argv or argv[0].startswith("-"):
-        raise ConfigError(f"Which file? {_USAGE}")
+        raise ConfigError(f"Missing file. {_USAGE}")
     path, rest = Path(argv[0]).expanduser(), list(argv[1:])
     env = _taken(rest, "--env")
     if env is None:
-        raise ConfigError(f"Whose conversations are these? {_USAGE}")
+        raise ConfigError(f"Missing --env. {_USAGE}")
     request = parse_env_command(ImportOptions(), [env, *rest], f"{_COMMAND} FILE --env")
     options = request.command
     if options.out is None:
-        raise ConfigError(f"Where to? {_USAGE}")
+        raise ConfigError(f"Missing --out. {_USAGE}")
     if options.limit is not None and options.limit < 1:
         raise ConfigError(f"--limit {options.limit}: expected 1 or more.")
     shown = request.env_options.get("observation", "text")

@@ -34,7 +34,7 @@ def run(argv: list[str]) -> int:
         override(NewOptions(), ["--help"], _COMMAND)
     if len(argv) < 2 or argv[0] not in ("env", "method") or argv[1].startswith("-"):
         raise ConfigError(
-            "What is to be written? Expected `creditrl new env NAME` or `creditrl new method NAME`."
+            "Missing kind: expected `creditrl new env NAME` or `creditrl new method NAME`."
         )
     kind, name = cast("Literal['env', 'method']", argv[0]), argv[1]
     options = override(NewOptions(), argv[2:], f"creditrl new {kind} {name}")

@@ -77,7 +77,7 @@ def parse_env_command(
     if not argv or argv[0].startswith("-"):
         if "--help" in argv or "-h" in argv:
             override(defaults, ["--help"], f"{prog} ID")
-        raise ConfigError(f"Which environment? Expected `{prog} ID`; `creditrl envs` lists them.")
+        raise ConfigError(f"Missing environment: expected `{prog} ID`; `creditrl envs` lists them.")
     import creditrl.agents  # noqa: F401 - options may name partners that it brings
 
     env_id = environment_id(name_environment(argv[0]))

@@ -153,7 +153,7 @@ def _parse(argv: Sequence[str]) -> tuple[SweepOptions, str, list[tuple[str, list
             raise ConfigError(f"{word!r} is one argument too many; `creditrl sweep --help`.")
     if len(recipes) != 1:
         raise ConfigError(
-            "Which recipe? Expected one, as in `creditrl sweep @three_spo_small --method.alpha "
+            "Missing recipe: expected one, as in `creditrl sweep @three_spo_small --method.alpha "
             "35,50,70`."
         )
     parsed: list[tuple[str, list[str]]] = []

@@ -56,7 +56,7 @@ def run(argv: list[str]) -> int:
     options = override(ViewOptions(), argv[len(named) :], f"{PROG} RUN")
     if not named:
         raise ConfigError(
-            f"Which run? Expected `{PROG} RUN` (a folder of `creditrl train`, or results of "
+            f"Missing run: expected `{PROG} RUN` (a folder of `creditrl train`, or results of "
             "`creditrl eval`)."
         )
     if options.episodes is not None and options.export is None:

@@ -130,8 +130,8 @@ def load_runs(paths: Sequence[str | os.PathLike[str]]) -> list[RunRecord]:
     """
     if not paths:
         raise ConfigError(
-            "Which runs? Expected `creditrl report RUN...`: folders of `creditrl train`, files of "
-            "`creditrl eval`."
+            "Missing runs: expected `creditrl report RUN...`: folders of `creditrl train`, files "
+            "of `creditrl eval`."
         )
     runs = [load_run(path) for path in paths]
     places = [run.path.resolve() for run in runs]

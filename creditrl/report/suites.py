@@ -71,7 +71,7 @@ def load_suites(paths: Sequence[str | os.PathLike[str]]) -> list[SuiteRecord]:
     """
     if not paths:
         raise ConfigError(
-            "Whose results? Expected `creditrl report --leaderboard FOLDER...`: folders that "
+            "Missing folders: expected `creditrl report --leaderboard FOLDER...`: folders that "
             "`creditrl eval --suite` wrote."
         )
     places = [Path(path).expanduser() for path in paths]

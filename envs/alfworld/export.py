@@ -130,7 +130,7 @@ def export_games(
 def run_export(options: ExportOptions, on_game: Callable[[int], None] | None = None) -> list[Path]:
     """Write what the options ask for; see :func:`export_games`."""
     if not options.folder:
-        raise ConfigError("Where to? Give --folder, e.g. `--folder ~/alfworld_builtin`.")
+        raise ConfigError("Missing --folder: expected one, e.g. `--folder ~/alfworld_builtin`.")
     config = HouseholdConfig(options.size, options.spares, options.closed, options.house_seed)
     games = GeneratedGames(options.split, config, flavour=options.flavour)
     return export_games(games, Path(options.folder).expanduser(), options.tasks or None, on_game)

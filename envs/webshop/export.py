@@ -81,7 +81,7 @@ def export_shop(options: ShopExportOptions) -> list[Path]:
         ConfigError: no folder is named, or one of the files exists; nothing is written then.
     """
     if not options.folder:
-        raise ConfigError("Where to? Give --folder, e.g. `--folder ~/webshop_builtin`.")
+        raise ConfigError("Missing --folder: expected one, e.g. `--folder ~/webshop_builtin`.")
     folder = Path(options.folder).expanduser()
     ending = f"_{_SMALL}.json" if options.num_products <= _SMALL else ".json"
     paths = [

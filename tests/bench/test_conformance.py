@@ -201,7 +201,7 @@ def test_a_log_that_was_only_begun_is_empty(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "Expected `creditrl bench conformance ENV`; known: alfworld, virtualhome."),
+        ((), "expected `creditrl bench conformance ENV`; known: alfworld, virtualhome."),
         (("alfword",), "Did you mean 'alfworld'?"),
         (("alfworld", "--games", "0"), "--games is 0"),
         (("alfworld", "--flavour", "0.5"), "--flavour 0.5 is unknown. Known: 0.4, 0.3."),

@@ -192,7 +192,7 @@ def test_a_run_that_was_cut_is_scored_with_its_checkpoint(plain):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "Which methods?"),
+        ([], "Missing --method"),
         (["--method=gigpoo"], "Did you mean 'gigpo'"),
         (["--method=pg", "--updates=7-9"], "holds episodes 1 to 2"),
         (["--method=pg", "--updates=one"], "'one' is no update"),

@@ -69,8 +69,8 @@ def test_installed_it_needs_no_plugin(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("env", "What is to be written?"),
-        ("agent mine", "What is to be written?"),
+        ("env", "Missing kind"),
+        ("agent mine", "Missing kind"),
         ("env My-Stairs", "small letters"),
         ("env ../stairs", "small letters"),
         ("env class", "choose another name"),

@@ -171,7 +171,7 @@ def test_bad_input_is_one_clear_line(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     whole = make_run(tmp_path / "whole")
     for arguments, expected in (
-        ([], "Which runs?"),
+        ([], "Missing runs"),
         ([tmp_path / "none"], "there is no such file or folder"),
         ([tmp_path / "empty"], "neither config.toml nor results.json"),
         ([tmp_path], "is no run, but holds 3. Name them"),

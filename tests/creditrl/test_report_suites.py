@@ -152,7 +152,7 @@ def test_what_the_schema_forbids_is_named(name, content) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--leaderboard"], "Whose results?"),
+        (["--leaderboard"], "Missing folders"),
         (["--leaderboard", "nowhere"], "No results of a suite in"),
         (["--leaderboard", "first", "damaged"], "results.agent is missing"),
         (["first", "first"], "named twice"),

@@ -77,7 +77,7 @@ def test_what_cannot_be_served_is_one_line(capsys: pytest.CaptureFixture[str]) -
     assert "sessions=0: expected a number above 0" in refused(
         capsys, "VisualSokoban", "--max-sessions", "0"
     )
-    assert "Which environment?" in refused(capsys)
+    assert "Missing environment" in refused(capsys)
     assert "No task" in refused(
         capsys, "webshop", "--pages", "--num-products", "40", "--task", "x/1"
     )

@@ -72,7 +72,7 @@ def test_the_papers_sweep_is_a_product_of_nine():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--method.alpha 1,2", "Which recipe"),
+        ("--method.alpha 1,2", "Missing recipe"),
         ("@three_spo_small --run.seed 0,1", "use --seeds"),
         ("@three_spo_small --method.alpha 35,35", "expected different values"),
         ("@three_spo_small --method.alpha 35,", "expected different values"),

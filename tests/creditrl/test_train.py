@@ -355,7 +355,7 @@ def test_a_killed_run_takes_its_comparison_along(tmp_path):
         (["@quickstart", "--policy.model=/no/such/model"], "no folder /no/such/model"),
         (["--run.folder=/no/such/run", "--run.resume"], "does not exist"),
         (["--run.folder=/no/such/run", "--run.resume=True"], "does not exist"),
-        (["--run.folder=/no/such/run", "--run.resume", "False"], "Which recipe?"),
+        (["--run.folder=/no/such/run", "--run.resume", "False"], "Missing recipe"),
         ([], "@quickstart"),
     ],
 )

@@ -424,7 +424,7 @@ def test_a_large_export_is_written_with_a_warning(
 
 def test_bad_requests_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = make_run(tmp_path / "run").path
-    assert "Which run?" in refused(capsys)
+    assert "Missing run" in refused(capsys)
     assert "no such folder" in refused(capsys, tmp_path / "none")
     assert "It holds 1 runs; name one" in refused(capsys, tmp_path)
     assert "--export FILE" in refused(capsys, path, "--episodes", "1/u1/0")

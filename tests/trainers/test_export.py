@@ -173,9 +173,9 @@ def test_nothing_is_overwritten_without_the_flag(full_run, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["export", "policy"], "Expected `creditrl export policy RUN --to FOLDER`"),
+        (["export", "policy"], "expected `creditrl export policy RUN --to FOLDER`"),
         (["export", "policy", "nowhere", "--to", "x"], "there is no such folder"),
-        (["export", "policy", "RUN"], "Where to?"),
+        (["export", "policy", "RUN"], "Missing target"),
         (["export", "policy", "RUN", "--to", "x", "--adapter"], "there is no adapter"),
         (["export", "policy", "RUN", "--to", "x", "--adapter", "--merge"], "expected one of them"),
         (["eval", "VisualSokoban", "--agent", "hf:./nowhere"], "There is no folder ./nowhere"),

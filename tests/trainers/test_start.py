@@ -124,7 +124,7 @@ def test_plugins_are_named_as_on_the_command_line(tmp_path: Path) -> None:
     [
         ((("@quickstrat",), {}), UnknownNameError, "Did you mean 'quickstart'"),
         ((("@quickstart",), {"optim": {"rate": 1.0}}), ConfigError, "Unknown flag --optim.rate"),
-        (((), {}), ConfigError, "Which recipe?"),
+        (((), {}), ConfigError, "Missing recipe"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(arguments: Any, error: Any, said: str) -> None:

@@ -54,7 +54,7 @@ class VLLMConfig:
     """Rows that are computed at once."""
     sleep: bool = True
     """Free the GPU's memory while the policy is optimised; in this process, and not with
-    ``rollout.ahead``, where the engine never rests."""
+    ``rollout.ahead``, where the engine always samples."""
     base_url: str | None = None
     """Address of a server: ``http://127.0.0.1:8000/v1``."""
     model: str | None = None

@@ -65,7 +65,7 @@ class Probe:
         ]
         self.images: list[Any] = [None] * config.prompts
         if pictures is not None:
-            # The first row has a picture, so that old eyes are found out as well.
+            # The first row has a picture, which detects stale vision weights too.
             image = rng.integers(256, size=(*_PICTURE, 3), dtype=np.uint8)
             begin, place, end, _ = pictures.marks
             marked = (begin, *[place] * pictures.read(image).tokens, end)

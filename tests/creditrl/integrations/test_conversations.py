@@ -234,7 +234,7 @@ def test_nothing_is_overwritten_and_nothing_is_left_half_done(
     assert "nothing is overwritten" in capsys.readouterr().err
     assert (out / "config.toml").read_text() == before
     assert run(["data", "import", str(path), "--out", str(out)]) == 2
-    assert "Whose conversations" in capsys.readouterr().err
+    assert "Missing --env" in capsys.readouterr().err
 
 
 def test_conversations_about_pictures_are_refused(

@@ -152,7 +152,7 @@ def test_wishes_that_cannot_be_met_are_refused(tmp_path: Path):
         run_export(ExportOptions(folder=str(tmp_path), split="valid_seen", tasks=5000))
     with pytest.raises(ConfigError, match="-1 tasks were asked for"):
         run_export(ExportOptions(folder=str(tmp_path), tasks=-1))
-    with pytest.raises(ConfigError, match="Where to"):
+    with pytest.raises(ConfigError, match="Missing --folder"):
         run_export(ExportOptions())
     with pytest.raises(ConfigError, match="split='all' is unknown"):
         run_export(ExportOptions(folder=str(tmp_path), split="all"))
