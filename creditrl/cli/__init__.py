@@ -33,6 +33,7 @@ class Command:
 
 
 COMMANDS: tuple[Command, ...] = (
+    Command("doctor", "doctor", "report what this machine can run", "creditrl.cli.doctor"),
     Command("envs", "envs", "list the environments", "creditrl.cli.envs"),
     Command("methods", "methods", "list the credit methods", "creditrl.cli.methods"),
     Command("check", "check ID", "test an environment against the contract", "creditrl.cli.check"),

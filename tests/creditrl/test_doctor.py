@@ -1,0 +1,131 @@
+"""``creditrl doctor``: what it finds, what it advises, and that it asks nobody."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from creditrl.cli import doctor, run
+
+GIB = 1 << 30
+
+
+def finding(name: str) -> doctor.Finding:
+    (found,) = [found for found in doctor.diagnose() if found.name == name]
+    return found
+
+
+def test_where_the_tests_run_both_commands_work_and_nobody_is_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*_: Any) -> None:
+        raise AssertionError("doctor opened a connection")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    monkeypatch.setenv("OPENAI_API_KEY", "a-secret")
+    assert run(["doctor", "--json"]) == 0
+    out = capsys.readouterr().out
+    told = json.loads(out)
+    assert told["works"] == {"train": True, "pytest": True} and "a-secret" not in out
+    assert {found["part"] for found in told["findings"]} == {
+        *("machine", "disk", "packages", "torch", "engines", "data", "tests", "endpoints"),
+    }
+    assert run(["doctor"]) == 0
+    assert "Next: creditrl train @quickstart" in capsys.readouterr().out
+
+
+def test_without_torch_the_way_to_get_it_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version, find_spec = importlib.metadata.version, importlib.util.find_spec
+
+    def found(name: str) -> str:
+        if name == "torch":
+            raise importlib.metadata.PackageNotFoundError
+        return version(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", found)
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "torch" else find_spec(name)
+    )
+    monkeypatch.setattr(doctor, "_nvidia", lambda: False)
+    assert run(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "missing: torch" in out and "install a CPU build of torch first" in out
+    assert "`creditrl train @quickstart` will not work here." in out
+
+
+def test_a_package_that_is_too_old_is_named_with_both_versions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    version = importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda name: "0.9" if name == "peft" else version(name)
+    )
+    found = finding("train")
+    assert (found.state, found.said) == ("missing", "missing: peft 0.9 (older than 0.15)")
+    assert "--upgrade" in found.advice and found.needed_by == ("train",)
+
+
+def test_a_torch_that_cannot_be_imported_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = importlib.import_module
+
+    def fails(name: str, *rest: Any) -> Any:
+        if name == "torch":
+            raise OSError("libcudart.so.13: cannot open shared object file\nmore")
+        return imported(name, *rest)
+
+    monkeypatch.setattr(importlib, "import_module", fails)
+    found = finding("torch")
+    assert found.said == "OSError: libcudart.so.13: cannot open shared object file"
+    assert found.state == "broken" and "--force-reinstall" in found.advice
+
+
+def fake_torch(capability: tuple[int, int]) -> Any:
+    cuda = SimpleNamespace(
+        is_available=lambda: True,
+        device_count=lambda: 1,
+        get_device_properties=lambda i: SimpleNamespace(name="Card"),
+        get_device_capability=lambda i: capability,
+        mem_get_info=lambda i: (70 * GIB, 80 * GIB),
+    )
+    return SimpleNamespace(
+        __version__="2.13.0",
+        version=SimpleNamespace(cuda="13.0"),
+        get_num_threads=lambda: 2,
+        cuda=cuda,
+    )
+
+
+@pytest.mark.parametrize(
+    ("capability", "state", "advice"), [((9, 0), "ok", ""), ((7, 5), "missing", "float32")]
+)
+def test_a_gpu_is_told_with_memory_and_what_it_supports(
+    capability: tuple[int, int], state: str, advice: str
+) -> None:
+    build, card = doctor._torch(fake_torch(capability), "")
+    assert "built for CUDA 13.0" in build.said
+    assert "Card, compute" in card.said and "75.2 GB of 85.9 GB free" in card.said
+    assert card.state == state and advice in card.advice
+    assert ("bfloat16: yes" in card.said) == (state == "ok")
+
+
+def test_a_driver_without_a_gpu_build_of_torch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = fake_torch((9, 0))
+    torch.version.cuda, torch.cuda.is_available = None, lambda: False
+    monkeypatch.setattr(doctor, "_nvidia", lambda: True)
+    _, card = doctor._torch(torch, "")
+    assert card.state == "broken" and "install a build of torch for its driver" in card.advice
+
+
+def test_too_little_memory_breaks_training_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_free_memory", lambda: GIB)
+    findings = doctor.diagnose()
+    assert not doctor._works(findings, "train") and doctor._works(findings, "pytest")
