@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from creditrl.agents.conversation import Conversation
+from creditrl.checked import Bounds, Checked, Count
 from creditrl.envs.state import hash_state
-from creditrl.errors import ConfigError, SnapshotError, require_one_of
+from creditrl.errors import ConfigError, SnapshotError
 from creditrl.trainers.collect.base import CollectContext, Collected, Collector, cannot_restore
 from creditrl.trainers.collect.seen import SeenStates
 from creditrl.trainers.collect.tasks import stream
@@ -40,14 +41,14 @@ _SKIPS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class TreeConfig:
+class TreeConfig(Checked):
     """How a tree grows."""
 
-    rollouts: int = 8
-    """Rollouts at a state of score 1."""
-    branches: int = 32
+    rollouts: Annotated[int, Bounds(2)] = 8
+    """Rollouts at a state of score 1; a single transition is compared with nothing."""
+    branches: Count = 32
     """Finished branches after which a task is left."""
-    transitions: int = 8
+    transitions: Count = 8
     """Transitions after which it is left, in multiples of the environment's turn limit."""
     backtrack: bool = True
     """Ablation: False begins at the first state again when a branch ends."""
@@ -74,14 +75,7 @@ class TreeConfig:
     """R_success: 1 on success, or the environment's score."""
 
     def __post_init__(self) -> None:
-        if self.rollouts < 2 or min(self.branches, self.transitions) < 1:
-            raise ConfigError(
-                f"TreeConfig: rollouts={self.rollouts}, branches={self.branches}, "
-                f"transitions={self.transitions}: expected at least 2 (a single transition out of "
-                "a state is compared with nothing), 1 and 1."
-            )
-        require_one_of("TreeConfig.update", self.update, ("step", "tree"))
-        require_one_of("TreeConfig.back", self.back, ("last", "first"))
+        Checked.__post_init__(self)
         if not self.revisit and not self.backtrack:
             raise ConfigError(
                 "TreeConfig has revisit=false and backtrack=false: without going back, a tree "

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from creditrl.errors import ConfigError, CreditInputError
+from creditrl.checked import Bounds, Checked, Fraction
+from creditrl.errors import CreditInputError
 from creditrl.trainers.credit.check import episode_label, finite, ordered
 from creditrl.trainers.credit.returns import reverse_scan
 from creditrl.trainers.credit.spread import reward_on_last_token
@@ -35,12 +36,12 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class GAEConfig:
+class GAEConfig(Checked):
     """Discounts, what the turn limit means, and whether advantages are whitened."""
 
-    gamma: float = 1.0
+    gamma: Fraction = 1.0
     """Discount per row, in [0, 1]; 1 is usual for language models (Ouyang et al. 2022)."""
-    lam: float = 0.95
+    lam: Fraction = 0.95
     """Weight of longer-horizon estimates, in [0, 1] (Schulman et al. 2017)."""
     at_limit: Literal["end", "bootstrap"] = "end"
     """Value after a truncated episode's last turn: "end" is 0, "bootstrap" the critic's."""
@@ -49,24 +50,10 @@ class GAEConfig:
     token belongs to a later turn, so that discounting does not depend on the replies' lengths."""
     whiten: bool = True
     """Whiten the advantages over all rows (there is no padding), after the targets are taken."""
-    min_explained: float | None = None
+    min_explained: Annotated[float, Bounds(high=1)] | None = None
     """Least share of the returns' variance that the critic must explain on an update's episodes,
     which it has not learned from; below it, the advantage is the discounted return without a
     critic, whitened as usual. Ours; None: the critic always counts, as in the papers."""
-
-    def __post_init__(self) -> None:
-        for name in ("gamma", "lam"):
-            value = getattr(self, name)
-            if not 0.0 <= value <= 1.0:
-                raise ConfigError(f"GAEConfig.{name} is {value}: expected a number in [0, 1].")
-        if self.at_limit not in ("end", "bootstrap"):
-            raise ConfigError(f"GAEConfig.at_limit is {self.at_limit!r}. Known: end, bootstrap.")
-        if self.decay not in ("token", "turn"):
-            raise ConfigError(f"GAEConfig.decay is {self.decay!r}. Known: token, turn.")
-        if self.min_explained is not None and not self.min_explained <= 1.0:
-            raise ConfigError(
-                f"GAEConfig.min_explained is {self.min_explained}: expected at most 1, or None."
-            )
 
 
 def gae_turns(

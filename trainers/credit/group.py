@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from creditrl.errors import ConfigError, CreditInputError, did_you_mean
+from creditrl.checked import Checked
+from creditrl.errors import CreditInputError
 from creditrl.trainers.credit.check import finite, ordered
 from creditrl.trainers.credit.spread import first_turns, tokens_per_turn
 from creditrl.trainers.credit.stats import group_stats
@@ -42,7 +43,7 @@ GroupKind = Literal["grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++_basel
 
 
 @dataclass(frozen=True, slots=True)
-class GroupConfig:
+class GroupConfig(Checked):
     """Which estimator compares the members of a group, and what it does at the edges."""
 
     kind: GroupKind = "grpo"
@@ -59,20 +60,6 @@ class GroupConfig:
     once per reply token, as released trainers do. None: as ``over``."""
     epsilon: float = 1e-6
     """Added to the standard deviation (GRPO's released implementations)."""
-
-    def __post_init__(self) -> None:
-        for name, choices in (
-            ("kind", get_args(GroupKind)),
-            ("singleton", ("raw", "zero")),
-            ("over", ("trajectories", "rows")),
-            ("whiten_over", ("trajectories", "rows", "tokens")),
-        ):
-            value = getattr(self, name)
-            if value not in choices and not (name == "whiten_over" and value is None):
-                raise ConfigError(
-                    f"GroupConfig.{name} is {value!r}.{did_you_mean(str(value), choices)} "
-                    f"Known: {', '.join(choices)}."
-                )
 
 
 def group_advantage(

@@ -15,7 +15,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from creditrl.errors import ConfigError, CreditInputError
+from creditrl.checked import Checked, Fraction, Natural
+from creditrl.errors import CreditInputError
 from creditrl.trainers.credit.group import GroupConfig, GroupKind, group_advantage_of_turns
 from creditrl.trainers.credit.spread import first_turns
 from creditrl.trainers.credit.stats import group_stats, joint_index
@@ -26,13 +27,13 @@ __all__ = ["HistoryGroupConfig", "history_group", "same_history"]
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryGroupConfig:
+class HistoryGroupConfig(Checked):
     """Compared quantity, its normalisation and weights."""
 
-    history: int = 2
+    history: Natural = 2
     """H, the history window of the prompt: groups by the last k = 1 .. H + 1 observations, as many
     as the episode has had."""
-    gamma: float = 0.95
+    gamma: Fraction = 0.95
     """Discount per turn of the returns that are compared."""
     normalise: Literal["mean", "mean-std"] = "mean-std"
     """"mean-std" (the paper's ALFWorld) or "mean" (its WebShop)."""
@@ -43,17 +44,6 @@ class HistoryGroupConfig:
     """The weight of level k is proportional to (k + 1) to this power."""
     epsilon: float = 1e-6
     """Added to the standard deviation, which is the biased one from k = 1 on."""
-
-    def __post_init__(self) -> None:
-        if self.history < 0 or not 0 <= self.gamma <= 1:
-            raise ConfigError(
-                f"HistoryGroupConfig: history={self.history}, gamma={self.gamma}: expected at "
-                "least 0, and 0 to 1."
-            )
-        if self.normalise not in ("mean", "mean-std"):
-            raise ConfigError(
-                f"HistoryGroupConfig.normalise is {self.normalise!r}. Known: mean, mean-std."
-            )
 
 
 def same_history(state_N: IntArray, episode_N: IntArray, length: int) -> IntArray:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from creditrl.errors import ConfigError
+from creditrl.checked import Checked, Fraction, NonNegative
 from creditrl.trainers.credit.spread import first_turns
 from creditrl.trainers.credit.stats import group_stats, joint_index
 from creditrl.trainers.credit.step_group import compared_returns
@@ -26,21 +26,14 @@ __all__ = ["RolloutTreeConfig", "rollout_tree"]
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutTreeConfig:
+class RolloutTreeConfig(Checked):
     """Quantity averaged at a state."""
 
-    gamma: float = 0.99
+    gamma: Fraction = 0.99
     """Discount per turn of the returns, in [0, 1]."""
-    prior: float = 2.0
+    prior: NonNegative = 2.0
     """Visits that the group's mean outcome counts for in V, at least 0. At 0 a state that one
     episode alone visited, by one action, gets credit 0."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.gamma <= 1 or not self.prior >= 0:
-            raise ConfigError(
-                f"RolloutTreeConfig: gamma={self.gamma}, prior={self.prior}: expected 0 to 1 and "
-                "at least 0."
-            )
 
 
 def rollout_tree(turns: TurnTable, action_N: ArrayLike, cfg: RolloutTreeConfig) -> FloatArray:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from creditrl.errors import ConfigError, require_one_of
+from creditrl.checked import Bounds, Checked, Count, Fraction, NonNegative
+from creditrl.errors import ConfigError
 
 __all__ = [
     "StateScoreConfig",
@@ -28,18 +29,18 @@ _EPSILON = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class StateScoreConfig:
+class StateScoreConfig(Checked):
     """3SPO's numbers."""
 
-    alpha: float = 50.0
+    alpha: NonNegative = 50.0
     """Growth of lambda with the clock. At 50 scores are nearly 0 or 1 whatever the clock (rollouts
     0, 1 or 8 from the second turn on); the released class has 1, where 2 to 7 are reached too."""
     lambda_clock: Literal["depth", "global"] = "depth"
     """What t in ``lambda_t = alpha ln t`` counts, from 1: the turns of an episode (inferred from
     "constant for a fixed depth"), or trajectories so far and one more (the released code)."""
-    xi: int = 10
+    xi: Count = 10
     """The paper's xi: failures through a state before it may be given up."""
-    zeta: float = 0.1
+    zeta: Fraction = 0.1
     """The paper's zeta: success rate up to which it then is."""
     novelty: bool = True
     """Ablation: False takes the novelty weight as 0."""
@@ -53,28 +54,15 @@ class StateScoreConfig:
     gained, and a state that nobody passed the rate of the one that was left."""
     novelty_decay: float = 0.1
     """Decay of the novelty weight ``w = 1/2 exp(-decay N)``."""
-    fixed_weight: float | None = None
+    fixed_weight: Annotated[float, Bounds(0, 0.5)] | None = None
     """Ablation: a constant instead of that weight, in [0, 1/2]."""
 
     def __post_init__(self) -> None:
-        if self.alpha < 0 or self.xi < 1 or not 0 <= self.zeta <= 1:
-            raise ConfigError(
-                f"StateScoreConfig: alpha={self.alpha}, xi={self.xi}, "
-                f"zeta={self.zeta}: expected at least 0, at least 1, and 0 to 1."
-            )
-        if self.lambda_clock not in ("depth", "global"):
-            raise ConfigError(
-                f"StateScoreConfig.lambda_clock is {self.lambda_clock!r}. Known: depth, global."
-            )
-        require_one_of("StateScoreConfig.differences", self.differences, ("scores", "rates"))
+        Checked.__post_init__(self)
         if self.differences == "rates" and not self.score_difference:
             raise ConfigError(
                 'StateScoreConfig has differences="rates" and score_difference=false: without the '
                 "difference nothing tells success from failure. Set one of them back."
-            )
-        if self.fixed_weight is not None and not 0 <= self.fixed_weight <= 0.5:
-            raise ConfigError(
-                f"StateScoreConfig.fixed_weight is {self.fixed_weight}: expected 0 to 0.5."
             )
 
 

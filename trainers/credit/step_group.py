@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from rapidfuzz.distance import Indel
 
+from creditrl.checked import Bounds, Checked, Fraction
 from creditrl.errors import ConfigError
 from creditrl.trainers.credit.check import finite
 from creditrl.trainers.credit.returns import discounted_return
@@ -28,27 +29,17 @@ __all__ = ["StepGroupConfig", "compared_returns", "similar_states", "step_group"
 
 
 @dataclass(frozen=True, slots=True)
-class StepGroupConfig:
+class StepGroupConfig(Checked):
     """Compared quantity, and its normalisation."""
 
-    gamma: float = 0.95
+    gamma: Fraction = 0.95
     """Discount per turn, in [0, 1] (value of the authors' ALFWorld script)."""
-    min_group: int = 2
+    min_group: Annotated[int, Bounds(2)] = 2
     """Turns that must share a state before they are compared; smaller groups get credit 0."""
     normalise: Literal["mean", "mean-std"] = "mean"
     """"mean" subtracts the mean; "mean-std" also divides by (unbiased std + epsilon)."""
     epsilon: float = 1e-6
     """Added to the standard deviation (their released code)."""
-
-    def __post_init__(self) -> None:
-        if self.normalise not in ("mean", "mean-std"):
-            raise ConfigError(
-                f"StepGroupConfig.normalise is {self.normalise!r}. Known: mean, mean-std."
-            )
-        if self.min_group < 2:
-            raise ConfigError(
-                f"StepGroupConfig.min_group is {self.min_group}: a comparison needs at least 2."
-            )
 
 
 def compared_returns(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
-from creditrl.errors import ConfigError, did_you_mean
+from creditrl.checked import Bounds, Checked, NonNegative, Positive
+from creditrl.errors import ConfigError
 from creditrl.trainers.losses.aggregate import Aggregate
 
 __all__ = ["KLKind", "PolicyLossConfig", "Ratio", "SamplerUnit", "ValueLossConfig"]
@@ -16,7 +17,7 @@ KLKind = Literal["k1", "k2", "k3", "abs"]
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyLossConfig:
+class PolicyLossConfig(Checked):
     """Which ratio is clipped where, how tokens are weighed, and what is added."""
 
     ratio: Ratio = "token"
@@ -29,22 +30,22 @@ class PolicyLossConfig:
     """Object of the clip. "objective": the loss; a ratio beyond the range has no gradient (PPO).
     "weight": the ratio as a constant weight on ``-A log pi``, so that every token keeps a gradient
     (CISPO, MiniMax-M1, arXiv 2506.13585, eq. 4 and 5)."""
-    clip_low: float | None = None
+    clip_low: Positive | None = None
     """Ratios below 1 - this are clipped; None: 0.2, for mean ratios 3e-4 (GSPO), for weights 1: no
     lower bound (CISPO)."""
-    clip_high: float | None = None
+    clip_high: Positive | None = None
     """Ratios above 1 + this are clipped; None: 0.2, for mean ratios 4e-4, for weights 4: at most 5
     (ScaleRL, arXiv 2510.13786, the ``epsilon_high=5`` of TRL). DAPO: 0.28."""
-    dual_clip: float | None = None
+    dual_clip: Annotated[float, Bounds(1, open_low=True)] | None = None
     """Bound c > 1 of the loss, in units of -A, where the advantage is negative; 3 in the paper (Ye
     et al. 2020, eq. 8) and in verl (``clip_ratio_c``). TRL's ``delta``."""
     aggregate: Aggregate = "token-mean"
     """See ``aggregation_weights``; read where no ``weight_M`` is given."""
-    length_divisor: float | None = None
+    length_divisor: Positive | None = None
     """Constant that "seq-mean-token-sum" divides a sequence's sum by, such as the longest reply in
     tokens (Dr.GRPO's code; TRL's ``loss_type="dr_grpo"``, verl's "seq-mean-token-sum-norm"). None:
     the sum. AdamW takes the same step either way, but gradients are clipped at another norm."""
-    log_ratio_limit: float | None = None
+    log_ratio_limit: Positive | None = None
     """Log-ratios are clamped to plus and minus this; None: 20, for sequences 10 (released GSPO)."""
     kl_coef: float = 0.0
     """Weight of the KL to the reference in the loss; 0: none, and no reference is needed."""
@@ -56,7 +57,7 @@ class PolicyLossConfig:
     """What the bonus averages: the entropy of tokens, or its sum over the tokens of a turn (an
     action of several tokens otherwise gets a bonus that shrinks with its length). Use "turn" with
     ``aggregate="turn-mean"`` or "batch-turn-mean": there the average is over turns."""
-    sampler_cap: float | None = None
+    sampler_cap: NonNegative | None = None
     """Cap of the weight exp(old - sampler), see ``importance_weights``; 0: no correction. None: a
     run takes 2 where something else samples than the training model with its present weights
     (``rollout.ahead``; for losses with a ratio, vLLM), and otherwise no correction."""
@@ -64,39 +65,7 @@ class PolicyLossConfig:
     """Unit with one such weight: "token", "turn" or "sequence" (the episode); None: "token"."""
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("ratio", get_args(Ratio)),
-            ("token_reduce", ("mean", "sum")),
-            ("clip_on", ("objective", "weight")),
-            ("aggregate", get_args(Aggregate)),
-            ("kl_kind", get_args(KLKind)),
-            ("entropy_reduce", ("token", "turn")),
-            ("sampler_unit", (None, *get_args(SamplerUnit))),
-        ):
-            value = getattr(self, name)
-            if value not in choices:
-                known = [choice for choice in choices if choice is not None]
-                raise ConfigError(
-                    f"PolicyLossConfig.{name} is {value!r}.{did_you_mean(str(value), known)} "
-                    f"Known: {', '.join(known)}."
-                )
-        for name, floor in (
-            ("clip_low", 0.0),
-            ("clip_high", 0.0),
-            ("dual_clip", 1.0),
-            ("length_divisor", 0.0),
-            ("log_ratio_limit", 0.0),
-        ):
-            value = getattr(self, name)
-            if value is not None and not value > floor:
-                raise ConfigError(
-                    f"PolicyLossConfig.{name} is {value}: expected more than {floor:g}."
-                )
-        if self.sampler_cap is not None and not self.sampler_cap >= 0:
-            raise ConfigError(
-                f"PolicyLossConfig.sampler_cap is {self.sampler_cap}: expected at least 0 "
-                "(0: no correction)."
-            )
+        Checked.__post_init__(self)
         for wrong, name, why in (
             (
                 self.ratio == "none" and self.dual_clip is not None,
@@ -155,14 +124,8 @@ class PolicyLossConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class ValueLossConfig:
+class ValueLossConfig(Checked):
     """How far one update may move a value."""
 
-    clip: float | None = 0.5
+    clip: Positive | None = 0.5
     """Values further than this from the old ones get no gradient further away; None: no clip."""
-
-    def __post_init__(self) -> None:
-        if self.clip is not None and not self.clip > 0:
-            raise ConfigError(
-                f"ValueLossConfig.clip is {self.clip}: expected more than 0, or None."
-            )

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from creditrl.checked import Checked, Natural, NonNegative
 from creditrl.errors import ConfigError
 
 __all__ = ["RayConfig"]
 
 
 @dataclass(frozen=True, slots=True)
-class RayConfig:
+class RayConfig(Checked):
     """Where environments are stepped and replies decoded, if not in this process."""
 
     address: str | None = None
     """Ray cluster: ``HOST:PORT`` of its head, "auto" for the one that this machine belongs to,
     "local" to start one here for the run. None: no Ray."""
-    shards: int = 2
+    shards: Natural = 2
     """Actors that the copies of collection are dealt over, each with a CPU; 0 leaves them here.
     Evaluations are played here."""
-    engines: int = 0
+    engines: Natural = 0
     """Actors with a copy of the policy each, which decode replies, by ``rollout.backend``
     ("transformers", or a vLLM engine in each); 0: this process decodes."""
-    gpus: float = 0.0
+    gpus: NonNegative = 0.0
     """GPUs of an engine, e.g. 1; with 0 it takes a CPU."""
 
     def __post_init__(self) -> None:
-        if self.shards < 0 or self.engines < 0 or self.gpus < 0:
-            raise ConfigError(
-                f"RayConfig: shards={self.shards}, engines={self.engines}, gpus={self.gpus:g}: "
-                "expected none of them below 0."
-            )
+        Checked.__post_init__(self)
         if self.address is not None and not self.shards and not self.engines:
             raise ConfigError(
                 "rollout.ray.address is set, and neither rollout.ray.shards nor .engines: expected "

@@ -146,7 +146,7 @@ def test_without_states_or_with_nonsense_it_says_so():
         same_history(np.array([1]), np.array([0]), 0)
     for bad in ({"history": -1}, {"gamma": -0.1}, {"gamma": 1.5}):
         name, value = next(iter(bad.items()))
-        with pytest.raises(ConfigError, match=f"{name}={value}"):
+        with pytest.raises(ConfigError, match=f"{name} is {value}"):
             HistoryGroupConfig(**bad)
     empty = turn_table([], np.zeros(0, int), state=np.zeros(0, int))
     assert history_group(empty, HistoryGroupConfig(base_group=True)).shape == (0,)

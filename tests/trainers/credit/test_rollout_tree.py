@@ -81,7 +81,7 @@ def test_wrong_input_is_refused():
     with pytest.raises(CreditInputError, match="StateHash"):
         rollout_tree(turn_table([1.0], [0]), [0], RolloutTreeConfig())
     assert RolloutTreeConfig(gamma=1.0).gamma == 1.0
-    with pytest.raises(ConfigError, match="prior=-1"):
+    with pytest.raises(ConfigError, match="prior is -1"):
         RolloutTreeConfig(prior=-1)
-    with pytest.raises(ConfigError, match="gamma=1.5"):
+    with pytest.raises(ConfigError, match="gamma is 1.5"):
         RolloutTreeConfig(gamma=1.5)
