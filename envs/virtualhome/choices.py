@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.doors import DOORS, doors_between, leads_out
@@ -31,7 +31,7 @@ from creditrl.envs.virtualhome.turn import (
     reach,
 )
 
-__all__ = ["Choice", "choices", "possible"]
+__all__ = ["Choice", "choices", "gazes", "possible"]
 
 
 def possible(
@@ -84,9 +84,11 @@ def choices(scene: Scene, world: World, profile: Profile, allowed: int) -> dict[
         profile: whose rules hold.
         allowed: the nodes that may be an action's objects, as bits.
     """
-    turn, c = Turn(scene, world, profile), scene.character
+    turn, c, kit = Turn(scene, world, profile), scene.character, _kit(scene)
     having, rows, back, states = scene.having, world.rows, world.back, world.states
-    walk, near = _walkable(turn, allowed), reach(scene, world)
+    here = turn.room(c)
+    down = bool(turn.is_down())
+    walk, near = _walkable(turn, allowed, here, down), reach(scene, world)
     find = near
     if not profile.crashes:
         find |= walk & ~having["BODY_PART"] & ~back[ON][c]
@@ -94,47 +96,39 @@ def choices(scene: Scene, world: World, profile: Profile, allowed: int) -> dict[
     if profile.found_first:
         allowed &= world.found
     near &= allowed
-    down = bool(turn.is_down())
     held, free = turn.held(), turn.free_hand() is not None
     hands = held & allowed
     shut = 0
-    for box in bits(states[CLOSED] & ~scene.rooms):
+    for box in bits(states[CLOSED] & kit.boxes):
         shut |= back[INSIDE][box]
     ready = near if free else 0
-    can_open = having["CAN_OPEN"]
-    swing = near & (can_open | of_classes(scene, OPENABLE))
+    swing = near & kit.swing
     move = ready & ~shut
-    movable = having["MOVABLE"] | of_classes(scene, ("button", *MOVABLE))
-    grab = move & (having["GRABBABLE"] | of_classes(scene, GRABBABLE))
+    grab = move & kit.grab
     if profile.grab_again == "unless held":
         grab &= ~held
     elif profile.grab_again == "unless remembered":
         grab &= ~sum(1 << thing for thing in world.memory)
-    here = turn.room(c)
     drop = hands
     if here is None:
         grab = drop = 0
-    seen = faced(scene, world)
-    watch = seen & having["LOOKABLE"] & allowed
-    if down:
-        watch &= rows[FACING][c] | of_classes(scene, ("computer",))
-    watch = sum(1 << n for n in bits(watch) if here is not None and turn.room(n) == here)
     eat = near & having["EATABLE"]
-    for food in bits(having["EATABLE"]):
-        eat |= rows[ON][food] & near
+    for node in bits(near & ~eat):
+        if back[ON][node] & having["EATABLE"]:
+            eat |= 1 << node
     cut = ready & having["EATABLE"] & having["CUTTABLE"]
-    if not any("knife" in scene.classes[thing] for thing in bits(held)):
+    if not held & kit.knives:
         cut = 0
     sit = 0 if turn.posture(SITTING) else near & having["SITTABLE"]
     lie = 0 if turn.posture(LYING) else near & having["LIEABLE"]
     switch, plug = near & having["HAS_SWITCH"], ready & having["HAS_PLUG"]
     clothes = having["CLOTHES"]
-    squeeze = ready & (clothes | of_classes(scene, SQUEEZABLE))
-    vessels = near & (having["RECIPIENT"] | of_classes(scene, RECIPIENTS))
+    vessels = near & kit.vessels
     pour = hands & (having["POURABLE"] | having["DRINKABLE"])
     back_to = world.memory.items() if allowed else ()
+    can_open = having["CAN_OPEN"]
     into = near & (~can_open | states[OPEN])
-    looked = seen & allowed
+    look, watch = gazes(turn, allowed)
 
     def apart(ones: int, others: int) -> Choice:
         keep = 0 if profile.into_itself else -1
@@ -153,9 +147,9 @@ def choices(scene: Scene, world: World, profile: Profile, allowed: int) -> dict[
         "FIND": find,
         "WALK": walk,
         "GRAB": grab,
-        "LOOKAT": looked,
+        "LOOKAT": look,
         "OPEN": swing & states[CLOSED] & ~states[SWITCHED_ON] if free else 0,
-        "POINTAT": looked,
+        "POINTAT": look,
         "PUTBACK": apart(hands, near),
         "PUTIN": apart(hands, into),
         "PUTOBJBACK": sum(
@@ -179,14 +173,14 @@ def choices(scene: Scene, world: World, profile: Profile, allowed: int) -> dict[
         "READ": hands & having["READABLE"],
         "LIE": sum(1 << n for n in bits(lie) if has_place(turn, n, lying=True)),
         "POUR": apart(pour, vessels),
-        "TYPE": near & (having["HAS_SWITCH"] | of_classes(scene, ("keyboard",))),
+        "TYPE": near & kit.keys,
         "PUSH": move,
-        "PULL": move & movable,
-        "MOVE": move & movable,
+        "PULL": move & kit.movable,
+        "MOVE": move & kit.movable,
         "WASH": near,
         "RINSE": near,
         "SCRUB": near,
-        "SQUEEZE": squeeze,
+        "SQUEEZE": ready & kit.squeeze,
         "PLUGIN": plug & states[PLUGGED_OUT],
         "PLUGOUT": plug & states[PLUGGED_IN],
         "CUT": cut,
@@ -197,10 +191,53 @@ def choices(scene: Scene, world: World, profile: Profile, allowed: int) -> dict[
     }
 
 
-def _walkable(turn: Turn, allowed: int) -> int:
+def gazes(turn: Turn, allowed: int) -> tuple[int, int]:
+    """Return which of some nodes can be looked at, and watched: what depends on who faces what."""
+    scene, world = turn.scene, turn.world
+    look = faced(scene, world) & allowed
+    watch = look & scene.having["LOOKABLE"]
+    if watch:
+        here = turn.room(scene.character)
+        if turn.is_down():
+            watch &= world.rows[FACING][scene.character] | of_classes(scene, ("computer",))
+        watch = sum(1 << n for n in bits(watch) if here is not None and turn.room(n) == here)
+    return look, watch
+
+
+class _Kit(NamedTuple):
+    """What never changes of what actions ask for, as bits."""
+
+    boxes: int
+    """All but rooms."""
+    swing: int
+    grab: int
+    movable: int
+    squeeze: int
+    vessels: int
+    keys: int
+    knives: int
+
+
+def _kit(scene: Scene) -> _Kit:
+    known: _Kit | None = scene.memo.get("kit")
+    if known is None:
+        having = scene.having
+        known = scene.memo["kit"] = _Kit(
+            boxes=~scene.rooms,
+            swing=having["CAN_OPEN"] | of_classes(scene, OPENABLE),
+            grab=having["GRABBABLE"] | of_classes(scene, GRABBABLE),
+            movable=having["MOVABLE"] | of_classes(scene, ("button", *MOVABLE)),
+            squeeze=having["CLOTHES"] | of_classes(scene, SQUEEZABLE),
+            vessels=having["RECIPIENT"] | of_classes(scene, RECIPIENTS),
+            keys=having["HAS_SWITCH"] | of_classes(scene, ("keyboard",)),
+            knives=sum(mask for name, mask in scene.of_class.items() if "knife" in name),
+        )
+    return known
+
+
+def _walkable(turn: Turn, allowed: int, here: int | None, down: bool) -> int:
     """Return where the character can walk."""
-    here = turn.room(turn.c)
-    if turn.is_down() or here is None:
+    if down or here is None:
         return 0
     scene, world = turn.scene, turn.world
     if not turn.profile.closed_doors:

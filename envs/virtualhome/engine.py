@@ -27,10 +27,20 @@ from creditrl.envs.virtualhome.actions import (
     say,
 )
 from creditrl.envs.virtualhome.acts import Act
-from creditrl.envs.virtualhome.choices import choices
+from creditrl.envs.virtualhome.choices import choices, gazes
 from creditrl.envs.virtualhome.goals import checks
-from creditrl.envs.virtualhome.graph import Scene, World
-from creditrl.envs.virtualhome.listing import Labels, known_things, labels, listing, own, worthwhile
+from creditrl.envs.virtualhome.graph import FACING, Scene, World
+from creditrl.envs.virtualhome.listing import (
+    GAZES,
+    Labels,
+    Listing,
+    known_things,
+    labels,
+    listing,
+    own,
+    said,
+    worthwhile,
+)
 from creditrl.envs.virtualhome.planner import Guide
 from creditrl.envs.virtualhome.problem import Household, HouseholdSource
 from creditrl.envs.virtualhome.profiles import Profile
@@ -43,7 +53,7 @@ from creditrl.envs.virtualhome.text import (
     picture,
     task_text,
 )
-from creditrl.envs.virtualhome.turn import glance
+from creditrl.envs.virtualhome.turn import Turn, glance
 from creditrl.errors import ConfigError, DataError, SnapshotError
 from creditrl.types import IntArray, StateSource, Task
 
@@ -93,7 +103,7 @@ class Situation:
     """Profile ``spa``: the episode's."""
     did: str = field(default="", compare=False)
     """The last action, in words."""
-    listed: list[tuple[str, ...]] = field(default_factory=list, compare=False, repr=False)
+    listed: list[Listing] = field(default_factory=list, compare=False, repr=False)
     """The admissible actions, once somebody has asked."""
 
 
@@ -166,21 +176,42 @@ class Stage:
         meant = {scene.classes[node]: scene.ids[node] for node in nodes if not single >> node & 1}
         if any(names.get(name) != id for name, id in meant.items()):
             names = {**names, **meant}
-        here = around(scene, outcome.world)
+        after = outcome.world
+        kept = names is now.names and _keeps(world, after)
+        here = now.around if kept else around(scene, after)
         touched = sum({1 << node for node in nodes})
-        told = here.seen | touched | self._known | own(scene, outcome.world)
-        called = labels(scene, outcome.world, names, told, here)
-        after = Situation(
-            world=outcome.world,
-            names=names,
-            text=tell(scene, outcome.world, here, touched, called[0], self.sight),
-            met=self.count_met(outcome.world),
-            around=here,
-            labels=called,
-            about=about,
-            did=words,
+        told = here.seen | touched | self._known | own(scene, after)
+        called = now.labels
+        if not kept or called is None or touched & ~(here.seen | self._known):
+            called = labels(scene, after, names, told, here)
+        return (
+            Situation(
+                world=after,
+                names=names,
+                text=tell(scene, after, here, touched, called[0], self.sight),
+                met=now.met if after is world else self.count_met(after),
+                around=here,
+                labels=called,
+                about=about,
+                did=words,
+                listed=self._listed_on(now, after) if kept else [],
+            ),
+            words,
+            "",
         )
-        return after, words, ""
+
+    def _listed_on(self, now: Situation, after: World) -> list[Listing]:
+        """Return the admissible actions after a turn of the head; empty: all are worked out."""
+        if not now.listed or after is now.world:
+            return now.listed
+        scene, (actions, start, end) = self.scene, now.listed[0]
+        nodes = (now.around.seen | self._known | own(scene, after)) & ~(1 << scene.character)
+        if self.profile.found_first:
+            nodes &= after.found
+        look, watch = gazes(Turn(scene, after, self.profile), nodes)
+        called = now.labels or labels(scene, after, now.names, nodes, now.around)
+        seen = said(scene, {"LOOKAT": look, "WATCH": watch}, called, GAZES)
+        return [Listing((*actions[:start], *seen, *actions[end:]), start, start + len(seen))]
 
     def _failed(
         self,
@@ -263,9 +294,9 @@ class Stage:
         """Return the admissible actions, see :mod:`creditrl.envs.virtualhome.listing`."""
         if not now.listed:
             now.listed.append(self._listing(now))
-        return now.listed[0]
+        return now.listed[0].actions
 
-    def _listing(self, now: Situation) -> tuple[str, ...]:
+    def _listing(self, now: Situation) -> Listing:
         scene, world = self.scene, now.world
         nodes = (now.around.seen | self._known | own(scene, world)) & ~(1 << scene.character)
         if self.profile.name == "spa":
@@ -273,12 +304,11 @@ class Stage:
             possible = choices(scene, world, self.profile, meant | given)
             possible = worthwhile(possible, world, self.profile, now.around)
             possible = spa.sayable(scene, possible, meant, given)
-            words = lexicon(scene).words
-            return listing(possible, words, words, spa.FORMS_IN_WORDS)
+            return listing(scene, possible)
         possible = choices(scene, world, self.profile, nodes)
         possible = worthwhile(possible, world, self.profile, now.around)
-        called, handed = now.labels or labels(scene, world, now.names, nodes, now.around)
-        return listing(possible, called, handed)
+        called = now.labels or labels(scene, world, now.names, nodes, now.around)
+        return listing(scene, possible, called)
 
     # -- the expert ------------------------------------------------------------------------------
 
@@ -332,8 +362,25 @@ class Stage:
         return blake2b(b"".join(parts), digest_size=16).digest()
 
 
+def _keeps(world: World, after: World) -> bool:
+    """Return whether nothing has changed but who faces what: the surroundings are what they were.
+
+    Rows that are equal are the same object, see :meth:`Draft.done`.
+    """
+    return after is world or (
+        after.states is world.states
+        and after.memory is world.memory
+        and after.found == world.found
+        and all(
+            new is old
+            for n, (new, old) in enumerate(zip(after.rows, world.rows, strict=True))
+            if n != FACING
+        )
+    )
+
+
 def tell(
-    scene: Scene, world: World, here: Around, touched: int, called: Sequence[str], sight: Sight
+    scene: Scene, world: World, here: Around, touched: int, numbered: int, sight: Sight
 ) -> str:
     """Return the sentence about a moment; names in it are classes, as SPA has them.
 
@@ -342,15 +389,14 @@ def tell(
         world: what is now.
         here: the surroundings.
         touched: what was just dealt with, as bits.
-        called: by node, how it is called.
+        numbered: the nodes that are called by their id, as bits.
         sight: what is told.
     """
     nodes = near(scene, here.close, here.seen, whole_room=sight == "room") | touched
-    words, classes, ids = lexicon(scene).words, scene.classes, scene.ids
+    classes, ids = scene.classes, scene.ids
 
     def name(node: int) -> str:
-        bare = called[node] is words[node]
-        return classes[node] if bare else f"{classes[node]} {ids[node]}"
+        return f"{classes[node]} {ids[node]}" if numbered >> node & 1 else classes[node]
 
     return describe(scene, world, nodes, name)
 
@@ -402,7 +448,7 @@ class VirtualHomeEngine(Engine):
         picture_size: width and height of maps in pixels.
     """
 
-    format = 2
+    format = 3
     action_hint = "walk to <object>"
 
     def __init__(

@@ -169,7 +169,7 @@ class Scene:
     Only profiles that follow upstream's order among equals look here."""
     posture: int
     """The character's initial states, as bits over :data:`STATES`."""
-    memo: dict[str, Any] = field(default_factory=dict, repr=False)
+    memo: dict[Any, Any] = field(default_factory=dict, repr=False)
     """What was worked out from the above and may be wanted again."""
 
     @classmethod
@@ -520,18 +520,31 @@ class Draft:
 
     def done(self) -> World:
         """Return the world that was made; the draft must not be used afterwards."""
-        digests = [
-            None if self._fresh >> n & 1 else digest
-            for n, digest in enumerate(self._world._digests)
-        ]
+        before, fresh = self._world, self._fresh
+        for n, rows in enumerate(before.rows):
+            # What was put back as it was counts as never changed: it is compared by identity.
+            if fresh >> n & 1 and self._rows[n] == rows:
+                fresh ^= 1 << n
+                self._rows[n], self._back[n] = rows, before.back[n]
+        states, memory = tuple(self.states), self.memory
+        if memory == before.memory:
+            memory = before.memory
+        if states == before.states:
+            states = before.states
+            if (
+                not fresh
+                and memory is before.memory
+                and self.found == before.found
+                and self.trail is before.trail
+            ):
+                return before
+        digests = before._digests
+        if fresh:
+            digests = [
+                None if fresh >> n & 1 else digest for n, digest in enumerate(before._digests)
+            ]
         return World(
-            tuple(self.states),
-            tuple(self._rows),
-            tuple(self._back),
-            self.memory,
-            self.found,
-            self.trail,
-            digests,
+            states, tuple(self._rows), tuple(self._back), memory, self.found, self.trail, digests
         )
 
     def _own(self, relation: Relation) -> tuple[Rows, Rows]:

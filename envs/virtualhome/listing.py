@@ -7,8 +7,10 @@ opens, in which things may be.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from sys import intern
+from typing import Any, NamedTuple, TypeAlias
 
 from creditrl.envs.virtualhome.actions import FORMS, Around, around, in_hand, lexicon, meant
 from creditrl.envs.virtualhome.acts import ACTIONS
@@ -16,7 +18,19 @@ from creditrl.envs.virtualhome.choices import Choice
 from creditrl.envs.virtualhome.graph import ON, Scene, World, bits
 from creditrl.envs.virtualhome.profiles import Profile
 
-__all__ = ["ORDER", "Labels", "TWINS", "known_things", "labels", "listing", "own", "worthwhile"]
+__all__ = [
+    "GAZES",
+    "ORDER",
+    "TWINS",
+    "Labels",
+    "Listing",
+    "known_things",
+    "labels",
+    "listing",
+    "own",
+    "said",
+    "worthwhile",
+]
 
 ORDER = (
     # What changes the household ...
@@ -44,8 +58,25 @@ TWINS: Mapping[str, str] = {
 assert {*ORDER, *TWINS} == {*ACTIONS}
 
 
-Labels: TypeAlias = tuple[Sequence[str], Sequence[str]]
-"""By node, how it is called, and how as the first of two objects."""
+GAZES = ("WATCH", "LOOKAT")
+"""Of these, the actions that depend on what the character faces; no other one does."""
+_AT = ORDER.index(GAZES[0])
+_BEFORE_GAZES, _AFTER_GAZES = ORDER[:_AT], ORDER[_AT + len(GAZES) :]
+assert ORDER[_AT : _AT + len(GAZES)] == GAZES
+
+
+Labels: TypeAlias = tuple[int, int]
+"""The nodes that are called by their id, and those that are as the first of two objects: bits."""
+
+
+class Listing(NamedTuple):
+    """The admissible actions."""
+
+    actions: tuple[str, ...]
+    gazes: int
+    """Where those of :data:`GAZES` begin ..."""
+    end: int
+    """... and end."""
 
 
 def known_things(scene: Scene, names: Mapping[str, int]) -> int:
@@ -70,28 +101,23 @@ def own(scene: Scene, world: World) -> int:
 def labels(
     scene: Scene, world: World, names: Mapping[str, int], nodes: int, near: Around | None = None
 ) -> Labels:
-    """Return how some nodes are called; what is said of other nodes means nothing."""
-    known = lexicon(scene)
-    several = nodes & ~known.single
+    """Return which of some nodes are called by their id; what is said of others means nothing."""
+    single = lexicon(scene).single
+    several = nodes & ~single
     if not several:
-        return known.words, known.words
-    called = list(known.words)
+        return 0, 0
     near = near or around(scene, world)
-    others = several
+    numbered = several
     while several:
         class_name = scene.classes[(several & -several).bit_length() - 1]
-        others &= ~(1 << meant(scene, world, names, class_name, near))
+        numbered &= ~(1 << meant(scene, world, names, class_name, near))
         several &= ~scene.of_class[class_name]
-    for node in bits(others):
-        called[node] = known.numbered[node]
-    given = called
-    for node in bits(world.held(scene) & nodes & ~known.single):
+    given = numbered
+    for node in bits(world.held(scene) & nodes & ~single):
         class_name = scene.classes[node]
         stand = in_hand(scene, world, meant(scene, world, names, class_name, near))
-        if given is called:
-            given = called.copy()
-        given[node] = known.words[node] if stand == node else known.numbered[node]
-    return called, given
+        given = given & ~(1 << node) if stand == node else given | 1 << node
+    return numbered, given
 
 
 def worthwhile(
@@ -108,41 +134,79 @@ def worthwhile(
     return {**possible, "FIND": find, "TURNTO": turn & here.seen}
 
 
-def listing(
-    possible: Mapping[str, Choice],
-    called: Sequence[str],
-    given: Sequence[str],
-    forms: Mapping[str, str] = FORMS,
-) -> tuple[str, ...]:
+def listing(scene: Scene, possible: Mapping[str, Choice], called: Labels = (0, 0)) -> Listing:
     """Return actions in words: in the order of :data:`ORDER`, then of their objects' ids.
 
     Args:
+        scene: what never changes.
         possible: what :func:`creditrl.envs.virtualhome.choices.choices` returns.
-        called: by node, how it is called.
-        given: how it is called as the first of two objects.
-        forms: of the actions.
+        called: what :func:`labels` returns; by default nothing is called by its id.
     """
-    spelled: dict[int, list[str]] = {}
+    before = said(scene, possible, called, _BEFORE_GAZES)
+    gazes = said(scene, possible, called, GAZES)
+    after = said(scene, possible, called, _AFTER_GAZES)
+    return Listing((*before, *gazes, *after), len(before), len(before) + len(gazes))
 
-    def names(nodes: int) -> list[str]:
-        known = spelled.get(nodes)
-        if known is None:
-            known = spelled[nodes] = [called[node] for node in bits(nodes)]
-        return known
 
+def said(
+    scene: Scene, possible: Mapping[str, Choice], called: Labels, actions: Sequence[str]
+) -> list[str]:
+    """Return some of the actions in words, in their order."""
+    numbered, given = called
+    known = lexicon(scene)
     found: list[str] = []
-    for name in ORDER:
+    for name in actions:
         choice = possible[name]
         if not choice:
             continue
         if isinstance(choice, list):
-            before, between, _ = forms[name].split("{}")
+            before, between, _ = FORMS[name].split("{}")
             for one, others in choice:
-                start = f"{before}{given[one]}{between}"
-                found += [start + other for other in names(others)]
+                words = known.numbered if given >> one & 1 else known.words
+                start = f"{before}{words[one]}{between}"
+                found += [start + other for other in _pick(scene, others, numbered)(_names(scene))]
         elif choice is True:
-            found.append(forms[name])
+            found.append(FORMS[name])
         else:
-            before = forms[name].removesuffix("{}")
-            found += [before + thing for thing in names(choice)]
-    return tuple(found)
+            found += _pick(scene, choice, numbered)(_phrases(scene, name))
+    return found
+
+
+def _pick(scene: Scene, nodes: int, numbered: int) -> Callable[[Sequence[str]], Sequence[str]]:
+    """Return what takes the words of some nodes from a list as :func:`_names` makes it."""
+    numbered &= nodes
+    known: dict[tuple[int, int], itemgetter[Any]] = scene.memo.setdefault("picks", {})
+    pick = known.get((nodes, numbered))
+    if pick is None:
+        size = len(scene.ids)
+        at: list[Any] = [n + size * (numbered >> n & 1) for n in bits(nodes)]
+        if len(at) < 2:  # an itemgetter of one item does not return a sequence, that of a slice does
+            at = [slice(n, n + 1) for n in at] or [slice(0)]
+        if len(known) >= _PICKS_KEPT:
+            known.clear()
+        pick = known[nodes, numbered] = itemgetter(*at)
+    return pick
+
+
+def _names(scene: Scene) -> Sequence[str]:
+    """Return the names of all nodes, and then all names with ids."""
+    names: Sequence[str] | None = scene.memo.get("names")
+    if names is None:
+        known = lexicon(scene)
+        names = scene.memo["names"] = (*known.words, *known.numbered)
+    return names
+
+
+def _phrases(scene: Scene, name: str) -> Sequence[str]:
+    """Return an action with every node, in the order of :func:`_names`."""
+    phrases: Sequence[str] | None = scene.memo.get(("phrases", name))
+    if phrases is None:
+        before = FORMS[name].removesuffix("{}")
+        # Days of a house, and houses, say the same: the words are kept once for all of them.
+        phrases = tuple([intern(before + word) for word in _names(scene)])
+        scene.memo["phrases", name] = phrases
+    return phrases
+
+
+_PICKS_KEPT = 512
+"""Sets of nodes, for each scene."""

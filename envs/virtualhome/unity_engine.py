@@ -238,11 +238,11 @@ class UnityEngine(Engine):
         names = _present({**now.names, **meant}, after)
         here = around(after, world)
         touched = sum({1 << after.index[id] for id in meant.values() if id in after.index})
-        called, _ = labels(after, world, names, here.seen | touched, here)
+        numbered, _ = labels(after, world, names, here.seen | touched, here)
         told = Situation(
             world=world,
             names=names,
-            text=tell(after, world, here, touched, called, self._sight),
+            text=tell(after, world, here, touched, numbered, self._sight),
             met=wishes_met(after, world, stay.task),
             around=here,
             about=after.index.get(scene.ids[nodes[-1]], -1) if nodes else -1,
@@ -346,6 +346,6 @@ def _admissible(stay: _Stay) -> tuple[str, ...]:
         possible = {
             name: choice if name in SCRIPT_ACTIONS else False for name, choice in possible.items()
         }
-        called, given = labels(scene, now.world, now.names, nodes, now.around)
-        now.listed.append(listing(possible, called, given))
-    return now.listed[0]
+        called = labels(scene, now.world, now.names, nodes, now.around)
+        now.listed.append(listing(scene, possible, called))
+    return now.listed[0].actions
