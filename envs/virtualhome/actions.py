@@ -114,9 +114,9 @@ class Lexicon:
 
 def lexicon(scene: Scene) -> Lexicon:
     """Return the names of a scene's nodes."""
-    known: Lexicon | None = scene.memo.get("lexicon")
+    known: Lexicon | None = scene.words.get("lexicon")
     if known is None:
-        known = scene.memo["lexicon"] = _lexicon(scene)
+        known = scene.words["lexicon"] = _lexicon(scene)
     return known
 
 

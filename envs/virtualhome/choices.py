@@ -219,10 +219,10 @@ class _Kit(NamedTuple):
 
 
 def _kit(scene: Scene) -> _Kit:
-    known: _Kit | None = scene.memo.get("kit")
+    known: _Kit | None = scene.words.get("kit")
     if known is None:
         having = scene.having
-        known = scene.memo["kit"] = _Kit(
+        known = scene.words["kit"] = _Kit(
             boxes=~scene.rooms,
             swing=having["CAN_OPEN"] | of_classes(scene, OPENABLE),
             grab=having["GRABBABLE"] | of_classes(scene, GRABBABLE),

@@ -16,7 +16,7 @@ from creditrl.envs.tasks import SPLITS
 from creditrl.envs.virtualhome.floorplans import dice_of
 from creditrl.envs.virtualhome.goals import goal_status
 from creditrl.envs.virtualhome.graph import Scene, World, bits
-from creditrl.envs.virtualhome.houses import day_graph, house
+from creditrl.envs.virtualhome.houses import day_scene, house
 from creditrl.envs.virtualhome.kinds import KINDS
 from creditrl.envs.virtualhome.planner import plan
 from creditrl.envs.virtualhome.plot import Plot, UnfitError
@@ -91,8 +91,7 @@ def scene_of(seed: int, unseen: bool, number: int, day: int) -> tuple[Scene, Wor
         number: of the house.
         day: from 0.
     """
-    made = house(seed, unseen, number)
-    return Scene.of(day_graph(made, day), f"{made.name}, day {day}")
+    return day_scene(house(seed, unseen, number), day)
 
 
 def household(config: HouseholdConfig, split: str, index: int) -> Household:

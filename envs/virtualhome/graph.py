@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import marshal
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, Literal, TypeAlias
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from creditrl.errors import DataError, did_you_mean
 
@@ -27,6 +28,7 @@ __all__ = [
     "GraphDict",
     "GraphError",
     "Memory",
+    "Node",
     "Relation",
     "Rows",
     "Scene",
@@ -135,6 +137,21 @@ class GraphError(DataError):
         return type(self), (self.problem, self.part, self.entry)
 
 
+class Node(NamedTuple):
+    """A node as it begins."""
+
+    id: int
+    class_name: str
+    category: str | None
+    properties: frozenset[str]
+    states: Sequence[str]
+    prefab_name: str | None
+    bounding_box: Mapping[str, Any] | None
+
+
+_id_of = itemgetter(0)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Scene:
     """What never changes: the nodes, their classes, properties and boxes.
@@ -171,6 +188,8 @@ class Scene:
     """The character's initial states, as bits over :data:`STATES`."""
     memo: dict[Any, Any] = field(default_factory=dict, repr=False)
     """What was worked out from the above and may be wanted again."""
+    words: dict[Any, Any] = field(default_factory=dict, repr=False)
+    """The same, where classes, ids and properties decide alone: days of a house share it."""
 
     @classmethod
     def of(
@@ -205,60 +224,96 @@ class Scene:
                 if node.id in seen:
                     raise GraphError(f"the id {node.id} is there twice.", "nodes", n)
                 seen.add(node.id)
-        placed = sorted(nodes, key=lambda node: node.id)
-        of_class: dict[str, int] = {}
-        having = dict.fromkeys(PROPERTIES, 0)
+        def read() -> Iterator[tuple[int, Relation, int]]:
+            for n, entry in enumerate(listed):
+                try:
+                    relation, tail = _RELATION[entry["relation_type"]], index[entry["from_id"]]
+                    yield tail, relation, index[entry["to_id"]]
+                except (KeyError, TypeError):
+                    raise GraphError(_edge_problem(entry, index), "edges", n) from None
+
+        return cls.built(name, nodes, read())
+
+    @classmethod
+    def built(
+        cls,
+        name: str,
+        nodes: Sequence[Node],
+        edges: Iterable[tuple[int, Relation, int]],
+        like: Scene | None = None,
+    ) -> tuple[Scene, World]:
+        """Return a scene of nodes and edges.
+
+        Args:
+            name: what the scene is called in messages.
+            nodes: with different ids.
+            edges: (from, relation, to), by places among the ascending ids.
+            like: a scene of the same nodes in the same order, which differ in states and boxes.
+        """
+        placed = sorted(nodes, key=_id_of)
+        size = len(placed)
         states = [0] * len(STATES)
         for n, node in enumerate(placed):
-            of_class[node.class_name] = of_class.get(node.class_name, 0) | 1 << n
-            for property in node.properties:
-                having[property] |= 1 << n
             for state in node.states:
-                states[STATES.index(state)] |= 1 << n
-        characters = list(bits(of_class.get(CHARACTER, 0)))
-        if len(characters) != 1:
-            raise GraphError(
-                f"{len(characters)} nodes of class {CHARACTER!r}. Give the scene exactly one."
-            )
-        rows = tuple([0] * len(ids) for _ in RELATIONS)
-        back = tuple([0] * len(ids) for _ in RELATIONS)
+                states[_STATE[state]] |= 1 << n
+        rows = tuple([0] * size for _ in RELATIONS)
+        back = tuple([0] * size for _ in RELATIONS)
         targets: dict[tuple[Relation, int], dict[int, None]] = {}
-        for n, entry in enumerate(listed):
-            try:
-                key = _RELATION[entry["relation_type"]], index[entry["from_id"]]
-                head = index[entry["to_id"]]
-            except (KeyError, TypeError):
-                raise GraphError(_edge_problem(entry, index), "edges", n) from None
+        for tail, relation, head in edges:
+            key = relation, tail
             if key in targets:
                 targets[key][head] = None
             else:
                 targets[key] = {head: None}
-        one = [1 << n for n in range(len(ids))]
+        one = [1 << n for n in range(size)]
         for (relation, tail), heads in targets.items():
             column, bit, row = back[relation], one[tail], 0
             for head in heads:
                 row |= one[head]
                 column[head] |= bit
             rows[relation][tail] = row
-        character = characters[0]
+        boxes = tuple([node.bounding_box for node in placed])
+        kept = {key: tuple(heads) for key, heads in targets.items()}
+        world = World(tuple(states), rows, back)
+
+        def posture(character: int) -> int:
+            return sum(1 << n for n, mask in enumerate(states) if mask >> character & 1)
+
+        if like is not None:
+            first = posture(like.character)
+            return replace(
+                like, name=name, boxes=boxes, targets=kept, posture=first, memo={}
+            ), world
+        of_class: dict[str, int] = {}
+        having = dict.fromkeys(PROPERTIES, 0)
+        for n, node in enumerate(placed):
+            of_class[node.class_name] = of_class.get(node.class_name, 0) | 1 << n
+            for property in node.properties:
+                having[property] |= 1 << n
+        characters = list(bits(of_class.get(CHARACTER, 0)))
+        if len(characters) != 1:
+            raise GraphError(
+                f"{len(characters)} nodes of class {CHARACTER!r}. Give the scene exactly one."
+            )
+        index = {node.id: n for n, node in enumerate(placed)}
         scene = cls(
             name=name,
-            ids=ids,
+            ids=tuple(index),
             index=index,
             classes=tuple(node.class_name for node in placed),
             categories=tuple(node.category for node in placed),
             properties=tuple(node.properties for node in placed),
             prefabs=tuple(node.prefab_name for node in placed),
-            boxes=tuple(node.bounding_box for node in placed),
+            boxes=boxes,
             rooms=sum(1 << n for n, node in enumerate(placed) if node.category == ROOMS),
-            character=character,
+            character=characters[0],
             of_class=of_class,
             having=having,
             order=tuple(index[node.id] for node in nodes),
-            targets={key: tuple(heads) for key, heads in targets.items()},
-            posture=sum(1 << n for n, mask in enumerate(states) if mask >> character & 1),
+            targets=kept,
+            posture=posture(characters[0]),
         )
-        return scene, World(tuple(states), rows, back)
+        return scene, world
 
     def extended(
         self, world: World, nodes: Sequence[GraphDict], edges: Sequence[GraphDict]
@@ -306,6 +361,7 @@ class Scene:
             order=(*self.order, *(index[entry["id"]] for entry in nodes)),
             targets=targets,
             memo={},
+            words={},
         )
         return scene, World(tuple(states), rows, back)
 
@@ -555,18 +611,9 @@ class Draft:
         return self._rows[relation], self._back[relation]
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
-    id: int
-    class_name: str
-    category: str | None
-    properties: frozenset[str]
-    states: tuple[str, ...]
-    prefab_name: str | None
-    bounding_box: Mapping[str, Any] | None
-
 
 _RELATION = {word: n for n, name in enumerate(RELATIONS) for word in (name, name.lower())}
+_STATE = {name: n for n, name in enumerate(STATES)}
 _KNOWN_PROPERTIES, _KNOWN_STATES = frozenset(PROPERTIES), frozenset(STATES)
 
 
@@ -577,7 +624,7 @@ def _entries(graph: GraphDict, part: str) -> list[Any]:
     return entries
 
 
-def _node(entry: Any, n: int) -> _Node:
+def _node(entry: Any, n: int) -> Node:
     """Read one node.
 
     Raises:
@@ -614,7 +661,7 @@ def _node(entry: Any, n: int) -> _Node:
         if not names <= known:
             name = min(names - known)
             raise GraphError(f"unknown {what} {name!r}.{did_you_mean(name, known)}", "nodes", n)
-    return _Node(id, class_name, category, properties, states, prefab, box)
+    return Node(id, class_name, category, properties, states, prefab, box)
 
 
 def _is_box(box: Any) -> bool:

@@ -9,10 +9,10 @@ boxes; it is leaner than the released scenes (no pieces of walls and ceilings, a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from creditrl.envs.dice import Dice
 from creditrl.envs.virtualhome.floorplans import (
@@ -22,6 +22,17 @@ from creditrl.envs.virtualhome.floorplans import (
     Window,
     dice_of,
     floor_plan,
+)
+from creditrl.envs.virtualhome.graph import (
+    BETWEEN,
+    CLOSE,
+    FACING,
+    INSIDE,
+    ON,
+    Node,
+    Relation,
+    Scene,
+    World,
 )
 from creditrl.envs.virtualhome.vocabulary import (
     BODY_PARTS,
@@ -36,7 +47,7 @@ from creditrl.envs.virtualhome.vocabulary import (
 )
 from creditrl.errors import ConfigError
 
-__all__ = ["House", "Piece", "day_graph", "house"]
+__all__ = ["House", "Piece", "day_scene", "house"]
 
 _CLOSE = 75  # Centimetres between things that are close; the released scenes have 150.
 _STEP = 10  # Furniture stands on a grid of so many centimetres.
@@ -139,6 +150,8 @@ class House:
     groups: Mapping[str, int]
     """The room of each group of fixtures."""
     owned: tuple[Thing, ...]
+    days: dict[str, Scene] = field(default_factory=dict, repr=False)
+    """The first day that was asked for: others share what all days have in common."""
 
     @property
     def name(self) -> str:
@@ -251,19 +264,28 @@ class _Furnisher:
         """Stand or hang a fixture at a wall, in a corner or next to another one if possible."""
         room = self.plan.rooms[r].box
         found, snug = [], []
+        width = kind.size[0]
         for wall in range(4):
-            low, high = (room.x0, room.x1) if wall % 2 == 0 else (room.z0, room.z1)
-            for start in range(low, high - kind.size[0] + 1, _STEP):
-                box = _at(room, wall, start, kind.size, height)
-                if not self._is_free(r, box, aisles=not height):
-                    continue
-                aisle = _aisle(box, wall)
-                if not height and any(aisle.meets(other) for other in self.solid[r]):
-                    continue
-                found.append((box, wall))
-                before = _at(room, wall, start - _STEP, kind.size, height)
-                if not self._is_free(r, before, aisles=not height):
-                    snug.append((box, wall))
+            low, high = _span(room, wall)
+            # Along the wall, what may be in the way is an interval.
+            strip = _at(room, wall, low, (high - low, *kind.size[1:]), height)
+            if not strip.within(room):
+                continue
+            taken = [_span(box, wall) for box in self.solid[r] if strip.meets(box)]
+            before = []
+            if not height:
+                taken += [_span(box, wall) for box in self.aisles[r] if strip.meets(box)]
+                aisle = _aisle(strip, wall)
+                before = [_span(box, wall) for box in self.solid[r] if aisle.meets(box)]
+            was_free = False
+            for start in range(low, high - width + 1, _STEP):
+                end = start + width
+                is_free = not _any_meets(taken, start, end)
+                if is_free and not _any_meets(before, start, end):
+                    found.append((box := _at(room, wall, start, kind.size, height), wall))
+                    if not was_free:
+                        snug.append((box, wall))
+                was_free = is_free
         if not found:
             return False
         box, wall = self.dice.pick(snug if snug and self.dice.chance(0.75) else found)
@@ -397,6 +419,14 @@ def _at(room: Box, wall: int, start: int, size: Size, height: int) -> Box:
     if wall == 2:
         return Box(start, low, room.z1 - depth, start + width, high, room.z1)
     return Box(room.x0, low, start, room.x0 + depth, high, start + width)
+
+
+def _any_meets(taken: Sequence[tuple[int, int]], start: int, end: int) -> bool:
+    """Return whether an interval shares more than an end with any of some others."""
+    for low, high in taken:
+        if start < high and low < end:
+            return True
+    return False
 
 
 def _span(box: Box, wall: int) -> tuple[int, int]:
@@ -582,11 +612,11 @@ def _metres(box: Box) -> dict[str, list[float]]:
     }
 
 
-def day_graph(made: House, day: int) -> dict[str, list[dict[str, Any]]]:
-    """Return the graph of a house on a day.
+def day_scene(made: House, day: int) -> tuple[Scene, World]:
+    """Return a house on a day, as VirtualHome's graphs have it.
 
-    Ids are those of the house: rooms, what stands in them, the character with its body, and things;
-    an id means the same on every day.
+    Ids are those of the house, from 1: rooms, what stands in them, the character with its body, and
+    things; an id means the same on every day.
     """
     dice = dice_of(f"virtualhome day {made.unseen}", made.seed, made.number, day)
     lying = _lay_out(made, dice)
@@ -601,7 +631,7 @@ def day_graph(made: House, day: int) -> dict[str, list[dict[str, Any]]]:
         *range(first, first + len(lying)),
     ]
     nodes = [
-        _node(r + 1, room.kind, "Rooms", (), (), _metres(room.box))
+        _node(r + 1, room.kind, "Rooms", frozenset(), (), _metres(room.box))
         for r, room in enumerate(made.plan.rooms)
     ]
     for id, piece in zip(ids, pieces, strict=True):
@@ -610,54 +640,57 @@ def day_graph(made: House, day: int) -> dict[str, list[dict[str, Any]]]:
         kind = piece.kind
         states = _day_states(made, piece, dice)
         nodes.append(
-            _node(id, kind.name, kind.category, kind.properties, states, _metres(piece.box))
+            _node(id, kind.name, kind.category, _set_of(kind), states, _metres(piece.box))
         )
-    edges = [
-        {"from_id": a, "relation_type": relation, "to_id": b}
-        for a, relation, b in _edges(made, pieces, ids)
-    ]
-    edges.append({"from_id": character, "relation_type": "INSIDE", "to_id": start + 1})
-    for part in range(character + 1, first):
-        edges.append({"from_id": character, "relation_type": "CLOSE", "to_id": part})
-        edges.append({"from_id": part, "relation_type": "CLOSE", "to_id": character})
-    return {"nodes": nodes, "edges": edges}
+    places = [id - 1 for id in ids]
+    edges = list(_edges(made, pieces, places))
+    edges.append((character - 1, INSIDE, start))
+    for part in range(character, first - 1):
+        edges.append((character - 1, CLOSE, part))
+        edges.append((part, CLOSE, character - 1))
+    scene, world = Scene.built(f"{made.name}, day {day}", nodes, edges, made.days.get("scene"))
+    made.days.setdefault("scene", scene)
+    return scene, world
 
 
 def _node(
     id: int,
     name: str,
     category: str,
-    properties: Sequence[str],
+    properties: frozenset[str],
     states: Sequence[str],
     box: dict[str, list[float]],
-) -> dict[str, Any]:
-    return {
-        "id": id,
-        "class_name": name,
-        "category": category,
-        "properties": list(properties),
-        "states": list(states),
-        "prefab_name": f"builtin_{name}",
-        "bounding_box": box,
-    }
+) -> Node:
+    return Node(id, name, category, properties, states, f"builtin_{name}", box)
 
 
-def _person(room: Box, id: int) -> list[dict[str, Any]]:
+def _person(room: Box, id: int) -> list[Node]:
     """Return the character, in the middle of a room, and the parts of its body."""
     width, tall, depth = STRUCTURE["character"].size
     x, z = (room.x0 + room.x1 - width) // 2, (room.z0 + room.z1 - depth) // 2
     box = _metres(Box(x, 0, z, x + width, tall, z + depth))
     kinds = (STRUCTURE["character"], *BODY_PARTS.values())
     return [
-        _node(id + n, kind.name, kind.category, kind.properties, kind.states, box)
+        _node(id + n, kind.name, kind.category, _set_of(kind), kind.states, box)
         for n, kind in enumerate(kinds)
     ]
+
+
+_PROPERTIES: dict[str, frozenset[str]] = {}
+_STATES: dict[str, tuple[str, ...]] = {}
+
+
+def _set_of(kind: ObjectClass) -> frozenset[str]:
+    found = _PROPERTIES.get(kind.name)
+    if found is None:
+        found = _PROPERTIES[kind.name] = frozenset(kind.properties)
+    return found
 
 
 def _day_states(made: House, piece: Piece, dice: Dice) -> list[str]:
     """Return the states of a piece on a day: who lives there forgets some lights and curtains."""
     kind = piece.kind
-    states = list(kind.states)
+    states = list(_STATES.get(kind.name) or _STATES.setdefault(kind.name, kind.states))
     swaps = []
     if isinstance(kind, Thing):
         swaps.append(("CLEAN", "DIRTY", kind.dirty))
@@ -677,54 +710,63 @@ def _day_states(made: House, piece: Piece, dice: Dice) -> list[str]:
 
 
 def _edges(
-    made: House, pieces: Sequence[Piece], ids: Sequence[int]
-) -> Iterator[tuple[int, str, int]]:
-    """Yield the edges of a house and its things: (from, relation, to)."""
+    made: House, pieces: Sequence[Piece], places: Sequence[int]
+) -> Iterator[tuple[int, Relation, int]]:
+    """Yield the edges of a house and its things: (from, relation, to), rooms from 0 up."""
     floors = [0] * len(made.plan.rooms)
     members: list[list[int]] = [[] for _ in made.plan.rooms]
+    inside: dict[int, list[int]] = {}
     doors = iter(made.plan.doors)
-    for n, piece in enumerate(pieces):
-        name = piece.kind.name
-        yield ids[n], "INSIDE", piece.room + 1
+    for n, (kind, room, _, host, within, _) in enumerate(pieces):
+        name, at = kind.name, places[n]
+        yield at, INSIDE, room
         if name == "floor":
-            floors[piece.room] = n
+            floors[room] = n
             continue
         if name == "door":
             for r in next(doors).rooms:
-                yield ids[n], "BETWEEN", r + 1
+                yield at, BETWEEN, r
                 members[r].append(n)
             continue
-        if piece.host >= 0:
-            yield ids[n], "INSIDE" if piece.inside else "ON", ids[piece.host]
+        if host >= 0:
+            yield at, INSIDE if within else ON, places[host]
         elif name == "rug":
-            yield ids[n], "ON", ids[floors[piece.room]]
-        if name != "ceiling_lamp" and not piece.inside:
-            members[piece.room].append(n)
-        if piece.inside or (piece.host >= 0 and pieces[piece.host].kind.name == "floor"):
-            yield ids[n], "CLOSE", ids[piece.host]
-            yield ids[piece.host], "CLOSE", ids[n]
-    inside: dict[int, list[int]] = {}
-    for n, piece in enumerate(pieces):
-        if piece.inside:
-            inside.setdefault(piece.host, []).append(n)
+            yield at, ON, places[floors[room]]
+        if within:
+            inside.setdefault(host, []).append(n)
+        elif name != "ceiling_lamp":
+            members[room].append(n)
+        if within or (host >= 0 and pieces[host].kind.name == "floor"):
+            yield at, CLOSE, places[host]
+            yield places[host], CLOSE, at
     for some in (*members, *inside.values()):
-        for i, a in enumerate(some):
-            box = pieces[a].box
-            for b in some[i + 1 :]:
-                if box.gap(pieces[b].box) <= _CLOSE:
-                    yield ids[a], "CLOSE", ids[b]
-                    yield ids[b], "CLOSE", ids[a]
-    yield from _facing(pieces, ids)
+        boxes = [(places[n], *pieces[n].box) for n in some]
+        for i, (a, x0, _, z0, x1, _, z1) in enumerate(boxes, 1):
+            for b, low_x, _, low_z, high_x, _, high_z in boxes[i:]:
+                # The gap between the two, seen from above; most pairs are far apart along x.
+                x = low_x - x1 if low_x > x1 else x0 - high_x if x0 > high_x else 0
+                if x > _CLOSE:
+                    continue
+                z = low_z - z1 if low_z > z1 else z0 - high_z if z0 > high_z else 0
+                if x * x + z * z <= _CLOSE * _CLOSE:
+                    yield a, CLOSE, b
+                    yield b, CLOSE, a
+    yield from _facing(pieces, places)
 
 
-def _facing(pieces: Sequence[Piece], ids: Sequence[int]) -> Iterator[tuple[int, str, int]]:
+def _facing(
+    pieces: Sequence[Piece], places: Sequence[int]
+) -> Iterator[tuple[int, Relation, int]]:
     """Yield what seats face."""
     for n, piece in enumerate(pieces):
+        name = piece.kind.name
+        if name != "computer" and name not in _SEATS:
+            continue
         for m, other in enumerate(pieces):
             if piece.room != other.room:
                 continue
-            if other.kind.name in _SEATS.get(piece.kind.name, ()):
-                yield ids[m], "FACING", ids[n]
-            elif piece.kind.name == "computer" and other.kind.name == "chair":
+            if other.kind.name in _SEATS.get(name, ()):
+                yield places[m], FACING, places[n]
+            elif name == "computer" and other.kind.name == "chair":
                 if other.box.gap(pieces[piece.host].box) <= 5:
-                    yield ids[m], "FACING", ids[n]
+                    yield places[m], FACING, places[n]

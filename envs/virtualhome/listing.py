@@ -175,7 +175,7 @@ def said(
 def _pick(scene: Scene, nodes: int, numbered: int) -> Callable[[Sequence[str]], Sequence[str]]:
     """Return what takes the words of some nodes from a list as :func:`_names` makes it."""
     numbered &= nodes
-    known: dict[tuple[int, int], itemgetter[Any]] = scene.memo.setdefault("picks", {})
+    known: dict[tuple[int, int], itemgetter[Any]] = scene.words.setdefault("picks", {})
     pick = known.get((nodes, numbered))
     if pick is None:
         size = len(scene.ids)
@@ -190,21 +190,21 @@ def _pick(scene: Scene, nodes: int, numbered: int) -> Callable[[Sequence[str]], 
 
 def _names(scene: Scene) -> Sequence[str]:
     """Return the names of all nodes, and then all names with ids."""
-    names: Sequence[str] | None = scene.memo.get("names")
+    names: Sequence[str] | None = scene.words.get("names")
     if names is None:
         known = lexicon(scene)
-        names = scene.memo["names"] = (*known.words, *known.numbered)
+        names = scene.words["names"] = (*known.words, *known.numbered)
     return names
 
 
 def _phrases(scene: Scene, name: str) -> Sequence[str]:
     """Return an action with every node, in the order of :func:`_names`."""
-    phrases: Sequence[str] | None = scene.memo.get(("phrases", name))
+    phrases: Sequence[str] | None = scene.words.get(("phrases", name))
     if phrases is None:
         before = FORMS[name].removesuffix("{}")
         # Days of a house, and houses, say the same: the words are kept once for all of them.
         phrases = tuple([intern(before + word) for word in _names(scene)])
-        scene.memo["phrases", name] = phrases
+        scene.words["phrases", name] = phrases
     return phrases
 
 

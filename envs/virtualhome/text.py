@@ -110,7 +110,7 @@ def describe(scene: Scene, world: World, nodes: int, name: Callable[[int], str])
 
 def _states_in_words(scene: Scene, world: World) -> dict[int, str]:
     """Return what was said already of the states that nodes are in, by node."""
-    known: dict[tuple[int, ...], dict[int, str]] = scene.memo.setdefault("states", {})
+    known: dict[tuple[int, ...], dict[int, str]] = scene.words.setdefault("states", {})
     found = known.get(world.states)
     if found is None:
         if len(known) >= _STATES_KEPT:

@@ -170,9 +170,9 @@ def has_place(turn: Turn, n: int, lying: bool) -> bool:
 
 def of_classes(scene: Scene, classes: tuple[str, ...]) -> int:
     """Return the nodes of some classes, as bits."""
-    known: int | None = scene.memo.get(classes)
+    known: int | None = scene.words.get(classes)
     if known is None:
-        known = scene.memo[classes] = sum(scene.of_class.get(name, 0) for name in set(classes))
+        known = scene.words[classes] = sum(scene.of_class.get(name, 0) for name in set(classes))
     return known
 
 
