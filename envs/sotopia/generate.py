@@ -182,8 +182,7 @@ def _worth_it(terms: Terms, share: float) -> bool:
     one, two = attainable(terms)
     if min(one, two) <= 0:
         return False
-    gains = (terms.surplus(deal) for deal in terms.deals())
-    return any(a >= share * one and b >= share * two for a, b in gains)
+    return any(a >= share * one and b >= share * two for a, b in terms.gains())
 
 
 # -- words --------------------------------------------------------------------------------------

@@ -162,12 +162,18 @@ def next_query(
     that friend nearly always, or else finds the common one.
     """
     known = {query for query, _ in talk.answers[1 - side]}
+    hits: dict[Query, int] = {}
+    for friend in left:
+        whole = terms.whole(friend)
+        for pair in whole:
+            hits[pair,] = hits.get((pair,), 0) + 1
+        if len(whole) > 1:
+            hits[whole] = hits.get(whole, 0) + 1
     best, most = None, 0.0
     for query in terms.queries(side):
         if query in known:
             continue
-        hits = sum(terms.fits(friend, query) for friend in left)
-        worth = hits * (_NOBODY if len(query) < len(terms.attributes) else 1.0)
+        worth = hits.get(query, 0) * (_NOBODY if len(query) < len(terms.attributes) else 1.0)
         if worth > most:
             best, most = query, worth
     return best

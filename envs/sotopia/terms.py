@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from operator import mul, sub
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -78,6 +79,10 @@ class Terms(ABC):
             others: what the other side has proposed so far.
         """
 
+    def gains(self) -> Sequence[Surplus]:
+        """Return the surplus of each of :meth:`deals`."""
+        return [self.surplus(deal) for deal in self.deals()]
+
     def own(self, side: int, deal: Deal) -> float:
         """Return what a deal is worth to one side: all that this side knows of it."""
         return self.surplus(deal)[side]
@@ -101,7 +106,7 @@ class Terms(ABC):
 @lru_cache(maxsize=4096)
 def attainable(terms: Terms) -> Surplus:
     """Return the most that either side can gain by a deal that costs the other nothing."""
-    fair = [s for s in map(terms.surplus, terms.deals()) if min(s) >= 0]
+    fair = [(one, two) for one, two in terms.gains() if one >= 0 and two >= 0]
     return (max((s[0] for s in fair), default=0.0), max((s[1] for s in fair), default=0.0))
 
 
@@ -208,15 +213,17 @@ class ItemTerms(Terms):
         """Return the points of either share, less those that no agreement brings."""
         assert isinstance(deal, tuple)
         mine, theirs = self.values
-        one = sum(v * n for v, n in zip(mine, deal, strict=True))
-        two = sum(v * (c - n) for v, c, n in zip(theirs, self.counts, deal, strict=True))
+        one, two = sum(map(mul, mine, deal)), sum(map(mul, theirs, self.rest(deal)))
         return (one - self.fallback[0], two - self.fallback[1])
+
+    def gains(self) -> Sequence[Surplus]:
+        """Return the surplus of each division."""
+        return _gains(self)
 
     def own(self, side: int, deal: Deal) -> float:
         """Return the points of the side's share, less those that no agreement brings."""
         share = self.share(side, deal)
-        worth = sum(v * n for v, n in zip(self.values[side], share, strict=True))
-        return worth - self.fallback[side]
+        return sum(map(mul, self.values[side], share)) - self.fallback[side]
 
     def deals(self) -> Sequence[Deal]:
         """Return all divisions."""
@@ -263,7 +270,7 @@ class ItemTerms(Terms):
 
     def rest(self, share: tuple[int, ...]) -> tuple[int, ...]:
         """Return what a share leaves."""
-        return tuple(c - n for c, n in zip(self.counts, share, strict=True))
+        return tuple(map(sub, self.counts, share))
 
 
 class _Ranked(NamedTuple):
@@ -282,13 +289,17 @@ class _Ranked(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _ranked(terms: ItemTerms, side: int) -> _Ranked:
-    deals = sorted(_divisions(terms.counts), key=lambda deal: -terms.own(side, deal))
-    left = [deal if side == 1 else terms.rest(deal) for deal in deals]
-    return _Ranked(
-        tuple(deals),
-        tuple(-terms.own(side, deal) for deal in deals),
-        np.array(left, dtype=np.int64),
-    )
+    deals, worse = _divisions(terms.counts), [-gain[side] for gain in _gains(terms)]
+    order = sorted(range(len(deals)), key=worse.__getitem__)
+    left = _pieces(terms.counts)[order]
+    if side == 0:
+        left = np.array(terms.counts, dtype=np.int64) - left
+    return _Ranked(tuple([deals[k] for k in order]), tuple([worse[k] for k in order]), left)
+
+
+@lru_cache(maxsize=512)
+def _gains(terms: ItemTerms) -> tuple[Surplus, ...]:
+    return tuple(map(terms.surplus, _divisions(terms.counts)))
 
 
 @lru_cache(maxsize=4096)
@@ -310,6 +321,12 @@ def _liked(terms: ItemTerms, side: int, others: tuple[Deal, ...]) -> NDArray[np.
 @lru_cache(maxsize=512)
 def _divisions(counts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     return tuple(product(*(range(c + 1) for c in counts)))
+
+
+@lru_cache(maxsize=512)
+def _pieces(counts: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return :func:`_divisions` as an array, [deals, kinds]."""
+    return np.array(_divisions(counts), dtype=np.int64)
 
 
 def _same(name: str, item: str) -> bool:
@@ -433,11 +450,15 @@ class FriendTerms(Terms):
 
     def fits(self, friend: tuple[str, ...], query: Query) -> bool:
         """Return whether all of a question is true of a friend."""
-        place = self.attributes.index
+        attributes = self.attributes
         for name, value in query:
-            if friend[1 + place(name)] != value:
+            if friend[1 + attributes.index(name)] != value:
                 return False
         return True
+
+    def whole(self, friend: tuple[str, ...]) -> Query:
+        """Return all that is true of a friend."""
+        return tuple(zip(self.attributes, friend[1:], strict=True))
 
     def queries(self, side: int) -> tuple[Query, ...]:
         """Return what a side would ask: single values of its friends, then all of each friend."""
@@ -451,7 +472,5 @@ def _queries(terms: FriendTerms, side: int) -> tuple[Query, ...]:
         for k, name in enumerate(terms.attributes)
         for friend in terms.friends[side]
     ]
-    whole = [
-        tuple(zip(terms.attributes, friend[1:], strict=True)) for friend in terms.friends[side]
-    ]
+    whole = [terms.whole(friend) for friend in terms.friends[side]]
     return tuple(dict.fromkeys([*single, *whole]))
