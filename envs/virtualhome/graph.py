@@ -97,13 +97,22 @@ ON, INSIDE, BETWEEN, CLOSE, FACING, HOLDS_RH, HOLDS_LH, SITTING_ON = range(len(R
 
 def bits(mask: int) -> Iterator[int]:
     """Yield the places of the ones of an integer from 0 up, ascending."""
+    known = _KNOWN.get(mask)
+    if known is None:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        known = _KNOWN[mask] = tuple(_bits(mask))
+    return iter(known)
+
+
+def _bits(mask: int) -> list[int]:
     found: list[int] = []
     if mask.bit_count() < _FEW:
         while mask:
             low = mask & -mask
             found.append(low.bit_length() - 1)
             mask ^= low
-        return iter(found)
+        return found
     octets = mask.to_bytes((mask.bit_length() + 7) // 8, "little")
     while len(_PLACES) < len(octets):
         first = 8 * len(_PLACES)
@@ -111,8 +120,12 @@ def bits(mask: int) -> Iterator[int]:
     for places, octet in zip(_PLACES, octets, strict=False):
         if octet:
             found += places[octet]
-    return iter(found)
+    return found
 
+
+_MOST_KNOWN = 16_384
+_KNOWN: dict[int, tuple[int, ...]] = {}
+"""What was found last: a household is asked about the same sets again and again."""
 
 _FEW = 12
 """Ones that are sooner taken one by one than looked up by eights."""
@@ -181,9 +194,8 @@ class Scene:
     """The nodes that have a property, as bits; every property is a key."""
     order: tuple[int, ...]
     """The nodes in the order of the graph dict."""
-    targets: Mapping[tuple[Relation, int], tuple[int, ...]]
-    """By relation and from-node, the to-nodes of the initial edges in the order of the graph dict.
-    Only profiles that follow upstream's order among equals look here."""
+    edges: Sequence[tuple[int, Relation, int]]
+    """The initial edges, (from, relation, to), in the order of the graph dict."""
     posture: int
     """The character's initial states, as bits over :data:`STATES`."""
     memo: dict[Any, Any] = field(default_factory=dict, repr=False)
@@ -258,22 +270,12 @@ class Scene:
                 states[_STATE[state]] |= 1 << n
         rows = tuple([0] * size for _ in RELATIONS)
         back = tuple([0] * size for _ in RELATIONS)
-        targets: dict[tuple[Relation, int], dict[int, None]] = {}
-        for tail, relation, head in edges:
-            key = relation, tail
-            if key in targets:
-                targets[key][head] = None
-            else:
-                targets[key] = {head: None}
         one = [1 << n for n in range(size)]
-        for (relation, tail), heads in targets.items():
-            column, bit, row = back[relation], one[tail], 0
-            for head in heads:
-                row |= one[head]
-                column[head] |= bit
-            rows[relation][tail] = row
+        listed = tuple(edges)
+        for tail, relation, head in listed:
+            rows[relation][tail] |= one[head]
+            back[relation][head] |= one[tail]
         boxes = tuple([node.bounding_box for node in placed])
-        kept = {key: tuple(heads) for key, heads in targets.items()}
         world = World(tuple(states), rows, back)
 
         def posture(character: int) -> int:
@@ -282,7 +284,7 @@ class Scene:
         if like is not None:
             first = posture(like.character)
             return replace(
-                like, name=name, boxes=boxes, targets=kept, posture=first, memo={}
+                like, name=name, boxes=boxes, edges=listed, posture=first, memo={}
             ), world
         of_class: dict[str, int] = {}
         having = dict.fromkeys(PROPERTIES, 0)
@@ -310,7 +312,7 @@ class Scene:
             of_class=of_class,
             having=having,
             order=tuple(index[node.id] for node in nodes),
-            targets=kept,
+            edges=listed,
             posture=posture(characters[0]),
         )
         return scene, world
@@ -340,11 +342,11 @@ class Scene:
                 states[STATES.index(state)] |= 1 << n
         rows = tuple([*some, *[0] * len(more)] for some in world.rows)
         back = tuple([*some, *[0] * len(more)] for some in world.back)
-        targets = dict(self.targets)
+        listed = list(self.edges)
         for edge in edges:
             relation, head = _RELATION[edge["relation_type"]], index[edge["to_id"]]
             tail = index[edge["from_id"]]
-            targets[relation, tail] = (*targets.get((relation, tail), ()), head)
+            listed.append((tail, relation, head))
             rows[relation][tail] |= 1 << head
             back[relation][head] |= 1 << tail
         scene = replace(
@@ -359,11 +361,26 @@ class Scene:
             of_class=of_class,
             having=having,
             order=(*self.order, *(index[entry["id"]] for entry in nodes)),
-            targets=targets,
+            edges=tuple(listed),
             memo={},
             words={},
         )
         return scene, World(tuple(states), rows, back)
+
+    @property
+    def targets(self) -> Mapping[tuple[Relation, int], tuple[int, ...]]:
+        """By relation and from-node, the to-nodes of the initial edges in their order.
+
+        Only profiles that follow upstream's order among equals, and maps, look here.
+        """
+        known: Mapping[tuple[Relation, int], tuple[int, ...]] | None = self.memo.get("targets")
+        if known is None:
+            found: dict[tuple[Relation, int], dict[int, None]] = {}
+            for tail, relation, head in self.edges:
+                found.setdefault((relation, tail), {})[head] = None
+            known = {key: tuple(heads) for key, heads in found.items()}
+            self.memo["targets"] = known
+        return known
 
     def signature(self) -> bytes:
         """Return a digest of all nodes that is equal whatever their order."""

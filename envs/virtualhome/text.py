@@ -98,13 +98,14 @@ def describe(scene: Scene, world: World, nodes: int, name: Callable[[int], str])
     """
     states = _states_in_words(scene, world)
     things, relations = [], []
+    rows = [(RELATIONS[relation], world.rows[relation]) for relation in TOLD]
     for node in bits(nodes):
         said = name(node)
-        things.append(said + _said(states, world, node))
-        for relation in TOLD:
-            others = world.rows[relation][node] & nodes
-            if others:
-                relations += [f"{said} {RELATIONS[relation]} {name(n)}" for n in bits(others)]
+        what = states.get(node)
+        things.append(said + (_said(states, world, node) if what is None else what))
+        for relation, row in rows:
+            if row[node] and (others := row[node] & nodes):
+                relations += [f"{said} {relation} {name(n)}" for n in bits(others)]
     return told(sorted(things), sorted(relations), [name(n) for n in bits(world.held(scene))])
 
 
