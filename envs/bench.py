@@ -18,6 +18,7 @@ import numpy as np
 
 from creditrl.envs.base import TextEnv
 from creditrl.envs.state import restore, snapshot
+from creditrl.envs.tasks import TaskSet
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.measure import Contest, Round, cpu_seconds
 from creditrl.types import Task
@@ -28,6 +29,7 @@ __all__ = [
     "Games",
     "Script",
     "any_of",
+    "fresh_contests",
     "memory_round",
     "reset_round",
     "snapshot_contests",
@@ -146,6 +148,114 @@ def vector_walk_round(venv: TextVectorEnv, tasks: Callable[[], list[Task]], step
         return [done / spent]
 
     return measure
+
+
+class _Unseen(TaskSet):
+    """The tasks of a set in a mixed order, each once before any comes again."""
+
+    def __init__(self, tasks: TaskSet) -> None:
+        self._tasks = tasks
+        self._order = np.random.default_rng(0).permutation(len(tasks))
+        self._drawn = 0
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def task(self, index: int) -> Task:
+        return self._tasks.task(index)
+
+    def find(self, task_id: str) -> Task:
+        return self._tasks.find(task_id)
+
+    def draw(self, rng: np.random.Generator) -> int:
+        self._drawn += 1
+        return int(self._order[(self._drawn - 1) % len(self)])
+
+
+Choose: TypeAlias = Callable[[np.random.Generator, Mapping[str, Any], int], str]
+"""Returns what a copy does next, by the columns of ``info`` and its place in them."""
+
+
+def _admissible(rng: np.random.Generator, info: Mapping[str, Any], copy: int) -> str:
+    return any_of(rng, info["admissible_actions"][copy])
+
+
+class _FreshWalk:
+    """A random walk in which no episode has a task that was played before."""
+
+    def __init__(self, venv: TextVectorEnv, steps: int, choose: Choose) -> None:
+        venv.tasks = _Unseen(venv.tasks)
+        self.venv, self.steps, self.choose = venv, steps, choose
+        self.rng = np.random.default_rng(0)
+        self.found = [0.0, 0.0, 0.0]
+        """Of the last round: steps per second, ms of a reset, resets' share in per cent."""
+
+    def play(self) -> list[float]:
+        """Play a round; return the steps per second."""
+        venv = self.venv
+        n = venv.num_envs
+        start = time.process_time()
+        _, info = venv.reset(seed=0)
+        resets, spent = n, time.process_time() - start
+        stepping = 0.0
+        for left in range(self.steps - 1, -1, -1):
+            actions = [self.choose(self.rng, info, i) for i in range(n)]
+            start = time.process_time()
+            *_, info = venv.step(actions)
+            stepping += time.process_time() - start
+            over = ~venv.active
+            if left and over.any():
+                resets += int(over.sum())
+                start = time.process_time()
+                _, info = venv.reset(options={"reset_mask": over})
+                spent += time.process_time() - start
+        whole = spent + stepping
+        self.found = [n * self.steps / whole, 1e3 * spent / resets, 100 * spent / whole]
+        return self.found[:1]
+
+
+def fresh_contests(
+    env_id: str,
+    copies: int,
+    steps: int,
+    target: float,
+    choose: Choose = _admissible,
+    **options: Any,
+) -> list[Contest]:
+    """Return what a trainer sees that plays every task once; no upstream has it.
+
+    Args:
+        env_id: the environment.
+        copies: of it.
+        steps: of all copies in a round, best a multiple of an episode's.
+        target: steps per second that are asked for.
+        choose: plays.
+        options: of the environment.
+    """
+    walks: list[_FreshWalk] = []
+
+    def play() -> Round:
+        venv = gym.make_vec(env_id, num_envs=copies, **options)
+        assert isinstance(venv, TextVectorEnv)
+        walks.append(_FreshWalk(venv, steps, choose))
+        return walks[-1].play
+
+    def told(which: int) -> Callable[[], Round]:
+        # The walk comes first in every round.
+        return lambda: lambda: [walks[-1].found[which]]
+
+    return [
+        Contest(
+            f"fresh_tasks_{copies}",
+            f"random play of {copies} copies, a task never played before in every episode",
+            "steps/s",
+            "higher",
+            {"ours": play},
+            target=target,
+        ),
+        Contest("fresh_reset", "of that, a reset", "ms", "lower", {"ours": told(1)}),
+        Contest("fresh_share", "of that, all resets", "%", "lower", {"ours": told(2)}),
+    ]
 
 
 def snapshot_contests(

@@ -29,6 +29,7 @@ from creditrl.envs.bench import (
     EnvBench,
     Games,
     any_of,
+    fresh_contests,
     memory_round,
     reset_round,
     snapshot_contests,
@@ -59,6 +60,8 @@ class ALFWorldSizes:
     copies: int = 64
     group: int = 8
     """Copies that share a game, as in a training step."""
+    fresh_steps: int = 200
+    """Steps of all copies in a round of tasks never played before: four episodes of each."""
     vector_steps: int = 200
     """Steps of all copies in a round."""
     resets: int = 20
@@ -95,6 +98,7 @@ def alfworld_contests(sizes: ALFWorldSizes) -> list[Contest]:
     n = sizes.copies
     their_tasks = tasks[: sizes.their_games]
     return [
+        *fresh_contests(ENV_ID, n, sizes.fresh_steps, 24_000.0),
         Contest(
             "step_single",
             "step, gym.make: text, admissible actions, info; games new to the process",
@@ -380,6 +384,7 @@ _TINY = ALFWorldSizes(
     steps=2,
     copies=4,
     group=2,
+    fresh_steps=2,
     vector_steps=2,
     resets=1,
     snapshots=1,

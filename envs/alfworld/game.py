@@ -10,7 +10,7 @@ from __future__ import annotations
 import marshal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -113,8 +113,6 @@ class Game:
     lamps: int
     """Objects that the goal wants switched."""
     start: State
-    household: bytes
-    """Digest of everything above but the goal and the texts: equal for equal households."""
     objects_by_name: Mapping[str, int]
     receptacles_by_name: Mapping[str, int]
     memo: dict[Any, Any] = field(default_factory=dict, repr=False)
@@ -125,6 +123,17 @@ class Game:
     """An expert's next move per state; owned by the engine."""
     facing: dict[int, str] = field(default_factory=dict, repr=False)
     """Texts per location; owned by :mod:`creditrl.envs.alfworld.words`."""
+
+    @property
+    def household(self) -> bytes:
+        """Digest of everything but the goal, the texts and the start: equal for equal households.
+
+        It is worked out when a state's key is asked for.
+        """
+        found: bytes | None = self.memo.get("household")
+        if found is None:
+            found = self.memo["household"] = _household(self)
+        return found
 
 
 def bits(members: int) -> Iterator[int]:
@@ -256,7 +265,7 @@ def compile_game(problem: Problem, goal_text: str, flavour: Flavour) -> Game:
     toggleable = some_objects("toggleable")
     object_names = tuple(names[thing] for thing in objects)
     receptacle_names = tuple(names[thing] for thing in receptacles)
-    static = Game(
+    return Game(
         goal=goal,
         goal_text=goal_text,
         flavour=flavour,
@@ -286,11 +295,9 @@ def compile_game(problem: Problem, goal_text: str, flavour: Flavour) -> Game:
         destinations=tuple(i for i, kind in enumerate(receptacle_types) if kind == goal.receptacle),
         lamps=by_type.get(goal.lamp, 0) & toggleable if goal.lamp else 0,
         start=start,
-        household=b"",
         objects_by_name={name: i for i, name in enumerate(object_names)},
         receptacles_by_name={name: i for i, name in enumerate(receptacle_names)},
     )
-    return replace(static, household=_household(static))
 
 
 def _household(game: Game) -> bytes:

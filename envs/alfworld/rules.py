@@ -99,11 +99,9 @@ def _choices(game: Game, state: State) -> Choices:
     if game.flavour == "0.4":
         moves.append(Move(Kind.HELP))
     place, held = state.location, state.held
-    moves += [
-        Move(Kind.GO, NOTHING, r)
-        for r, at in enumerate(game.location_of)
-        if at not in (place, NOTHING)
-    ]
+    by_command = {command(game, move): move for move in moves}
+    by_command.update([(said, move) for at, said, move in _walks(game) if at != place])
+    moves.clear()
     for r in game.receptacles_at[place]:
         moves.append(Move(Kind.EXAMINE_RECEPTACLE, NOTHING, r))
         if game.openable >> r & 1:
@@ -129,8 +127,22 @@ def _choices(game: Game, state: State) -> Choices:
         if game.knives >> held & 1:
             some = state.objects_at[place] & game.sliceable
             moves += [Move(Kind.SLICE, o, tool=held) for o in bits(some)]
-    by_command = {command(game, move): move for move in moves}
+    for move in moves:
+        by_command[command(game, move)] = move
     return Choices(tuple(sorted(by_command)), by_command)
+
+
+def _walks(game: Game) -> list[tuple[int, str, Move]]:
+    """Return where each walk leads, its command, and the move: most of what can be done."""
+    found: list[tuple[int, str, Move]] | None = game.memo.get("walks")
+    if found is None:
+        moves = [Move(Kind.GO, NOTHING, r) for r in range(len(game.location_of))]
+        found = game.memo["walks"] = [
+            (at, command(game, move), move)
+            for at, move in zip(game.location_of, moves, strict=True)
+            if at != NOTHING
+        ]
+    return found
 
 
 def command(game: Game, move: Move) -> str:

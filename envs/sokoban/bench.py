@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from creditrl.envs.bench import EnvBench, snapshot_contests
+from creditrl.envs.bench import EnvBench, fresh_contests, snapshot_contests
 from creditrl.envs.sokoban.engine import SokobanEngine
 from creditrl.envs.sokoban.rooms import room_level
 from creditrl.envs.sokoban.solver import solve
@@ -37,6 +37,8 @@ class SokobanSizes:
     """Copies of the vectorised measurements."""
     engine_steps: int = 2_000
     """Steps of all copies in a round of the bare engine."""
+    fresh_steps: int = 90
+    """Steps of all copies in a round of tasks never played before: six and a half episodes of each."""
     vector_steps: int = 100
     """Steps of all copies in a round of ``TextVectorEnv.step``."""
     image_steps: int = 100
@@ -66,6 +68,7 @@ def sokoban_contests(sizes: SokobanSizes) -> list[Contest]:
 
     n = sizes.copies
     contests = [
+        *fresh_contests(ENV_ID, n, sizes.fresh_steps, 200_000.0),
         Contest(
             f"engine_{n}",
             f"rules alone, {n} copies (theirs: one room, nothing drawn)",
@@ -334,6 +337,7 @@ class _TheirLevels:
 _TINY = SokobanSizes(
     copies=4,
     engine_steps=3,
+    fresh_steps=3,
     vector_steps=3,
     image_steps=2,
     single_steps=3,

@@ -15,7 +15,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from creditrl.envs.bench import EnvBench, snapshot_contests
+from creditrl.envs.bench import EnvBench, fresh_contests, snapshot_contests
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.measure import Contest, Round, Side, cpu_seconds
 
@@ -35,6 +35,8 @@ class SotopiaSizes:
 
     copies: int = 64
     """Copies of the vectorised measurements."""
+    fresh_steps: int = 80
+    """Steps of all copies in a round of tasks never played before: fifteen episodes of each."""
     vector_steps: int = 150
     """Steps of all copies in a round, resets included."""
     single_steps: int = 1_000
@@ -60,6 +62,7 @@ def sotopia_contests(sizes: SotopiaSizes) -> list[Contest]:
 
     n = sizes.copies
     return [
+        *fresh_contests(ENV_ID, n, sizes.fresh_steps, 12_000.0),
         Contest(
             f"turns_{n}",
             f"turns of {n} dialogues with scripted partners, observation, info and exact scores "
@@ -245,7 +248,7 @@ def _their_turns(sizes: SotopiaSizes) -> Round:
     return lambda: [sizes.their_turns / cpu_seconds(work)]
 
 
-_TINY = SotopiaSizes(copies=4, vector_steps=3, single_steps=3, resets=2, snapshots=1, their_turns=2)
+_TINY = SotopiaSizes(copies=4, fresh_steps=3, vector_steps=3, single_steps=3, resets=2, snapshots=1, their_turns=2)
 
 
 BENCH = EnvBench(

@@ -17,6 +17,7 @@ import numpy as np
 from creditrl.envs.bench import (
     EnvBench,
     any_of,
+    fresh_contests,
     memory_round,
     reset_round,
     snapshot_contests,
@@ -61,6 +62,8 @@ class VirtualHomeSizes:
     copies: int = 64
     group: int = 8
     """Copies that share a task, as in a training step."""
+    fresh_steps: int = 120
+    """Steps of all copies in a round of tasks never played before: three episodes of each."""
     vector_steps: int = 100
     """Steps of all copies in a round."""
     resets: int = 20
@@ -91,6 +94,7 @@ def virtualhome_contests(sizes: VirtualHomeSizes) -> list[Contest]:
     n = sizes.copies
     few = tasks[: sizes.their_tasks]
     return [
+        *fresh_contests(ENV_ID, n, sizes.fresh_steps, 8_000.0),
         Contest(
             "rules",
             "rules alone, an action of an expert's plan (theirs: upstream's simulator)",
@@ -325,6 +329,7 @@ _TINY = VirtualHomeSizes(
     steps=2,
     copies=4,
     group=2,
+    fresh_steps=2,
     vector_steps=2,
     resets=1,
     snapshots=1,

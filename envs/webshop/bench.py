@@ -9,7 +9,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,7 +19,7 @@ import gymnasium as gym
 import numpy as np
 
 from creditrl._origin import install_command
-from creditrl.envs.bench import EnvBench, snapshot_contests
+from creditrl.envs.bench import EnvBench, any_of, fresh_contests, snapshot_contests
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.envs.webshop.bench_upstream import Upstream
 from creditrl.envs.webshop.builtin import BuiltinGoals, builtin_shop
@@ -41,6 +41,8 @@ class WebShopSizes:
     copies: int = 64
     group: int = 8
     """Copies that share a goal, as in a training step."""
+    task_steps: int = 150
+    """Steps of all copies in a round of tasks never played before: ten episodes of each."""
     vector_steps: int = 300
     """Steps of all copies in a round."""
     single_steps: int = 1500
@@ -65,6 +67,9 @@ def webshop_contests(sizes: WebShopSizes) -> list[Contest]:
         return {"ours": ours}
 
     return [
+        *fresh_contests(
+            ENV_ID, n, sizes.task_steps, 41_000.0, _click, num_products=sizes.num_products
+        ),
         Contest(
             "step_single",
             "step, gym.make: text, admissible actions, info (theirs: with our search for Lucene)",
@@ -139,6 +144,15 @@ def _action(rng: random.Random, page: str, goal: str, offered: Sequence[str]) ->
     if "click[buy now]" in offered and rng.random() < 0.1:
         return "click[buy now]"
     return offered[rng.randrange(len(offered))]
+
+
+def _click(rng: np.random.Generator, info: Mapping[str, Any], copy: int) -> str:
+    """Return a click at random; a search by words of the goal where nothing can be clicked."""
+    offered = info["admissible_actions"][copy]
+    if offered:
+        return any_of(rng, offered)
+    words = info["goal"][copy].split()
+    return f"search[{' '.join(any_of(rng, words) for _ in range(4))}]"
 
 
 def _make(sizes: WebShopSizes) -> gym.Env[Any, Any]:
@@ -346,6 +360,7 @@ _TINY = WebShopSizes(
     num_products=60,
     copies=4,
     group=2,
+    task_steps=3,
     vector_steps=3,
     single_steps=3,
     resets=2,
