@@ -530,6 +530,14 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _advance(self, index_K: IntArray, wanted: Mapping[int, Task]) -> None:
         """Move each of these copies on by one episode and draw what it plays."""
+        if self.group_size == 1:
+            self._episode[index_K] += 1
+            for i, episode in zip(index_K.tolist(), self._episode[index_K].tolist(), strict=True):
+                rng = self._rngs[i]
+                assert rng is not None
+                task = draw_task(self.tasks, rng, wanted.get(i, self._only))
+                self._drawn[i] = {episode: task}
+            return
         touched = np.zeros(self.num_envs, dtype=np.bool_)
         touched[index_K] = True
         for group in np.unique(self._group[index_K]).tolist():

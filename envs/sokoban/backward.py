@@ -86,7 +86,8 @@ class BackwardSearch:
         self.num_boxes = len(targets)
         self.bits = position_bits(*self._shape, self.num_boxes)
         different, self._undo = _geometry(*self._shape, self.num_boxes)
-        cells = [self._cell(cell) for cell in floor]
+        inner = self._shape[1] + 1
+        cells = [(y - top) * inner + x - left for y, x in zip(rows, columns, strict=True)]
         self.valid = self._outer(cells, cells) & different
         goal = [self._cell(cell) for cell in targets]
         self.solved = self._outer(goal, cells) & different
@@ -98,10 +99,15 @@ class BackwardSearch:
     def _outer(self, box_cells: Sequence[int], player_cells: Sequence[int]) -> int:
         """Return the set of all positions with boxes and player on the given (inner) cells."""
         # The parts do not overlap, so a product of sums of powers of two is their union.
-        result = sum(1 << cell for cell in player_cells)
+        result = 0
+        for cell in player_cells:
+            result |= 1 << cell
         for j in range(self.num_boxes):
             stride = self._cells ** (j + 1)
-            result *= sum(1 << (cell * stride) for cell in box_cells)
+            places = 0
+            for cell in box_cells:
+                places |= 1 << cell * stride
+            result *= places
         return result
 
     def standing_on(self, cells: Sequence[int]) -> int:

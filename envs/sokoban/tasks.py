@@ -110,7 +110,7 @@ def _symmetries(
 
 
 def _canonical(cells: bytes | bytearray, height: int, width: int) -> bytes:
-    return min(size + bytes(gather(cells)) for size, gather in _symmetries(height, width))
+    return min([size + bytes(gather(cells)) for size, gather in _symmetries(height, width)])
 
 
 def room_key(level: Level) -> bytes:
