@@ -38,7 +38,7 @@ class SokobanSizes:
     engine_steps: int = 2_000
     """Steps of all copies in a round of the bare engine."""
     fresh_steps: int = 90
-    """Steps of all copies in a round of tasks never played before: six and a half episodes of each."""
+    """Steps of all copies in a round of tasks never played before: some six episodes."""
     vector_steps: int = 100
     """Steps of all copies in a round of ``TextVectorEnv.step``."""
     image_steps: int = 100

@@ -248,7 +248,9 @@ def _their_turns(sizes: SotopiaSizes) -> Round:
     return lambda: [sizes.their_turns / cpu_seconds(work)]
 
 
-_TINY = SotopiaSizes(copies=4, fresh_steps=3, vector_steps=3, single_steps=3, resets=2, snapshots=1, their_turns=2)
+_TINY = SotopiaSizes(
+    copies=4, fresh_steps=3, vector_steps=3, single_steps=3, resets=2, snapshots=1, their_turns=2
+)
 
 
 BENCH = EnvBench(

@@ -85,7 +85,7 @@ def choices(scene: Scene, world: World, profile: Profile, allowed: int) -> dict[
         allowed: the nodes that may be an action's objects, as bits.
     """
     turn, c, kit = Turn(scene, world, profile), scene.character, _kit(scene)
-    having, rows, back, states = scene.having, world.rows, world.back, world.states
+    having, back, states = scene.having, world.back, world.states
     here = turn.room(c)
     down = bool(turn.is_down())
     walk, near = _walkable(turn, allowed, here, down), reach(scene, world)

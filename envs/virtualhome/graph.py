@@ -236,6 +236,7 @@ class Scene:
                 if node.id in seen:
                     raise GraphError(f"the id {node.id} is there twice.", "nodes", n)
                 seen.add(node.id)
+
         def read() -> Iterator[tuple[int, Relation, int]]:
             for n, entry in enumerate(listed):
                 try:
@@ -626,7 +627,6 @@ class Draft:
             self._rows[relation] = self._rows[relation].copy()
             self._back[relation] = self._back[relation].copy()
         return self._rows[relation], self._back[relation]
-
 
 
 _RELATION = {word: n for n, name in enumerate(RELATIONS) for word in (name, name.lower())}

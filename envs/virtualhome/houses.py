@@ -639,9 +639,7 @@ def day_scene(made: House, day: int) -> tuple[Scene, World]:
             nodes += _person(made.plan.rooms[start].box, character)
         kind = piece.kind
         states = _day_states(made, piece, dice)
-        nodes.append(
-            _node(id, kind.name, kind.category, _set_of(kind), states, _metres(piece.box))
-        )
+        nodes.append(_node(id, kind.name, kind.category, _set_of(kind), states, _metres(piece.box)))
     places = [id - 1 for id in ids]
     edges = list(_edges(made, pieces, places))
     edges.append((character - 1, INSIDE, start))
@@ -754,9 +752,7 @@ def _edges(
     yield from _facing(pieces, places)
 
 
-def _facing(
-    pieces: Sequence[Piece], places: Sequence[int]
-) -> Iterator[tuple[int, Relation, int]]:
+def _facing(pieces: Sequence[Piece], places: Sequence[int]) -> Iterator[tuple[int, Relation, int]]:
     """Yield what seats face."""
     for n, piece in enumerate(pieces):
         name = piece.kind.name

@@ -180,7 +180,7 @@ def _pick(scene: Scene, nodes: int, numbered: int) -> Callable[[Sequence[str]], 
     if pick is None:
         size = len(scene.ids)
         at: list[Any] = [n + size * (numbered >> n & 1) for n in bits(nodes)]
-        if len(at) < 2:  # an itemgetter of one item does not return a sequence, that of a slice does
+        if len(at) < 2:  # of one item, an itemgetter returns no sequence; of a slice, it does
             at = [slice(n, n + 1) for n in at] or [slice(0)]
         if len(known) >= _PICKS_KEPT:
             known.clear()

@@ -35,6 +35,8 @@ def test_bench_envs_prints_a_table_and_writes_json(
     assert {"step_single", "step_vector_4", "first_environment", "process_memory"} <= set(webshop)
     sotopia = measured["SOTOPIA"]
     assert {"turns_4", "step_single", "import", "import_memory"} <= set(sotopia)
+    first = {env: next(iter(some)) for env, some in measured.items() if env != "package"}
+    assert all(name.startswith("fresh_tasks_") for name in first.values()), first
     assert report["notes"]["ALFWorld"].startswith("played: the ")
     for entry in (entry for some in measured.values() for entry in some.values()):
         ours = entry["ours"]
@@ -81,7 +83,7 @@ def test_textworld_is_measured_in_the_same_run(tmp_path: Path) -> None:
     assert run(["bench", "envs", "--tiny", "--rounds", "1", "--json", str(path)]) == 0
     alfworld = json.loads(path.read_text("utf-8"))["measured"]["ALFWorld"]
     for name, entry in alfworld.items():
-        assert ("theirs" in entry) != name.startswith("snapshot"), name
+        assert ("theirs" in entry) != name.startswith(("fresh", "snapshot")), name
 
 
 def test_the_sides_take_turns() -> None:

@@ -27,9 +27,9 @@ def listed(home: Home, **names: int) -> tuple[str, ...]:
     scene, world = home.scene, home.world
     nodes = seen(scene, world) & ~(1 << scene.character)
     here = around(scene, world)
-    called, given = labels(scene, world, names, nodes, here)
+    called = labels(scene, world, names, nodes, here)
     possible = worthwhile(choices(scene, world, FIXED, nodes), world, FIXED, here)
-    return listing(possible, called, given)
+    return listing(scene, possible, called).actions
 
 
 def test_every_action_is_listed_or_a_twin_of_one() -> None:
