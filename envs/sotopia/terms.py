@@ -223,7 +223,8 @@ class ItemTerms(Terms):
     def own(self, side: int, deal: Deal) -> float:
         """Return the points of the side's share, less those that no agreement brings."""
         share = self.share(side, deal)
-        return sum(map(mul, self.values[side], share)) - self.fallback[side]
+        worth: float = sum(map(mul, self.values[side], share))
+        return worth - self.fallback[side]
 
     def deals(self) -> Sequence[Deal]:
         """Return all divisions."""

@@ -600,7 +600,8 @@ class Draft:
             if fresh >> n & 1 and self._rows[n] == rows:
                 fresh ^= 1 << n
                 self._rows[n], self._back[n] = rows, before.back[n]
-        states, memory = tuple(self.states), self.memory
+        states = tuple(self.states)
+        memory: Memory = self.memory
         if memory == before.memory:
             memory = before.memory
         if states == before.states:
