@@ -218,7 +218,7 @@ def fresh_contests(
     env_id: str,
     copies: int,
     steps: int,
-    target: float,
+    target: float | None,
     choose: Choose = _admissible,
     **options: Any,
 ) -> list[Contest]:
@@ -228,7 +228,7 @@ def fresh_contests(
         env_id: the environment.
         copies: of it.
         steps: of all copies in a round, best a multiple of an episode's.
-        target: steps per second that are asked for.
+        target: steps per second that are asked for, if any.
         choose: plays.
         options: of the environment.
     """

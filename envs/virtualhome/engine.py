@@ -170,8 +170,8 @@ class Stage:
         if outcome.failure is not None:
             # In profile v1 a failed action leaves a trace in the order of upstream's sets.
             code, _, sentence = outcome.failure
-            after = self._failed(now, words, code, sentence, about, outcome.world)
-            return after, words, "inapplicable"
+            failed = self._failed(now, words, code, sentence, about, outcome.world)
+            return failed, words, "inapplicable"
         single = lexicon(scene).single
         meant = {scene.classes[node]: scene.ids[node] for node in nodes if not single >> node & 1}
         if any(names.get(name) != id for name, id in meant.items()):
