@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from creditrl.errors import ConfigError, RunFolderError, require_extra
 from creditrl.integrations.play import Play, plan_episodes, require_package
+from creditrl.outside_json import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +68,7 @@ def environment_class() -> Any:
                     f"The row has no {NAME!r}: expected data by "
                     "creditrl.integrations.skyrl.write_data."
                 )
-            told = json.loads(row)
+            told = read_json(row)
             self._task, self._seed = told["task"], told["seed"]
             self.play = Play(
                 told["env"],

@@ -90,7 +90,7 @@ COMMAND = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {here!r})
-from test_many import planned
+from test_run_pool import planned
 from creditrl.trainers.run_pool import run_pool
 run_pool([planned("long", "--budget.updates=40", "--run.checkpoint-every=2")],
          Path({folder!r}), workers=1, show=print)
