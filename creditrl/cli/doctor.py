@@ -207,13 +207,15 @@ def _needs(extra: str) -> dict[str, str]:
             head, _, marker = requirement.partition(";")
             if not re.search(rf"extra\s*==\s*[\"']{re.escape(name)}[\"']", marker):
                 continue
-            match = re.match(r"\s*([\w.-]+)\s*(?:\[([^]]*)\])?\s*(?:[^<>=~!]*>=\s*([\w.]+))?", head)
-            assert match is not None, requirement
-            if match[1] == "creditrl":
-                more = {part.strip() for part in match[2].split(",")}
+            package, _, rest = head.replace("[", " [", 1).partition(" ")
+            if package == "creditrl":
+                more = {part.strip() for part in rest.strip(" []").split(",")}
                 waiting += sorted(more - seen)
-            else:
-                found[match[1]] = match[3] or "0"
+                continue
+            named = re.match(r"[\w.-]+", package)
+            assert named is not None, requirement
+            least = head.partition(">=")[2].partition(",")[0].strip()
+            found[named[0]] = least or "0"
     return found
 
 

@@ -189,7 +189,7 @@ def test_a_hub_that_is_not_there_is_said_in_a_line(
         (["--push", "me/policy"], "There is no token"),
         (["--push", "a/b/c"], "is no repository"),
         (["--public", "--to", "x"], "--public is of --push"),
-        ([], "Where to?"),
+        ([], "Missing target"),
     ],
 )
 def test_a_bad_push_is_one_line_before_anything_is_written(

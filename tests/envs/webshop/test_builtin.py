@@ -337,6 +337,6 @@ def test_the_command_line_exports_and_overwrites_nothing(
     assert "exists already; nothing was written" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in (tmp_path / "shop").iterdir()} == before
     assert run(["data", "export", "webshop"]) == 2
-    assert "Where to?" in capsys.readouterr().err
+    assert "Missing --folder" in capsys.readouterr().err
     assert run(["data", "export", "sokoban"]) == 2
     assert "known: alfworld, webshop" in capsys.readouterr().err
