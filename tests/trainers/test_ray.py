@@ -239,7 +239,7 @@ def test_engines_get_new_adapters_and_ones_that_do_not_are_found_out(cluster: An
     assert engines.load(policy) < 1e-5
     for parameter in policy.trainable_parameters():
         parameter.data -= 0.1
-    are_missed(engines, policy, "engine 0 .* does not compute with the weights")
+    are_missed(engines, policy, r"engine \d .* does not compute with the weights")
     # So small a step that old numbers are as good as new ones: they are the very same.
     assert engines.load(policy) < 1e-5
     for parameter in policy.trainable_parameters():
