@@ -102,7 +102,7 @@ def task_page(data: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
     lines += ["### Tuning", "", *_tuning(data), "", "### Cost of a run", "", *_cost(data), ""]
     lines += _gaps(data)
     if data.get("command"):
-        lines += ["```text", data["command"], "```", ""]
+        lines += [f"Made by `{data['command']}`.", ""]
     return "\n".join(lines)
 
 
