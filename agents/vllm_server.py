@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from creditrl.agents.reply_queue import FutureQueue
 from creditrl.agents.vllm_engine import SamplingRule, TokenAnswer, TokenRequest
 from creditrl.chat import ChatAnswer, ChatClient, ChatSettings
 from creditrl.errors import ConfigError, EngineError
@@ -91,26 +92,22 @@ class ServerEngine:
             ConfigError: the server's log-probabilities are not those of the distribution that
                 tokens are drawn from.
         """
-        _no_pictures([request.image for request in requests])
-        if not rule.greedy and (rule.temperature != 1 or rule.top_p != 1):
-            self._check_processed(requests[0].prompt_ids)
-        bodies = [
-            self._body(request.prompt_ids, request.max_tokens, request.seed)
-            | {
-                "temperature": 0.0 if rule.greedy else rule.temperature,
-                "top_p": 1.0 if rule.greedy else rule.top_p,
-                "stop_token_ids": list(rule.stop_ids),
-                "logprobs": 0,
-            }
-            | ({"allowed_token_ids": list(request.allowed)} if request.allowed else {})
-            for request in requests
-        ]
+        bodies = [self._question(request, rule) for request in requests]
         return [
-            _answer(answer, request)
+            _answer(request, answer)
             for answer, request in zip(
                 self._client.request("completions", bodies), requests, strict=True
             )
         ]
+
+    def token_queue(self, rule: SamplingRule) -> FutureQueue[TokenRequest, ChatAnswer, TokenAnswer]:
+        """Return a queue with up to ``concurrency`` requests at work at once."""
+        return FutureQueue(
+            lambda request: self._client.submit_request(
+                "completions", self._question(request, rule)
+            ),
+            _answer,
+        )
 
     def top_logprobs(
         self, prompts: Sequence[tuple[int, ...]], count: int, images: Sequence[Any] = ()
@@ -140,6 +137,21 @@ class ServerEngine:
                     "server, 0.32 or newer."
                 ) from error
         return found
+
+    def _question(self, request: TokenRequest, rule: SamplingRule) -> dict[str, Any]:
+        _no_pictures([request.image])
+        if not rule.greedy and (rule.temperature != 1 or rule.top_p != 1):
+            self._check_processed(request.prompt_ids)
+        return (
+            self._body(request.prompt_ids, request.max_tokens, request.seed)
+            | {
+                "temperature": 0.0 if rule.greedy else rule.temperature,
+                "top_p": 1.0 if rule.greedy else rule.top_p,
+                "stop_token_ids": list(rule.stop_ids),
+                "logprobs": 0,
+            }
+            | ({"allowed_token_ids": list(request.allowed)} if request.allowed else {})
+        )
 
     def _body(self, ids: tuple[int, ...], max_tokens: int, seed: int) -> dict[str, Any]:
         return {
@@ -251,7 +263,7 @@ def _no_pictures(images: Sequence[Any]) -> None:
         )
 
 
-def _answer(answer: ChatAnswer, request: TokenRequest) -> TokenAnswer:
+def _answer(request: TokenRequest, answer: ChatAnswer) -> TokenAnswer:
     if answer.error:
         return TokenAnswer(error=answer.error)
     try:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from creditrl.errors import EngineError
@@ -39,20 +40,22 @@ class Background:
             EngineError: this is the loop's own thread, which would wait for itself.
         """
         loop = self.loop_here()
-        if loop is None:
-            loop = self._start()
-        elif asyncio._get_running_loop() is loop:
+        if loop is not None and asyncio._get_running_loop() is loop:
             work.close()
             raise EngineError(
                 f"The event loop of {self.name} cannot wait for itself: await the work, or call it "
                 "in another thread (asyncio.to_thread)."
             )
-        future = asyncio.run_coroutine_threadsafe(work, loop)
+        future = self.start(work)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def start(self, work: Coroutine[Any, Any, ResultT]) -> Future[ResultT]:
+        """Run a coroutine there; do not wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop_here() or self._start())
 
     def later(self, work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> None:
         """Run a coroutine in that loop, if it is the one that runs here; do not wait for it."""

@@ -20,6 +20,7 @@ import weakref
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -307,6 +308,8 @@ class ChatClient:
         self._cache = (cache or ChatCache()) if settings.caches else None
         self._given_cache = cache
         self._asked: Counter[str] = Counter()
+        self._under_way: dict[str, asyncio.Future[ChatAnswer]] = {}
+        """By key, where answers are kept."""
         self._lock = threading.Lock()
         # All three belong to one event loop; a forked process has another one.
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -348,8 +351,7 @@ class ChatClient:
                 in the answer's text, between ``<tool_call>`` tags.
             patient: False: try once where nobody listens, and wait 5 s for a connection.
         """
-        fields = {**self.settings.parameters(), **({"tools": [*tools]} if tools else {})}
-        bodies = [{**fields, "messages": [*prompt]} for prompt in prompts]
+        bodies = [self._body(prompt, tools) for prompt in prompts]
         keys = self._keys(bodies)
         answers: list[ChatAnswer | None] = [self._kept(key) for key in keys]
         first: dict[str, int] = {}
@@ -370,6 +372,18 @@ class ChatClient:
             self.usage.failed += sum(answer.status != "ok" for answer in same)
         return same
 
+    def submit(
+        self, prompt: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> Future[ChatAnswer]:
+        """Begin to ask for one conversation's answer; see :meth:`complete`."""
+        body = self._body(prompt, tools)
+        [key] = self._keys([body])
+        return chat_background.start(self._complete_one(key, body))
+
+    def submit_request(self, path: str, body: Mapping[str, Any]) -> Future[ChatAnswer]:
+        """Begin one request to another path of the server; see :meth:`request`."""
+        return chat_background.start(self._ask_one(body, self._url(path), _as_data))
+
     def request(self, path: str, bodies: Sequence[Mapping[str, Any] | None]) -> list[ChatAnswer]:
         """Send requests to another path of the server, as patiently and with the same key.
 
@@ -382,15 +396,21 @@ class ChatClient:
         Returns:
             One answer per body, in their order, with what the server said in ``data``.
         """
-        url = urllib.parse.urljoin(f"{self.settings.base_url.rstrip('/')}/", path)
-        return chat_background.run(
-            self._ask_all(bodies, url, lambda data, _: ChatAnswer(data=data))
-        )
+        return chat_background.run(self._ask_all(bodies, self._url(path), _as_data))
 
     def forget(self, answer: ChatAnswer) -> None:
         """Keep an answer no longer, because it is of no use: the next time it is asked anew."""
         if self._cache is not None and answer.key:
             self._cache.drop(answer.key)
+
+    def _url(self, path: str) -> str:
+        return urllib.parse.urljoin(f"{self.settings.base_url.rstrip('/')}/", path)
+
+    def _body(
+        self, prompt: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        fields = {**self.settings.parameters(), **({"tools": [*tools]} if tools else {})}
+        return {**fields, "messages": [*prompt]}
 
     # -- the cache ------------------------------------------------------------------------------
 
@@ -458,17 +478,38 @@ class ChatClient:
         read: _Read,
         patient: bool = True,
     ) -> list[ChatAnswer]:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._ask_one(body, url, read, patient)) for body in bodies]
+        return [task.result() for task in tasks]
+
+    async def _ask_one(
+        self, body: Mapping[str, Any] | None, url: str, read: _Read, patient: bool = True
+    ) -> ChatAnswer:
         loop = asyncio.get_running_loop()
         if self._loop is not loop or self._http is None:
             self._loop, self._http = loop, self._connections()
             self._gate = asyncio.Semaphore(self.settings.concurrency)
             weakref.finalize(self, _close, self._http, loop)
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(self._ask(self._http, body, url, read, patient))
-                for body in bodies
-            ]
-        return [task.result() for task in tasks]
+        return await self._ask(self._http, body, url, read, patient)
+
+    async def _complete_one(self, key: str, body: Mapping[str, Any]) -> ChatAnswer:
+        """Return the answer that is kept, that an equal question gets just now, or a new one."""
+        answer = self._kept(key)
+        if answer is None and (asked := self._under_way.get(key)) is not None:
+            answer = self._same([await asyncio.shield(asked), None], 0, 1)
+        elif answer is None:
+            work = asyncio.ensure_future(self._ask_one(body, self.settings.url, self._read))
+            if key:
+                self._under_way[key] = work
+            try:
+                answer = self._keep(key, await work)
+            finally:
+                self._under_way.pop(key, None)
+        with self._lock:
+            self.usage.prompts += 1
+            self.usage.cached += answer.cached
+            self.usage.failed += answer.status != "ok"
+        return answer
 
     def _connections(self) -> httpx.AsyncClient:
         import httpx
@@ -643,6 +684,10 @@ class ChatClient:
         """Return a text on one line, and without the key, which some servers repeat."""
         line = " ".join(text.split())
         return line.replace(self._key, "***") if self._key else line
+
+
+def _as_data(data: Any, _: str) -> ChatAnswer:
+    return ChatAnswer(data=data)
 
 
 @dataclass(frozen=True, slots=True)

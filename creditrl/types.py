@@ -143,6 +143,9 @@ class Prompt:
     """The form of open-ended actions, which no list holds, e.g. ``"search[<query>]"``."""
     choices: tuple[str, ...] = ()
     """The replies to choose among, for agents whose ``actions`` are listed; empty: any text."""
+    episode: int | None = None
+    """Number of the episode, where copies play one after the other: what is sampled depends on it
+    and not on the copy that happens to play it. None: the copy's only one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,6 +209,22 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         self._require_begun("current_tasks()")
         return list(self.copies.tasks)
 
+    def task_of(self, copy: int) -> Task:
+        """Return one copy's task."""
+        task: Task = self.copies.tasks[copy]
+        return task
+
+    def episode_seed(self, copy: int) -> int:
+        """Return the seed of one copy's episode."""
+        return int(self._seed_N[copy])
+
+    @property
+    def worker_of(self) -> IntArray:
+        """The worker that holds each copy, int64 [num_envs]; 0 in one process."""
+        if isinstance(self.copies, Copies):
+            return np.zeros(self.num_envs, dtype=np.int64)
+        return self.copies.owner
+
     def reset(
         self,
         *,

@@ -16,6 +16,7 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
@@ -80,7 +81,8 @@ class WorkerPool:
         if not 0 < timeout < math.inf:
             raise ConfigError(f"worker_timeout={timeout!r}: expected seconds, above 0.")
         self._timeout = timeout
-        self._slices = _SLICES
+        # By thread: several may wait, each for other workers.
+        self._left = threading.local()
         methods = mp.get_all_start_methods()
         if context is None:
             # Elsewhere forks are missing, or crash in system libraries (macOS).
@@ -99,7 +101,7 @@ class WorkerPool:
         self._spec = spec
         blocks = np.array_split(np.arange(num_envs), workers)
         self._blocks = [(int(block[0]), int(block[-1]) + 1) for block in blocks]
-        self._owner = np.repeat(np.arange(workers), [len(block) for block in blocks])
+        self.owner = np.repeat(np.arange(workers), [len(block) for block in blocks])
         self.tasks: list[Any] = [None] * num_envs
         self.deaths = 0
         self._last: Frame | None = None
@@ -203,7 +205,7 @@ class WorkerPool:
 
     def _send(self, worker: int, message: tuple[Any, ...]) -> None:
         """Ask a worker something; raises a connection error where it is known to be dead."""
-        self._slices = _SLICES
+        self._left.slices = _SLICES
         try:
             self._workers[worker][1].send(message)
         except BlockingIOError:
@@ -219,8 +221,8 @@ class WorkerPool:
         process, connection = self._workers[worker]
         ends = [connection, process.sentinel]
         while not wait(ends, self._timeout / _SLICES):
-            self._slices -= 1
-            if self._slices <= 0:
+            self._left.slices -= 1
+            if self._left.slices <= 0:
                 raise self._silent(worker)
         # An answer may be in the pipe although the process has ended since.
         if not connection.poll():
@@ -262,7 +264,7 @@ class WorkerPool:
         """Ask the owners of ``index_K``; return (positions, answer)s, (positions, why)s of dead."""
         if not self._workers:
             raise WorkerError(f"{method}() after close(): the workers have ended.")
-        owner_K = self._owner[index_K]
+        owner_K = self.owner[index_K]
         asked: list[tuple[int, IntArray]] = []
         dead: list[tuple[IntArray, str]] = []
         answers: list[tuple[IntArray, Any]] = []

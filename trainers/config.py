@@ -114,6 +114,10 @@ class RolloutConfig:
     can score the episodes with every method."""
     retries: int = 1
     """How often an episode that failed with an error is played again; then its group is dropped."""
+    schedule: Literal["auto", "lockstep", "free"] = "auto"
+    """"lockstep": all copies that still play are asked in one call per turn, which waits for the
+    longest reply. "free": each copy is asked again as soon as its own reply is there. "auto": free
+    with vLLM, lockstep where the training model samples, which decodes a batch at a time."""
     ahead: int | None = None
     """1: the next update's episodes are collected by the previous policy while it is optimised;
     old log-probabilities are recomputed in every update, and tokens get importance weights

@@ -609,6 +609,7 @@ class _Run:
             expert_actions=self.method.expert_actions or everything,
             retries=rollout.retries,
             count_states=self.config.run.count_states,
+            schedule=rollout.schedule,
             rewards=lambda turns: reward_columns(turns, rollout),
         )
 

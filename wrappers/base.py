@@ -121,10 +121,14 @@ _FORWARDED = frozenset(
         "current_tasks",
         "env_class",
         "episode_numbers",
+        "episode_seed",
         "episode_seeds",
         "group_size",
         "num_groups",
+        "retry_helps",
+        "task_of",
         "tasks",
+        "worker_of",
         "workers",
     }
 )

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from creditrl.agents.places import Place
+from creditrl.agents.rollout import Recording
 from creditrl.bench.credit_places import Start, play_on
 from creditrl.bench.credit_scores import reply_turn, token_logprobs
 from creditrl.bench.credit_truth import Truth
@@ -232,9 +233,7 @@ def play_choices(
             agent,
             form,
             block,
-            hash_states="state",
-            segments=True,
-            expert_actions=venv.has_expert,
+            record=Recording(hash_states="state", segments=True, expert_actions=venv.has_expert),
         )
         for start, rest in zip(block, played, strict=True):
             number, turn = chosen[start.turn]

@@ -11,7 +11,7 @@ import numpy as np
 
 from creditrl.agents.base import Agent
 from creditrl.agents.places import Place, PlaceKeeper
-from creditrl.agents.rollout import continue_episodes, run_episodes
+from creditrl.agents.rollout import Recording, continue_episodes, run_episodes
 from creditrl.envs.prompt import PromptForm
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import DataError
@@ -74,9 +74,7 @@ def collect_places(
         form,
         seed=seed,
         tasks=tasks,
-        hash_states="state",
-        segments=True,
-        expert_actions=venv.has_expert,
+        record=Recording(hash_states="state", segments=True, expert_actions=venv.has_expert),
         label=label,
     )
     for trajectory in trajectories:
@@ -140,7 +138,11 @@ def continuations(
 
 
 def play_on(
-    venv: TextVectorEnv, agent: Agent, form: PromptForm, starts: Sequence[Start], **recorded: Any
+    venv: TextVectorEnv,
+    agent: Agent,
+    form: PromptForm,
+    starts: Sequence[Start],
+    record: Recording | None = None,
 ) -> list[Trajectory]:
     """Return a continuation from each of K starts, played side by side.
 
@@ -149,7 +151,7 @@ def play_on(
         agent: the policy.
         form: builds prompts and reads actions.
         starts: K places; the same one may stand several times.
-        recorded: what turns hold beside, see :func:`~creditrl.agents.rollout.continue_episodes`.
+        record: what turns hold beside; None: nothing.
 
     Raises:
         DataError: a continuation failed; the message holds its error.
@@ -160,7 +162,7 @@ def play_on(
         form,
         [start.place.snapshot for start in starts],
         [start.place.talk for start in starts],
-        **recorded,
+        record=record or Recording(),
     )
     for trajectory in played:
         if trajectory.error:

@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 
 from creditrl.agents.prompts import get_form
-from creditrl.agents.rollout import run_episodes
+from creditrl.agents.rollout import Recording, run_episodes
 from creditrl.bench.credit_measures import (
     ZERO,
     action_order,
@@ -372,9 +372,7 @@ def _play(agent: TransformersAgent, groups: int, group_size: int, seed: int) -> 
                 get_form("plain"),
                 seed=[(seed * len(MDPS) + number) * groups + g for g in range(groups)],
                 tasks=[number] * groups,
-                hash_states="state",
-                segments=True,
-                expert_actions=True,
+                record=Recording(hash_states="state", segments=True, expert_actions=True),
                 policy_version=number,
                 label=f"{seed}/{number}",
             )

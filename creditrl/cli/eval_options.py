@@ -40,6 +40,10 @@ class EvalOptions:
     of all; ``--split`` chooses (valid_unseen; ``all`` for every one)."""
     num_envs: int | None = None
     """Copies that play at once; None: 64, of ``command`` 8 (each has a process)."""
+    schedule: Literal["auto", "lockstep", "free"] = "auto"
+    """``free``: each copy asks as soon as its own reply is there, and begins the next episode when
+    its own has ended. ``lockstep``: all copies ask in one call per turn, in blocks of episodes.
+    ``auto``: free with endpoints and vLLM."""
     seed: int = 0
     """Seeds the episodes and the agent's sampling; a suite seeds its episodes itself."""
     retries: int = 2

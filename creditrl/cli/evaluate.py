@@ -173,6 +173,7 @@ def _measure(
                         seed=job.seed,
                         env_options=job.env_options,
                         retries=options.retries,
+                        schedule=options.schedule,
                         budget=budget,
                         journal=journal,
                         trajectories=kept,

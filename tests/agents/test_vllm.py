@@ -8,10 +8,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 from vllm_serving import ROOMS, reply_logprobs, small_policy
 
 from creditrl._origin import install_command
+from creditrl.agents import get_form, run_episodes
 from creditrl.agents.base import Agent
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.agents.vllm import VLLMAgent
@@ -91,7 +93,7 @@ def test_without_vllm_the_error_names_the_command_that_fits_the_machine(monkeypa
         find_vllm()
 
 
-def test_a_seed_belongs_to_a_copy_and_a_call(policy):
+def test_a_seed_belongs_to_a_copy_and_its_prompts(policy):
     engine = Recorder()
     agent = VLLMAgent(engine, policy.tokenizer, max_new_tokens=4, seed=3)
     assert isinstance(agent, Agent)
@@ -337,3 +339,55 @@ def test_a_server_answers_as_the_engine_in_process_does(vllm_server, engine, pol
     one, two = here.variant(**own).act(listed), there.variant(**own).act(listed)
     assert said(one) == said(two) and {r.text for r in two} <= {"up", "go to 1"}
     server.close()
+
+
+@needs_vllm
+@pytest.mark.parametrize("where", ["engine", "server", "listed"])
+def test_free_copies_play_the_episodes_of_lockstep(vllm_server, engine, policy, where):
+    here = ServerEngine(vllm_server) if where == "server" else engine
+    more: dict[str, Any] = {"actions": "listed"} if where == "listed" else {}
+    made = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=8, max_turns=5)
+    played = [
+        run_episodes(
+            made.unwrapped,
+            VLLMAgent(here, policy.tokenizer, max_new_tokens=6, seed=4, **more),
+            get_form("plain"),
+            seed=2,
+            schedule=schedule,
+        )
+        for schedule in ("lockstep", "free")
+    ]
+    made.close()
+    together, apart = ([said_in(t) for t in episodes] for episodes in played)
+    assert together == apart
+    assert len({reply for turns in apart for reply in turns}) > 3
+    if where == "server":
+        here.close()
+
+
+def said_in(trajectory):
+    return [turn.reply_ids for turn in trajectory.turns]
+
+
+@needs_vllm
+def test_a_queue_shares_its_engine(engine, policy):
+    agent = VLLMAgent(engine, policy.tokenizer, max_new_tokens=12, seed=1)
+    alone = agent.act(ask(ROOMS))
+    agent.reseed(1)
+    queue = agent.reply_queue()
+    queue.ask(ask(ROOMS))
+    # Somebody else asks the engine, and gets his own answer alone.
+    [top] = engine.top_logprobs([tuple(policy.tokenizer(ROOMS[0])["input_ids"])], 3)
+    assert len(top) >= 3
+    found = []
+    while len(found) < len(ROOMS):
+        found += queue.replies()
+    by_copy = [reply for _, reply in sorted(found, key=lambda one: one[0].copy)]
+    assert said(by_copy) == said(alone)
+    queue.ask(ask(ROOMS))
+    queue.wake()
+    assert queue.replies() == []  # woken before a token was drawn
+    queue.close()
+    agent.reseed(1)
+    assert said(agent.act(ask(ROOMS))) == said(alone)
+    assert not engine.finished

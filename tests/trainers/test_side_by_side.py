@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from creditrl.agents.prompts import get_form
-from creditrl.agents.rollout import run_episodes
+from creditrl.agents.rollout import Recording, run_episodes
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.errors import CreditInputError, CreditRLError
 from creditrl.trainers.after.side_by_side import credit_side_by_side
@@ -55,7 +55,7 @@ def play(policy: Policy, *, group_size: int = 4, version: int = 0, **record: Any
         seed=version,
         policy_version=version,
         label=f"u{version}",
-        **{**everything, **record},
+        record=Recording(**{**everything, **record}),
     )
 
 

@@ -21,7 +21,7 @@ from toy_env import TOY, ToyEnv, ToyVectorEnv
 import creditrl
 import creditrl.wrappers as ours
 from creditrl.agents.prompts import get_form
-from creditrl.agents.rollout import run_episodes
+from creditrl.agents.rollout import Recording, run_episodes
 from creditrl.errors import SnapshotError, WrapperError
 from creditrl.types import Prompt, Reply
 from creditrl.wrappers import (
@@ -469,7 +469,9 @@ def test_the_rollout_loop_runs_over_wrapped_environments():
     bare = run_episodes(ToyVectorEnv(4, group_size=2), agent, agent.form, seed=1)
     venv = VectorRecordTrajectory(VectorStateHash(VectorGrounding(ToyVectorEnv(4, group_size=2))))
     agent = RandomAgent()
-    wrapped = run_episodes(venv, agent, agent.form, seed=1, hash_states="state", segments=True)
+    wrapped = run_episodes(
+        venv, agent, agent.form, seed=1, record=Recording(hash_states="state", segments=True)
+    )
     for one, other, record in zip(
         bare, wrapped, sorted(venv.pop(), key=lambda t: (t.group, t.member)), strict=True
     ):

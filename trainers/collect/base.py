@@ -10,6 +10,8 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from creditrl.agents.base import Agent
+from creditrl.agents.reply_queue import Schedule
+from creditrl.agents.rollout import Recording
 from creditrl.envs.prompt import PromptForm
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, CreditInputError
@@ -58,8 +60,19 @@ class CollectContext:
     """Whether to count the different states of the whole run (see :class:`SeenStates`)."""
     expert_actions: bool = False
     """Whether to record the expert's action at every turn."""
+    schedule: Schedule = "auto"
+    """Whether copies wait for each other's replies."""
     rewards: Callable[[TurnTable], TurnTable] = lambda turns: turns
     """Gives a table the rewards that the run asks for, as the episodes it learns from get them."""
+
+    @property
+    def recording(self) -> Recording:
+        """What is recorded with every turn."""
+        return Recording(
+            hash_states=self.hash_states,
+            segments=self.segments,
+            expert_actions=self.expert_actions,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,9 +91,7 @@ class _Continuing(Collector):
                 context.form,
                 [place.snapshot for place in block],
                 [place.talk for place in block],
-                hash_states=context.hash_states,
-                segments=context.segments,
-                expert_actions=context.expert_actions,
+                record=context.recording,
                 policy_version=update,
                 label=f"{label}.{at}",
             )

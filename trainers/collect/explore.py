@@ -34,9 +34,8 @@ def exploration(context: CollectContext, tasks: int) -> Iterator[Collected]:
             context.form,
             seed=int(stream("exploration", context.seed, block + 1).integers(2**31)),
             tasks=chosen,
-            hash_states=context.hash_states,
-            segments=context.segments,
-            expert_actions=context.expert_actions,
+            record=context.recording,
+            schedule=context.schedule,
             retries=context.retries if venv.retry_helps else 0,
             label=f"explore{block}",
         )

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from creditrl.agents.rollout import run_episodes
+from creditrl.agents.reply_queue import Schedule
+from creditrl.agents.rollout import Recording, run_episodes
 from creditrl.envs.prompt import PromptForm
 from creditrl.envs.state import hash_state
 from creditrl.envs.vector import TextVectorEnv
@@ -42,6 +43,7 @@ class RolloutCollector(Collector):
         retries: how often a failed episode is played again before its group is dropped.
         expert_actions: record what the environment's expert would have done at every turn.
         count_states: report how many different observations the run has seen.
+        schedule: whether copies wait for each other's replies.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class RolloutCollector(Collector):
         retries: int = 1,
         expert_actions: bool = False,
         count_states: bool = False,
+        schedule: Schedule = "auto",
     ) -> None:
         self.venv = venv
         self.agent = agent
@@ -64,6 +67,7 @@ class RolloutCollector(Collector):
         self.hash_states = hash_states
         self.segments = segments
         self.expert_actions = expert_actions
+        self.schedule = schedule
         # Replaying a failed episode needs snapshots of every start. In one process there is no
         # worker to lose, and an engine that fails there fails again, unless a live model does.
         self.retries = retries if venv.retry_helps else 0
@@ -85,6 +89,7 @@ class RolloutCollector(Collector):
             retries=context.retries,
             expert_actions=context.expert_actions,
             count_states=context.count_states,
+            schedule=context.schedule,
         )
 
     def collect(self, update: int, attempt: int = 0) -> Collected:
@@ -137,9 +142,12 @@ class RolloutCollector(Collector):
             tasks=update_tasks(
                 len(self.venv.tasks), self.venv.num_groups, self.seed, update, attempt
             ),
-            hash_states=self.hash_states,
-            segments=self.segments,
-            expert_actions=self.expert_actions,
+            record=Recording(
+                hash_states=self.hash_states,
+                segments=self.segments,
+                expert_actions=self.expert_actions,
+            ),
+            schedule=self.schedule,
             retries=self.retries,
             policy_version=update,
             label=f"u{update}",

@@ -12,7 +12,7 @@ from toy_env import ToyEngine, ToyVectorEnv
 
 from creditrl import expert_action
 from creditrl.agents import get_form
-from creditrl.agents.rollout import run_episodes
+from creditrl.agents.rollout import Recording, run_episodes
 from creditrl.agents.scripted import RandomAgent
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.envs.base import Engine
@@ -41,7 +41,9 @@ def agent_of(max_new_tokens=1):
 
 
 def test_every_turn_says_what_the_expert_would_have_done_from_there():
-    found = run_episodes(sokoban().unwrapped, agent_of(), FORM, seed=3, expert_actions=True)
+    found = run_episodes(
+        sokoban().unwrapped, agent_of(), FORM, seed=3, record=Recording(expert_actions=True)
+    )
     assert all(turn.expert for t in found for turn in t.turns[:1])
     # The same states again, one copy at a time, the expert asked by hand.
     env = gym.make("CreditRL/VisualSokoban-v0", **LEVELS)
@@ -55,7 +57,7 @@ def test_every_turn_says_what_the_expert_would_have_done_from_there():
 @pytest.mark.parametrize(("most", "ended"), [(1, False), (4, True)])
 def test_its_token_ids_are_those_of_a_reply_of_the_policy(most, ended):
     venv, agent = sokoban(), agent_of(most)
-    found = run_episodes(venv.unwrapped, agent, FORM, seed=3, expert_actions=True)
+    found = run_episodes(venv.unwrapped, agent, FORM, seed=3, record=Recording(expert_actions=True))
     end = agent.chat_format.reply_end_id
     for turn in (turn for t in found for turn in t.turns if turn.expert):
         ids = turn.expert_ids
@@ -65,7 +67,9 @@ def test_its_token_ids_are_those_of_a_reply_of_the_policy(most, ended):
 
 def test_it_is_not_asked_unless_wanted_and_changes_nothing():
     plain = run_episodes(sokoban().unwrapped, RandomAgent(0), FORM, seed=3)
-    asked = run_episodes(sokoban().unwrapped, RandomAgent(0), FORM, seed=3, expert_actions=True)
+    asked = run_episodes(
+        sokoban().unwrapped, RandomAgent(0), FORM, seed=3, record=Recording(expert_actions=True)
+    )
     assert not any(turn.expert for t in plain for turn in t.turns)
     # An agent without tokens: the action alone.
     assert any(turn.expert for t in asked for turn in t.turns)
@@ -79,7 +83,9 @@ def test_it_is_not_asked_unless_wanted_and_changes_nothing():
 
 
 def test_the_store_keeps_it(tmp_path):
-    found = run_episodes(sokoban().unwrapped, agent_of(), FORM, seed=3, expert_actions=True)
+    found = run_episodes(
+        sokoban().unwrapped, agent_of(), FORM, seed=3, record=Recording(expert_actions=True)
+    )
     store = TrajectoryStore(tmp_path)
     store.append(1, found)
     kept = list(store.read())
@@ -110,7 +116,9 @@ class Killer:
 def test_a_killed_workers_copies_end_as_without_an_expert():
     venv = ToyVectorEnv(4, workers=2)
     try:
-        found = run_episodes(venv, Killer(venv), FORM, seed=0, expert_actions=True)
+        found = run_episodes(
+            venv, Killer(venv), FORM, seed=0, record=Recording(expert_actions=True)
+        )
     finally:
         venv.close()
     assert [bool(t.error) for t in found] == [True, True, False, False]

@@ -1,0 +1,153 @@
+"""Reply queues: prompts go in at any time, and each reply comes out as soon as it is there.
+
+A rollout asks through one. Behind an endpoint or a vLLM engine no copy waits for another one's
+reply; an agent that decodes a batch at a time answers all copies together (:class:`Lockstep`).
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
+from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
+
+from creditrl.agents.base import Agent
+from creditrl.errors import ConfigError
+from creditrl.types import Prompt, Reply
+
+__all__ = ["FutureQueue", "Lockstep", "ReplyQueue", "Schedule", "open_queue", "queue_of"]
+
+Schedule: TypeAlias = Literal["auto", "lockstep", "free"]
+"""``lockstep``: all copies that play are asked in one call per turn. ``free``: each copy is asked
+again as soon as its own reply is there. ``auto``: free where the agent has a queue."""
+
+QuestionT = TypeVar("QuestionT")
+FoundT = TypeVar("FoundT")
+AnswerT = TypeVar("AnswerT")
+
+
+class ReplyQueue(Protocol):
+    """Prompts under way to an agent; a copy has one at most."""
+
+    def ask(self, prompts: Sequence[Prompt]) -> None:
+        """Begin to answer these prompts."""
+        ...
+
+    def replies(self) -> list[tuple[Prompt, Reply]]:
+        """Wait until a reply is there or :meth:`wake` was called; return all that are there."""
+        ...
+
+    def wake(self) -> None:
+        """Have :meth:`replies` return, from any thread."""
+        ...
+
+    def close(self) -> None:
+        """Drop what is under way."""
+        ...
+
+
+class Lockstep:
+    """Answers all prompts that wait in one call of the agent."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._waiting: list[Prompt] = []
+
+    def ask(self, prompts: Sequence[Prompt]) -> None:
+        """Have these prompts wait for the next call."""
+        self._waiting += prompts
+
+    def replies(self) -> list[tuple[Prompt, Reply]]:
+        """Return the replies to all prompts that wait."""
+        asked, self._waiting = self._waiting, []
+        return list(zip(asked, self._agent.act(asked), strict=True))
+
+    def wake(self) -> None:
+        """Do nothing: no call is waited for but the agent's own."""
+
+    def close(self) -> None:
+        """Do nothing: nothing is under way between two calls."""
+
+
+class FutureQueue(Generic[QuestionT, FoundT, AnswerT]):
+    """Answers that others work on, each a future.
+
+    Args:
+        submit: begins to answer a question.
+        read: makes the answer of a question and what was found.
+    """
+
+    def __init__(
+        self,
+        submit: Callable[[QuestionT], Future[FoundT]],
+        read: Callable[[QuestionT, FoundT], AnswerT],
+    ) -> None:
+        self._submit = submit
+        self._read = read
+        self._under_way: set[Future[FoundT]] = set()
+        self._done: queue.SimpleQueue[tuple[QuestionT, Future[FoundT]] | None] = queue.SimpleQueue()
+
+    def ask(self, questions: Sequence[QuestionT]) -> None:
+        """Begin to answer these."""
+        for question in questions:
+            future = self._submit(question)
+            self._under_way.add(future)
+            future.add_done_callback(partial(self._found, question))
+
+    def _found(self, question: QuestionT, future: Future[FoundT]) -> None:
+        self._done.put((question, future))
+
+    def replies(self) -> list[tuple[QuestionT, AnswerT]]:
+        """Wait until one is there or :meth:`wake` was called; return all that are there."""
+        found = [self._done.get()]
+        while not self._done.empty():
+            found.append(self._done.get())
+        answered = []
+        for question, future in filter(None, found):
+            self._under_way.discard(future)
+            answered.append((question, self._read(question, future.result())))
+        return answered
+
+    def wake(self) -> None:
+        """Have :meth:`replies` return, from any thread."""
+        self._done.put(None)
+
+    def close(self) -> None:
+        """Cancel what is under way."""
+        for future in list(self._under_way):
+            future.cancel()
+
+
+def queue_of(agent: Agent) -> ReplyQueue | None:
+    """Return a queue of an agent that has them; None: it answers a batch at a time."""
+    # Of the class, and not behind an act() of its own: what wraps or extends an agent hands on all
+    # that it lacks, and would be passed by.
+    for kind in type(agent).__mro__:
+        if "reply_queue" in vars(kind):
+            made: ReplyQueue | None = vars(kind)["reply_queue"](agent)
+            return made
+        if "act" in vars(kind):
+            break
+    return None
+
+
+@contextmanager
+def open_queue(agent: Agent, schedule: Schedule = "auto") -> Iterator[ReplyQueue]:
+    """Return the queue by which copies ask an agent.
+
+    Raises:
+        ConfigError: ``free``, and the agent answers a batch at a time.
+    """
+    made = None if schedule == "lockstep" else queue_of(agent)
+    if made is None and schedule == "free":
+        raise ConfigError(
+            f"schedule 'free' with {agent.name}, which answers a batch at a time: expected an "
+            "agent behind an endpoint or vLLM, or schedule 'lockstep'."
+        )
+    asked = made or Lockstep(agent)
+    try:
+        yield asked
+    finally:
+        asked.close()

@@ -1,0 +1,277 @@
+"""Copies that do not wait for each other: equal episodes, no idle copy, nothing lost."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from toy_env import ToyEngine, ToyEnv, ToyVectorEnv
+
+from creditrl.agents import RandomAgent, evaluate, get_form, run_episodes
+from creditrl.agents.budget import Budget
+from creditrl.agents.reply_queue import FutureQueue
+from creditrl.agents.rollout import EpisodeStart, Recording, stream_episodes
+from creditrl.errors import ConfigError, WorkerError
+from creditrl.types import Prompt, Reply, Trajectory
+
+PLAIN = get_form("plain")
+EVERYTHING = Recording(hash_states="state", segments=True, expert_actions=True)
+
+
+class Threaded:
+    """Draws a reply from episode, turn and prompt; each takes its own time, in its own thread."""
+
+    name = "threaded"
+
+    def __init__(self, delay: float = 0.003, error_at: int = -1) -> None:
+        self.delay = delay
+        self.error_at = error_at
+        self.asked: list[Prompt] = []
+        self.under_way = self.most = 0
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(32)
+
+    def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
+        return [self.reply(prompt) for prompt in prompts]
+
+    def reply_queue(self) -> FutureQueue[Prompt, Reply, Reply]:
+        return FutureQueue(self._submit, lambda prompt, reply: reply)
+
+    def reply(self, prompt: Prompt) -> Reply:
+        self.asked.append(prompt)
+        source = prompt.copy if prompt.episode is None else prompt.episode
+        if prompt.turn == self.error_at and source == 1:
+            return Reply("", error="no answer")
+        draw = random.Random(f"{source}/{prompt.turn}/{prompt.text}")
+        return Reply(draw.choice(["right"] * 6 + ["left", "look"]), num_tokens=1, spent_tokens=1)
+
+    def _submit(self, prompt: Prompt) -> Future[Reply]:
+        return self._threads.submit(self._work, prompt)
+
+    def _work(self, prompt: Prompt) -> Reply:
+        with self._lock:
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+        time.sleep(random.random() * self.delay)
+        with self._lock:
+            self.under_way -= 1
+        return self.reply(prompt)
+
+
+class SlowEngine(ToyEngine):
+    """A copy whose action names a file waits until it is there."""
+
+    def act(self, index_K: Any, actions: Sequence[str]) -> Any:
+        for action in actions:
+            if action.startswith("await "):
+                _until(Path(action.removeprefix("await ")).exists)
+            elif action == "look":
+                time.sleep(random.random() * 0.003)
+        return super().act(index_K, actions)
+
+
+class SlowEnv(ToyEnv):
+    env_id: ClassVar[str] = "Toy/Slow-v0"
+
+    @classmethod
+    def build(cls, config: Any, num_envs: int) -> Any:
+        return replace(super().build(config, num_envs), engine=SlowEngine(num_envs, config))
+
+
+class SlowVectorEnv(ToyVectorEnv):
+    env_class = SlowEnv
+
+
+def _until(holds: Any) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_free_copies_play_the_episodes_of_lockstep(workers: int):
+    venv = SlowVectorEnv(12, group_size=3, workers=workers)
+    try:
+        together, apart = (
+            run_episodes(venv, Threaded(), PLAIN, seed=5, record=EVERYTHING, schedule=schedule)
+            for schedule in ("lockstep", "free")
+        )
+    finally:
+        venv.close()
+    assert together == apart
+    assert len({len(t.turns) for t in apart}) > 2  # or the order of replies would say little
+
+
+def test_a_reply_that_takes_long_delays_its_copy_alone():
+    over = threading.Event()
+
+    class Held(Threaded):
+        def _work(self, prompt: Prompt) -> Reply:
+            if prompt.copy == 0 and prompt.turn == 0:
+                assert over.wait(60), "the others waited for copy 0"
+            return super()._work(prompt)
+
+    left = {1, 2, 3}
+
+    def ended(copy: int, _: Trajectory) -> None:
+        left.discard(copy)
+        if not left:
+            over.set()
+
+    played = run_episodes(ToyVectorEnv(4), Held(), PLAIN, seed=0, on_episode=ended)
+    assert over.is_set() and all(t.turns for t in played)
+
+
+def test_a_step_that_takes_long_delays_its_workers_copies_alone(tmp_path: Path):
+    there = tmp_path / "there"
+
+    class Slow(Threaded):
+        def reply(self, prompt: Prompt) -> Reply:
+            slow = prompt.copy == 0 and prompt.turn == 0
+            return Reply(f"await {there}") if slow else super().reply(prompt)
+
+    left = {1, 2, 3}
+
+    def ended(copy: int, _: Trajectory) -> None:
+        left.discard(copy)
+        if not left:
+            there.touch()
+
+    venv = SlowVectorEnv(4, workers=4)
+    try:
+        played = run_episodes(venv, Slow(), PLAIN, seed=0, on_episode=ended)
+    finally:
+        venv.close()
+    assert there.exists() and played[0].turns[0].action.startswith("await ")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_evaluation_is_the_same_whoever_plays_an_episode(workers: int):
+    def measured(schedule: Any, num_envs: int) -> Any:
+        venv = SlowVectorEnv(num_envs, workers=workers)
+        try:
+            return evaluate(
+                venv, Threaded(), PLAIN, tasks=[0, 1, 2, 3, 4, 5] * 4, schedule=schedule
+            )
+        finally:
+            venv.close()
+
+    apart = measured("free", 5)
+    assert apart.episodes == measured("free", 2).episodes
+    assert [e.task for e in apart.episodes] == [f"train/{i % 6}" for i in range(24)]
+    # A block's copies sample by their own numbers, so only what the environment decides is equal.
+    together = measured("lockstep", 5)
+    assert [e.task_hash for e in apart.episodes] == [e.task_hash for e in together.episodes]
+
+
+def test_a_copy_begins_the_next_episode_while_others_play():
+    begun: list[tuple[int, int]] = []
+    numbers = iter(range(9))
+
+    def upcoming(copy: int) -> EpisodeStart | None:
+        number = next(numbers, None)
+        if number is None:
+            return None
+        begun.append((copy, number))
+        return EpisodeStart(number, venv.tasks.resolve(number % 6), seed=number)
+
+    venv = ToyVectorEnv(3)
+    found: list[Trajectory] = []
+    stream_episodes(
+        venv, Threaded(), PLAIN, upcoming, on_episode=lambda copy, t: found.append(t), label="x"
+    )
+    assert sorted(t.id for t in found) == [f"x/{n}" for n in range(9)]
+    assert len({t.seed for t in found}) == 9
+    assert {copy for copy, _ in begun} == {0, 1, 2}
+    for trajectory in found:
+        number = int(trajectory.id.removeprefix("x/"))
+        assert trajectory.task.id == f"train/{number % 6}"
+        assert trajectory.terminated or trajectory.truncated
+
+
+def test_fewer_episodes_than_copies():
+    result = evaluate(ToyVectorEnv(8), Threaded(), PLAIN, tasks=[1, 2], schedule="free")
+    assert [e.task for e in result.episodes] == ["train/1", "train/2"]
+
+
+def test_a_failed_episode_is_played_again_by_a_copy_that_is_free():
+    class Once(Threaded):
+        failed = False
+
+        def reply(self, prompt: Prompt) -> Reply:
+            if prompt.episode == 1 and prompt.turn == 1 and not self.failed:
+                self.failed = True
+                return Reply("", error="a hiccup")
+            return super().reply(prompt)
+
+    tasks = [0, 1, 2, 3]
+    again = evaluate(ToyVectorEnv(2), Once(), PLAIN, tasks=tasks, retries=1, schedule="free")
+    assert again.failed == 0 and again.reports["retried"] == 1
+    never = evaluate(
+        ToyVectorEnv(2), Threaded(error_at=1), PLAIN, tasks=tasks, retries=1, schedule="free"
+    )
+    assert [bool(e.error) for e in never.episodes] == [False, True, False, False]
+    assert again.episodes[0] == never.episodes[0]
+
+
+@pytest.mark.parametrize("turns", [1, 7, 30])
+def test_no_question_goes_beyond_a_budget_of_turns(turns: int):
+    agent = Threaded()
+    try:
+        result = evaluate(
+            ToyVectorEnv(6),
+            agent,
+            PLAIN,
+            tasks=[0] * 20,
+            budget=Budget(turns=turns),
+            schedule="free",
+        )
+    except Exception as error:  # the budget ended before an episode did
+        assert "budget was spent" in str(error)
+    else:
+        assert result.reports["not_played"] == 20 - len(result.episodes)
+    assert len(agent.asked) == turns
+
+
+def test_a_budget_of_tokens_lets_as_many_ask_as_have_answered():
+    agent = Threaded(delay=0.02)
+    evaluate(
+        ToyVectorEnv(8), agent, PLAIN, tasks=[0] * 30, budget=Budget(tokens=60), schedule="free"
+    )
+    # Each costs one token, so the sum of those under way is known after the first.
+    assert len(agent.asked) == 60 and agent.most > 1
+
+
+def test_an_agent_that_answers_batches_cannot_run_free():
+    venv = ToyVectorEnv(2)
+    with pytest.raises(ConfigError, match="answers a batch at a time"):
+        run_episodes(venv, RandomAgent(0), PLAIN, schedule="free")
+    with pytest.raises(ConfigError, match="answers a batch at a time"):
+        evaluate(venv, RandomAgent(0), PLAIN, tasks=[0], schedule="free")
+
+
+def test_an_error_of_an_environment_ends_the_rollout():
+    class Bad(Threaded):
+        def reply(self, prompt: Prompt) -> Reply:
+            return Reply("raise" if prompt.turn == 1 else "look")
+
+    for workers in (0, 2):
+        venv = ToyVectorEnv(4, workers=workers, dangerous=True)
+        with pytest.raises((ZeroDivisionError, WorkerError), match="a bug of the engine"):
+            run_episodes(venv, Bad(), PLAIN, seed=0, schedule="free")
+        venv.close()
+
+
+def test_groups_cannot_be_streamed():
+    with pytest.raises(ConfigError, match="group_size 1"):
+        stream_episodes(
+            ToyVectorEnv(4, group_size=2), Threaded(), PLAIN, lambda copy: None, on_episode=print
+        )
