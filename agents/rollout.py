@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ import numpy as np
 
 from creditrl.agents.base import Agent
 from creditrl.agents.conversation import Conversation
-from creditrl.agents.reply_queue import Lockstep, Schedule, open_queue, queue_of
+from creditrl.agents.reply_queue import Lockstep, ReplyQueue, Schedule, open_queue, queue_of
 from creditrl.envs.prompt import Parsed, PromptForm
 from creditrl.envs.state import hash_state
 from creditrl.envs.vector import TextVectorEnv
@@ -22,6 +22,7 @@ from creditrl.types import IntArray, Prompt, Reply, Snapshot, StateSource, Task,
 
 __all__ = [
     "EpisodeStart",
+    "EpisodeStream",
     "Recording",
     "continue_episodes",
     "run_episodes",
@@ -32,18 +33,6 @@ __all__ = [
 ResultT = TypeVar("ResultT")
 
 
-@dataclass(slots=True)
-class _Episode:
-    """State of one copy's running episode."""
-
-    number: int | None = None
-    """See :class:`EpisodeStart`."""
-    turns: list[Turn] = field(default_factory=list)
-    talk: Conversation = Conversation()
-    error: str = ""
-    """Why the agent gave no reply, which ends the episode."""
-
-
 @dataclass(frozen=True, slots=True)
 class EpisodeStart:
     """An episode that some copy is to play."""
@@ -52,6 +41,20 @@ class EpisodeStart:
     """What is sampled depends on it, and not on the copy."""
     task: Task
     seed: int
+    policy_version: int = 0
+    """Stamped into the record; later turns may be of newer weights."""
+
+
+@dataclass(slots=True)
+class _Episode:
+    """State of one copy's running episode."""
+
+    start: EpisodeStart | None = None
+    """Where copies play one after the other."""
+    turns: list[Turn] = field(default_factory=list)
+    talk: Conversation = Conversation()
+    error: str = ""
+    """Why the agent gave no reply, which ends the episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,25 +159,92 @@ def stream_episodes(
     Raises:
         ConfigError: the environment has groups of several.
     """
-    if venv.group_size != 1:
-        raise ConfigError(
-            f"Episodes one after the other in groups of {venv.group_size}: expected group_size 1."
-        )
-    starts: dict[int, EpisodeStart] = {}
-    for copy in range(venv.num_envs):
-        found = upcoming(copy)
-        if found is None:
-            break
-        starts[copy] = found
-    if not starts:
-        return
-    left_over = venv.num_envs - len(starts)
-    observation, info = venv.reset(
-        seed=[*(s.seed for s in starts.values()), *[0] * left_over],
-        options={"task": [*(s.task for s in starts.values()), *[None] * left_over]},
-    )
-    play = _Play(venv, agent, form, record, schedule, 0, label, on_episode, on_record, upcoming)
-    play.run(np.arange(len(starts)), observation, info, starts=starts)
+
+    def ended(copy: int, trajectory: Trajectory) -> None:
+        on_episode(copy, trajectory)
+        if (start := upcoming(copy)) is not None:
+            stream.begin({copy: start})
+
+    with EpisodeStream(
+        venv,
+        agent,
+        form,
+        on_episode=ended,
+        record=record,
+        schedule=schedule,
+        label=label,
+        on_record=on_record,
+    ) as stream:
+        starts: dict[int, EpisodeStart] = {}
+        for copy in range(venv.num_envs):
+            if (start := upcoming(copy)) is None:
+                break
+            starts[copy] = start
+        stream.begin(starts)
+        while stream.advance():
+            pass
+
+
+class EpisodeStream:
+    """Copies of a vector environment that play episodes as they are told to, each at its own pace.
+
+    Args:
+        venv: autoreset disabled, without groups.
+        agent: answers the copies' prompts.
+        form: builds prompts and reads actions out of replies.
+        on_episode: called with (copy, its episode) when an episode ends; it may :meth:`begin`
+            another.
+        record: see :func:`run_episodes`, as the arguments after it.
+        schedule: whether copies wait for each other's replies.
+        label: first part of trajectory ids; the episode's number is the other.
+        on_record: called with every turn that is played.
+
+    Raises:
+        ConfigError: the environment has groups of several.
+    """
+
+    def __init__(
+        self,
+        venv: TextVectorEnv,
+        agent: Agent,
+        form: PromptForm,
+        *,
+        on_episode: Callable[[int, Trajectory], None],
+        record: Recording = Recording(),
+        schedule: Schedule = "auto",
+        label: str = "episode",
+        on_record: Callable[[Turn], None] | None = None,
+    ) -> None:
+        if venv.group_size != 1:
+            raise ConfigError(
+                f"Episodes one after the other in groups of {venv.group_size}: expected "
+                "group_size 1."
+            )
+        self._play = _Play(venv, agent, form, record, schedule, 0, label, on_episode, on_record)
+        self._open = ExitStack()
+        self._open.enter_context(self._play.opened())
+
+    def __enter__(self) -> EpisodeStream:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def begin(self, starts: Mapping[int, EpisodeStart]) -> None:
+        """Begin episodes in copies that play none."""
+        self._play.begin(starts)
+
+    def advance(self) -> bool:
+        """Wait for replies and take the steps that they say; returns whether anything was left."""
+        return self._play.advance()
+
+    def rest(self) -> None:
+        """Wait for the replies under way; until :meth:`advance` the agent's weights may change."""
+        self._play.rest()
+
+    def close(self) -> None:
+        """Drop what is under way."""
+        self._open.close()
 
 
 def runs_free(venv: TextVectorEnv, agent: Agent, schedule: Schedule) -> bool:
@@ -257,7 +327,6 @@ class _Play:
         label: str,
         on_episode: Callable[[int, Trajectory], None] | None = None,
         on_record: Callable[[Turn], None] | None = None,
-        upcoming: Callable[[int], EpisodeStart | None] | None = None,
     ) -> None:
         self.venv = venv
         self.agent = agent
@@ -268,7 +337,6 @@ class _Play:
         self.label = label
         self.on_episode = on_episode
         self.on_record = on_record
-        self.upcoming = upcoming
         self.hash_states = record.hash_states
         self.observation: Any = None
         """Of all copies, as the environment shows it."""
@@ -281,6 +349,11 @@ class _Play:
         """Episodes that ended, where each copy plays one."""
         self.asking: list[int] = []
         """Copies that are to ask next."""
+        self.waiting = 0
+        """Copies whose reply is under way."""
+        self.to_begin: dict[int, EpisodeStart] = {}
+        self.queue: ReplyQueue
+        self.stepping: _Here | _PerWorker
 
     def run(
         self,
@@ -288,46 +361,87 @@ class _Play:
         observation: Any,
         info: dict[str, Any],
         talks: Sequence[Conversation] | None = None,
-        starts: Mapping[int, EpisodeStart] | None = None,
     ) -> list[Trajectory]:
-        """Play these copies' episodes to the end; returns them, where each copy plays one."""
+        """Play these copies' episodes to the end, and return them in this order."""
         self.observation, self.info = observation, info
         copies = index_K.tolist()
-        self.episodes = {
-            i: _Episode(number=None if starts is None else starts[i].number) for i in copies
-        }
+        self.episodes = {i: _Episode() for i in copies}
         for i, talk in zip(copies, talks or (), strict=talks is not None):
             self.episodes[i].talk = talk
         self.asking = list(copies)
+        with self.opened():
+            while self.advance():
+                pass
+        return [self.found[i] for i in copies]
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Have a queue of replies, and what steps copies, in this context."""
         with ExitStack() as stack:
-            queue = stack.enter_context(open_queue(self.agent, self._schedule()))
+            self.queue = stack.enter_context(open_queue(self.agent, self._schedule()))
             # Workers step beside each other, and beside the replies that are waited for.
-            apart = self.venv.workers and not isinstance(queue, Lockstep)
-            stepping: _Here | _PerWorker = _PerWorker(self.venv, queue.wake) if apart else _Here()
-            stack.callback(stepping.close)
-            waiting = 0
-            while True:
-                if self.asking:
-                    waiting += len(self.asking)
-                    prompts = [self._prompt(i) for i in self.asking]
-                    self.asking = []
-                    queue.ask(prompts)
-                if not waiting and not stepping.under_way:
-                    break
-                answered = queue.replies()
-                waiting -= len(answered)
-                self._take_replies(answered, stepping)
-                stepping.settle()
-        return [self.found[i] for i in copies] if self.upcoming is None else []
+            apart = self.venv.workers and not isinstance(self.queue, Lockstep)
+            self.stepping = _PerWorker(self.venv, self.queue.wake) if apart else _Here()
+            stack.callback(self.stepping.close)
+            yield
+
+    def begin(self, starts: Mapping[int, EpisodeStart]) -> None:
+        """Begin episodes in copies that play none."""
+        self.to_begin.update(starts)
+
+    def advance(self) -> bool:
+        """Ask, wait, and step; returns whether anything was left to do."""
+        self._begin()
+        if self.asking:
+            asking, self.asking = self.asking, []
+            self.waiting += len(asking)
+            self.queue.ask([self._prompt(i) for i in asking])
+        return self._settle()
+
+    def rest(self) -> None:
+        """Wait for the replies and steps under way, and begin none."""
+        while self._settle():
+            pass
+
+    def _settle(self) -> bool:
+        if not self.waiting and not self.stepping.under_way:
+            return False
+        answered = self.queue.replies()
+        self.waiting -= len(answered)
+        self._take_replies(answered)
+        self.stepping.settle()
+        return True
+
+    def _begin(self) -> None:
+        starts, self.to_begin = self.to_begin, {}
+        if not starts:
+            return
+        if not self.info:
+            # The first reset begins every copy; those without an episode wait.
+            every = [starts.get(i) for i in range(self.venv.num_envs)]
+            self.observation, self.info = self.venv.reset(
+                seed=[0 if start is None else start.seed for start in every],
+                options={"task": [None if start is None else start.task for start in every]},
+            )
+            self._begun(sorted(starts), starts)
+        else:
+            self.stepping.submit(
+                np.array(sorted(starts), dtype=np.int64),
+                lambda at: self._reset(at, starts),
+                lambda at, shown: self._take_reset(at, shown, starts),
+            )
+
+    def _begun(self, copies: Sequence[int], starts: Mapping[int, EpisodeStart]) -> None:
+        for i in copies:
+            self.episodes[i] = _Episode(starts[i])
+        self.asking += copies
 
     def _schedule(self) -> Schedule:
         if self.schedule == "auto" and not runs_free(self.venv, self.agent, "auto"):
             return "lockstep"
         return self.schedule
 
-    def _take_replies(
-        self, answered: Sequence[tuple[Prompt, Reply]], stepping: _Here | _PerWorker
-    ) -> None:
+    def _take_replies(self, answered: Sequence[tuple[Prompt, Reply]]) -> None:
         going_on, failed = [], []
         for prompt, reply in answered:
             i = prompt.copy
@@ -338,13 +452,10 @@ class _Play:
                 self.replies[i] = prompt, reply
                 going_on.append(i)
         if failed:
-            self._end(failed, [False] * len(failed), [False] * len(failed), stepping)
+            self._end(failed, [False] * len(failed), [False] * len(failed))
         if going_on:
-            stepping.submit(
-                np.array(sorted(going_on), dtype=np.int64),
-                self._step,
-                lambda at, stepped: self._take_step(at, stepped, stepping),
-            )
+            at = np.array(sorted(going_on), dtype=np.int64)
+            self.stepping.submit(at, self._step, self._take_step)
 
     def _step(self, index_K: IntArray) -> _Stepped:
         """Do what the replies of these copies say; with workers, in another thread."""
@@ -363,9 +474,7 @@ class _Play:
         keys = venv.segment_keys(index_K) if self.record.segments else [""] * len(index_K)
         return _Stepped(parsed_K, states, experts, keys, *step)
 
-    def _take_step(
-        self, index_K: IntArray, stepped: _Stepped, stepping: _Here | _PerWorker
-    ) -> None:
+    def _take_step(self, index_K: IntArray, stepped: _Stepped) -> None:
         text, _ = _parts(self.observation)
         self._record(index_K, stepped, text)
         n = self.venv.num_envs
@@ -378,32 +487,16 @@ class _Play:
                 index_K[over_K].tolist(),
                 stepped.terminated_K[over_K].tolist(),
                 stepped.truncated_K[over_K].tolist(),
-                stepping,
             )
 
     def _end(
-        self,
-        copies: Sequence[int],
-        terminated: Sequence[bool],
-        truncated: Sequence[bool],
-        stepping: _Here | _PerWorker,
+        self, copies: Sequence[int], terminated: Sequence[bool], truncated: Sequence[bool]
     ) -> None:
-        """Tell of episodes that ended, and begin those that come after them."""
-        starts: dict[int, EpisodeStart] = {}
+        """Tell of episodes that ended."""
         for i, ended, cut in zip(copies, terminated, truncated, strict=True):
-            trajectory = self._trajectory(i, ended, cut)
-            if self.upcoming is None:
-                self.found[i] = trajectory
+            self.found[i] = self._trajectory(i, ended, cut)
             if self.on_episode is not None:
-                self.on_episode(i, trajectory)
-            if self.upcoming is not None and (start := self.upcoming(i)) is not None:
-                starts[i] = start
-        if starts:
-            stepping.submit(
-                np.array(sorted(starts), dtype=np.int64),
-                lambda at: self._reset(at, starts),
-                lambda at, shown: self._take_reset(at, shown, starts),
-            )
+                self.on_episode(i, self.found[i])
 
     def _reset(
         self, index_K: IntArray, starts: Mapping[int, EpisodeStart]
@@ -432,9 +525,7 @@ class _Play:
         self.observation = _spread(self.observation, _rows(observation, index_K), index_K, n)
         columns = {key: column[index_K] for key, column in info.items()}
         self.info = _spread_info(self.info, columns, index_K, n)
-        for i in index_K.tolist():
-            self.episodes[i] = _Episode(number=starts[i].number)
-        self.asking += index_K.tolist()
+        self._begun(index_K.tolist(), starts)
 
     def _prompt(self, i: int) -> Prompt:
         episode = self.episodes[i]
@@ -450,7 +541,7 @@ class _Play:
             # A copy: the array is written on while turns keep their picture.
             image=None if image is None else image[i].copy(),
         )
-        return prompt if episode.number is None else replace(prompt, episode=episode.number)
+        return prompt if episode.start is None else replace(prompt, episode=episode.start.number)
 
     def _states(self, index_K: IntArray) -> list[int]:
         if self.hash_states is None:
@@ -555,8 +646,9 @@ class _Play:
     def _trajectory(self, i: int, terminated: bool, truncated: bool) -> Trajectory:
         venv, episode, info = self.venv, self.episodes[i], self.info
         text, _ = _parts(self.observation)
+        start = episode.start
         return Trajectory(
-            id=f"{self.label}/{i if episode.number is None else episode.number}",
+            id=f"{self.label}/{i if start is None else start.number}",
             env_id=venv.env_class.env_id,
             task=venv.task_of(i),
             group=i // venv.group_size,
@@ -569,7 +661,7 @@ class _Play:
             truncated=truncated,
             final_observation=text[i],
             error=episode.error or str(info["error"][i]),
-            policy_version=self.policy_version,
+            policy_version=self.policy_version if start is None else start.policy_version,
         )
 
 

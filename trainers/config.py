@@ -118,6 +118,11 @@ class RolloutConfig:
     """"lockstep": all copies that still play are asked in one call per turn, which waits for the
     longest reply. "free": each copy is asked again as soon as its own reply is there. "auto": free
     with vLLM, lockstep where the training model samples, which decodes a batch at a time."""
+    oversample: float = 1.0
+    """Groups under way for each one that an update learns from, at least 1. With 1.25 an update
+    takes the first groups to be whole, and does not wait for the slowest fifth: they go on in the
+    next update, with its weights, and are part of its batch (``sampler_cap`` of the method's loss
+    weighs their older tokens). For methods that collect groups or independent episodes."""
     ahead: int | None = None
     """1: the next update's episodes are collected by the previous policy while it is optimised;
     old log-probabilities are recomputed in every update, and tokens get importance weights
@@ -487,6 +492,11 @@ def _check_together(config: TrainConfig, where: str) -> None:
     info = method_info(config.method.name)
     info.method(config.method).check_environment(environment_class(environment_id(config.env.id)))
     rollout = config.rollout
+    if not 1 <= rollout.oversample <= 4:
+        raise ConfigError(
+            f"{where}: rollout.oversample is {rollout.oversample}: expected 1 (nothing is carried "
+            "over) to 4."
+        )
     if rollout.backend == "vllm-server" and rollout.vllm.base_url is None:
         raise ConfigError(
             f"{where}: rollout.backend is 'vllm-server', and rollout.vllm.base_url is missing: "

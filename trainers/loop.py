@@ -243,7 +243,8 @@ class Trainer:
             )
         with part("scoring"):
             oldest = min(trajectory.policy_version for trajectory in batch.trajectories)
-            stale = self.rollout.ahead is not None and oldest < self.clock.updates
+            carries = self.rollout.ahead is not None or self.rollout.oversample > 1
+            stale = carries and oldest < self.clock.updates
             tokens, metrics = self._old_logprobs(batch.rows, batch.tokens, stale)
         batch = replace(batch, tokens=tokens)
         with part("credit"):
@@ -310,14 +311,14 @@ class Trainer:
 def corrected(loss: PolicyLossConfig, rollout: RolloutConfig) -> PolicyLossConfig:
     """Return the loss with the cap that a run takes where none is given.
 
-    Something else samples where a thread collects ahead, or vLLM decodes: the first has older
-    weights, the second rounds differently, which losses with a ratio can be corrected for at no
-    cost.
+    Something else samples where a thread collects ahead, groups are carried over, or vLLM decodes:
+    the first two have older weights, the last rounds differently, which losses with a ratio can be
+    corrected for at no cost.
     """
     elsewhere = rollout.backend != "transformers" and loss.ratio != "none"
     if loss.sampler_cap is not None:
         return loss
-    if rollout.ahead is None and not elsewhere:
+    if rollout.ahead is None and rollout.oversample == 1 and not elsewhere:
         return loss
     return replace(loss, sampler_cap=_SAMPLER_CAP)
 

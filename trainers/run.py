@@ -38,6 +38,7 @@ from creditrl.trainers.collect.demonstrations import (
     demonstrate,
 )
 from creditrl.trainers.collect.explore import exploration
+from creditrl.trainers.collect.oversample import OversampleCollector
 from creditrl.trainers.collect.recorded import recorded_demonstrations
 from creditrl.trainers.collect.texts import environment_texts
 from creditrl.trainers.collect.watched import WatchedAgent
@@ -553,6 +554,13 @@ class _Run:
             after = agent.weights_changed
             collector = self.method.collector(self.context(WatchedAgent(agent, watch)))
         self._collectors.append(collector)
+        within = collector.collector if isinstance(collector, AheadCollector) else collector
+        if config.rollout.oversample > 1 and not isinstance(within, OversampleCollector):
+            raise ConfigError(
+                f"rollout.oversample is {config.rollout.oversample}, and method "
+                f"{self.method.name!r} does not collect whole groups or independent episodes once "
+                "an update: expected 1."
+            )
         trainer = trainer_for(
             "train",
             policy,
@@ -568,7 +576,6 @@ class _Run:
             watch=watch,
         )
         if policy.pictures is not None and observation_shown(config) != "text":
-            within = collector.collector if isinstance(collector, AheadCollector) else collector
             check_beside_pictures(self.method.name, within, trainer.models)
         return trainer
 
@@ -610,6 +617,7 @@ class _Run:
             retries=rollout.retries,
             count_states=self.config.run.count_states,
             schedule=rollout.schedule,
+            oversample=rollout.oversample,
             rewards=lambda turns: reward_columns(turns, rollout),
         )
 

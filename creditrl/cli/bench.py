@@ -108,14 +108,14 @@ def run(argv: list[str]) -> int:
     """Run one of the benches."""
     known = [
         *("envs", "conformance", "tasks", "search", "credit", "methods", "train", "baselines"),
-        *("small", "actions", "exact"),
+        *("small", "actions", "exact", "rollout"),
     ]
     if not argv or argv[0] in ("-h", "--help"):
         override(
             BenchEnvsOptions(),
             ["--help"],
             "creditrl bench envs | conformance ENV | tasks ID | search | credit | methods | "
-            "train | baselines | small | actions | exact",
+            "train | baselines | small | actions | exact | rollout",
         )
     if argv[0] not in known:
         raise UnknownNameError(
@@ -143,6 +143,10 @@ def run(argv: list[str]) -> int:
         from creditrl.cli.bench_actions import bench_actions
 
         return bench_actions(argv[1:])
+    if argv[0] == "rollout":
+        from creditrl.cli.bench_rollout import bench_rollout
+
+        return bench_rollout(argv[1:])
     if argv[0] == "baselines":
         from creditrl.cli.bench_baselines import bench_baselines
 

@@ -99,7 +99,11 @@ class AheadCollector(Collector):
         self._hold(update + 1, version=update)
         if not self.last(update + 1):
             self._found = self._begin()
-        trajectories = [replace(t, policy_version=version) for t in collected.trajectories]
+        trajectories = [
+            # Those that were carried over began with older weights.
+            replace(t, policy_version=max(0, version - (update - t.policy_version)))
+            for t in collected.trajectories
+        ]
         return replace(collected, trajectories=trajectories)
 
     def settle(self) -> None:

@@ -62,6 +62,8 @@ class CollectContext:
     """Whether to record the expert's action at every turn."""
     schedule: Schedule = "auto"
     """Whether copies wait for each other's replies."""
+    oversample: float = 1.0
+    """Groups under way for each one that an update learns from."""
     rewards: Callable[[TurnTable], TurnTable] = lambda turns: turns
     """Gives a table the rewards that the run asks for, as the episodes it learns from get them."""
 

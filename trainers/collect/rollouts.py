@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from creditrl.trainers.collect.seen import SeenStates
 from creditrl.trainers.collect.tasks import stream, update_tasks
 from creditrl.types import StateSource, Trajectory
 
-__all__ = ["RolloutCollector"]
+__all__ = ["RolloutCollector", "rollout_metrics"]
 
 
 class RolloutCollector(Collector):
@@ -110,26 +110,11 @@ class RolloutCollector(Collector):
         require_valid(trajectories, update)
         kept, dropped = drop_failed_groups(trajectories)
         turns = sum(len(t.turns) for t in trajectories)
-        grounded = [np.mean([turn.grounded for turn in t.turns]) for t in kept if t.turns]
-        metrics = {
-            "success": _share(t.success for t in kept),
-            "score": float(np.mean([t.score for t in kept])) if kept else 0.0,
-            "return": float(np.mean([t.episode_return for t in kept])) if kept else 0.0,
-            "turns": turns / max(1, len(trajectories)),
-            "grounding": float(np.mean(grounded)) if grounded else 0.0,
-            "valid_format": _share(turn.valid_format for t in kept for turn in t.turns),
-            "groups_dropped": float(dropped),
-        }
+        metrics = rollout_metrics(trajectories, kept, dropped, self.seen)
         if self.venv.workers:
             metrics["workers_lost"] = float(self._lost()[0] - workers)
         if hasattr(self.agent, "engines_lost"):
             metrics["engines_lost"] = float(self._lost()[1] - engines)
-        if self.seen is not None:
-            texts = {turn.observation for t in kept for turn in t.turns}
-            self.seen.add(
-                (hash_state(text.encode("utf-8", "replace")) for text in texts), len(kept)
-            )
-            metrics |= self.seen.metrics()
         return Collected(kept, turns, metrics)
 
     def _play(self, update: int, attempt: int) -> list[Trajectory]:
@@ -166,6 +151,27 @@ class RolloutCollector(Collector):
         """Take what :meth:`state_dict` returned."""
         if self.seen is not None and "seen" in state:
             self.seen.load_state_dict(state["seen"])
+
+
+def rollout_metrics(
+    played: Sequence[Trajectory], kept: Sequence[Trajectory], dropped: int, seen: SeenStates | None
+) -> dict[str, float]:
+    """Return what is logged of an update's episodes; ``seen`` counts the states of those kept."""
+    grounded = [np.mean([turn.grounded for turn in t.turns]) for t in kept if t.turns]
+    metrics = {
+        "success": _share(t.success for t in kept),
+        "score": float(np.mean([t.score for t in kept])) if kept else 0.0,
+        "return": float(np.mean([t.episode_return for t in kept])) if kept else 0.0,
+        "turns": sum(len(t.turns) for t in played) / max(1, len(played)),
+        "grounding": float(np.mean(grounded)) if grounded else 0.0,
+        "valid_format": _share(turn.valid_format for t in kept for turn in t.turns),
+        "groups_dropped": float(dropped),
+    }
+    if seen is not None:
+        texts = {turn.observation for t in kept for turn in t.turns}
+        seen.add((hash_state(text.encode("utf-8", "replace")) for text in texts), len(kept))
+        metrics |= seen.metrics()
+    return metrics
 
 
 def _share(flags: Iterable[bool]) -> float:

@@ -158,9 +158,15 @@ class Method(Generic[ConfigT]):
         A method that collects in another way (a tree, resampled groups) returns its own collector,
         or one around ``super().collector(context)``.
         """
+        from creditrl.trainers.collect.oversample import OversampleCollector
         from creditrl.trainers.collect.rollouts import RolloutCollector
 
-        collector = RolloutCollector.of(context, grouped=self.collection == "groups")
+        grouped = self.collection == "groups"
+        collector: OversampleCollector | RolloutCollector
+        if context.oversample > 1:
+            collector = OversampleCollector(context, grouped=grouped)
+        else:
+            collector = RolloutCollector.of(context, grouped=grouped)
         self.check_environment(collector.venv.env_class)
         if self.expert_actions and not collector.venv.has_expert:
             raise ConfigError(

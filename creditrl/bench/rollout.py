@@ -1,0 +1,436 @@
+"""Episodes per second of copies that wait for each other's replies, and of copies that do not.
+
+Both sides play the same episodes in one run: with a simulated model whose replies have log-normal
+lengths, through an endpoint on this machine with log-normal latencies, and with vLLM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import statistics
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+
+from creditrl.agents import evaluate, get_form
+from creditrl.agents.chat import ChatAgent
+from creditrl.agents.reply_queue import ReplyQueue, Schedule
+from creditrl.agents.rollout import EpisodeStart, run_episodes, stream_episodes
+from creditrl.agents.vllm_engine import LocalEngine, find_vllm
+from creditrl.envs.register import environment_id
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.types import Prompt, Reply, Trajectory
+
+__all__ = [
+    "EndpointFigures",
+    "LogNormal",
+    "Side",
+    "SimulatedModel",
+    "measure_endpoint",
+    "measure_model",
+    "measure_vllm",
+    "to_json",
+]
+
+ENV = "VisualSokoban"
+_NORMAL_95 = 1.6448536269514722
+"""95th percentile of the standard normal distribution."""
+SIDES: tuple[Schedule, ...] = ("lockstep", "free")
+
+
+@dataclass(frozen=True, slots=True)
+class LogNormal:
+    """A log-normal distribution by its median and 95th percentile."""
+
+    median: float
+    p95: float
+
+    def draw(self, *source: Any) -> float:
+        """Return the draw that belongs to a source: equal ones give equal draws."""
+        digest = hashlib.blake2b(repr(source).encode(), digest_size=8).digest()
+        normal = np.random.default_rng(int.from_bytes(digest, "big")).standard_normal()
+        sigma = math.log(self.p95 / self.median) / _NORMAL_95
+        return self.median * math.exp(sigma * float(normal))
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What one schedule did."""
+
+    episodes: int
+    seconds: float
+    busy: float
+    """Share of the decoding slots' time that a reply was decoded in."""
+    busy_full: float
+    """The same until the last episode began: after it no scheduler can fill the slots."""
+    running: list[tuple[float, int]] = field(default_factory=list)
+    """(second, replies under way), where a plot is made of it."""
+
+    @property
+    def rate(self) -> float:
+        """Episodes per second."""
+        return self.episodes / self.seconds
+
+
+class SimulatedModel:
+    """Decodes in slots, one token of each busy one a step; a step takes the time of all slots.
+
+    Args:
+        lengths: of replies, in tokens.
+        slots: replies decoded at once.
+        token_seconds: of one token in one slot.
+    """
+
+    name = "simulated"
+
+    def __init__(self, lengths: LogNormal, slots: int, token_seconds: float) -> None:
+        self._lengths = lengths
+        self._slots = slots
+        self._step = slots * token_seconds
+        self._under_way: dict[int, tuple[Prompt, int]] = {}
+        self._waiting: list[tuple[Prompt, int]] = []
+        self._owed = 0.0
+        self.decoded = 0
+        """Tokens so far."""
+
+    def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
+        """Return one reply per prompt, when the longest is there."""
+        self.ask(prompts)
+        while self._under_way:
+            self.replies()
+        return [_reply() for _ in prompts]
+
+    def reply_queue(self) -> SimulatedModel:
+        """Return the model itself."""
+        return self
+
+    def ask(self, prompts: Sequence[Prompt]) -> None:
+        """Begin to answer these prompts, as slots are free."""
+        for prompt in prompts:
+            source = prompt.copy if prompt.episode is None else prompt.episode
+            length = max(1, round(self._lengths.draw(source, prompt.turn)))
+            self._waiting.append((prompt, length))
+        self._fill()
+
+    def replies(self) -> list[tuple[Prompt, Reply]]:
+        """Decode until a reply is there."""
+        steps = min(left for _, left in self._under_way.values())
+        self._pass(steps * self._step)
+        self.decoded += steps * len(self._under_way)
+        ready = []
+        for copy, (prompt, left) in list(self._under_way.items()):
+            if left == steps:
+                del self._under_way[copy]
+                ready.append((prompt, _reply()))
+            else:
+                self._under_way[copy] = prompt, left - steps
+        self._fill()
+        return ready
+
+    def wake(self) -> None:
+        """Do nothing: its environments do not step beside it."""
+
+    def close(self) -> None:
+        """Drop what is under way."""
+        self._under_way.clear()
+        self._waiting.clear()
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._under_way) < self._slots:
+            prompt, length = self._waiting.pop(0)
+            self._under_way[prompt.copy] = prompt, length
+
+    def _pass(self, seconds: float) -> None:
+        """Sleep; what a sleep took too long is taken off the next one."""
+        self._owed += seconds
+        if self._owed > 0:
+            begin = time.perf_counter()
+            time.sleep(self._owed)
+            self._owed -= time.perf_counter() - begin
+
+
+def _reply() -> Reply:
+    return Reply("wait")  # no move: every episode has all its turns
+
+
+def measure_model(
+    *, copies: int, turns: int, episodes: int, lengths: LogNormal, token_seconds: float
+) -> dict[str, dict[str, Side]]:
+    """Return the sides of one batch, as a trainer collects it, and of many episodes in a row.
+
+    Args:
+        copies: of the environment, and slots of the model.
+        turns: of each episode.
+        episodes: in a row; in lock-step in blocks of ``copies``.
+        lengths: of the model's replies.
+        token_seconds: see :class:`SimulatedModel`.
+    """
+    found: dict[str, dict[str, Side]] = {"batch": {}, "row": {}}
+    for schedule in SIDES:
+        for name, count in (("batch", copies), ("row", episodes)):
+            model = SimulatedModel(lengths, copies, token_seconds)
+            with _environment(copies, turns) as venv:
+                found[name][schedule] = _played(venv, model, schedule, count, token_seconds)
+    return found
+
+
+def _played(
+    venv: TextVectorEnv,
+    model: SimulatedModel,
+    schedule: Schedule,
+    episodes: int,
+    token_seconds: float,
+) -> Side:
+    copies = venv.num_envs
+    begin = time.perf_counter()
+    last_began, decoded = begin, 0
+    if schedule == "lockstep":
+        for block in range(0, episodes, copies):
+            last_began, decoded = time.perf_counter(), model.decoded
+            run_episodes(venv, model, get_form("plain"), seed=block, schedule=schedule)
+    else:
+        numbers = iter(range(episodes))
+
+        def upcoming(copy: int) -> EpisodeStart | None:
+            nonlocal last_began, decoded
+            number = next(numbers, None)
+            if number is None:
+                return None
+            last_began, decoded = time.perf_counter(), model.decoded
+            return EpisodeStart(number, venv.tasks.resolve(number % len(venv.tasks)), number)
+
+        stream_episodes(
+            venv, model, get_form("plain"), upcoming, on_episode=_ignored, schedule=schedule
+        )
+    end = time.perf_counter()
+    busy = model.decoded * token_seconds / (end - begin)
+    # Where all episodes begin at once, there is no time before the last.
+    full = decoded * token_seconds / (last_began - begin) if decoded else math.nan
+    return Side(episodes, end - begin, busy, full)
+
+
+def _ignored(copy: int, trajectory: Trajectory) -> None:
+    """Take an episode that only had to be played."""
+
+
+@contextlib.contextmanager
+def _environment(copies: int, turns: int) -> Iterator[TextVectorEnv]:
+    import gymnasium as gym
+
+    made: Any = gym.make_vec(environment_id(ENV), num_envs=copies, max_turns=turns)
+    with contextlib.closing(made):
+        yield made.unwrapped
+
+
+# -- an endpoint --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointFigures:
+    """Seconds of an evaluation through an endpoint, beside what no scheduler can go below."""
+
+    episodes: int
+    requests: int
+    concurrency: int
+    seconds: dict[str, float]
+    """By schedule."""
+    longest: float
+    """Sum of the latencies of the episode that waits longest."""
+    shared: float
+    """Sum of all latencies over the requests that may be at work at once."""
+
+    @property
+    def bound(self) -> float:
+        """What any scheduler must wait for."""
+        return max(self.longest, self.shared)
+
+
+class _NotedQueue:
+    """A chat agent's queue, with what each answer took added to its episode's sum."""
+
+    def __init__(self, inner: ReplyQueue, chains: dict[int, float]) -> None:
+        self._inner = inner
+        self._chains = chains
+        self.ask, self.wake, self.close = inner.ask, inner.wake, inner.close
+
+    def replies(self) -> list[tuple[Prompt, Reply]]:
+        """Return the replies that are there."""
+        answered = self._inner.replies()
+        for prompt, reply in answered:
+            assert prompt.episode is not None, "free copies play numbered episodes"
+            took = json.loads(reply.text)["seconds"]
+            self._chains[prompt.episode] = self._chains.get(prompt.episode, 0.0) + took
+        return answered
+
+
+class _NotedAgent(ChatAgent):
+    """A chat agent that adds up what each episode's answers took at the server."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.chains: dict[int, float] = {}
+
+    def reply_queue(self) -> Any:
+        """Return a queue that notes what answers took."""
+        return _NotedQueue(super().reply_queue(), self.chains)
+
+
+def measure_endpoint(
+    *, episodes: int, turns: int, concurrency: int, latency: LogNormal
+) -> EndpointFigures:
+    """Evaluate through an endpoint on this machine whose answers take log-normal times.
+
+    Args:
+        episodes: different ones, all of which may be under way.
+        turns: of each.
+        concurrency: requests at work at once.
+        latency: in seconds.
+    """
+    import gymnasium as gym
+
+    seconds: dict[str, float] = {}
+    chains: dict[int, float] = {}
+    with _serving(latency) as url:
+        for schedule in SIDES:
+            agent = _NotedAgent("simulated", base_url=url, concurrency=concurrency, cache=False)
+            made: Any = gym.make_vec(environment_id(ENV), num_envs=episodes, max_turns=turns)
+            with contextlib.closing(made), contextlib.closing(agent):
+                begin = time.perf_counter()
+                evaluate(
+                    made.unwrapped,
+                    agent,
+                    "plain",
+                    tasks=range(episodes),
+                    schedule=schedule,
+                )
+                seconds[schedule] = time.perf_counter() - begin
+            chains = agent.chains or chains
+    return EndpointFigures(
+        episodes,
+        episodes * turns,
+        concurrency,
+        seconds,
+        longest=max(chains.values()),
+        shared=sum(chains.values()) / concurrency,
+    )
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+
+
+@contextlib.contextmanager
+def _serving(latency: LogNormal) -> Iterator[str]:
+    """Serve chat completions that take as long as their question's draw says."""
+    asked: dict[bytes, int] = {}
+    lock = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:  # noqa: N802 (http.server's name)
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            with lock:
+                number = asked[body] = asked.get(body, 0) + 1
+            seconds = latency.draw(body, number)
+            time.sleep(seconds)
+            said = json.dumps({"seconds": seconds})
+            answer = {"choices": [{"message": {"content": said}, "finish_reason": "stop"}]}
+            content = json.dumps(answer).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *args: Any) -> None:
+            """Say nothing."""
+
+    server = _Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+# -- vLLM ---------------------------------------------------------------------------------------
+
+
+def measure_vllm(
+    *, copies: int, turns: int, hidden: int, layers: int, max_new_tokens: int
+) -> dict[str, Side]:
+    """Return the sides of one batch that vLLM decodes on this machine.
+
+    The policy has random weights, so that its replies end where a stop token happens to be drawn.
+
+    Args:
+        copies: of the environment, and most replies that vLLM decodes at once.
+        turns: of each episode.
+        hidden: width of the policy.
+        layers: of the policy.
+        max_new_tokens: most tokens of a reply.
+
+    Raises:
+        MissingExtraError: vLLM is not installed.
+    """
+    import tempfile
+
+    find_vllm()
+    from creditrl.agents.vllm import VLLMAgent
+    from creditrl.trainers.models.configs import SmallPolicyConfig
+    from creditrl.trainers.models.policy import Policy
+    from creditrl.trainers.models.tokenizer import build_tokenizer
+
+    form = get_form("plain")
+    with _environment(copies, turns) as venv, tempfile.TemporaryDirectory() as folder:
+        observation, _ = venv.reset(seed=0)
+        tokenizer = build_tokenizer([*observation, "up", "down", "left", "right"])
+        shape = SmallPolicyConfig(hidden=hidden, layers=layers, heads=hidden // 64)
+        policy = Policy.small(shape, tokenizer)
+        policy.save(folder)
+        engine = _CountedEngine(folder, dtype="float32", tokenizer=tokenizer, max_rows=copies)
+        try:
+            sides = {}
+            for schedule in ("free", *SIDES):  # the first warms the engine up
+                agent = VLLMAgent(engine, tokenizer, max_new_tokens=max_new_tokens, seed=0)
+                engine.running.clear()
+                begin = time.perf_counter()
+                run_episodes(venv, agent, form, seed=0, schedule=schedule)
+                seconds = time.perf_counter() - begin
+                rows = [(at - begin, count) for at, count in engine.running]
+                busy = statistics.mean(count for _, count in rows) / copies
+                sides[schedule] = Side(copies, seconds, busy, math.nan, rows)
+            return {name: sides[name] for name in SIDES}
+        finally:
+            engine.close()
+
+
+class _CountedEngine(LocalEngine):
+    """An engine that notes how many replies each of its steps decodes."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        self.running: list[tuple[float, int]] = []
+        super().__init__(*args, **settings)
+
+    def step(self) -> None:
+        """Decode one token of every reply under way."""
+        count = self._llm.llm_engine.get_num_unfinished_requests()
+        self.running.append((time.perf_counter(), count))
+        super().step()
+
+
+def to_json(sides: dict[str, Side]) -> dict[str, Any]:
+    """Return two sides as JSON has them."""
+    return {name: asdict(side) | {"rate": side.rate} for name, side in sides.items()}

@@ -1,0 +1,194 @@
+"""``creditrl bench rollout``: copies that wait for each other's replies, and copies that do not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from creditrl.console import console, next_step, table, wrote
+from creditrl.errors import ConfigError, MissingExtraError
+from creditrl.files import write_atomic
+from creditrl.flags import override
+from creditrl.results import write_results
+
+__all__ = ["bench_rollout"]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRolloutOptions:
+    """Compare lock-step and free-running copies: simulated model, endpoint, vLLM."""
+
+    copies: int = 64
+    """Copies of the environment, and slots of the simulated model."""
+    turns: int = 16
+    """Turns of an episode."""
+    episodes: int = 256
+    """Episodes in a row with the simulated model."""
+    latency: float = 0.2
+    """Median seconds of the endpoint's answers; the 95th percentile is six times that."""
+    json: str | None = None
+    """Write everything that was measured to this file."""
+    out: str | None = None
+    """Page to write, with its picture in the same folder."""
+    tiny: bool = False
+    """Measure next to nothing: shows that everything runs."""
+
+
+def bench_rollout(argv: list[str]) -> int:
+    """Measure and show; returns the exit code."""
+    options = override(BenchRolloutOptions(), argv, "creditrl bench rollout")
+    for name in ("copies", "turns", "episodes"):
+        if getattr(options, name) < 1:
+            raise ConfigError(f"--{name} is {getattr(options, name)}: expected at least 1.")
+    if not options.latency > 0:
+        raise ConfigError(f"--latency is {options.latency}: expected seconds above 0.")
+    from creditrl.bench.rollout import (
+        LogNormal,
+        measure_endpoint,
+        measure_model,
+        measure_vllm,
+        to_json,
+    )
+
+    tiny = options.tiny
+    copies, turns = (4, 3) if tiny else (options.copies, options.turns)
+    found: dict[str, Any] = {"format": "creditrl-bench-rollout/1", "options": asdict(options)}
+    model = measure_model(
+        copies=copies,
+        turns=turns,
+        episodes=8 if tiny else options.episodes,
+        lengths=LogNormal(60, 400),
+        token_seconds=1e-6 if tiny else 20e-6,
+    )
+    found["model"] = {name: to_json(sides) for name, sides in model.items()}
+    latency = 0.002 if tiny else options.latency
+    endpoint = measure_endpoint(
+        episodes=copies,
+        turns=min(turns, 8),
+        concurrency=2 if tiny else 16,
+        latency=LogNormal(latency, 6 * latency),
+    )
+    found["endpoint"] = asdict(endpoint) | {"bound": endpoint.bound}
+    try:
+        sides = measure_vllm(
+            copies=copies,
+            turns=2 if tiny else 4,
+            hidden=64 if tiny else 512,
+            layers=1 if tiny else 6,
+            max_new_tokens=4 if tiny else 256,
+        )
+        found["vllm"] = to_json(sides)
+    except MissingExtraError as error:
+        found["vllm"] = {"skipped": str(error)}
+    _show(found)
+    if options.json is not None:
+        write_results(Path(options.json), found)
+    if options.out is not None:
+        _write_page(Path(options.out), found)
+    wrote(*filter(None, (options.json, options.out)))
+    next_step("creditrl eval VisualSokoban --agent random --episodes 64")
+    return 0
+
+
+def _rows(found: Mapping[str, Any]) -> list[tuple[str, str, str, str, str, str]]:
+    """Return what was played, episodes/s of both sides, their ratio, and the busy shares."""
+    named = {
+        "simulated model, one batch": found["model"]["batch"],
+        "simulated model, in a row": found["model"]["row"],
+        "vLLM, one batch": found["vllm"],
+    }
+    rows = []
+    for name, sides in named.items():
+        if "skipped" in sides:
+            rows.append((name, "-", "-", "-", "-", "skipped: vLLM is not installed"))
+            continue
+        one, two = sides["lockstep"], sides["free"]
+        rows.append(
+            (
+                name,
+                f"{one['rate']:.2f}",
+                f"{two['rate']:.2f}",
+                f"{two['rate'] / one['rate']:.2f}",
+                f"{one['busy']:.0%}",
+                _busy(two),
+            )
+        )
+    seconds = found["endpoint"]["seconds"]
+    count = found["endpoint"]["episodes"]
+    one, two = seconds["lockstep"], seconds["free"]
+    rows.append(
+        ("endpoint", f"{count / one:.2f}", f"{count / two:.2f}", f"{one / two:.2f}", "-", "-")
+    )
+    return rows
+
+
+def _busy(side: Mapping[str, Any]) -> str:
+    full = side["busy_full"]
+    if full is None or math.isnan(full):
+        return f"{side['busy']:.0%}"
+    return f"{side['busy']:.0%} ({full:.0%} until the last began)"
+
+
+_COLUMNS = ("", "lock-step, episodes/s", "free", "ratio", "slots busy, lock-step", "free")
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    shown = table(_COLUMNS[0], *(f">{column}" for column in _COLUMNS[1:]))
+    for row in _rows(found):
+        shown.add_row(*row)
+    console().print(shown)
+    print(_endpoint_line(found))
+
+
+def _endpoint_line(found: Mapping[str, Any]) -> str:
+    at = found["endpoint"]
+    return (
+        f"Endpoint: {at['episodes']} episodes, {at['requests']:,} questions, "
+        f"{at['concurrency']} at once. The longest chain of answers takes {at['longest']:.2f} s, "
+        f"all of them over {at['concurrency']} {at['shared']:.2f} s; the evaluation took "
+        f"{at['seconds']['free']:.2f} s, "
+        f"{at['seconds']['free'] / at['bound']:.2f} times the larger."
+    )
+
+
+def _write_page(path: Path, found: Mapping[str, Any]) -> None:
+    options = found["options"]
+    lines = [
+        "# Rollouts that wait for nobody",
+        "",
+        "Lock-step asks all copies in one call per turn and waits for the longest reply. Free "
+        "copies ask again as soon as their own reply is there. Both sides play the same episodes "
+        "in one run.",
+        "",
+        "| " + " | ".join(_COLUMNS) + " |",
+        "|---|" + "---:|" * (len(_COLUMNS) - 1),
+        *("| " + " | ".join(row) + " |" for row in _rows(found)),
+        "",
+        "Simulated model: reply lengths are log-normal (median 60, 95th percentile 400 tokens), "
+        f"20 us per token and slot, {options['copies']} slots and copies, {options['turns']} "
+        f"turns, {options['episodes']} episodes in a row. vLLM: a policy of 19 million random "
+        "weights on this machine's CPU; its replies end where a stop token is drawn.",
+        "",
+        _endpoint_line(found),
+        "",
+    ]
+    if "skipped" not in found["vllm"]:
+        from creditrl.report.figures import Figure, Series, draw
+
+        series = tuple(
+            Series(name, *zip(*side["running"], strict=True))
+            for name, side in found["vllm"].items()
+        )
+        figure = Figure(
+            "rollout_running", "Replies under way in vLLM", "lines", "s", "replies", series
+        )
+        picture = path.with_name("rollout_running.png")
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(picture, draw(figure))
+        lines += [f"![Replies under way in vLLM over time]({picture.name})", ""]
+    lines += ["Made by `creditrl bench rollout --out docs/results/rollout.md`.", ""]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, "\n".join(lines).encode())

@@ -1,0 +1,70 @@
+"""The bench of rollouts: equal work on both sides, and figures that add up."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from creditrl.bench.rollout import LogNormal, SimulatedModel, measure_endpoint, measure_model
+from creditrl.cli import run
+from creditrl.types import Prompt
+
+
+def test_the_lengths_have_the_median_and_percentile_that_they_are_named_by():
+    draws = sorted(LogNormal(60, 400).draw(n) for n in range(4000))
+    assert draws[2000] == pytest.approx(60, rel=0.1)
+    assert draws[3800] == pytest.approx(400, rel=0.1)
+
+
+def test_a_simulated_model_decodes_every_token_once_in_either_way():
+    prompts = [Prompt("", copy=k) for k in range(6)]
+    together, apart = (SimulatedModel(LogNormal(8, 40), slots=4, token_seconds=0) for _ in "12")
+    together.act(prompts)
+    queue = apart.reply_queue()
+    queue.ask(prompts)
+    order: list[int] = []
+    while len(order) < 6:
+        order += [prompt.copy for prompt, _ in queue.replies()]
+    lengths = [max(1, round(LogNormal(8, 40).draw(k, 0))) for k in range(6)]
+    assert together.decoded == apart.decoded == sum(lengths)
+    # Four slots: the shortest of the first four comes first.
+    assert order[0] == min(range(4), key=lengths.__getitem__)
+
+
+def test_free_copies_take_fewer_steps_of_the_model():
+    found = measure_model(
+        copies=8, turns=6, episodes=24, lengths=LogNormal(60, 400), token_seconds=2e-6
+    )
+    for sides in found.values():
+        assert sides["lockstep"].episodes == sides["free"].episodes
+        assert 0 < sides["lockstep"].busy <= 1.05 and 0 < sides["free"].busy <= 1.05
+    # All episodes of one batch begin together; of those in a row others began before the last.
+    assert math.isnan(found["batch"]["free"].busy_full)
+    assert found["row"]["free"].busy_full > 0
+
+
+def test_no_evaluation_is_faster_than_its_bound():
+    found = measure_endpoint(
+        episodes=6, turns=3, concurrency=2, latency=LogNormal(median=0.004, p95=0.02)
+    )
+    assert found.requests == 18 and found.shared > 0
+    assert found.seconds["free"] > found.bound == max(found.longest, found.shared)
+
+
+def test_the_command_writes_a_page_of_what_it_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    out, data = tmp_path / "rollout.md", tmp_path / "rollout.json"
+    assert run(["bench", "rollout", "--tiny", "--out", str(out), "--json", str(data)]) == 0
+    found = json.loads(data.read_text())
+    page = out.read_text()
+    for sides in (found["model"]["batch"], found["model"]["row"]):
+        assert f"{sides['free']['rate'] / sides['lockstep']['rate']:.2f}" in page
+    assert f"{found['endpoint']['longest']:.2f} s" in page
+    assert "skipped" in found["vllm"] or (tmp_path / "rollout_running.png").is_file()
+    assert "Next: " in capsys.readouterr().out
+    assert run(["bench", "rollout", "--copies", "0"]) == 2
+    assert "--copies is 0: expected at least 1." in capsys.readouterr().err

@@ -1,0 +1,216 @@
+"""Groups that go on in the next update: none is dropped, short ones come first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_env import ToyVectorEnv
+
+from creditrl.agents import RandomAgent, get_form
+from creditrl.agents.reply_queue import FutureQueue
+from creditrl.errors import ConfigError
+from creditrl.trainers.collect.base import CollectContext
+from creditrl.trainers.collect.oversample import OversampleCollector
+from creditrl.trainers.collect.rollouts import RolloutCollector
+from creditrl.types import Prompt, Reply
+
+PLAIN = get_form("plain")
+UPDATES = 12
+
+
+class Player(RandomAgent):
+    """Walks right, mostly, so that episodes have different lengths."""
+
+    def act(self, prompts: Any) -> list[Reply]:
+        return [
+            reply if self._rng.random() < 0.4 else Reply("right") for reply in super().act(prompts)
+        ]
+
+
+def context(**changes: Any) -> CollectContext:
+    agent: Any = Player(0)
+    usual: dict[str, Any] = dict(
+        environment=lambda copies, size: ToyVectorEnv(copies, group_size=size, max_turns=30),
+        agent=agent,
+        form=PLAIN,
+        seed=3,
+        groups=4,
+        group_size=3,
+        hash_states="state",
+        segments=True,
+        retries=0,
+        oversample=1.5,
+    )
+    return CollectContext(**{**usual, **changes})
+
+
+def collected(**changes: Any) -> list[Any]:
+    collector = OversampleCollector(context(**changes), grouped=True)
+    return [collector.collect(update) for update in range(UPDATES)]
+
+
+def test_every_group_is_learned_from_once_and_whole():
+    found = collected()
+    seeds: Counter[int] = Counter()
+    for update, one in enumerate(found):
+        assert len(one.trajectories) == 12
+        for group in range(4):
+            members = [t for t in one.trajectories if t.group == group]
+            assert [t.member for t in members] == [0, 1, 2]
+            assert len({(t.task.id, t.seed) for t in members}) == 1
+            # Carried over once at most.
+            assert {update - t.policy_version for t in members} in ({0}, {1})
+            seeds[members[0].seed] += 1
+        assert len({t.id for t in one.trajectories}) == 12
+    assert set(seeds.values()) == {1}
+    # Of all that were begun, only what is still under way is missing.
+    played = [tuple(t.turns) for one in found for t in one.trajectories]
+    assert len(played) == 12 * UPDATES and all(played)
+    assert any(one.metrics["groups_carried"] for one in found)
+
+
+def test_short_episodes_come_first_and_long_ones_after_them():
+    found = collected()
+    lengths: dict[int, list[int]] = {0: [], 1: []}
+    for update, one in enumerate(found):
+        for trajectory in one.trajectories:
+            lengths[update - trajectory.policy_version].append(len(trajectory.turns))
+    # What was carried over is longer: to drop it would have been a bias.
+    assert np.mean(lengths[1]) > np.mean(lengths[0]) + 1
+    whole = [
+        len(t.turns)
+        for update in range(UPDATES)
+        for t in RolloutCollector.of(context(), grouped=True).collect(update).trajectories
+    ]
+    everything = [*lengths[0], *lengths[1]]
+    error = np.std(whole) * np.sqrt(1 / len(whole) + 1 / len(everything))
+    assert abs(np.mean(everything) - np.mean(whole)) < 3 * error
+
+
+def test_equal_seeds_collect_equal_episodes():
+    one, two = collected(), collected()
+    assert [c.trajectories for c in one] == [c.trajectories for c in two]
+
+
+def test_a_resumed_run_plays_what_was_under_way():
+    collector = OversampleCollector(context(), grouped=True)
+    for update in range(3):
+        before = collector.collect(update)
+    state = collector.state_dict()
+    assert state["next"] == 14 and len(state["under_way"]) == 2
+    again = OversampleCollector(context(), grouped=True)
+    again.load_state_dict(state)
+    after = again.collect(3)
+    assert len(after.trajectories) == 12
+    assert not {t.seed for t in before.trajectories} & {t.seed for t in after.trajectories}
+    assert again.state_dict()["next"] == 18
+
+
+def test_independent_episodes_are_groups_of_one():
+    collector = OversampleCollector(context(groups=2), grouped=False)
+    found = collector.collect(0)
+    assert len(found.trajectories) == 6 and {t.member for t in found.trajectories} == {0}
+    assert len({t.seed for t in found.trajectories}) == 6
+
+
+def test_a_failed_member_takes_its_group_with_it():
+    class Failing(Player):
+        def act(self, prompts: Any) -> list[Reply]:
+            return [
+                Reply("", error="no answer") if prompt.episode == 1 else reply
+                for prompt, reply in zip(prompts, super().act(prompts), strict=True)
+            ]
+
+    agent: Any = Failing(0)
+    collector = OversampleCollector(context(agent=agent), grouped=True)
+    first, second = collector.collect(0), collector.collect(1)
+    assert first.metrics["groups_dropped"] == 1 and len(first.trajectories) == 9
+    assert second.metrics["groups_dropped"] == 0 and len(second.trajectories) == 12
+
+
+def test_a_run_learns_from_carried_groups_and_trees_refuse(tmp_path: Any):
+    pytest.importorskip("torch")
+    from creditrl.runs import RunFolder
+    from creditrl.trainers import train
+
+    flags = {
+        "rollout.oversample": 1.5,
+        "rollout.groups": 4,
+        "rollout.group_size": 4,
+        "budget.updates": 4,
+        "clone.updates": 2,
+    }
+    run = train("@quickstart", flags, folder=tmp_path / "run", quiet=True)
+    rows = [row for row in RunFolder(run.folder).read_metrics() if "staleness_max" in row]
+    ages = [row["staleness_max"] for row in rows]
+    assert set(ages) == {0.0, 1.0}
+    assert all("sampler_weight" in row for row in rows if row["staleness_max"])
+    with pytest.raises(ConfigError, match="does not collect whole groups"):
+        train("@three_spo_small", flags, folder=tmp_path / "tree", quiet=True)
+    with pytest.raises(ConfigError, match=r"rollout.oversample is 0.5: expected 1"):
+        train("@quickstart", {**flags, "rollout.oversample": 0.5}, quiet=True)
+
+
+class Faulty(Player):
+    """Answers in threads; replies fail, and workers are killed, at random moments."""
+
+    def __init__(self, venv: Any) -> None:
+        super().__init__(0)
+        self.venv = venv
+        self.failed = self.killed = 0
+        self._since = 0
+        self._threads = ThreadPoolExecutor(8)
+        self._lock = threading.Lock()
+
+    def reply_queue(self) -> FutureQueue[Prompt, Reply, Reply]:
+        return FutureQueue(
+            lambda prompt: self._threads.submit(self._work, prompt), lambda prompt, reply: reply
+        )
+
+    def reseed(self, seed: int) -> None:
+        pass
+
+    def _work(self, prompt: Prompt) -> Reply:
+        with self._lock:
+            chance = self._rng.random()
+            self._since += 1
+            # Not twice while a worker begins: that is an error of its own.
+            if chance < 0.02 and self._since > 200:
+                self._since = 0
+                self.killed += 1
+                os.kill(self._rng.choice(self.venv.copies.pids), signal.SIGKILL)
+            elif 0.02 < chance < 0.06:
+                self.failed += 1
+                return Reply("", error="no answer")
+            return self.act([prompt])[0]
+
+
+def test_a_thousand_faults_lose_no_copy_and_play_no_group_twice():
+    venv: Any = ToyVectorEnv(18, workers=3, max_turns=30)
+    agent: Any = Faulty(venv)
+    collector = OversampleCollector(
+        context(agent=agent, environment=lambda copies, size: venv, retries=5), grouped=True
+    )
+    seen: Counter[tuple[int, int]] = Counter()
+    dropped = update = 0
+    while agent.failed + agent.killed < 1000:
+        found = collector.collect(update)
+        dropped += int(found.metrics["groups_dropped"])
+        for trajectory in found.trajectories:
+            assert not trajectory.error and (trajectory.terminated or trajectory.truncated)
+            seen[trajectory.seed, trajectory.member] += 1
+        update += 1
+    state = collector.state_dict()
+    collector.close()
+    venv.close()
+    assert agent.killed > 40
+    assert set(seen.values()) == {1}
+    # Every group that was begun was learned from, was dropped whole, or is under way.
+    assert len(seen) == 3 * (state["next"] - len(state["under_way"]) - dropped)
