@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from creditrl.envs.prompt import Ask, Message, PromptForm
@@ -23,6 +23,10 @@ class Conversation:
     """(observation, action) of earlier turns, where the form reads them."""
     prefix_ids: tuple[int, ...] = ()
     """Token ids that stand before what is new, where the conversation only grows."""
+    prompt_ends: tuple[int, ...] = ()
+    """Where each earlier prompt ends in ``prefix_ids``."""
+    forgotten: int = 0
+    """Oldest turns that were left out for want of room."""
     finished_reply: bool = True
     said: tuple[Mapping[str, str], ...] = ()
     """All messages so far, where the conversation only grows and the agent has no tokens: it is
@@ -99,12 +103,40 @@ class Conversation:
         if form.needs_history:
             history = (*history, (observation, action))
         if form.context != "full":
-            return Conversation(self.turn + 1, history)
+            return Conversation(self.turn + 1, history, forgotten=self.forgotten)
         ids = reply.prompt_ids + reply.token_ids
         said: tuple[Mapping[str, str], ...] = ()
         if not ids and prompt is not None:
             said = (*prompt.messages, {"role": "assistant", "content": reply.text})
-        return Conversation(self.turn + 1, history, ids, reply.finished, said)
+        # A prompt that was shortened by somebody else: where its turns end is not known.
+        known = prompt is None or prompt.prefix_ids == self.prefix_ids
+        return Conversation(
+            self.turn + 1,
+            history,
+            ids,
+            (*(self.prompt_ends if known else ()), len(reply.prompt_ids)),
+            self.forgotten,
+            reply.finished,
+            said,
+        )
+
+    def without_oldest(self) -> Conversation | None:
+        """Return the conversation without its oldest reply and what it led to; None: none is left.
+
+        The first prompt stays, which has the task.
+        """
+        if len(self.prompt_ends) > 1:
+            first, second, *rest = self.prompt_ends
+            gap = second - first
+            return replace(
+                self,
+                prefix_ids=self.prefix_ids[:first] + self.prefix_ids[second:],
+                prompt_ends=(first, *(end - gap for end in rest)),
+                forgotten=self.forgotten + 1,
+            )
+        if self.history:
+            return replace(self, history=self.history[1:], forgotten=self.forgotten + 1)
+        return None
 
     def _render(self, agent: Any, messages: tuple[Message, ...]) -> str:
         """Return the text to tokenise: all of it, or in full context what is new."""

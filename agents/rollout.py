@@ -394,9 +394,14 @@ class _Play:
         self._begin()
         if self.asking:
             asking, self.asking = self.asking, []
-            self.waiting += len(asking)
-            self.queue.ask([self._prompt(i) for i in asking])
-        return self._settle()
+            prompts = [self._fitting(i) for i in asking]
+            full = [i for i, prompt in zip(asking, prompts, strict=True) if prompt is None]
+            asked = [prompt for prompt in prompts if prompt is not None]
+            self._end(full, [False] * len(full), [False] * len(full))
+            self.waiting += len(asked)
+            if asked:
+                self.queue.ask(asked)
+        return self._settle() or bool(self.to_begin)
 
     def rest(self) -> None:
         """Wait for the replies and steps under way, and begin none."""
@@ -527,6 +532,29 @@ class _Play:
         self.info = _spread_info(self.info, columns, index_K, n)
         self._begun(index_K.tolist(), starts)
 
+    def _fitting(self, i: int) -> Prompt | None:
+        """Return the copy's prompt, without its oldest turns where they leave no room for a reply.
+
+        Where what is seen now is too long by itself, the episode ends with an error: None. A first
+        prompt goes to the agent whatever its length, which says what to change.
+        """
+        prompt, episode = self._prompt(i), self.episodes[i]
+        room = getattr(self.agent, "room", None)
+        if room is None or prompt.turn == 0:
+            return prompt
+        wanted: int = self.agent.max_new_tokens  # type: ignore[attr-defined]
+        while room(prompt) < wanted and (shorter := episode.talk.without_oldest()) is not None:
+            episode.talk = shorter
+            prompt = self._prompt(i)
+        left: int = room(prompt)
+        if left > 0:
+            return prompt
+        episode.error = (
+            f"the prompt of turn {prompt.turn} has {-left + 1:,} tokens more than the model reads "
+            "beside a reply, without all earlier turns"
+        )
+        return None
+
     def _prompt(self, i: int) -> Prompt:
         episode = self.episodes[i]
         text, image = _parts(self.observation)
@@ -635,6 +663,8 @@ class _Play:
                     plain_ids=reply.plain_ids,
                     options=reply.options,
                     messages=prompt.messages[said:] if self.record.prompts else (),
+                    finished=reply.finished,
+                    forgotten=episode.talk.forgotten,
                     tokens=reply.num_tokens,
                     cost=reply.cost,
                 )

@@ -62,6 +62,14 @@ class TokenText:
             _check_length(prompt, len(tokens), context)
         return found
 
+    def length(self, prompt: Prompt) -> int:
+        """Return how many tokens the policy would read."""
+        ids = self._tokens_of.get(prompt.text)
+        if ids is None:
+            found = self.tokenizer(prompt.text, add_special_tokens=False)["input_ids"]
+            ids = self._tokens_of[prompt.text] = tuple(found)
+        return len(prompt.prefix_ids) + len(ids)
+
     def plain_ids(self, prompts: Sequence[Prompt], context: int) -> list[tuple[int, ...]]:
         """Return the tokens of each prompt in words, none where it has no such form."""
         at = [k for k, prompt in enumerate(prompts) if prompt.plain_text]

@@ -284,6 +284,10 @@ class TransformersAgent:
 
     # -- acting ---------------------------------------------------------------------------------
 
+    def room(self, prompt: Prompt) -> int:
+        """Return how many tokens of the context a prompt leaves for its reply; below 1: none."""
+        return self._context - self._text.length(prompt)
+
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Return one reply per prompt, in their order.
 

@@ -249,6 +249,10 @@ class VLLMAgent:
                 one.take(answer)
         return self._replies(asked)
 
+    def room(self, prompt: Prompt) -> int:
+        """Return how many tokens of the context a prompt leaves for its reply; below 1: none."""
+        return self.engine.context - self._text.length(prompt)
+
     def reply_queue(self) -> ReplyQueue | None:
         """Return a queue whose prompts join those under way; None: the engine has none."""
         make: Callable[[SamplingRule], TokenQueue] | None

@@ -50,6 +50,8 @@ _GIB = 2**30
 # Tokens that one step of the engine may read; a prompt is never cut over two steps, see below.
 _STEP_TOKENS = 8192
 _ADAPTER = 1
+_READ_TOGETHER = 8
+"""On a CPU prompts wait until they are one for so many replies under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,14 +231,14 @@ class LocalEngine:
         from vllm import LLM
 
         self.name = name or model
-        self._on_cpu = not _cuda()
+        self.on_cpu = not _cuda()
         self._lora = lora_rank > 0
         self._adapter: Any = None
-        self._can_sleep = can_sleep and not self._on_cpu
+        self._can_sleep = can_sleep and not self.on_cpu
         self._asleep = False
         self.finished: dict[str, Any] = {}
         """vLLM's outputs that nobody has taken yet, by the request's name."""
-        if self._on_cpu:
+        if self.on_cpu:
             _check_heads(model)
         self._folder = tempfile.mkdtemp(prefix="creditrl-vllm-")
         options: dict[str, Any] = dict(
@@ -269,7 +271,7 @@ class LocalEngine:
             self._image_id = _shown(model, self._folder, options)
         if self._lora:
             options |= dict(enable_lora=True, max_lora_rank=_lora_rank(lora_rank), max_loras=1)
-        if self._on_cpu:
+        if self.on_cpu:
             # A seeded prompt that is cut over two steps ends the engine there (a CPU's generator
             # has no offset to put back), so a step reads whole prompts.
             options |= dict(
@@ -281,7 +283,7 @@ class LocalEngine:
         if cache_gib is not None:
             options["kv_cache_memory_bytes"] = int(cache_gib * _GIB)
         try:
-            with _untouched(), _plain_linears(self._on_cpu):
+            with _untouched(), _plain_linears(self.on_cpu):
                 self._llm = LLM(**options)
         except BaseException:
             self._llm = None
@@ -388,7 +390,7 @@ class LocalEngine:
         """Compute with these weights from now on; an adapter has to be loaded again."""
         self._wake()
         self._adapter = None
-        with _plain_linears(self._on_cpu):
+        with _plain_linears(self.on_cpu):
             self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights)})
         self.reset_cache()
 
@@ -448,16 +450,30 @@ class _EngineQueue:
         self._engine = engine
         self._rule = rule
         self._under_way: dict[str, TokenRequest] = {}
+        self._held: list[TokenRequest] = []
         self._woken = threading.Event()
 
     def ask(self, questions: Sequence[TokenRequest]) -> None:
         """Begin to answer these requests."""
+        self._held += questions
+        self._admit()
+
+    def _admit(self) -> None:
+        """Hand requests to the engine; on a CPU some at a time.
+
+        There a step of vLLM reads prompts or decodes, not both (chunked prefill is off), so every
+        prompt that comes alone would hold up all replies for a step.
+        """
+        few = len(self._held) * _READ_TOGETHER < len(self._under_way)
+        if not self._held or (few and self._engine.on_cpu):
+            return
+        held, self._held = self._held, []
         names = self._engine.add(
-            [request.prompt_ids for request in questions],
-            [_sampling(request, self._rule) for request in questions],
-            [request.image for request in questions],
+            [request.prompt_ids for request in held],
+            [_sampling(request, self._rule) for request in held],
+            [request.image for request in held],
         )
-        self._under_way.update(zip(names, questions, strict=True))
+        self._under_way.update(zip(names, held, strict=True))
 
     def replies(self) -> list[tuple[TokenRequest, TokenAnswer]]:
         """Decode until an answer is there or :meth:`wake` was called; return all that are there."""
@@ -472,6 +488,7 @@ class _EngineQueue:
             request = self._under_way.pop(name)
             output = self._engine.checked(finished.pop(name), request.prompt_ids, request.image)
             answered.append((request, _answer(output)))
+        self._admit()
         return answered
 
     def wake(self) -> None:

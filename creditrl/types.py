@@ -220,6 +220,10 @@ class Turn:
     messages: tuple[Mapping[str, str], ...] = ()
     """What the agent was asked, in chat form, without what it had been shown before where the
     conversation only grows; empty where it was not kept. Evaluations keep it."""
+    finished: bool = field(default=True, compare=False)
+    """False where the reply was cut at the token limit; not stored."""
+    forgotten: int = field(default=0, compare=False)
+    """Oldest turns that its prompt left out for want of room; not stored."""
     tokens: int = field(default=0, compare=False)
     """Length of the reply in tokens, where the agent says it and gives no ids."""
     cost: float = field(default=0.0, compare=False)

@@ -486,7 +486,10 @@ def turn_table(trajectories: Sequence[Trajectory]) -> TurnTable:
         success_N=np.array([t.success for t in episodes], dtype=np.bool_)[episode_N],
         truncated_N=np.array([t.truncated for t in episodes], dtype=np.bool_)[episode_N],
         state_N=state_N if state_N.all() else None,
-        scores={"score_N": np.array([t.score for t in episodes], dtype=np.float32)[episode_N]},
+        scores={
+            "score_N": np.array([t.score for t in episodes], dtype=np.float32)[episode_N],
+            "cut_N": np.array([not turn.finished for turn in turns], dtype=np.float32),
+        },
         episode_ids=tuple(t.id for t in episodes),
     )
 

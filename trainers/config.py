@@ -166,6 +166,10 @@ class OptimConfig:
     which a run warns."""
     merge_equal: bool = True
     """Run the model once on equal rows."""
+    mask_truncated: bool = False
+    """Leave replies that were cut at ``rollout.max_new_tokens`` out of the loss: a cut thought says
+    nothing of what it would have come to (DAPO, arXiv 2503.14476, section 3.4, overlong
+    filtering). They count in groups, returns and models as before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,6 +185,8 @@ class PolicyOptimizer:
         for part, members in enumerate(parts):
             part_of[members] = part
         part_M = part_of[unit_N][rows.turn_M]
+        if self.cfg.mask_truncated:
+            part_M[turns.scores["cut_N"][rows.turn_M] > 0] = -1
         for part in range(self.cfg.minibatches):
             chosen_M = np.flatnonzero(part_M == part)
             if len(chosen_M):

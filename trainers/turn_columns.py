@@ -10,7 +10,7 @@ from creditrl.types import Credit, FloatArray
 
 __all__ = ["column_means", "turn_columns"]
 
-_KNOWN = ("score_N", "action_N")
+_KNOWN = ("score_N", "action_N", "cut_N")
 """Columns that the trajectories hold already."""
 _NUMBERS = ("segment", "parent", "left")
 """Columns that count something, whose mean says nothing."""

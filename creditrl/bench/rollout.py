@@ -396,7 +396,9 @@ def measure_vllm(
     form = get_form("plain")
     with _environment(copies, turns) as venv, tempfile.TemporaryDirectory() as folder:
         observation, _ = venv.reset(seed=0)
-        tokenizer = build_tokenizer([*observation, "up", "down", "left", "right"])
+        # Of so many tokens one ends a reply, so replies have some hundred tokens, as many as not.
+        words = " ".join(f"w{number}" for number in range(64))
+        tokenizer = build_tokenizer([*observation, words])
         shape = SmallPolicyConfig(hidden=hidden, layers=layers, heads=hidden // 64)
         policy = Policy.small(shape, tokenizer)
         policy.save(folder)

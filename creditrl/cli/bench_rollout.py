@@ -74,8 +74,8 @@ def bench_rollout(argv: list[str]) -> int:
     found["endpoint"] = asdict(endpoint) | {"bound": endpoint.bound}
     try:
         sides = measure_vllm(
-            copies=copies,
-            turns=2 if tiny else 4,
+            copies=copies if tiny else 32,
+            turns=1 if tiny else 4,
             hidden=64 if tiny else 512,
             layers=1 if tiny else 6,
             max_new_tokens=4 if tiny else 256,
@@ -170,7 +170,8 @@ def _write_page(path: Path, found: Mapping[str, Any]) -> None:
         "Simulated model: reply lengths are log-normal (median 60, 95th percentile 400 tokens), "
         f"20 us per token and slot, {options['copies']} slots and copies, {options['turns']} "
         f"turns, {options['episodes']} episodes in a row. vLLM: a policy of 19 million random "
-        "weights on this machine's CPU; its replies end where a stop token is drawn.",
+        "weights on this machine's CPU, 32 copies, 4 turns; replies end where a stop token is "
+        "drawn, after 256 tokens at the latest.",
         "",
         _endpoint_line(found),
         "",

@@ -252,3 +252,28 @@ def test_gradients_of_micro_batches_are_added_up_in_float32():
     for p, exact in zip(policy.trainable_parameters(), step.parameters, strict=True):
         assert p.grad is None and exact.grad is not None
         torch.testing.assert_close(exact.grad, torch.full_like(exact, 1.5))
+
+
+def test_replies_that_were_cut_are_left_out_of_the_loss(policy):
+    found = episodes(policy)
+    cut = [
+        dataclasses.replace(t, turns=(dataclasses.replace(t.turns[0], finished=False), t.turns[1]))
+        for t in found[:3]
+    ] + found[3:]
+    begin = {key: value.clone() for key, value in policy.model.state_dict().items()}
+    moved = {}
+    for name, masks in (("all", False), ("masked", True)):
+        for kind, advantage in (("one", 1.0), ("other", -5.0)):
+            policy.model.load_state_dict(begin)
+            step = optimizer(policy, PolicyLossConfig(), mask_truncated=masks)
+            rows, turns, tokens = build_rows(cut), turn_table(cut), token_table(cut)
+            tokens = dataclasses.replace(tokens, old_logprob_M=step.logprobs(rows))
+            # Of the three turns that were cut: what they were worth must not matter.
+            advantage_N = np.where(turns.scores["cut_N"] > 0, advantage, 1.0).astype(np.float32)
+            assert (advantage_N == advantage).sum() in (3, len(advantage_N))
+            credit = Credit("test", advantage_N=advantage_N)
+            step.update(rows, turns, tokens, credit, update=0, progress=0.0)
+            moved[name, kind] = weights_of(policy).clone()
+    assert torch.equal(moved["masked", "one"], moved["masked", "other"])
+    assert not torch.equal(moved["all", "one"], moved["all", "other"])
+    assert not torch.equal(moved["masked", "one"], moved["all", "one"])

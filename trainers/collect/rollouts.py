@@ -165,6 +165,8 @@ def rollout_metrics(
         "turns": sum(len(t.turns) for t in played) / max(1, len(played)),
         "grounding": float(np.mean(grounded)) if grounded else 0.0,
         "valid_format": _share(turn.valid_format for t in kept for turn in t.turns),
+        "replies_cut": _share(not turn.finished for t in kept for turn in t.turns),
+        "prompts_shortened": _share(turn.forgotten > 0 for t in kept for turn in t.turns),
         "groups_dropped": float(dropped),
     }
     if seen is not None:
