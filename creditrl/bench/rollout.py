@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,8 @@ class Side:
 class SimulatedModel:
     """Decodes in slots, one token of each busy one a step; a step takes the time of all slots.
 
+    It decodes in a thread of its own, as a server does, while environments are stepped.
+
     Args:
         lengths: of replies, in tokens.
         slots: replies decoded at once.
@@ -95,18 +98,17 @@ class SimulatedModel:
         self._lengths = lengths
         self._slots = slots
         self._step = slots * token_seconds
-        self._under_way: dict[int, tuple[Prompt, int]] = {}
-        self._waiting: list[tuple[Prompt, int]] = []
-        self._owed = 0.0
+        self._asked: SimpleQueue[tuple[Prompt, int] | None] = SimpleQueue()
+        self._found: SimpleQueue[tuple[Prompt, Reply]] = SimpleQueue()
+        self._thread = threading.Thread(target=self._decode, daemon=True)
+        self._thread.start()
         self.decoded = 0
         """Tokens so far."""
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Return one reply per prompt, when the longest is there."""
         self.ask(prompts)
-        while self._under_way:
-            self.replies()
-        return [_reply() for _ in prompts]
+        return [self._found.get()[1] for _ in prompts]
 
     def reply_queue(self) -> SimulatedModel:
         """Return the model itself."""
@@ -117,44 +119,45 @@ class SimulatedModel:
         for prompt in prompts:
             source = prompt.copy if prompt.episode is None else prompt.episode
             length = max(1, round(self._lengths.draw(source, prompt.turn)))
-            self._waiting.append((prompt, length))
-        self._fill()
+            self._asked.put((prompt, length))
 
     def replies(self) -> list[tuple[Prompt, Reply]]:
-        """Decode until a reply is there."""
-        steps = min(left for _, left in self._under_way.values())
-        self._pass(steps * self._step)
-        self.decoded += steps * len(self._under_way)
-        ready = []
-        for copy, (prompt, left) in list(self._under_way.items()):
-            if left == steps:
-                del self._under_way[copy]
-                ready.append((prompt, _reply()))
-            else:
-                self._under_way[copy] = prompt, left - steps
-        self._fill()
-        return ready
+        """Wait until a reply is there; return all that are there."""
+        found = [self._found.get()]
+        while not self._found.empty():
+            found.append(self._found.get())
+        return found
 
     def wake(self) -> None:
         """Do nothing: its environments do not step beside it."""
 
     def close(self) -> None:
-        """Drop what is under way."""
-        self._under_way.clear()
-        self._waiting.clear()
+        """Do nothing: all that was asked has been answered."""
 
-    def _fill(self) -> None:
-        while self._waiting and len(self._under_way) < self._slots:
-            prompt, length = self._waiting.pop(0)
-            self._under_way[prompt.copy] = prompt, length
+    def end(self) -> None:
+        """End its thread."""
+        self._asked.put(None)
+        self._thread.join()
 
-    def _pass(self, seconds: float) -> None:
-        """Sleep; what a sleep took too long is taken off the next one."""
-        self._owed += seconds
-        if self._owed > 0:
+    def _decode(self) -> None:
+        under_way: list[tuple[Prompt, int]] = []
+        owed = 0.0
+        while True:
+            while len(under_way) < self._slots and not (under_way and self._asked.empty()):
+                asked = self._asked.get()
+                if asked is None:
+                    return
+                under_way.append(asked)
             begin = time.perf_counter()
-            time.sleep(self._owed)
-            self._owed -= time.perf_counter() - begin
+            if owed + self._step > 0:
+                time.sleep(owed + self._step)
+            # A sleep that took too long is taken off the next one.
+            owed += self._step - (time.perf_counter() - begin)
+            self.decoded += len(under_way)
+            for prompt, left in under_way:
+                if left == 1:
+                    self._found.put((prompt, _reply()))
+            under_way = [(prompt, left - 1) for prompt, left in under_way if left > 1]
 
 
 def _reply() -> Reply:
@@ -179,6 +182,7 @@ def measure_model(
             model = SimulatedModel(lengths, copies, token_seconds)
             with _environment(copies, turns) as venv:
                 found[name][schedule] = _played(venv, model, schedule, count, token_seconds)
+            model.end()
     return found
 
 

@@ -66,7 +66,7 @@ def bench_rollout(argv: list[str]) -> int:
     found["model"] = {name: to_json(sides) for name, sides in model.items()}
     latency = 0.002 if tiny else options.latency
     endpoint = measure_endpoint(
-        episodes=copies,
+        episodes=copies if tiny else 2 * copies,
         turns=min(turns, 8),
         concurrency=2 if tiny else 16,
         latency=LogNormal(latency, 6 * latency),

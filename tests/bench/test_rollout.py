@@ -32,6 +32,8 @@ def test_a_simulated_model_decodes_every_token_once_in_either_way():
     assert together.decoded == apart.decoded == sum(lengths)
     # Four slots: the shortest of the first four comes first.
     assert order[0] == min(range(4), key=lengths.__getitem__)
+    together.end()
+    apart.end()
 
 
 def test_free_copies_take_fewer_steps_of_the_model():

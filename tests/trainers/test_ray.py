@@ -224,7 +224,7 @@ def test_episodes_of_a_node_that_dies_are_played_again(cluster: Any, node: Any) 
 def are_missed(engines: Any, policy: Policy, why: str) -> None:
     """See that new weights which are lost on their way are missed: engines keep what they have."""
     [(_, stale)] = engines._steps
-    with patch.object(engines._ray, "put", lambda state: stale):
+    with patch.object(engines.ray, "put", lambda state: stale):
         with pytest.raises(EngineError, match=why):
             engines.load(policy)
 
@@ -358,14 +358,14 @@ def test_an_engine_that_the_cluster_has_no_room_for_is_not_waited_for(
     engines = make_engines(policy)
     agent = RayAgent(policy, engines, max_new_tokens=2)
     said = ask(agent)
-    remote = engines._ray.remote
+    remote = engines.ray.remote
 
     def without_room(engine: Any) -> Any:
         made = MagicMock()
         made.options = lambda **options: remote(engine).options(num_gpus=1)
         return made
 
-    monkeypatch.setattr(engines._ray, "remote", without_room)
+    monkeypatch.setattr(engines.ray, "remote", without_room)
     lose(engines)
     agent.reseed(0)
     assert ask(agent) == said
@@ -401,7 +401,7 @@ def test_an_actor_that_was_ended_for_its_memory_is_lost_as_others_are(
     with pytest.raises(EOFError):  # the pool's sign of a shard that has gone
         pool._receive(0)
     engines = object.__new__(TransformersEngines)
-    engines._ray, engines._steps, engines._probe, engines.lost = KilledForMemory(), [], None, 0
+    engines.ray, engines._steps, engines._probe, engines.lost = KilledForMemory(), [], None, 0
     engines._places = [_Place(0, MagicMock())]
     begun = SimpleNamespace(__ray_ready__=MagicMock())
     monkeypatch.setattr(engines, "_start", lambda *, again: begun)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
+import gymnasium as gym
 import pytest
 
 # Ray listens on the loopback alone where it may not form clusters; it reads this when imported.
@@ -22,6 +23,7 @@ os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 import ray as ray_module
 from vllm_serving import ROOMS, move, reply_logprobs, small_policy
 
+from creditrl.agents import get_form, run_episodes
 from creditrl.agents.vllm import VLLMAgent
 from creditrl.cli import run
 from creditrl.errors import ConfigError, EngineError, MissingExtraError
@@ -32,7 +34,7 @@ from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.parallel.ray_cluster import connect
 from creditrl.trainers.parallel.ray_config import RayConfig
 from creditrl.trainers.parallel.ray_engines import RaySampler, VLLMEngines, _VLLMEngine
-from creditrl.types import Prompt, Reply
+from creditrl.types import Prompt, Reply, Trajectory
 
 ray: Any = ray_module
 needs_vllm = pytest.mark.reference("vllm")
@@ -132,14 +134,14 @@ def test_an_engine_killed_in_the_middle_costs_no_reply(engines: VLLMEngines) -> 
     agent.reseed(1)
     lost = agent.engines_lost
     found = [said(ask(agent))]
-    deal = engines._get
+    deal = engines.answers_of
 
     def kill_and_wait(place: Any, future: Any) -> Any:
         ray.kill(engines._places[1].actor)  # while its call is under way
-        engines._get = deal  # type: ignore[method-assign]
+        engines.answers_of = deal  # type: ignore[method-assign]
         return deal(place, future)
 
-    engines._get = kill_and_wait  # type: ignore[method-assign]
+    engines.answers_of = kill_and_wait  # type: ignore[method-assign]
     found.append(said(ask(agent, 1)))
     assert agent.engines_lost == lost + 1
     found.append(said(ask(agent, 2)))
@@ -148,10 +150,41 @@ def test_an_engine_killed_in_the_middle_costs_no_reply(engines: VLLMEngines) -> 
     while replaced.pending:  # it begins, then takes the weights
         assert replaced in engines._places
         ray.wait(replaced.pending, num_returns=len(replaced.pending), timeout=300)
-        engines._ready()
+        engines.ready()
     found.append(said(ask(agent, 3)))
     assert found == undisturbed
     assert 0 < replaced.gap < 1e-4
+
+
+def played(engines: VLLMEngines, policy: Any, schedule: Any, venv: Any) -> list[Trajectory]:
+    agent = make_agent(engines, policy)
+    return run_episodes(venv, agent, get_form("plain"), seed=3, schedule=schedule)
+
+
+@needs_vllm
+@pytest.mark.parametrize("kill", [False, True])
+def test_free_copies_on_engines_play_the_episodes_of_lockstep(
+    engines: VLLMEngines, monkeypatch: pytest.MonkeyPatch, kill: bool
+) -> None:
+    policy = small_policy(seed=4)
+    made: Any = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=COPIES, max_turns=3)
+    together = played(engines, policy, "lockstep", made.unwrapped)
+    lost = engines.lost
+    if kill:
+        take = engines.answers_of
+
+        def kill_and_take(place: Any, future: Any) -> Any:
+            monkeypatch.setattr(engines, "answers_of", take)
+            ray.kill(place.actor)  # with requests under way
+            return take(place, place.actor.answers.remote())
+
+        monkeypatch.setattr(engines, "answers_of", kill_and_take)
+    apart = played(engines, policy, "free", made.unwrapped)
+    made.close()
+    assert engines.lost == lost + kill
+    assert [[turn.reply_ids for turn in t.turns] for t in apart] == [
+        [turn.reply_ids for turn in t.turns] for t in together
+    ]
 
 
 @needs_vllm

@@ -12,9 +12,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import tempfile
+import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +25,13 @@ import numpy as np
 
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.agents.vllm import VLLMAgent
-from creditrl.agents.vllm_engine import SamplingRule, TokenAnswer, TokenRequest, find_vllm
+from creditrl.agents.vllm_engine import (
+    SamplingRule,
+    TokenAnswer,
+    TokenQueue,
+    TokenRequest,
+    find_vllm,
+)
 from creditrl.envs.ray_pool import PATIENCE, lost_errors, require_ray
 from creditrl.errors import ConfigError, CreditRLError, EngineError
 from creditrl.trainers.collect.ahead import HeldWeights
@@ -54,6 +63,10 @@ __all__ = [
 _ATTEMPTS = 3
 """How often prompts are asked whose engines go, and how often in a row an engine is begun again
 that goes before it has shown that it computes with the policy's weights."""
+
+
+_WAKE = 0.02
+"""Seconds after which a queue looks whether it was woken."""
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +102,7 @@ class RayEngines(ABC):
     """
 
     def __init__(self, config: TrainConfig, policy: Policy) -> None:
-        self._ray = require_ray()
+        self.ray = require_ray()
         self._cfg = config.rollout.ray
         self._sync = config.rollout.vllm.sync
         self._stale: Policy | None = None
@@ -110,7 +123,7 @@ class RayEngines(ABC):
         """
         self._stale = policy
 
-    def _hand_over_stale(self) -> None:
+    def hand_over(self) -> None:
         """Hand the weights over that :meth:`renew` announced."""
         if self._stale is not None:
             self.load(self._stale)
@@ -134,7 +147,7 @@ class RayEngines(ABC):
         for place in self._places:
             if place.told:
                 self._tell(place, self._new)
-        gap = max(place.gap for place in self._ready())
+        gap = max(place.gap for place in self.ready())
         self._stale = None
         return gap
 
@@ -142,7 +155,7 @@ class RayEngines(ABC):
         """End the engines."""
         for place in self._places:
             with contextlib.suppress(Exception):  # the cluster may have gone before
-                self._ray.kill(place.actor)
+                self.ray.kill(place.actor)
         self._places.clear()
 
     # -- what kinds of engines differ in ----------------------------------------------------------
@@ -165,7 +178,7 @@ class RayEngines(ABC):
 
     def _add(self, method: str, what: Any, *, whole: bool) -> None:
         """Have engines told something: of all weights, or of what comes on top of them."""
-        step = (method, self._ray.put(what))
+        step = (method, self.ray.put(what))
         if whole:
             self._whole = [step]
         self._steps = self._whole if whole else [*self._whole, step]
@@ -187,7 +200,7 @@ class RayEngines(ABC):
         """
         found: dict[int, Any] = {}
         for _ in range(_ATTEMPTS):
-            ready = self._ready()
+            ready = self.ready()
             parts: dict[int, list[int]] = {}
             for i, copy_ in enumerate(copies):
                 if i not in found:
@@ -198,14 +211,14 @@ class RayEngines(ABC):
                 call = getattr(ready[k].actor, method)
                 asked.append((ready[k], part, call.remote([prompts[i] for i in part], *arguments)))
             for place, part, future in asked:
-                answers = self._get(place, future)
+                answers = self.answers_of(place, future)
                 if answers is not None:
                     found.update(zip(part, answers, strict=True))
             if len(found) == len(prompts):
                 return [found[i] for i in range(len(prompts))]
         raise self._none_lasts(f"{len(prompts) - len(found)} prompts found none that lasted")
 
-    def _ready(self) -> list[_Place]:
+    def ready(self) -> list[_Place]:
         """Return the engines that compute with the present weights, at least one.
 
         Raises:
@@ -218,9 +231,9 @@ class RayEngines(ABC):
             if not self._places:
                 raise self._none_lasts("none of those that were begun in their places lasted")
             last = {place.pending[-1]: place for place in self._places}
-            done, _ = self._ray.wait(list(last), num_returns=1, timeout=PATIENCE)
+            done, _ = self.ray.wait(list(last), num_returns=1, timeout=PATIENCE)
             if not done:
-                raise self._silent("all engines")
+                raise self.silent()
             self._settle(last[done[0]])
         return ready
 
@@ -228,7 +241,7 @@ class RayEngines(ABC):
         """Wait until an engine has taken its weights, and see whether it computes with them."""
         if not place.pending:
             return
-        answers = self._get(place, place.pending)
+        answers = self.answers_of(place, place.pending)
         if answers is None:
             return
         if not place.told:
@@ -241,20 +254,20 @@ class RayEngines(ABC):
         place.pending = []
         place.failures, place.awaited = 0, True
 
-    def _get(self, place: _Place, future: Any) -> Any:
+    def answers_of(self, place: _Place, future: Any) -> Any:
         """Wait for an engine; None where it has gone, and another was started in its place."""
         try:
-            return self._ray.get(future, timeout=PATIENCE)
-        except lost_errors(self._ray) as error:
+            return self.ray.get(future, timeout=PATIENCE)
+        except lost_errors(self.ray) as error:
             self._why = _last_line(error)
             if place.awaited and getattr(error, "actor_init_failed", False):
                 raise EngineError(f"Engine {place.number} could not be made: {self._why}") from None
             self.lost += 1
             self._replace(place)
             return None
-        except self._ray.exceptions.GetTimeoutError:
-            raise self._silent(f"engine {place.number}") from None
-        except self._ray.exceptions.RayTaskError as error:
+        except self.ray.exceptions.GetTimeoutError:
+            raise self.silent(f"engine {place.number}") from None
+        except self.ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, CreditRLError):
                 raise error.cause from error
             raise
@@ -265,7 +278,8 @@ class RayEngines(ABC):
             f"{self._why}): see Ray's own logs, and go on with --run.resume."
         )
 
-    def _silent(self, who: str) -> EngineError:
+    def silent(self, who: str = "all engines") -> EngineError:
+        """Return the error of engines that do not answer."""
         return EngineError(
             f"No answer from {who} on the Ray cluster for {PATIENCE:.0f} s: expected room for "
             f"{self._cfg.engines} engines (rollout.ray.engines)."
@@ -282,12 +296,12 @@ class RayEngines(ABC):
         elif not again:
             options["num_cpus"] = 1
         engine, arguments = self._actor()
-        return self._ray.remote(engine).options(**options).remote(*arguments)
+        return self.ray.remote(engine).options(**options).remote(*arguments)
 
     def _replace(self, place: _Place) -> None:
         """Begin an engine anew, or leave its place empty where it goes again and again."""
         with contextlib.suppress(Exception):
-            self._ray.kill(place.actor)
+            self.ray.kill(place.actor)
         place.failures += 1
         if place.failures > _ATTEMPTS:
             self._places.remove(place)
@@ -308,7 +322,7 @@ class RayEngines(ABC):
     def _done(self, futures: Sequence[Any]) -> bool:
         if not futures:
             return True
-        done, _ = self._ray.wait(list(futures), num_returns=len(futures), timeout=0)
+        done, _ = self.ray.wait(list(futures), num_returns=len(futures), timeout=0)
         return len(done) == len(futures)
 
 
@@ -329,7 +343,7 @@ class TransformersEngines(RayEngines):
         self, sampling: dict[str, Any], prompts: Sequence[Prompt], uniform_BT: torch.Tensor
     ) -> list[Reply]:
         """Return the replies that these draws give, in the order of the prompts."""
-        self._hand_over_stale()
+        self.hand_over()
         copies = [prompt.copy for prompt in prompts]
         return self._ask("answer", prompts, copies, uniform_BT.numpy(), sampling)
 
@@ -374,8 +388,12 @@ class VLLMEngines(RayEngines):
 
     def generate(self, requests: Sequence[TokenRequest], rule: SamplingRule) -> list[TokenAnswer]:
         """Return one answer per request, in their order."""
-        self._hand_over_stale()
+        self.hand_over()
         return self._ask("generate", requests, [request.copy for request in requests], rule)
+
+    def token_queue(self, rule: SamplingRule) -> TokenQueue:
+        """Return a queue whose requests join those that the engines are at work on."""
+        return _RayQueue(self, rule)
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Have engines compute with these weights."""
@@ -395,7 +413,7 @@ class VLLMEngines(RayEngines):
         self._push.close()
         with contextlib.suppress(Exception):  # one may have gone
             closed = [place.actor.close.remote() for place in self._places]
-            self._ray.wait(closed, num_returns=len(closed), timeout=10.0)
+            self.ray.wait(closed, num_returns=len(closed), timeout=10.0)
         super().close()
 
     def _actor(self) -> tuple[type, tuple[Any, ...]]:
@@ -406,6 +424,79 @@ class VLLMEngines(RayEngines):
 
     def _context_of(self, policy: Policy) -> int:
         return self.context
+
+
+class _RayQueue:
+    """Requests under way to vLLM engines on a cluster; another engine answers for one that goes."""
+
+    def __init__(self, engines: VLLMEngines, rule: SamplingRule) -> None:
+        self._engines = engines
+        self._rule = rule
+        self._numbers = count()
+        self._under_way: dict[int, tuple[TokenRequest, _Place]] = {}
+        self._polls: dict[Any, _Place] = {}
+        """Futures of the engines' next answers."""
+        self._woken = threading.Event()
+
+    def ask(self, questions: Sequence[TokenRequest]) -> None:
+        """Begin to answer these requests."""
+        self._engines.hand_over()
+        self._send({next(self._numbers): request for request in questions})
+
+    def replies(self) -> list[tuple[TokenRequest, TokenAnswer]]:
+        """Wait until an answer is there or :meth:`wake` was called; return all that are there."""
+        ray = self._engines.ray
+        found: list[tuple[TokenRequest, TokenAnswer]] = []
+        begin = time.monotonic()
+        while not found and not self._woken.is_set():
+            if not self._polls:
+                self._woken.wait()
+                break
+            done, _ = ray.wait(list(self._polls), num_returns=1, timeout=_WAKE)
+            if not done and time.monotonic() - begin > PATIENCE:
+                raise self._engines.silent()
+            for future in done:
+                place = self._polls.pop(future)
+                answers = self._engines.answers_of(place, future)
+                mine = {n: r for n, (r, at) in self._under_way.items() if at is place}
+                if answers is None:  # it has gone, and what it was asked with it
+                    self._send(mine)
+                    continue
+                for number, answer in answers:
+                    request, _ = self._under_way.pop(number)
+                    found.append((request, answer))
+                if len(mine) > len(answers):
+                    self._poll(place)
+        self._woken.clear()
+        return found
+
+    def wake(self) -> None:
+        """Have :meth:`replies` return, from any thread."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """Drop what is under way."""
+        for place in {id(place): place for _, place in self._under_way.values()}.values():
+            place.actor.drop.remote()
+        self._under_way.clear()
+        self._polls.clear()
+
+    def _send(self, requests: Mapping[int, TokenRequest]) -> None:
+        ready = self._engines.ready()
+        parts: dict[int, list[int]] = {}
+        for number, request in requests.items():
+            # Copies stay with their engine, which knows how their prompts begin.
+            parts.setdefault(request.copy // COPY_BLOCK % len(ready), []).append(number)
+        for k, numbers in parts.items():
+            place = ready[k]
+            asked = [requests[number] for number in numbers]
+            place.actor.ask.remote(numbers, asked, self._rule)
+            self._under_way.update({n: (requests[n], place) for n in numbers})
+            if place not in self._polls.values():
+                self._poll(place)
+
+    def _poll(self, place: _Place) -> None:
+        self._polls[place.actor.answers.remote()] = place
 
 
 class RayAgent(TransformersAgent):
@@ -592,6 +683,10 @@ class _VLLMEngine:
             )
         self._engine = start_engine(shape, settings)
         self._adapter: Any = None
+        self._queue: TokenQueue | None = None
+        self._rule: SamplingRule | None = None
+        self._asked: dict[int, tuple[int, TokenRequest]] = {}
+        """(number, request) by the request's identity."""
 
     def context(self, prompts: list[None]) -> list[int]:
         """Return the most tokens of a row, once for each that asks."""
@@ -617,6 +712,29 @@ class _VLLMEngine:
     def generate(self, requests: list[TokenRequest], rule: SamplingRule) -> list[TokenAnswer]:
         """Return one answer per request, in their order."""
         return self._engine.generate(requests, rule)
+
+    def ask(self, numbers: list[int], requests: list[TokenRequest], rule: SamplingRule) -> None:
+        """Begin to answer requests, which have numbers."""
+        if self._queue is None or rule != self._rule:
+            self._queue, self._rule = self._engine.token_queue(rule), rule
+        self._asked.update({id(r): (n, r) for n, r in zip(numbers, requests, strict=True)})
+        self._queue.ask(requests)
+
+    def answers(self) -> list[tuple[int, TokenAnswer]]:
+        """Wait until one is there; return (number, answer) of all that are, none if none comes."""
+        found: list[tuple[int, TokenAnswer]] = []
+        while self._queue is not None and self._asked and not found:
+            for request, answer in self._queue.replies():
+                number, _ = self._asked.pop(id(request))
+                found.append((number, answer))
+        return found
+
+    def drop(self) -> None:
+        """Stop answering."""
+        if self._queue is not None:
+            self._queue.close()
+        self._queue = None
+        self._asked.clear()
 
     def close(self) -> None:
         """Leave no files on its machine."""
