@@ -643,30 +643,21 @@ class _Play:
             episode = self.episodes[i]
             said = len(episode.talk.said)
             episode.turns.append(
-                Turn(
+                Turn.of(
+                    reply,
                     observation=text[i],
-                    reply=reply.text,
                     action=action,
                     reward=gained,
                     grounded=grounded,
                     ungrounded_reason=reason,
                     state=state,
-                    prompt_ids=reply.prompt_ids,
-                    reply_ids=reply.token_ids,
-                    logprobs=reply.logprobs,
                     score=score,
                     segment=key,
                     valid_format=parsed.valid_format,
                     expert=expert,
                     expert_ids=expert_ids,
-                    image=reply.image,
-                    plain_ids=reply.plain_ids,
-                    options=reply.options,
                     messages=prompt.messages[said:] if self.record.prompts else (),
-                    finished=reply.finished,
                     forgotten=episode.talk.forgotten,
-                    tokens=reply.num_tokens,
-                    cost=reply.cost,
                 )
             )
             episode.talk = episode.talk.after(self.form, text[i], action, reply, prompt)

@@ -206,19 +206,17 @@ class _Play:
             done = answers[side].strip() if action is None else action_text(action)
             seat = Seat(meeting.combination, side)
             part.turns.append(
-                Turn(
+                Turn.of(
+                    reply,
                     observation=prompt.observation,
-                    reply=reply.text,
                     action=done,
                     reward=0.0,
                     grounded=not reasons[side],
                     ungrounded_reason=reasons[side],
                     state=hash_state(dialogue_key(seat, before)) if self.hash_states else 0,
-                    prompt_ids=reply.prompt_ids,
-                    reply_ids=reply.token_ids,
-                    logprobs=reply.logprobs,
                     segment=segment(meeting.ask(side)),
                     valid_format=parsed[side].valid_format,
+                    forgotten=part.talk.forgotten,
                 )
             )
             part.talk = part.talk.after(self.form, prompt.observation, done, reply, prompt)

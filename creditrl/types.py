@@ -177,6 +177,8 @@ class Reply:
     """Token ids of the prompt's ``plain_text``; empty where it has none."""
     options: ReplyList | None = None
     """The replies that it was chosen among; None where any text was possible."""
+    policy_version: int | None = field(default=None, compare=False)
+    """Updates that the policy had seen when it sampled this; None: as many as its episode says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +226,36 @@ class Turn:
     """False where the reply was cut at the token limit; not stored."""
     forgotten: int = field(default=0, compare=False)
     """Oldest turns that its prompt left out for want of room; not stored."""
+    policy_version: int | None = field(default=None, compare=False)
+    """Updates that the policy had seen when it sampled this reply, where weights may change within
+    an episode; None: as many as the episode says. Not stored."""
     tokens: int = field(default=0, compare=False)
     """Length of the reply in tokens, where the agent says it and gives no ids."""
     cost: float = field(default=0.0, compare=False)
     """Dollars that the reply cost; 0 where prices are not known, or it was kept from before."""
+
+    @classmethod
+    def of(
+        cls, reply: Reply, *, observation: str, action: str, reward: float, **columns: Any
+    ) -> Turn:
+        """Return the turn of a reply, with all that the loss has to know of how it was sampled."""
+        return cls(
+            observation=observation,
+            reply=reply.text,
+            action=action,
+            reward=reward,
+            prompt_ids=reply.prompt_ids,
+            reply_ids=reply.token_ids,
+            logprobs=reply.logprobs,
+            image=reply.image,
+            plain_ids=reply.plain_ids,
+            options=reply.options,
+            finished=reply.finished,
+            policy_version=reply.policy_version,
+            tokens=reply.num_tokens,
+            cost=reply.cost,
+            **columns,
+        )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -250,8 +278,8 @@ class Trajectory:
     error: str = ""
     """Why the episode is invalid (a dead worker, a failed judge); empty where it is valid."""
     policy_version: int = 0
-    """Updates that the policy had seen when it sampled this: as many as the update that learns from
-    it comes after, or one less where episodes are collected ahead (the first two then have 0)."""
+    """Updates that the policy had seen when it sampled the first turn: as many as the update that
+    learns from it comes after, or fewer where episodes are collected ahead or carried over."""
 
     @property
     def episode_return(self) -> float:

@@ -100,6 +100,7 @@ def make_trainer(
     tokens: int = 1,
     temperature: float = 1.0,
     check_every: int = 1,
+    actions: str = "free",
 ) -> Trainer:
     info = method_info(name)
     config = info.config()
@@ -124,6 +125,7 @@ def make_trainer(
         max_new_tokens=tokens,
         merge_equal=merge_equal,
         temperature=temperature,
+        actions=actions,
     )
     if method.collection == "demonstrations":
         venv = make_venv(4)
@@ -260,6 +262,20 @@ def test_old_logprobs_agree_with_the_samplers_and_a_stale_sampler_is_noticed(tem
             value.mul_(3.0)
     metrics, _ = trainer.update()
     assert metrics["sampler_gap_alarm"] == 1.0
+
+
+# One of each collector: what records a turn has to keep the list that its reply was chosen from.
+@pytest.mark.parametrize(
+    "name", ["grpo", "dapo", "istar", "branch", "vine", "three_spo", "tree_grpo"]
+)
+@pytest.mark.parametrize("actions", ["listed", "choice"])
+def test_the_loss_knows_the_list_that_every_collector_let_replies_be_chosen_from(name, actions):
+    policy = make_policy()
+    sharpen(policy)
+    trainer = make_trainer(name, policy, tokens=3, actions=actions)
+    metrics, trajectories = trainer.update()
+    assert all(turn.options is not None for t in trajectories for turn in t.turns)
+    assert metrics["sampler_gap"] < 1e-4
 
 
 def test_between_checks_the_samplers_logprobs_are_the_old_ones():

@@ -432,18 +432,17 @@ class TreeCollector(Collector):
         after: dict[str, Any],
     ) -> Trajectory:
         task: Task = node.snapshot.task
-        turn = Turn(
+        turn = Turn.of(
+            reply,
             observation=observation,
-            reply=reply.text,
             action=str(after["action"][k]),
             reward=reward,
             grounded=bool(after["grounded"][k]),
             ungrounded_reason=str(after["ungrounded_reason"][k]),
             state=node.state,
-            prompt_ids=reply.prompt_ids,
-            reply_ids=reply.token_ids,
-            logprobs=reply.logprobs,
             score=float(after["score"][k]),
+            valid_format=self.context.form.parse(reply.text).valid_format,
+            forgotten=node.talk.forgotten,
         )
         return Trajectory(
             id=name,
