@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -95,7 +96,9 @@ class Meter:
         self._round = 0  # questions that were asked at once last time
         self._most = {"tokens": (0.0, 1), "cost": (0.0, 1)}
         """Of the question that took most so far: how much, and the prompt's characters."""
-        self._under_way = Spent()
+        self._under_way: Spent | None = Spent()
+        """Of a call of the agent: what it said of replies so far. None: it answers in a queue."""
+        self._telling = threading.Lock()
         self._told = hasattr(agent, "on_try")
         if self._told:
             agent.on_try = self._tried  # type: ignore[attr-defined]
@@ -118,7 +121,10 @@ class Meter:
     def reply_queue(self) -> ReplyQueue | None:
         """Return the agent's queue, with what is asked through it counted; None: it has none."""
         made = queue_of(self._agent)
-        return None if made is None else _MeteredQueue(self, made)
+        if made is None:
+            return None
+        self._under_way = None
+        return _MeteredQueue(self, made)
 
     def begin_episode(self, copy: int) -> None:
         """Forget the counts of a copy that begins another episode while others play on."""
@@ -160,7 +166,8 @@ class Meter:
         self._round = len(prompts)
         alone = self._first(prompts[0])
         replies = [alone] if alone is not None else self._agent.act(prompts)
-        self._under_way = Spent()
+        if self._under_way is not None:
+            self._under_way = Spent()
         if len(replies) != len(prompts):
             raise ConfigError(
                 f"{self.name} gave {len(replies)} replies to {len(prompts)} prompts: expected one "
@@ -217,13 +224,16 @@ class Meter:
 
     def _tried(self, reply: Reply | None) -> None:
         """Take a reply, or a try without one, before all that were asked for are there."""
-        if reply is None:
-            self.errors += 1
-        else:
-            self._under_way.add(Spent(1, reply.spent_tokens, reply.cost))
-        now = replace(self.budget.spent)
-        now.add(self._under_way)
-        self.watch.spent(now, self.errors)
+        with self._telling:
+            now = replace(self.budget.spent)
+            if reply is None:
+                self.errors += 1
+            elif self._under_way is None:
+                return  # it is told when the queue hands it over
+            else:
+                self._under_way.add(Spent(1, reply.spent_tokens, reply.cost))
+            now.add(self._under_way or Spent())
+            self.watch.spent(now, self.errors)
 
     def _sound(self, reply: Reply) -> Reply:
         """Return a reply, or an error where its counts would spoil every sum that they enter."""
@@ -257,11 +267,11 @@ class _MeteredQueue:
         """Wait until a reply is there or :meth:`wake` was called; return all that are there."""
         meter = self._meter
         found, self._ready = self._ready, []
-        if not found:
-            for prompt, reply in self._inner.replies():
+        answered = [] if found else self._inner.replies()
+        with meter._telling:
+            for prompt, reply in answered:
                 del self._under_way[prompt.copy]
                 found.append((prompt, self._counted(prompt, reply)))
-            meter._under_way = Spent()
             meter.watch.spent(replace(meter.budget.spent), meter.errors)
         self._release()
         return found

@@ -56,6 +56,9 @@ COLUMNS: dict[str, str] = {
     "reply_ids": "ids",
     "logprobs": "floats",
     "messages": "str",
+    "finished": "bool",
+    "forgotten": "int",
+    "weights_version": "int",
     "tokens": "int",
     "cost": "float",
     "final_observation": "str",
@@ -64,7 +67,7 @@ COLUMNS: dict[str, str] = {
 from 0, ``episode_score`` is the trajectory's score and ``score`` the turn's; ``difficulty`` is null
 where unknown, ``final_observation`` is set on the episode's last row only. ``messages`` is JSON."""
 
-ADDED_COLUMNS = ("messages", "tokens", "cost")
+ADDED_COLUMNS = ("messages", "finished", "forgotten", "weights_version", "tokens", "cost")
 """Columns that files of earlier versions lack; they are read as null."""
 
 _TURN_COLUMNS = tuple(COLUMNS)[tuple(COLUMNS).index("turn") :]
@@ -148,6 +151,9 @@ def _turn_columns(index: int, turn: Turn, final: str | None) -> dict[str, Any]:
         "reply_ids": turn.reply_ids,
         "logprobs": turn.logprobs,
         "messages": _json(turn.messages) if turn.messages else "",
+        "finished": turn.finished,
+        "forgotten": turn.forgotten,
+        "weights_version": turn.weights_version,
         "tokens": turn.tokens,
         "cost": turn.cost,
         "final_observation": final,
@@ -207,8 +213,11 @@ def columns_to_episodes(
             repeat(()),
             repeat(None),
             messages_N,
+            [finished is not False for finished in columns["finished"]],
+            [forgotten or 0 for forgotten in columns["forgotten"]],
+            columns["weights_version"],
             [tokens or 0 for tokens in columns["tokens"]],
-            [cost or 0.0 for cost in columns["cost"]],
+            [0.0 if cost is None else cost for cost in columns["cost"]],
         )
     )
     number_N, length_N = columns["turn"], columns["turns"]

@@ -177,7 +177,7 @@ class Reply:
     """Token ids of the prompt's ``plain_text``; empty where it has none."""
     options: ReplyList | None = None
     """The replies that it was chosen among; None where any text was possible."""
-    policy_version: int | None = field(default=None, compare=False)
+    weights_version: int | None = field(default=None, compare=False)
     """Updates that the policy had seen when it sampled this; None: as many as its episode says."""
 
 
@@ -223,12 +223,12 @@ class Turn:
     """What the agent was asked, in chat form, without what it had been shown before where the
     conversation only grows; empty where it was not kept. Evaluations keep it."""
     finished: bool = field(default=True, compare=False)
-    """False where the reply was cut at the token limit; not stored."""
+    """False where the reply was cut at the token limit."""
     forgotten: int = field(default=0, compare=False)
-    """Oldest turns that its prompt left out for want of room; not stored."""
-    policy_version: int | None = field(default=None, compare=False)
+    """Oldest turns that its prompt left out for want of room."""
+    weights_version: int | None = field(default=None, compare=False)
     """Updates that the policy had seen when it sampled this reply, where weights may change within
-    an episode; None: as many as the episode says. Not stored."""
+    an episode; None: as many as the episode says."""
     tokens: int = field(default=0, compare=False)
     """Length of the reply in tokens, where the agent says it and gives no ids."""
     cost: float = field(default=0.0, compare=False)
@@ -251,7 +251,7 @@ class Turn:
             plain_ids=reply.plain_ids,
             options=reply.options,
             finished=reply.finished,
-            policy_version=reply.policy_version,
+            weights_version=reply.weights_version,
             tokens=reply.num_tokens,
             cost=reply.cost,
             **columns,

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import SimpleQueue
 from typing import Any
 
@@ -26,6 +25,7 @@ from creditrl.agents.chat import ChatAgent
 from creditrl.agents.reply_queue import ReplyQueue, Schedule
 from creditrl.agents.rollout import EpisodeStart, run_episodes, stream_episodes
 from creditrl.agents.vllm_engine import LocalEngine, find_vllm
+from creditrl.door.plain import PlainHandler, PlainServer
 from creditrl.envs.register import environment_id
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.types import Prompt, Reply, Trajectory
@@ -327,46 +327,35 @@ def measure_endpoint(
     )
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 256
-
-
 @contextlib.contextmanager
 def _serving(latency: LogNormal) -> Iterator[str]:
     """Serve chat completions that take as long as their question's draw says."""
     asked: dict[bytes, int] = {}
     lock = threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    class Handler(PlainHandler):
+        def do_GET(self) -> None:  # noqa: N802 (http.server's name)
+            self._say({"object": "list", "data": [{"id": "simulated", "object": "model"}]})
 
         def do_POST(self) -> None:  # noqa: N802 (http.server's name)
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            self.close_connection = False  # the body was read to its end
             with lock:
                 number = asked[body] = asked.get(body, 0) + 1
             seconds = latency.draw(body, number)
             time.sleep(seconds)
             said = json.dumps({"seconds": seconds})
-            answer = {"choices": [{"message": {"content": said}, "finish_reason": "stop"}]}
+            self._say({"choices": [{"message": {"content": said}, "finish_reason": "stop"}]})
+
+        def _say(self, answer: dict[str, Any]) -> None:
             content = json.dumps(answer).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, *args: Any) -> None:
-            """Say nothing."""
-
-    server = _Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with contextlib.closing(PlainServer(Handler)) as server:
+        yield f"{server.address}/v1"
 
 
 # -- vLLM ---------------------------------------------------------------------------------------

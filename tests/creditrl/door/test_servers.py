@@ -287,6 +287,14 @@ def measured(_: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @contextlib.contextmanager
+def simulated(_: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    from creditrl.bench.rollout import LogNormal, _serving
+
+    with _serving(LogNormal(0.001, 0.002)) as url:
+        yield url.removesuffix("/v1")
+
+
+@contextlib.contextmanager
 def window(_: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     from creditrl.envs.webshop.engine import WebShopEngine
     from creditrl.envs.webshop.pages import Rules
@@ -374,6 +382,13 @@ SERVERS = (
         ("envs/webshop/window.py", "server"),
         window,
         path="/-/watch/0",
+    ),
+    Kind(
+        "the simulated endpoint of a bench",
+        "`creditrl bench rollout`",
+        ("creditrl/bench/rollout.py", "_serving"),
+        simulated,
+        path="/v1/models",
     ),
     Kind("runs and evaluations", "`creditrl view`", ("creditrl/view/server.py", "ViewServer"),
          viewer),
