@@ -124,9 +124,16 @@ class RolloutConfig:
     next update, with its weights, and are part of its batch (``sampler_cap`` of the method's loss
     weighs their older tokens). For methods that collect groups or independent episodes."""
     ahead: int | None = None
-    """1: the next update's episodes are collected by the previous policy while it is optimised;
-    old log-probabilities are recomputed in every update, and tokens get importance weights
-    (``sampler_cap`` of the method's loss). None: collect and optimise in turns."""
+    """Collect the next updates' episodes while the policy is optimised: how many updates may pass
+    between the weights that an episode begins with and those that learn from it. Old
+    log-probabilities are recomputed in every update, and tokens get importance weights
+    (``sampler_cap`` of the method's loss). 1 hides an update behind a collection of equal length; 2
+    and more also those that vary, and make results depend on timing. None: collect and optimise in
+    turns."""
+    in_flight: Literal["continue", "drain"] = "continue"
+    """Episodes under way when ``ahead`` hands over new weights; with 1 none are, unless groups are
+    carried over. "continue": they go on with these from their next turn. "drain": the weights that
+    began them finish them, and new ones are handed over between two updates' episodes."""
     backend: Literal["transformers", "vllm", "vllm-server"] = "transformers"
     """Sampler: the training model itself, a vLLM engine in this process (or one in each of
     ``rollout.ray.engines``), or a vLLM server."""
@@ -547,12 +554,18 @@ def _check_together(config: TrainConfig, where: str) -> None:
 def _check_ahead(config: TrainConfig, where: str) -> None:
     """Raise where episodes cannot be collected while the policy is optimised."""
     rollout = config.rollout
+    if rollout.in_flight == "drain" and (rollout.ahead is None or rollout.oversample > 1):
+        given = "without rollout.ahead" if rollout.ahead is None else "beside rollout.oversample"
+        raise ConfigError(
+            f"{where}: rollout.in_flight 'drain' was asked for {given}, where episodes under way "
+            "go on with the next weights or there are none: expected 'continue'."
+        )
     if rollout.ahead is None:
         return
-    if rollout.ahead != 1:
+    if rollout.ahead < 1:
         raise ConfigError(
-            f"{where}: rollout.ahead is {rollout.ahead}: expected 1 (collection runs one update "
-            "ahead) or None."
+            f"{where}: rollout.ahead is {rollout.ahead}: expected the number of updates that "
+            "collection runs ahead, at least 1, or None."
         )
     if method_info(config.method.name).method.collection == "demonstrations":
         raise ConfigError(

@@ -224,10 +224,16 @@ class Trainer:
         self.after_weights()
 
     def _staleness(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """Return how many updates passed between the weights that sampled and those that learn."""
-        if self.method.collection == "demonstrations" or not trajectories:
+        """Return how many updates passed between the weights of replies and those that learn."""
+        if self.method.collection == "demonstrations":
             return {}
-        ages = [self.clock.updates - trajectory.policy_version for trajectory in trajectories]
+        ages = [
+            self.clock.updates - (t.policy_version if version is None else version)
+            for t in trajectories
+            for version in (turn.weights_version for turn in t.turns)
+        ]
+        if not ages:
+            return {}
         return {"staleness": float(np.mean(ages)), "staleness_max": float(max(ages))}
 
     def _learn(self, collected: Collected, progress: float) -> dict[str, float]:

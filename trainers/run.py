@@ -541,6 +541,7 @@ class _Run:
         """Return the trainer of the recipe's method."""
         config = self.config
         collector: Collector
+        made: Trainer
         watch = Stopwatch()
         rest, after = self.sampler.rest, _nothing
         if self.method.collection == "demonstrations":
@@ -552,7 +553,10 @@ class _Run:
         else:
             agent = self.agent(policy, temperature=config.rollout.temperature)
             after = agent.weights_changed
-            collector = self.method.collector(self.context(WatchedAgent(agent, watch)))
+            watched = WatchedAgent(agent, watch)
+            if config.rollout.oversample > 1:  # episodes go on with the weights of a later update
+                watched.version = lambda: made.clock.updates
+            collector = self.method.collector(self.context(watched))
         self._collectors.append(collector)
         within = collector.collector if isinstance(collector, AheadCollector) else collector
         if config.rollout.oversample > 1 and not isinstance(within, OversampleCollector):
@@ -561,7 +565,7 @@ class _Run:
                 f"{self.method.name!r} does not collect whole groups or independent episodes once "
                 "an update: expected 1."
             )
-        trainer = trainer_for(
+        made = trainer_for(
             "train",
             policy,
             self.method,
@@ -576,12 +580,13 @@ class _Run:
             watch=watch,
         )
         if policy.pictures is not None and observation_shown(config) != "text":
-            check_beside_pictures(self.method.name, within, trainer.models)
-        return trainer
+            check_beside_pictures(self.method.name, within, made.models)
+        return made
 
     def ahead(self, policy: Policy, watch: Stopwatch) -> AheadCollector:
-        """Return the method's collector in a thread of its own, one update ahead."""
+        """Return the method's collector in a thread of its own, some updates ahead."""
         config = self.config
+        assert config.rollout.ahead is not None, "asked by the caller"
         agent, held = self.sampler.held(
             policy,
             temperature=config.rollout.temperature,
@@ -595,6 +600,8 @@ class _Run:
             watched,
             held,
             watch=watch,
+            updates=config.rollout.ahead,
+            in_flight=config.rollout.in_flight,
             last=lambda update: updates is not None and update >= updates,
         )
 

@@ -1,28 +1,35 @@
-"""Collect the next update's episodes while the policy is optimised: one step asynchronous.
+"""Collect the next updates' episodes while the policy is optimised.
 
-Update u + 1 learns from episodes of the policy as update u found it, so everything but the first
-update is one update off-policy. The trainer asks the moved model for the old log-probabilities and
-clips ratios to these, and weighs every token by how much more probable it has become than it was
-for what sampled it (:mod:`creditrl.trainers.losses.importance`).
+Update u learns from episodes that began with the weights of update u - K or later. The trainer asks
+the moved model for the old log-probabilities and clips ratios to these, and weighs every token by
+how much more probable it has become than it was for what sampled it
+(:mod:`creditrl.trainers.losses.importance`).
 
 Sources: Noukhovitch et al. 2025, "Asynchronous RLHF" (one-step off-policy); Hilton et al. 2022,
-"Batch size-invariance for policy optimization" (the two policies of the ratio).
+"Batch size-invariance for policy optimization" (the two policies of the ratio); Fu et al. 2025,
+"AReaL" (a bound on staleness, weights that change within an episode).
 """
 
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from creditrl.trainers.collect.base import Collected, Collector
 from creditrl.trainers.collect.watched import WatchedAgent
 from creditrl.trainers.stopwatch import Stopwatch
+from creditrl.types import Trajectory
 
-__all__ = ["AheadCollector", "HeldWeights"]
+__all__ = ["AheadCollector", "HeldWeights", "InFlight"]
+
+InFlight: TypeAlias = Literal["continue", "drain"]
+"""What episodes under way do when weights are handed over: "continue" with the new ones, or end
+with their own ("drain")."""
 
 
 class HeldWeights(Protocol):
@@ -46,10 +53,11 @@ class HeldWeights(Protocol):
 
 
 class AheadCollector(Collector):
-    """Lets another collector run one update ahead, in a thread of its own.
+    """Lets another collector run some updates ahead, in a thread of its own.
 
-    Equal seeds give equal trajectories, however fast either thread is: the weights are handed over
-    between two collections, and the collector's state is the thread's alone.
+    With one update ahead equal seeds give equal trajectories, however fast either thread is: the
+    weights are handed over between two collections. With more they are handed over whenever the
+    trainer asks for episodes, and how far the thread has come by then is a matter of time.
 
     A checkpoint holds the weights that sample and the collector as it was before it began with
     what is under way; a resumed run collects that again.
@@ -59,6 +67,10 @@ class AheadCollector(Collector):
         agent: samples with the held weights.
         held: the weights.
         watch: of the thread that learns.
+        updates: K, how many updates may pass between the weights that episodes begin with and those
+            that learn from them; at least 1.
+        in_flight: whether episodes under way go on with new weights or keep theirs. These are then
+            handed over between two collections only.
         last: whether an update of that number will not be learned from; nothing is collected for
             it beforehand.
     """
@@ -70,90 +82,114 @@ class AheadCollector(Collector):
         held: HeldWeights,
         *,
         watch: Stopwatch,
+        updates: int = 1,
+        in_flight: InFlight = "continue",
         last: Callable[[int], bool] = lambda update: False,
     ) -> None:
         self.collector = collector
         self.agent = agent
         self.held = held
         self.watch = watch
+        self.updates = updates
+        self.in_flight = in_flight
         self.last = last
         self._thread = ThreadPoolExecutor(
             1, thread_name_prefix="collect-ahead", initializer=_count_threads
         )
-        self._found: Future[Collected] | None = None
-        self._next: int | None = None  # update that the held weights collect for
+        self._under_way: deque[Future[Collected]] = deque()  # of the updates from _next on
+        self._next: int | None = None  # first update that was not handed out
         self._version = 0  # updates that the held weights have seen
-        self._before: dict[str, Any] = {}  # the collector's state before it began with that
+        agent.version = lambda: self._version
+        self._before: dict[int, dict[str, Any]] = {}
+        """The collector's state before it began with an update."""
 
     def collect(self, update: int) -> Collected:
-        """Return the episodes of that update, and begin with those of the next one.
+        """Return the episodes of that update, and go on with those of the next ones.
 
         An error of the thread is raised here.
         """
         if self._next != update:
-            self._hold(update, version=update)
-        found = self._found or self._begin()
+            self.settle()
+            self._under_way.clear()
+            self._next = update
+            self._before = {update: copy.deepcopy(self.collector.state_dict())}
+            self._hand_over(update)
+        if not self._under_way:
+            self._begin(update)
         with self.watch.part("waiting"):
-            collected = found.result()
-        version, self._found = self._version, None
-        self._hold(update + 1, version=update)
-        if not self.last(update + 1):
-            self._found = self._begin()
-        trajectories = [
-            # Those that were carried over began with older weights.
-            replace(t, policy_version=max(0, version - (update - t.policy_version)))
-            for t in collected.trajectories
-        ]
-        return replace(collected, trajectories=trajectories)
+            collected = self._under_way[0].result()
+        self._under_way.popleft()
+        del self._before[update]
+        self._next = update + 1
+        self._hand_over(update)
+        for ahead in range(update + 1 + len(self._under_way), self._version + self.updates + 1):
+            if self.last(ahead):
+                break
+            self._begin(ahead)
+        return replace(collected, trajectories=[_dated(t) for t in collected.trajectories])
 
     def settle(self) -> None:
         """Wait until nothing is under way; what was found, errors included, comes with collect."""
-        if self._found is not None:
+        for found in self._under_way:
             with self.watch.part("waiting"):
-                self._found.exception()
+                found.exception()
 
     def close(self) -> None:
         """Drop what is under way, at its next turn."""
         self.agent.stop()
         self._thread.shutdown(wait=True, cancel_futures=True)
-        self._found = None
+        self._under_way.clear()
         self.collector.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what it takes to collect again what is under way."""
-        begun = self._next is not None
+        if self._next is None:
+            before, weights = self.collector.state_dict(), None
+        else:
+            before, weights = self._before[self._next], self.held.state_dict()
         return {
             "next": self._next,
             "version": self._version,
-            "collector": self._before if begun else self.collector.state_dict(),
-            "weights": self.held.state_dict() if begun else None,
+            "collector": before,
+            "weights": weights,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned."""
         self.settle()
-        self._found = None
+        self._under_way.clear()
         self._next, self._version = state["next"], int(state["version"])
-        self._before = state["collector"]
-        self.collector.load_state_dict(copy.deepcopy(self._before))
+        self._before = {self._next: state["collector"]} if self._next is not None else {}
+        self.collector.load_state_dict(copy.deepcopy(state["collector"]))
         if state["weights"] is not None:
             self.held.load_state_dict(state["weights"])
 
-    def _hold(self, update: int, *, version: int) -> None:
-        with self.watch.part("sync"):
-            self.held.take()
-            self._before = copy.deepcopy(self.collector.state_dict())
-        self._next, self._version = update, version
+    def _hand_over(self, version: int) -> None:
+        """Have the thread sample with the policy's weights, now or at a later update."""
+        resting = all(found.done() for found in self._under_way)
+        if not resting and self.in_flight == "drain":
+            return
+        with self.agent.between_replies() if not resting else nullcontext():
+            with self.watch.part("sync"):
+                self.held.take()
+            self._version = version
 
-    def _begin(self) -> Future[Collected]:
-        assert self._next is not None, "weights are held for an update"
-        return self._thread.submit(self._work, self._next)
+    def _begin(self, update: int) -> None:
+        self._under_way.append(self._thread.submit(self._work, update))
 
     def _work(self, update: int) -> Collected:
         watch = self.agent.watch
         with self.held.sampling(), watch.part("environment"):
             collected = self.collector.collect(update)
+        self._before[update + 1] = copy.deepcopy(self.collector.state_dict())
         return replace(collected, beside=watch.take())
+
+
+def _dated(trajectory: Trajectory) -> Trajectory:
+    """Return an episode with the version of the weights that its first reply is of."""
+    if not trajectory.turns or trajectory.turns[0].weights_version is None:
+        return trajectory
+    return replace(trajectory, policy_version=trajectory.turns[0].weights_version)
 
 
 def _count_threads() -> None:

@@ -1,9 +1,11 @@
-"""The policy's agent, with an eye on the time that its replies take."""
+"""The policy's agent, watched: what time its replies take, and between which its weights change."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from creditrl.agents.reply_queue import ReplyQueue, queue_of
@@ -31,7 +33,12 @@ class WatchedAgent:
         self.agent = agent
         self.watch = watch
         self.name = agent.name
-        self._stop = threading.Event()
+        self.version: Callable[[], int] | None = None
+        """Returns the updates that its weights have seen, for every reply; None: for none."""
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._holding = False  # whether another thread waits for, or uses, a moment without replies
+        self._under_way = 0
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Return one reply per prompt, in their order.
@@ -39,19 +46,63 @@ class WatchedAgent:
         Raises:
             Stopped: somebody called :meth:`stop`.
         """
-        self.check_goes_on()
-        with self.watch.part("generation"):
-            return self.agent.act(prompts)
+        self.begin(len(prompts))
+        try:
+            with self.watch.part("generation"):
+                return [self.stamped(reply) for reply in self.agent.act(prompts)]
+        finally:
+            self.end(len(prompts))
 
     def reply_queue(self) -> ReplyQueue | None:
         """Return the agent's queue, watched as :meth:`act` is; None: it has none."""
         made = queue_of(self.agent)
         return None if made is None else _WatchedQueue(self, made)
 
-    def check_goes_on(self) -> None:
-        """Raise where somebody called :meth:`stop`."""
-        if self._stop.is_set():
-            raise Stopped("The run ends: its agent gives no more replies.")
+    @contextmanager
+    def between_replies(self) -> Iterator[None]:
+        """Hold back what another thread asks, once the replies under way are there.
+
+        Its episodes go on afterwards, with the weights that the agent then has.
+        """
+        with self._changed:
+            self._holding = True
+            self._changed.wait_for(lambda: not self._under_way)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._holding = False
+                self._changed.notify_all()
+
+    def begin(self, replies: int, *, wait: bool = True) -> bool:
+        """Count so many replies as under way, when none are held back.
+
+        Args:
+            replies: to be asked for.
+            wait: for the end of :meth:`between_replies`; False: return False then.
+
+        Raises:
+            Stopped: somebody called :meth:`stop`.
+        """
+        with self._changed:
+            if wait:
+                self._changed.wait_for(lambda: self._stopped or not self._holding)
+            if self._stopped:
+                raise Stopped("The run ends: its agent gives no more replies.")
+            if self._holding:
+                return False
+            self._under_way += replies
+        return True
+
+    def end(self, replies: int) -> None:
+        """Count so many replies as done."""
+        with self._changed:
+            self._under_way -= replies
+            self._changed.notify_all()
+
+    def stamped(self, reply: Reply) -> Reply:
+        """Return a reply with the version of the weights that it is of."""
+        return reply if self.version is None else replace(reply, weights_version=self.version())
 
     def reseed(self, seed: int) -> None:
         """Start the sampler anew."""
@@ -59,7 +110,9 @@ class WatchedAgent:
 
     def stop(self) -> None:
         """Answer no more, so that another thread's collection ends."""
-        self._stop.set()
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
 
     def __getattr__(self, name: str) -> Any:
         # Prompts are built with what the agent knows: chat format, length of replies, ...
@@ -72,11 +125,13 @@ class _WatchedQueue:
     def __init__(self, agent: WatchedAgent, inner: ReplyQueue) -> None:
         self._agent = agent
         self._inner = inner
+        self._under_way = 0
+        self._held_back: list[Prompt] = []
 
     def ask(self, prompts: Sequence[Prompt]) -> None:
-        """Begin to answer these prompts."""
-        with self._agent.watch.part("generation"):
-            self._inner.ask(prompts)
+        """Begin to answer these prompts, or hold them back until :meth:`replies`."""
+        self._held_back += prompts
+        self._ask(wait=False)
 
     def replies(self) -> list[tuple[Prompt, Reply]]:
         """Wait until a reply is there or :meth:`wake` was called; return all that are there.
@@ -84,9 +139,14 @@ class _WatchedQueue:
         Raises:
             Stopped: somebody called :meth:`WatchedAgent.stop`.
         """
-        self._agent.check_goes_on()
+        # Nothing else would be waited for: what is under way has to come in before weights change.
+        self._ask(wait=not self._under_way)
         with self._agent.watch.part("generation"):
-            return self._inner.replies()
+            found = self._inner.replies()
+        self._under_way -= len(found)
+        answered = [(prompt, self._agent.stamped(reply)) for prompt, reply in found]
+        self._agent.end(len(found))
+        return answered
 
     def wake(self) -> None:
         """Have :meth:`replies` return, from any thread."""
@@ -95,3 +155,15 @@ class _WatchedQueue:
     def close(self) -> None:
         """Drop what is under way."""
         self._inner.close()
+        self._agent.end(self._under_way)
+        self._under_way, self._held_back = 0, []
+
+    def _ask(self, *, wait: bool) -> None:
+        prompts = self._held_back
+        if not self._agent.begin(len(prompts), wait=wait):
+            return
+        self._held_back = []
+        self._under_way += len(prompts)
+        if prompts:
+            with self._agent.watch.part("generation"):
+                self._inner.ask(prompts)

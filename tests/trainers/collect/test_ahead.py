@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import queue
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -21,9 +23,9 @@ from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, EngineError
 from creditrl.runs import RunFolder
 from creditrl.trainers.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
-from creditrl.trainers.collect.ahead import AheadCollector
+from creditrl.trainers.collect.ahead import AheadCollector, InFlight
 from creditrl.trainers.collect.base import CollectContext, Collected, Collector
-from creditrl.trainers.collect.watched import WatchedAgent
+from creditrl.trainers.collect.watched import Stopped, WatchedAgent
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig, resolve
 from creditrl.trainers.decode.twin_weights import EngineWeights, TwinWeights, twin_of
 from creditrl.trainers.loop import Trainer, corrected
@@ -33,6 +35,7 @@ from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
 from creditrl.trainers.stopwatch import Stopwatch
+from creditrl.types import Prompt, Reply
 
 TEXTS = ["######\n#PX_O#\n#_S√_#\n######", "up", "down", "left", "right"]
 SECONDS = 60.0
@@ -324,6 +327,141 @@ def test_closing_drops_a_collection_at_its_next_turn():
     collector.close()
 
 
+class Playing(Scripted):
+    """Asks one reply per turn; update n has two turns, each let through by a test."""
+
+    agent: WatchedAgent
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()  # (update, version)
+        self.gates: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def collect(self, update: int) -> Collected:
+        for _ in range(2):
+            self.gates.get(timeout=SECONDS)
+            self.agent.act([Prompt("")])
+        return super().collect(update)
+
+
+def playing(in_flight: InFlight) -> tuple[AheadCollector, Playing]:
+    class Noting:
+        name = "noting"
+
+        def act(self, prompts: Any) -> list[Reply]:
+            inner.turns.put((len(inner.asked), collector._version))
+            return [Reply("")]
+
+    inner = Playing()
+    inner.agent = WatchedAgent(Noting(), Stopwatch())
+    collector = AheadCollector(
+        inner, inner.agent, Held(), watch=Stopwatch(), updates=2, in_flight=in_flight
+    )
+    return collector, inner
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "versions"),
+    [
+        # The episodes of update 2 are under way when new weights come, and end with these.
+        ("continue", [(0, 0), (0, 0), (1, 0), (1, 0), (2, 0), (2, 1), (3, 2), (3, 2)]),
+        # They keep theirs; then nothing is under way, and the newest come.
+        ("drain", [(0, 0), (0, 0), (1, 0), (1, 0), (2, 0), (2, 0), (3, 2), (3, 2)]),
+    ],
+)
+def test_what_is_under_way_goes_on_with_new_weights_or_keeps_its_own(in_flight, versions):
+    collector, inner = playing(in_flight)
+    found = []
+
+    def turns(count: int) -> None:
+        for _ in range(count):
+            inner.gates.put(None)
+        found.extend(inner.turns.get(timeout=SECONDS) for _ in range(count))
+
+    try:
+        inner.gates.put(None), inner.gates.put(None)
+        collector.collect(0)
+        found += [inner.turns.get(timeout=SECONDS) for _ in range(2)]
+        turns(3)  # update 1, and half of update 2
+        collector.collect(1)
+        turns(1)
+        collector.collect(2)
+        turns(2)
+        collector.collect(3)
+    finally:
+        for _ in range(8):
+            inner.gates.put(None)
+        collector.close()
+    assert found == versions
+    # No episode begins with weights of more than two updates before the one that learns from it.
+    assert inner.asked[:4] == [0, 1, 2, 3]
+
+
+def test_weights_change_between_replies_alone():
+    """Free copies: what is under way comes in first, and what is asked meanwhile waits."""
+    events: list[str] = []
+    answers: queue.SimpleQueue[list[tuple[Prompt, Reply]]] = queue.SimpleQueue()
+    prompts = [Prompt("", copy=k) for k in range(2)]
+
+    class Inner:
+        name = "inner"
+
+        def act(self, prompts: Any) -> list[Reply]:
+            raise AssertionError("asked through its queue")
+
+        def reply_queue(self) -> Any:
+            return self
+
+        def ask(self, prompts: Any) -> None:
+            events.extend(f"asked {prompt.copy}" for prompt in prompts)
+
+        def replies(self) -> list[tuple[Prompt, Reply]]:
+            return answers.get(timeout=SECONDS)
+
+        def wake(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    agent: Any = WatchedAgent(Inner(), Stopwatch())
+    asked = agent.reply_queue()
+    asked.ask(prompts)
+    changing = threading.Event()
+
+    def change() -> None:
+        changing.set()
+        with agent.between_replies():
+            events.append("changed")
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    assert changing.wait(SECONDS)
+    while not agent._holding:
+        time.sleep(0.001)
+    answers.put([(prompts[0], Reply(""))])
+    assert len(asked.replies()) == 1
+    asked.ask([prompts[0]])  # its next turn
+    assert events == ["asked 0", "asked 1"]
+    answers.put([(prompts[1], Reply(""))])
+    assert len(asked.replies()) == 1
+    answers.put([(prompts[0], Reply(""))])
+    assert len(asked.replies()) == 1
+    thread.join(SECONDS)
+    assert events == ["asked 0", "asked 1", "changed", "asked 0"]
+    agent.stop()
+    with pytest.raises(Stopped):
+        asked.replies()
+
+
+@pytest.mark.parametrize("in_flight", ["continue", "drain"])
+def test_a_run_is_at_most_as_stale_as_it_was_told(in_flight, tmp_path):
+    flags = ["--policy.small.hidden=16", "--rollout.ahead=3", f"--rollout.in-flight={in_flight}"]
+    rows = train(tmp_path / "run", 6, *flags)
+    ages = [row["staleness_max"] for row in rows]
+    assert ages[0] == 0 and max(ages) <= 3
+    assert all(row["sampler_weight"] for row in rows)
+    train(tmp_path / "run", 8, *flags, "--run.resume")  # what was under way is collected again
+
+
 def test_settling_waits_for_what_is_under_way():
     done = []
     gate = threading.Event()
@@ -379,7 +517,12 @@ def test_which_cap_a_run_takes(loss, rollout, cap):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--rollout.ahead=2"], "rollout.ahead is 2: expected 1"),
+        (["--rollout.ahead=0"], "rollout.ahead is 0: expected the number of updates"),
+        (["--rollout.in-flight=drain"], "'drain' was asked for without rollout.ahead"),
+        (
+            ["--rollout.in-flight=drain", "--rollout.ahead=2", "--rollout.oversample=1.5"],
+            "'drain' was asked for beside rollout.oversample",
+        ),
         (
             ["--method.name=sft", "--rollout.ahead=1", "--clone.episodes=8"],
             "'sft' learns from demonstrations",
