@@ -1,7 +1,8 @@
 """Episodes per second of copies that wait for each other's replies, and of copies that do not.
 
 Both sides play the same episodes in one run: with a simulated model whose replies have log-normal
-lengths, through an endpoint on this machine with log-normal latencies, and with vLLM.
+lengths, through an endpoint on this machine with log-normal latencies, and with vLLM. Beside them
+a trainer whose updates take as long as its collections, which does both in turns or at once.
 """
 
 from __future__ import annotations
@@ -28,14 +29,22 @@ from creditrl.agents.vllm_engine import LocalEngine, find_vllm
 from creditrl.door.plain import PlainHandler, PlainServer
 from creditrl.envs.register import environment_id
 from creditrl.envs.vector import TextVectorEnv
+from creditrl.trainers.collect.ahead import AheadCollector
+from creditrl.trainers.collect.base import CollectContext, Collector
+from creditrl.trainers.collect.oversample import OversampleCollector
+from creditrl.trainers.collect.rollouts import RolloutCollector
+from creditrl.trainers.collect.watched import WatchedAgent
+from creditrl.trainers.stopwatch import Stopwatch
 from creditrl.types import Prompt, Reply, Trajectory
 
 __all__ = [
     "EndpointFigures",
     "LogNormal",
+    "Loop",
     "Side",
     "SimulatedModel",
     "measure_endpoint",
+    "measure_loops",
     "measure_model",
     "measure_vllm",
     "to_json",
@@ -102,6 +111,7 @@ class SimulatedModel:
         self._found: SimpleQueue[tuple[Prompt, Reply]] = SimpleQueue()
         self._thread = threading.Thread(target=self._decode, daemon=True)
         self._thread.start()
+        self._seed = 0
         self.decoded = 0
         """Tokens so far."""
 
@@ -117,7 +127,7 @@ class SimulatedModel:
     def ask(self, prompts: Sequence[Prompt]) -> None:
         """Begin to answer these prompts, as slots are free."""
         for prompt in prompts:
-            source = prompt.copy if prompt.episode is None else prompt.episode
+            source = (self._seed, prompt.copy) if prompt.episode is None else prompt.episode
             length = max(1, round(self._lengths.draw(source, prompt.turn)))
             self._asked.put((prompt, length))
 
@@ -127,6 +137,10 @@ class SimulatedModel:
         while not self._found.empty():
             found.append(self._found.get())
         return found
+
+    def reseed(self, seed: int) -> None:
+        """Draw other lengths for copies whose episodes have no number."""
+        self._seed = seed
 
     def wake(self) -> None:
         """Do nothing: its environments do not step beside it."""
@@ -232,6 +246,113 @@ def _environment(copies: int, turns: int) -> Iterator[TextVectorEnv]:
     made: Any = gym.make_vec(environment_id(ENV), num_envs=copies, max_turns=turns)
     with contextlib.closing(made):
         yield made.unwrapped
+
+
+# -- collections and updates ----
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Collections and updates of one way to order them."""
+
+    updates: int
+    seconds: float
+    staleness: int
+    """Most updates between the weights of a turn and those that learned from it."""
+
+
+class _Count:
+    """Weights that are none: the simulated model has none."""
+
+    def take(self) -> None:
+        """Take nothing."""
+
+    def sampling(self) -> contextlib.AbstractContextManager[object]:
+        """Prepare nothing."""
+        return contextlib.nullcontext()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Hold nothing."""
+
+
+def measure_loops(
+    *, copies: int, turns: int, updates: int, lengths: LogNormal, token_seconds: float
+) -> dict[str, Loop]:
+    """Return what updates take that learn from the episodes of a simulated model.
+
+    An update sleeps as long as a collection takes on average, as on a device of its own.
+
+    Args:
+        copies: episodes of an update.
+        turns: of each.
+        updates: to do; the first, for which nothing was collected ahead, counts.
+        lengths: of the model's replies.
+        token_seconds: see :class:`SimulatedModel`.
+    """
+    loops: dict[str, Loop] = {}
+    update_seconds = 0.0
+    for name, (ahead, oversample) in {
+        "in turns": (0, 1.0),
+        "ahead 1": (1, 1.0),
+        "ahead 2": (2, 1.0),
+        "ahead 2, oversample 1.25": (2, 1.25),
+    }.items():
+        with contextlib.ExitStack() as stack:
+            model = SimulatedModel(lengths, copies, token_seconds)
+            stack.callback(model.end)
+            watched = WatchedAgent(model, Stopwatch())
+
+            def environment(number: int, size: int, *, stack: Any = stack) -> TextVectorEnv:
+                made: TextVectorEnv = stack.enter_context(_environment(number, turns))
+                return made
+
+            context = CollectContext(
+                environment=environment,
+                agent=watched,
+                form=get_form("plain"),
+                seed=0,
+                groups=copies,
+                group_size=1,
+                hash_states=None,
+                segments=False,
+                retries=0,
+                schedule="free",
+                oversample=oversample,
+            )
+            collector: Collector = (
+                OversampleCollector(context, grouped=False)
+                if oversample > 1
+                else RolloutCollector.of(context, grouped=False)
+            )
+            if ahead:
+                collector = AheadCollector(
+                    collector,
+                    watched,
+                    _Count(),
+                    watch=Stopwatch(),
+                    updates=ahead,
+                    last=lambda update: update >= updates,
+                )
+            stack.callback(collector.close)
+            oldest, collecting = 0, 0.0
+            begin = time.perf_counter()
+            for update in range(updates):
+                asked = time.perf_counter()
+                found = collector.collect(update)
+                collecting += time.perf_counter() - asked
+                oldest = max(oldest, *(update - t.policy_version for t in found.trajectories))
+                if ahead:
+                    time.sleep(update_seconds)
+            seconds = time.perf_counter() - begin
+            if not ahead:  # its updates would do nothing but sleep
+                update_seconds = collecting / updates
+                seconds += collecting
+            loops[name] = Loop(updates, seconds, oldest)
+    return loops
 
 
 # -- an endpoint --------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ __all__ = ["bench_rollout"]
 
 @dataclass(frozen=True, slots=True)
 class BenchRolloutOptions:
-    """Compare lock-step and free-running copies: simulated model, endpoint, vLLM."""
+    """Compare copies that wait for each other with free ones, and updates beside collection."""
 
     copies: int = 64
     """Copies of the environment, and slots of the simulated model."""
@@ -33,6 +33,8 @@ class BenchRolloutOptions:
     """Write everything that was measured to this file."""
     out: str | None = None
     """Page to write, with its picture in the same folder."""
+    learning: str | None = None
+    """Folder of a `creditrl sweep --rollout.ahead ...` whose table joins the page."""
     tiny: bool = False
     """Measure next to nothing: shows that everything runs."""
 
@@ -45,9 +47,16 @@ def bench_rollout(argv: list[str]) -> int:
             raise ConfigError(f"--{name} is {getattr(options, name)}: expected at least 1.")
     if not options.latency > 0:
         raise ConfigError(f"--latency is {options.latency}: expected seconds above 0.")
+    learned = None if options.learning is None else Path(options.learning) / "table.md"
+    if learned is not None and not learned.is_file():
+        raise ConfigError(
+            f"--learning {options.learning} has no table.md: expected the folder of a sweep that "
+            "has ended, e.g. of `creditrl sweep @quickstart --rollout.ahead None,1,2`."
+        )
     from creditrl.bench.rollout import (
         LogNormal,
         measure_endpoint,
+        measure_loops,
         measure_model,
         measure_vllm,
         to_json,
@@ -64,6 +73,14 @@ def bench_rollout(argv: list[str]) -> int:
         token_seconds=1e-6 if tiny else 20e-6,
     )
     found["model"] = {name: to_json(sides) for name, sides in model.items()}
+    loops = measure_loops(
+        copies=copies,
+        turns=min(turns, 8),
+        updates=2 if tiny else 10,
+        lengths=LogNormal(60, 400),
+        token_seconds=1e-6 if tiny else 20e-6,
+    )
+    found["loops"] = {name: asdict(loop) for name, loop in loops.items()}
     latency = 0.002 if tiny else options.latency
     endpoint = measure_endpoint(
         episodes=copies if tiny else 2 * copies,
@@ -87,7 +104,7 @@ def bench_rollout(argv: list[str]) -> int:
     if options.json is not None:
         write_results(Path(options.json), found)
     if options.out is not None:
-        _write_page(Path(options.out), found)
+        _write_page(Path(options.out), found, "" if learned is None else learned.read_text())
     wrote(*filter(None, (options.json, options.out)))
     next_step("creditrl eval VisualSokoban --agent random --episodes 64")
     return 0
@@ -132,6 +149,22 @@ def _busy(side: Mapping[str, Any]) -> str:
     return f"{side['busy']:.0%} ({full:.0%} until the last began)"
 
 
+def _loop_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Return how collections and updates were ordered, seconds an update, ratio, staleness."""
+    loops = found["loops"]
+    turns = loops["in turns"]["seconds"]
+    return [
+        (
+            name,
+            f"{loop['seconds'] / loop['updates']:.2f}",
+            f"{turns / loop['seconds']:.2f}",
+            str(loop["staleness"]),
+        )
+        for name, loop in loops.items()
+    ]
+
+
+_LOOP_COLUMNS = ("collection and update", "s an update", "ratio", "updates between, at most")
 _COLUMNS = ("", "lock-step, episodes/s", "free", "ratio", "slots busy, lock-step", "free")
 
 
@@ -141,6 +174,10 @@ def _show(found: Mapping[str, Any]) -> None:
         shown.add_row(*row)
     console().print(shown)
     print(_endpoint_line(found))
+    shown = table(_LOOP_COLUMNS[0], *(f">{column}" for column in _LOOP_COLUMNS[1:]))
+    for loop in _loop_rows(found):
+        shown.add_row(*loop)
+    console().print(shown)
 
 
 def _endpoint_line(found: Mapping[str, Any]) -> str:
@@ -154,7 +191,7 @@ def _endpoint_line(found: Mapping[str, Any]) -> str:
     )
 
 
-def _write_page(path: Path, found: Mapping[str, Any]) -> None:
+def _write_page(path: Path, found: Mapping[str, Any], learned: str) -> None:
     options = found["options"]
     lines = [
         "# Rollouts that wait for nobody",
@@ -176,6 +213,26 @@ def _write_page(path: Path, found: Mapping[str, Any]) -> None:
         _endpoint_line(found),
         "",
     ]
+    loops = found["loops"]["in turns"]
+    lines += [
+        "## Updates beside collection",
+        "",
+        "A trainer whose updates take as long as its collections, as on a device of its own: the "
+        f"simulated model, {options['copies']} episodes of {min(options['turns'], 8)} turns an "
+        f"update, {loops['updates']} updates, the first of which waits for its episodes.",
+        "",
+        "| " + " | ".join(_LOOP_COLUMNS) + " |",
+        "|---|" + "---:|" * (len(_LOOP_COLUMNS) - 1),
+        *("| " + " | ".join(row) + " |" for row in _loop_rows(found)),
+        "",
+    ]
+    if learned:
+        lines += [
+            "Success after equally many updates, with 95 % intervals over levels and seeds:",
+            "",
+            *learned.splitlines(),
+            "",
+        ]
     if "skipped" not in found["vllm"]:
         from creditrl.report.figures import Figure, Series, draw
 

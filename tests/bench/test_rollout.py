@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from creditrl.bench.rollout import LogNormal, SimulatedModel, measure_endpoint, measure_model
+from creditrl.bench.rollout import (
+    LogNormal,
+    SimulatedModel,
+    measure_endpoint,
+    measure_loops,
+    measure_model,
+)
 from creditrl.cli import run
 from creditrl.types import Prompt
 
@@ -28,7 +34,7 @@ def test_a_simulated_model_decodes_every_token_once_in_either_way():
     order: list[int] = []
     while len(order) < 6:
         order += [prompt.copy for prompt, _ in queue.replies()]
-    lengths = [max(1, round(LogNormal(8, 40).draw(k, 0))) for k in range(6)]
+    lengths = [max(1, round(LogNormal(8, 40).draw((0, k), 0))) for k in range(6)]
     assert together.decoded == apart.decoded == sum(lengths)
     # Four slots: the shortest of the first four comes first.
     assert order[0] == min(range(4), key=lengths.__getitem__)
@@ -48,6 +54,15 @@ def test_free_copies_take_fewer_steps_of_the_model():
     assert found["row"]["free"].busy_full > 0
 
 
+def test_a_trainer_that_collects_ahead_waits_for_less():
+    loops = measure_loops(
+        copies=6, turns=4, updates=6, lengths=LogNormal(60, 400), token_seconds=5e-6
+    )
+    assert {loop.updates for loop in loops.values()} == {6}
+    assert [loop.staleness for loop in loops.values()][:3] == [0, 1, 2]
+    assert loops["ahead 2, oversample 1.25"].staleness in (2, 3)
+
+
 def test_no_evaluation_is_faster_than_its_bound():
     found = measure_endpoint(
         episodes=6, turns=3, concurrency=2, latency=LogNormal(median=0.004, p95=0.02)
@@ -60,13 +75,19 @@ def test_the_command_writes_a_page_of_what_it_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     out, data = tmp_path / "rollout.md", tmp_path / "rollout.json"
-    assert run(["bench", "rollout", "--tiny", "--out", str(out), "--json", str(data)]) == 0
+    (tmp_path / "table.md").write_text("| ahead | success % |\n|---|---|\n| 1 | 60.0 |\n")
+    files = ["--out", str(out), "--json", str(data), "--learning", str(tmp_path)]
+    assert run(["bench", "rollout", "--tiny", *files]) == 0
     found = json.loads(data.read_text())
     page = out.read_text()
     for sides in (found["model"]["batch"], found["model"]["row"]):
         assert f"{sides['free']['rate'] / sides['lockstep']['rate']:.2f}" in page
     assert f"{found['endpoint']['longest']:.2f} s" in page
+    assert f"{found['loops']['in turns']['seconds'] / 2:.2f}" in page
     assert "skipped" in found["vllm"] or (tmp_path / "rollout_running.png").is_file()
+    assert "| 1 | 60.0 |" in page
     assert "Next: " in capsys.readouterr().out
+    assert run(["bench", "rollout", "--learning", str(tmp_path / "no")]) == 2
+    assert "has no table.md" in capsys.readouterr().err
     assert run(["bench", "rollout", "--copies", "0"]) == 2
     assert "--copies is 0: expected at least 1." in capsys.readouterr().err
