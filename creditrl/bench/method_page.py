@@ -236,6 +236,12 @@ def _gaps(data: Mapping[str, Any]) -> list[str]:
             f"{', '.join(data['missing'])}.",
             "",
         ]
+    for name, count in data.get("disagreements", {}).items():
+        lines += [
+            f"In {count} runs of {name} the trainer's log-probabilities were not those that its "
+            "sampler drew with, so these runs do not measure the method.",
+            "",
+        ]
     for name, why in data["failed"].items():
         lines += [f"Failed: {name}: {why}", ""]
     for name, why in data["unsuited"].items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -198,6 +199,7 @@ def summarise(bench: Bench) -> dict[str, Any]:
         "chosen": {m: dict(bench.chosen(m)) for m in methods if bench.trials(m)},
         "results": results,
         "curves": curves,
+        "disagreements": _disagreements([*by_setting.values(), ablated]),
         "missing": bench.missing(),
         "failed": bench.failed,
         "unsuited": bench.unsuited,
@@ -213,6 +215,18 @@ def _finished(bench: Bench, kind: str, methods: Sequence[str]) -> dict[str, dict
             if run is not None:
                 found.setdefault(method, {})[seed] = run
     return found
+
+
+def _disagreements(groups: Sequence[Mapping[str, Mapping[int, FinishedRun]]]) -> dict[str, int]:
+    """Return how many runs of each method have updates in which sampler and trainer disagreed."""
+    found = {
+        (method, run.folder)
+        for by_method in groups
+        for method, runs in by_method.items()
+        for run in runs.values()
+        if run.disagreements
+    }
+    return Counter(method for method, _ in found)
 
 
 _TESTS = ("difference_p", "area_p", "turns_ratio", "cpu_ratio")

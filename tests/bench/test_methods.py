@@ -204,7 +204,7 @@ def test_a_tiny_bench_runs_and_is_not_run_twice(
     assert "Success, every method at its best setting" in out and "three_spo" in out
     path = folder / "rooms" / "methods.json"
     data = read_results(path)
-    assert data["missing"] == [] and data["failed"] == {}
+    assert data["missing"] == [] and data["failed"] == {} and data["disagreements"] == {}
     rows = {(row["method"], row["setting"]): row for row in data["results"]}
     assert {method for method, _ in rows} == {"grpo", "three_spo"}
     assert rows["grpo", "shared"]["difference"] is None
@@ -229,11 +229,18 @@ def test_a_tiny_bench_runs_and_is_not_run_twice(
     assert out.count(": done in") == 1
     again = read_results(path)
     assert [row["by_seed"] for row in again["results"]] == [row["by_seed"] for row in rows.values()]
+    # Updates whose sampler had other weights, or drew from other replies, are told.
+    with (folder / "rooms" / "grpo-shared-seed0" / "metrics.jsonl").open("a") as file:
+        file.write('{"phase": "train", "sampler_gap_alarm": 1.0}\n')
+    assert run(command) == 0
+    assert read_results(path)["disagreements"] == {"grpo": 1}
+    out = capsys.readouterr().out
     # The page is made again without the runs, by the command that is named next.
     (following,) = re.findall(r"^Next: creditrl (.*)$", out, re.M)
     assert run(shlex.split(following)) == 0
     page = tmp_path / "docs" / "results" / "credit.md"
     assert "| three_spo | 1 |" in page.read_text("utf-8")
+    assert "In 1 runs of grpo the trainer's log-probabilities" in page.read_text("utf-8")
     pictures = sorted(page.parent.glob("*.png"))
     assert pictures and all(p.read_bytes().startswith(b"\x89PNG") for p in pictures)
 

@@ -61,6 +61,8 @@ class FinishedRun:
     """In their order; the first one is of the policy before training."""
     metrics: Mapping[str, Any]
     """The last update's."""
+    disagreements: int = 0
+    """Updates that found the trainer's log-probabilities to be others than its sampler's."""
 
     @classmethod
     def read(cls, folder: Path) -> FinishedRun:
@@ -93,6 +95,7 @@ class FinishedRun:
             ),
             validations=[_validation(row) for row in rows if row.get("phase") == "validation"],
             metrics=next((row for row in reversed(rows) if row.get("phase") == "train"), {}),
+            disagreements=sum("sampler_gap_alarm" in row for row in rows),
         )
 
 
