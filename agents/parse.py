@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from creditrl.envs.prompt import Parsed
@@ -15,6 +17,9 @@ __all__ = ["parse_json", "parse_tool"]
 MAX_OBJECTS = 32
 """Opening braces that are tried in one reply; one of nothing but braces must not cost seconds."""
 
+_FENCE = "```tool_code"
+_LONGEST_CALL = 4096
+"""Characters of a call in Python."""
 _THOUGHT_KEYS = ("thought", "thoughts", "reasoning", "think")
 _ACTION_KEYS = ("action", "command")
 
@@ -41,15 +46,17 @@ def parse_tool(reply: str, tools: Mapping[str, str] | None = None) -> Parsed:
     """Read a tool call: ``{"name": ..., "arguments": {...}}``.
 
     Also in OpenAI's shape (``{"function": {"name": ..., "arguments": "<JSON>"}}``, alone or in
-    ``"tool_calls"``) and between ``<tool_call>`` tags. The action is what ``tools`` says; else the
-    argument ``"action"`` or ``"command"``; else the name and the argument values, separated by
-    spaces.
+    ``"tool_calls"``), and as families of models write it: between ``<tool_call>`` tags (Qwen,
+    Hermes), with ``"parameters"`` (Llama 3), after ``[TOOL_CALLS]`` (Mistral), as a call in Python
+    in a ``tool_code`` block (Gemma) or in brackets (Llama 3.2). The action is what ``tools`` says;
+    else the argument ``"action"`` or ``"command"``; else the name and the argument values,
+    separated by spaces.
 
     Args:
         reply: any string.
         tools: per tool a template over its arguments, e.g. ``{"search": "search[{query}]"}``.
     """
-    for found, before in _objects(reply):
+    for found, before in chain(_objects(reply), _python_calls(reply)):
         call = _call(found)
         if call is None:
             continue
@@ -111,9 +118,34 @@ def _objects(reply: str) -> Iterator[tuple[dict[str, Any], str]]:
         at = reply.find("{", end)
 
 
+def _python_calls(reply: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Return the calls in Python in a reply, as JSON has them, and the words before each."""
+    fence, listed = reply.find(_FENCE), reply.rstrip()
+    if fence >= 0:
+        yield from _python_call(reply[fence + len(_FENCE) :].partition("```")[0], reply[:fence])
+    elif listed.endswith(")]"):
+        begin = listed.rfind("\n[") + 1
+        yield from _python_call(listed[begin:].strip("[]"), listed[:begin])
+
+
+def _python_call(code: str, before: str) -> Iterator[tuple[dict[str, Any], str]]:
+    try:
+        call = ast.parse(code.strip()[:_LONGEST_CALL], mode="eval").body
+        if isinstance(call, ast.Call) and call.args:
+            call = call.args[0]  # print(act(...))
+        if not isinstance(call, ast.Call):
+            return
+        arguments = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    # act(...), or default_api.act(...)
+    name = ast.unparse(call.func).rpartition(".")[2]
+    yield {"name": name, "arguments": arguments}, _words_before(before)
+
+
 def _words_before(text: str) -> str:
     text = text.rstrip()
-    for mark in ("```json", "```", "<tool_call>"):
+    for mark in ("[", "```json", "```", "<tool_call>", "<|python_tag|>", "[TOOL_CALLS]"):
         text = text.removesuffix(mark).rstrip()
     return text.replace("<think>", "").replace("</think>", "").strip()
 

@@ -79,6 +79,24 @@ def test_tool_templates_make_the_environments_own_words():
     assert wide.valid_format is False
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        # Qwen and Hermes, Llama 3.1 and 3.2, Mistral, Gemma.
+        '<tool_call>\n{"name": "act", "arguments": {"action": "go to desk 1"}}\n</tool_call>',
+        '{"name": "act", "parameters": {"action": "go to desk 1"}}',
+        '<|python_tag|>{"name": "act", "parameters": {"action": "go to desk 1"}}',
+        "[act(action='go to desk 1')]",
+        '[TOOL_CALLS] [{"name": "act", "arguments": {"action": "go to desk 1"}}]',
+        '```tool_code\nact(action="go to desk 1")\n```',
+        '```tool_code\nprint(default_api.act(action="go to desk 1"))\n```',
+    ],
+)
+def test_a_call_is_read_as_each_family_of_models_writes_it(call: str):
+    assert parse_tool(f"I see a desk.\n{call}") == Parsed("go to desk 1", True, "I see a desk.")
+    assert parse_tool(f"I see a desk.\n{call.replace('act', 'a c t')}").action != "go to desk 1"
+
+
 def test_a_function_may_read_replies():
     upper = ReActAction(ToyEnv(), form=lambda reply: reply.lower())
     upper.reset(seed=0)
@@ -151,7 +169,8 @@ def test_any_json_parses_to_something(value: object):
 
 def test_hostile_replies_cost_no_time():
     start = time.perf_counter()
-    for reply in ("{" * 200_000, '{"a":' * 50_000, '{"a":1}' * 30_000, "[" * 100_000 + "{"):
+    for reply in ("{" * 200_000, '{"a":' * 50_000, '{"a":1}' * 30_000, "[" * 100_000 + "{",
+                  "\n[a((" * 50_000 + ")]", "```tool_code" + "(" * 200_000):  # fmt: skip
         assert parse_json(reply).valid_format is False
         assert parse_tool(reply).valid_format is False
     assert time.perf_counter() - start < 2.0
