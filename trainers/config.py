@@ -519,11 +519,6 @@ def _check_together(config: TrainConfig, where: str) -> None:
                 f"{where}: rollout.backend is 'vllm-server', which decodes elsewhere already: "
                 "expected rollout.ray.engines 0."
             )
-        if rollout.ahead is not None:
-            raise ConfigError(
-                f"{where}: rollout.ahead and rollout.ray.engines do not work together so far: "
-                "leave one of them out."
-            )
     if rollout.actions == "choice" and rollout.backend != "transformers":
         raise ConfigError(
             f"{where}: rollout.actions is 'choice', and vLLM cannot read a list of replies behind "

@@ -29,7 +29,9 @@ from creditrl.agents.transformers import TransformersAgent
 from creditrl.envs.ray_pool import RayPool
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import CheckpointError, ConfigError, EngineError
+from creditrl.trainers.collect.ahead import AheadCollector
 from creditrl.trainers.collect.rollouts import RolloutCollector
+from creditrl.trainers.collect.watched import WatchedAgent
 from creditrl.trainers.config import (
     BudgetConfig,
     OptimConfig,
@@ -37,6 +39,7 @@ from creditrl.trainers.config import (
     RolloutConfig,
     TrainConfig,
 )
+from creditrl.trainers.decode.sampler import TransformersSampler
 from creditrl.trainers.loop import Trainer
 from creditrl.trainers.methods import method_info
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
@@ -45,7 +48,13 @@ from creditrl.trainers.models.tokenizer import build_tokenizer
 from creditrl.trainers.parallel import ray_engines
 from creditrl.trainers.parallel.ray_cluster import connect
 from creditrl.trainers.parallel.ray_config import RayConfig
-from creditrl.trainers.parallel.ray_engines import RayAgent, TransformersEngines, _Place
+from creditrl.trainers.parallel.ray_engines import (
+    RayAgent,
+    RaySampler,
+    TransformersEngines,
+    _Place,
+)
+from creditrl.trainers.stopwatch import Stopwatch
 from creditrl.types import Prompt, Trajectory
 
 ray: Any = ray_module
@@ -159,6 +168,32 @@ def test_shards_and_engines_play_what_one_process_plays(node: Any) -> None:
         assert theirs[0]["loss"] == pytest.approx(ours[0]["loss"], rel=1e-4, abs=1e-7)
     engines.close()
     venvs[1].close()
+
+
+def test_engines_sample_ahead_what_a_copy_in_this_process_does(cluster: Any) -> None:
+    policies = [make_policy(), make_policy()]
+    shape = PolicyConfig(small=SHAPE)
+    sampling = {"temperature": 1.0, "max_new_tokens": 2, "seed": 0}
+    rays = RaySampler(
+        TrainConfig(policy=shape, rollout=RolloutConfig(ray=RayConfig("auto", engines=2), ahead=1))
+    )
+    samplers = [TransformersSampler("here"), rays]
+    trainers = []
+    for policy, sampler in zip(policies, samplers, strict=True):
+        agent, held = sampler.held(policy, **sampling)
+        watched = WatchedAgent(agent, Stopwatch())
+        made = make_trainer(policy, make_venv(), watched)
+        made.collector = AheadCollector(made.collector, watched, held, watch=made.watch)
+        made.after_weights = lambda: None
+        trainers.append(made)
+    for update in range(3):
+        ours, theirs = (made.update() for made in trainers)
+        assert played(ours[1]) == played(theirs[1])
+        assert theirs[0]["staleness"] == min(update, 1)
+        assert theirs[0]["loss"] == pytest.approx(ours[0]["loss"], rel=1e-4, abs=1e-7)
+    for made in trainers:
+        made.collector.close()
+    rays.close()
 
 
 def die_at_turn_3(agent: Any, cluster: Any, node: Any, pool: Any, lost: int) -> None:

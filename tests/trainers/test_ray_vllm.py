@@ -205,7 +205,10 @@ def test_engines_swap_adapters_and_a_new_one_gets_the_base_as_well(cluster: None
 
 
 @needs_vllm
-def test_a_run_samples_with_vllm_on_the_cluster(cluster: None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ahead", [(), ("--rollout.ahead=2",)])
+def test_a_run_samples_with_vllm_on_the_cluster(
+    cluster: None, tmp_path: Path, ahead: tuple[str, ...]
+) -> None:
     flags = [
         *("--policy.small.layers=1", "--policy.small.hidden=64", "--policy.small.heads=2"),
         *("--policy.tokenizer-episodes=16", "--clone.episodes=8", "--clone.updates=4"),
@@ -215,12 +218,15 @@ def test_a_run_samples_with_vllm_on_the_cluster(cluster: None, tmp_path: Path) -
         *("--optim.check-every=1", "--budget.updates=2", f"--run.folder={tmp_path / 'run'}"),
         *("--rollout.backend=vllm", "--rollout.vllm.cache-gib=0.125"),
         *("--rollout.ray.address=local", "--rollout.ray.shards=1", "--rollout.ray.engines=1"),
+        *ahead,
     ]
     assert run(["train", "@quickstart", *flags]) == 0
     rows = [json.loads(row) for row in (tmp_path / "run" / "metrics.jsonl").open()]
     trained = [row for row in rows if row["phase"] == "train"]
     assert len(trained) == 2
-    assert max(row["sampler_gap"] for row in trained) < 1e-4
+    assert trained[0]["sampler_gap"] < 1e-4
+    assert trained[1]["sampler_gap"] < 1e-4 or trained[1]["staleness"] > 0
+    assert trained[1]["staleness"] == len(ahead)
     assert [row["engines_lost"] for row in trained] == [0, 0]
 
 

@@ -45,6 +45,7 @@ from creditrl.trainers.decode.sampler import (
 )
 from creditrl.trainers.decode.shared_agent import COPY_BLOCK
 from creditrl.trainers.decode.sync import Probe, WeightSync, next_logprobs
+from creditrl.trainers.decode.twin_weights import EngineWeights
 from creditrl.trainers.models.policy import Policy
 from creditrl.types import Prompt, Reply
 
@@ -506,11 +507,14 @@ class RayAgent(TransformersAgent):
         policy: whose weights they compute with; brought to them before the first reply and after
             :meth:`weights_changed`.
         engines: of the run.
+        tokenizer: None: the policy's.
         settings: arguments of :class:`TransformersAgent`.
     """
 
-    def __init__(self, policy: Policy, engines: TransformersEngines, **settings: Any) -> None:
-        super().__init__(policy.model, policy.tokenizer, **settings)
+    def __init__(
+        self, policy: Policy, engines: TransformersEngines, tokenizer: Any = None, **settings: Any
+    ) -> None:
+        super().__init__(policy.model, tokenizer or policy.tokenizer, **settings)
         self.policy = policy
         self.engines = engines
         self.weights_changed()
@@ -540,14 +544,17 @@ class RayVLLMAgent(VLLMAgent):
     Args:
         policy: as of :class:`RayAgent`.
         engines: of the run.
+        tokenizer: as of :class:`RayAgent`.
         settings: arguments of :class:`VLLMAgent`.
     """
 
-    def __init__(self, policy: Policy, engines: VLLMEngines, **settings: Any) -> None:
+    def __init__(
+        self, policy: Policy, engines: VLLMEngines, tokenizer: Any = None, **settings: Any
+    ) -> None:
         engine: Any = engines
         super().__init__(
             engine,
-            policy.tokenizer,
+            tokenizer or policy.tokenizer,
             generation_config=policy.base.generation_config,
             refresh=lambda: engines.renew(policy),
             pictures=policy.pictures,
@@ -583,24 +590,52 @@ class RaySampler(Sampler):
         self, policy: Policy, *, temperature: float, greedy: bool, max_new_tokens: int, seed: int
     ) -> PolicyAgent:
         """Return an agent over the engines, which get the policy's weights before they answer."""
+        return self._agent(
+            policy, None, temperature=temperature, greedy=greedy, tokens=max_new_tokens, seed=seed
+        )
+
+    def held(
+        self, policy: Policy, *, temperature: float, max_new_tokens: int, seed: int
+    ) -> tuple[PolicyAgent, HeldWeights]:
+        """Return an agent over the engines, whose weights are their own already."""
+        # Tokenizers may not be asked by two threads at once.
+        tokenizer = copy.deepcopy(policy.tokenizer)
+        agent = self._agent(
+            policy,
+            tokenizer,
+            temperature=temperature,
+            greedy=False,
+            tokens=max_new_tokens,
+            seed=seed,
+        )
+        engines = self._engines
+        assert engines is not None, "started for the agent"
+        # Now, in the thread that moves the policy, and not when the other one asks.
+        return agent, EngineWeights(policy, lambda: engines.load(policy))
+
+    def _agent(
+        self,
+        policy: Policy,
+        tokenizer: Any,
+        *,
+        temperature: float,
+        greedy: bool,
+        tokens: int,
+        seed: int,
+    ) -> PolicyAgent:
         settings: dict[str, Any] = {
             "temperature": temperature,
             "greedy": greedy,
-            "max_new_tokens": max_new_tokens,
+            "max_new_tokens": tokens,
             "seed": seed,
             "name": self.name,
             "actions": self.config.rollout.actions,
+            "tokenizer": tokenizer,
         }
         if self._engines is None:
             kind = VLLMEngines if self._vllm else TransformersEngines
             self._engines = kind(self.config, policy)
         return self._engines.agent(policy, settings)
-
-    def held(
-        self, policy: Policy, *, temperature: float, max_new_tokens: int, seed: int
-    ) -> tuple[PolicyAgent, HeldWeights]:
-        """Refuse; a config that asks for it is refused before a run begins."""
-        raise ConfigError("rollout.ahead does not work with rollout.ray.engines so far.")
 
     def close(self) -> None:
         """End the engines."""
