@@ -67,8 +67,12 @@ class LogNormal:
         """Return the draw that belongs to a source: equal ones give equal draws."""
         digest = hashlib.blake2b(repr(source).encode(), digest_size=8).digest()
         normal = np.random.default_rng(int.from_bytes(digest, "big")).standard_normal()
-        sigma = math.log(self.p95 / self.median) / _NORMAL_95
-        return self.median * math.exp(sigma * float(normal))
+        return self.median * math.exp(self.sigma * float(normal))
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the logarithm."""
+        return math.log(self.p95 / self.median) / _NORMAL_95
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,14 +108,14 @@ def run(argv: list[str]) -> int:
     """Run one of the benches."""
     known = [
         *("envs", "conformance", "tasks", "search", "credit", "methods", "train", "baselines"),
-        *("small", "actions", "exact", "rollout"),
+        *("small", "actions", "exact", "rollout", "scale"),
     ]
     if not argv or argv[0] in ("-h", "--help"):
         override(
             BenchEnvsOptions(),
             ["--help"],
             "creditrl bench envs | conformance ENV | tasks ID | search | credit | methods | "
-            "train | baselines | small | actions | exact | rollout",
+            "train | baselines | small | actions | exact | rollout | scale",
         )
     if argv[0] not in known:
         raise UnknownNameError(
@@ -147,6 +147,10 @@ def run(argv: list[str]) -> int:
         from creditrl.cli.bench_rollout import bench_rollout
 
         return bench_rollout(argv[1:])
+    if argv[0] == "scale":
+        from creditrl.cli.bench_scale import bench_scale
+
+        return bench_scale(argv[1:])
     if argv[0] == "baselines":
         from creditrl.cli.bench_baselines import bench_baselines
 

@@ -1,0 +1,382 @@
+"""What one turn, one call and one GiB cost this code on this machine, in CPU time of one process.
+
+:mod:`creditrl.bench.scale` simulates a cluster with these figures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from creditrl.agents import get_form
+from creditrl.agents.rollout import EpisodeStart, stream_episodes
+from creditrl.agents.vllm import VLLMAgent
+from creditrl.agents.vllm_engine import SamplingRule, TokenAnswer, TokenRequest
+from creditrl.bench.envs import env_benches
+from creditrl.envs.register import environment_id
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.errors import require_extra
+from creditrl.measure import cpu_seconds, importable, one_core, run_rounds
+from creditrl.types import Prompt, Reply, Trajectory, Turn
+
+__all__ = ["Costs", "EnvCosts", "Line", "RayCosts", "environment", "measure_costs"]
+
+ENV = "VisualSokoban"
+FORM = "tags"
+"""Of the recipes with larger models."""
+REPLY_TOKENS = 105
+"""Mean of log-normal reply lengths with median 60 and 95th percentile 400 tokens, cut at 512."""
+MIB = 2**20
+_PLAYERS = 64
+"""Copies that play while a loop is measured, of however many there are."""
+_WAIT = "<action>wait</action>"
+"""No move: every episode has all its turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A cost that grows with the copies of a collector: ``fixed + per_copy * copies``, in us."""
+
+    fixed: float
+    per_copy: float
+
+    @classmethod
+    def through(cls, few: tuple[int, float], many: tuple[int, float]) -> Line:
+        """Return the line through two (copies, us), which does not fall."""
+        slope = max(0.0, (many[1] - few[1]) / (many[0] - few[0]))
+        return cls(max(0.0, few[1] - slope * few[0]), slope)
+
+    def at(self, copies: int) -> float:
+        """Return the microseconds with so many copies."""
+        return self.fixed + self.per_copy * copies
+
+
+@dataclass(frozen=True, slots=True)
+class EnvCosts:
+    """What an environment costs, 64 copies or more in a call, with tasks never played before."""
+
+    step_us: float
+    fresh_us: float
+    """A reset to a new task."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayCosts:
+    """CPU time of the process that asks, where Ray carries what it asks and what it gets."""
+
+    queue_us: Line
+    """A reply of an engine, in a call of its own: asked, waited for and fetched; the copies are
+    those whose replies are under way."""
+    reply_us: float
+    """Each further reply of the same call."""
+    shard_us: float
+    """A step of one copy in a shard, with its engine's own work."""
+    copy_us: float
+    """Each further copy of the same call."""
+    put_ms: float
+    """A MiB into Ray's store, and out of it."""
+    store_s: float
+    """A GiB of weights, as named tensors, into Ray's store."""
+    load_s: float
+    """And out of it into their place, in an engine's process."""
+    array_store_s: float
+    """A GiB into the store as arrays, which Ray takes without pickling their bytes."""
+    array_load_s: float
+    """And out of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """CPU time by item."""
+
+    loop_us: Line
+    """A turn in ``stream_episodes``, replies one by one, VisualSokoban's step in it."""
+    begin_us: Line
+    """A fresh episode in it, VisualSokoban's reset in it."""
+    prompt_us: float
+    """Prompt to token ids, and a reply's token ids to text."""
+    envs: dict[str, EnvCosts]
+    episode_bytes: float
+    """Pickled, of a turn of an episode that goes to the trainer."""
+    pickle_us: float
+    """To pickle a turn, and to read it again."""
+    pack_us: float
+    """Tables and rows of a turn for an update."""
+    copy_s: float
+    """A GiB of weights to another place in memory."""
+    ray: RayCosts | None
+    """None where Ray is not installed."""
+
+
+class _AtOnce:
+    """An agent that answers at once: one prompt of those that wait, or all of them."""
+
+    name = "at-once"
+
+    def __init__(self) -> None:
+        self._waiting: deque[Prompt] = deque()
+
+    def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
+        """Return one reply per prompt."""
+        return [Reply(_WAIT) for _ in prompts]
+
+    def reply_queue(self) -> _AtOnce:
+        """Return the agent itself."""
+        return self
+
+    def ask(self, prompts: Sequence[Prompt]) -> None:
+        """Take prompts."""
+        self._waiting += prompts
+
+    def replies(self) -> list[tuple[Prompt, Reply]]:
+        """Return the reply to the prompt that has waited longest."""
+        return [(self._waiting.popleft(), Reply(_WAIT))]
+
+    def wake(self) -> None:
+        """Do nothing: no reply is waited for."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class _Noting(_AtOnce):
+    """And keeps the texts of its prompts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def ask(self, prompts: Sequence[Prompt]) -> None:
+        """Take prompts."""
+        self.texts += [prompt.text for prompt in prompts]
+        super().ask(prompts)
+
+
+class _EngineAtOnce:
+    """A token engine that answers at once, one request after the other."""
+
+    name = "at-once"
+    context = 2**20
+
+    def __init__(self, answer: tuple[int, ...]) -> None:
+        self._answer = answer
+        self._rng = np.random.default_rng(0)
+        self._waiting: deque[TokenRequest] = deque()
+
+    def token_queue(self, rule: SamplingRule) -> _EngineAtOnce:
+        """Return the engine itself."""
+        return self
+
+    def ask(self, questions: Sequence[TokenRequest]) -> None:
+        """Take requests."""
+        self._waiting += questions
+
+    def replies(self) -> list[tuple[TokenRequest, TokenAnswer]]:
+        """Return the answer to the request that has waited longest."""
+        # Of its own each time: what is the same is pickled once.
+        logprobs = tuple((-self._rng.random(len(self._answer))).tolist())
+        answer = TokenAnswer(tuple(list(self._answer)), logprobs)
+        return [(self._waiting.popleft(), answer)]
+
+    def wake(self) -> None:
+        """Do nothing: no answer is waited for."""
+
+    def reset_cache(self) -> None:
+        """Do nothing: it computes nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def measure_costs(*, copies: tuple[int, int], turns: int, repeats: int, tiny: bool) -> Costs:
+    """Measure everything, each a median of some repeats.
+
+    Args:
+        copies: few and many of a collector, between which costs are taken for a line.
+        turns: of an episode.
+        repeats: of each measurement.
+        tiny: measure environments next to nothing.
+
+    Raises:
+        MissingExtraError: torch is not installed.
+    """
+    require_extra("torch", "train")
+    few, many = copies
+    with one_core():
+        make = _policy_agent(turns)
+        plain, crowd, tokens = _loops(
+            [(few, _AtOnce), (many, _AtOnce), (few, make)], turns, repeats
+        )
+        with environment(few, turns) as venv:
+            _, episodes = _play(venv, make(), 1)
+        pickled, pickling, packing = _training(episodes, repeats)
+        envs, copying = _envs(repeats, tiny), _copy(repeats)
+    ray = None
+    if importable("ray"):
+        from creditrl.bench.scale_ray import measure_ray
+
+        ray = measure_ray(few, many, repeats)
+    return Costs(
+        loop_us=Line.through((few, plain[0]), (many, crowd[0])),
+        begin_us=Line.through((few, plain[1]), (many, crowd[1])),
+        prompt_us=max(0.0, tokens[0] - plain[0]),
+        envs=envs,
+        episode_bytes=pickled,
+        pickle_us=pickling,
+        pack_us=packing,
+        copy_s=copying,
+        ray=ray,
+    )
+
+
+# -- in one process -----------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def environment(copies: int, turns: int, **options: Any) -> Iterator[TextVectorEnv]:
+    """Give copies of VisualSokoban with so many turns."""
+    import gymnasium as gym
+
+    made: Any = gym.make_vec(environment_id(ENV), num_envs=copies, max_turns=turns, **options)
+    with contextlib.closing(made):
+        yield made.unwrapped
+
+
+def _play(venv: TextVectorEnv, agent: Any, each: int) -> tuple[float, list[Trajectory]]:
+    """Have some copies play so many episodes each, while the others wait.
+
+    Returns:
+        The CPU seconds from the first turn on, and the episodes.
+    """
+    players = min(_PLAYERS, venv.num_envs)
+    numbers = iter(range(players * each))
+    found: list[Trajectory] = []
+    begin = 0.0
+
+    def upcoming(copy: int) -> EpisodeStart | None:
+        number = next(numbers, None)
+        if number is None:
+            return None
+        return EpisodeStart(number, venv.tasks.resolve(number % len(venv.tasks)), number)
+
+    def first(turn: Turn) -> None:
+        nonlocal begin
+        begin = begin or time.process_time()
+
+    stream_episodes(
+        venv,
+        agent,
+        get_form(FORM),
+        upcoming,
+        on_episode=lambda copy, trajectory: found.append(trajectory),
+        schedule="free",
+        on_record=first,
+    )
+    return time.process_time() - begin, found
+
+
+def _loops(
+    kinds: Sequence[tuple[int, Callable[[], Any]]], turns: int, repeats: int
+) -> list[tuple[float, float]]:
+    """Return the microseconds of a turn, and of what an episode takes beside its turns.
+
+    Args:
+        kinds: (copies, what makes an agent); they take turns.
+        turns: of longer episodes.
+        repeats: of each.
+    """
+    # An episode of T turns takes b + T c; two lengths tell b and c apart.
+    short, long = 2, turns
+    found: dict[tuple[int, int], list[float]] = {}
+    with contextlib.ExitStack() as stack:
+        venvs = {
+            (copies, length): stack.enter_context(environment(copies, length))
+            for copies in {copies for copies, _ in kinds}
+            for length in (short, long)
+        }
+        for _ in range(repeats):
+            for k, (copies, make) in enumerate(kinds):
+                for length in (short, long):
+                    venv = venvs[copies, length]
+                    # Two more episodes of each copy: what comes once is on both sides.
+                    one, three = (_play(venv, make(), each)[0] for each in (1, 3))
+                    seconds = (three - one) / (2 * min(_PLAYERS, copies))
+                    found.setdefault((k, length), []).append(seconds)
+    costs = []
+    for k in range(len(kinds)):
+        low, high = (statistics.median(found[k, length]) for length in (short, long))
+        turn = max(0.0, (high - low) / (long - short))
+        costs.append((1e6 * turn, 1e6 * max(0.0, low - short * turn)))
+    return costs
+
+
+def _policy_agent(turns: int) -> Callable[[], VLLMAgent]:
+    """Return what makes agents whose prompts and replies are tokens, answered at once."""
+    from creditrl.trainers.models.tokenizer import build_tokenizer
+
+    noting = _Noting()
+    with environment(8, turns) as venv:
+        _play(venv, noting, 1)
+    thoughts = [f"<think>{' wait' * words}</think>{_WAIT}" for words in (0, REPLY_TOKENS)]
+    tokenizer = build_tokenizer([*noting.texts, *thoughts])
+    fewest, most = (
+        len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in thoughts
+    )
+    words = (REPLY_TOKENS - 1 - fewest) * REPLY_TOKENS // (most - fewest)
+    said = f"<think>{' wait' * words}</think>{_WAIT}"
+    ids = tokenizer(said, add_special_tokens=False)["input_ids"]
+    answer = (*ids, int(tokenizer.eos_token_id))
+
+    def make() -> VLLMAgent:
+        return VLLMAgent(_EngineAtOnce(answer), tokenizer)  # type: ignore[arg-type]
+
+    return make
+
+
+def _envs(repeats: int, tiny: bool) -> dict[str, EnvCosts]:
+    """Return what each environment costs, as ``creditrl bench envs`` measures it first."""
+    found = {}
+    for bench in env_benches():
+        # The walk, and what it says of its resets.
+        walk, reset, share = bench.contests(tiny)[:3]
+        figures = run_rounds([walk, reset, share], repeats)
+        rate, reset_ms, percent = (figures[c.name]["ours"].median for c in (walk, reset, share))
+        found[bench.env] = EnvCosts(1e6 * (1 - percent / 100) / rate, 1e3 * reset_ms)
+    return found
+
+
+def _training(episodes: Sequence[Trajectory], repeats: int) -> tuple[float, float, float]:
+    """Return a pickled turn's bytes, and the us to pickle it and back and to make its tables."""
+    from creditrl.trainers.models.base import Batch
+
+    turns = sum(len(episode.turns) for episode in episodes)
+    size = len(pickle.dumps(episodes))
+    both = [cpu_seconds(lambda: pickle.loads(pickle.dumps(episodes))) for _ in range(repeats)]
+    packs = [cpu_seconds(lambda: Batch.of(episodes)) for _ in range(repeats)]
+    return (
+        size / turns,
+        1e6 * statistics.median(both) / turns,
+        1e6 * statistics.median(packs) / turns,
+    )
+
+
+def _copy(repeats: int) -> float:
+    """Return the seconds in which a GiB of weights is copied."""
+    import torch
+
+    weights = {str(n): torch.zeros(8 * MIB, dtype=torch.uint8) for n in range(8)}
+
+    def copied() -> None:
+        for value in weights.values():
+            value.clone()
+
+    copied()
+    return 16 * statistics.median(cpu_seconds(copied) for _ in range(repeats))

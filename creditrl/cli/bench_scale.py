@@ -1,0 +1,165 @@
+"""``creditrl bench scale``: where the first bottleneck of a large cluster is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from creditrl.console import console, next_step, table, wrote
+from creditrl.errors import ConfigError, UnknownNameError, did_you_mean, require_extra
+from creditrl.files import write_atomic
+from creditrl.flags import override
+from creditrl.results import write_results
+
+__all__ = ["bench_scale"]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchScaleOptions:
+    """Measure what a turn, a call and a GiB cost here, and simulate a large cluster with that."""
+
+    engines: int = 64
+    """Engines that decode."""
+    copies: int = 4096
+    """Copies of the environment; each plays an episode per update."""
+    turns: int = 16
+    """Turns of an episode."""
+    env: str = "ALFWorld"
+    """Environment whose costs the simulation takes; all are measured."""
+    shards: int = 64
+    """Cores that step environments; 0: collectors do."""
+    gpus: int = 64
+    """Of the trainer, a rank each."""
+    engine_tokens: float = 7000.0
+    """Tokens per second of an engine whose slots are all busy."""
+    prefill_ms: float = 20.0
+    """Milliseconds in which an engine reads a prompt."""
+    update_seconds: float = 100.0
+    """Seconds in which the trainer's GPUs optimise."""
+    weights_gib: float = 14.2
+    """GiB of weights."""
+    network_gib: float = 10.0
+    """GiB per second between two machines."""
+    seed: int = 0
+    """Of the simulated lengths of replies."""
+    json: str | None = None
+    """Write everything that was measured and simulated to this file."""
+    out: str | None = None
+    """Page to write."""
+    tiny: bool = False
+    """Measure and simulate next to nothing: shows that everything runs."""
+
+
+def bench_scale(argv: list[str]) -> int:
+    """Measure, simulate and show; returns the exit code."""
+    options = override(BenchScaleOptions(), argv, "creditrl bench scale")
+    for name, least in (("engines", 1), ("copies", 1), ("turns", 3), ("shards", 0), ("gpus", 1)):
+        if getattr(options, name) < least:
+            raise ConfigError(f"--{name} is {getattr(options, name)}: expected at least {least}.")
+    for name in ("engine_tokens", "weights_gib", "network_gib"):
+        if not getattr(options, name) > 0:
+            flag = name.replace("_", "-")
+            raise ConfigError(f"--{flag} is {getattr(options, name)}: expected more than 0.")
+    require_extra("torch", "train")
+    from creditrl.bench.envs import env_benches
+    from creditrl.bench.rollout import LogNormal
+    from creditrl.bench.scale import (
+        BROADCASTS,
+        MODEL,
+        Cluster,
+        reply_lengths,
+        saved_by,
+        update_of,
+    )
+    from creditrl.bench.scale_costs import measure_costs
+    from creditrl.bench.scale_page import RAY_MISSING, answer, page, tables
+    from creditrl.measure import machine
+
+    known = [bench.env for bench in env_benches()]
+    if options.env not in known:
+        raise UnknownNameError(
+            f"No environment named {options.env!r}.{did_you_mean(options.env, known)} "
+            f"Known: {', '.join(known)}."
+        )
+    tiny = options.tiny
+    if tiny:
+        options = replace(options, engines=4, copies=64, turns=4, shards=4, gpus=4)
+    today = Cluster(
+        engines=options.engines,
+        copies=options.copies,
+        turns=options.turns,
+        shards=options.shards,
+        engine_tokens=options.engine_tokens,
+        prefill=1e-3 * options.prefill_ms,
+        ranks=options.gpus,
+        weights_gib=options.weights_gib,
+        network_gib=options.network_gib,
+        update_seconds=options.update_seconds,
+    )
+    costs = measure_costs(
+        copies=(16, 64) if tiny else (64, 4096),
+        turns=options.turns,
+        repeats=1 if tiny else 3,
+        tiny=tiny,
+    )
+    tokens = reply_lengths(today, LogNormal(60, 400), 512, options.seed)
+    counts = [n for n in (1, 4, 16, 64) if not (options.engines % n or options.shards % n)]
+    updates, weights = [], []
+    for count in counts:
+        for together in (True, False):
+            there = replace(today, collectors=count, together=together)
+            update = update_of(there, costs, options.env, tokens)
+            saved = saved_by(there, costs, options.env, tokens)
+            updates.append(
+                {
+                    "collectors": count,
+                    "together": together,
+                    "seconds": update.seconds,
+                    "busy": update.shares(there),
+                    "saved": saved,
+                    "bottleneck": max(saved, key=saved.__getitem__),
+                    "serving": max((n for n in saved if n not in MODEL), key=saved.__getitem__),
+                    **asdict(update),
+                }
+            )
+    for count in (counts[0], counts[-1]):
+        for broadcast in BROADCASTS:
+            there = replace(today, collectors=count, broadcast=broadcast)
+            update = update_of(there, costs, options.env, tokens)
+            weights.append(
+                {
+                    "collectors": count,
+                    "broadcast": broadcast,
+                    "sending": update.sending,
+                    "sync": update.sync,
+                    "seconds": update.seconds,
+                }
+            )
+    found: dict[str, Any] = {
+        "format": "creditrl-bench-scale/1",
+        "options": {k: v for k, v in asdict(options).items() if k not in ("json", "out")},
+        "machine": machine(),
+        "costs": asdict(costs),
+        "mean_tokens": float(tokens.mean()),
+        "machines": today.machines,
+        "updates": updates,
+        "weights": weights,
+    }
+    for title, head, rows in tables(found):
+        shown = table(head[0], *(f">{column}" for column in head[1:]), title=title)
+        for row in rows:
+            shown.add_row(*row)
+        console().print(shown)
+    print(answer(found))
+    if costs.ray is None:
+        print(RAY_MISSING)
+    for path in filter(None, (options.json, options.out)):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    if options.json is not None:
+        write_results(Path(options.json), found)
+    if options.out is not None:
+        write_atomic(Path(options.out), page(found).encode())
+    wrote(*filter(None, (options.json, options.out)))
+    next_step("creditrl bench rollout" + (" --tiny" if tiny else ""))
+    return 0
