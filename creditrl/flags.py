@@ -33,7 +33,8 @@ def override(config: T, argv: Sequence[str], prog: str) -> T:
     boolean is ``--field``, ``--no-field`` or ``--field false``. Parts between a section and a field
     may be left out where only one field of the section has the name: ``--method.xi`` is
     ``--method.scores.xi``. A flag of an optional part that is None (``--policy.lora.rank 8``) makes
-    the part with its defaults first, as a table in a recipe does. ``--help`` prints the
+    the part with its defaults first, as a table in a recipe does; ``--policy.lora None`` takes
+    the part away. ``--help`` prints the
     fields with their docstrings and the values of ``config`` as defaults, and leaves with
     ``SystemExit(0)``.
 
@@ -47,6 +48,7 @@ def override(config: T, argv: Sequence[str], prog: str) -> T:
     """
     import tyro
 
+    config, argv = _without_parts(config, argv)
     named = [_dashed(argument[2:]) for argument in argv if argument.startswith("--")]
     config = _with_parts(config, "", named)
     arguments = _Names(config).check(argv, prog)
@@ -265,6 +267,40 @@ def _with_parts(config: T, prefix: str, named: Sequence[str]) -> T:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             made[field.name] = _with_parts(value, inside, named)
     return cast(T, dataclasses.replace(cast(Any, config), **made)) if made else config
+
+
+def _without_parts(config: T, argv: Sequence[str]) -> tuple[T, list[str]]:
+    """Return ``config`` without the optional parts that a flag sets to None; the other flags."""
+    rest: list[str] = []
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        flag, equals, value = word.partition("=")
+        none = value == "None" if equals else words[:1] == ["None"]
+        path = flag[2:].replace("-", "_").split(".") if flag.startswith("--") else []
+        if not none or not path or not _is_optional_part(config, path):
+            rest.append(word)
+            continue
+        if not equals:
+            words.pop(0)
+        config = _put(config, path, None)
+    return config, rest
+
+
+def _is_optional_part(config: Any, path: Sequence[str]) -> bool:
+    """Return whether a path of fields leads to a part that may be None."""
+    for name in path[:-1]:
+        config = getattr(config, name, None)
+    if not dataclasses.is_dataclass(config):
+        return False
+    kinds = get_args(get_type_hints(type(config)).get(path[-1]))
+    return type(None) in kinds and any(map(dataclasses.is_dataclass, kinds))
+
+
+def _put(config: Any, path: Sequence[str], value: Any) -> Any:
+    name, *inside = path
+    inner = _put(getattr(config, name), inside, value) if inside else value
+    return dataclasses.replace(config, **{name: inner})
 
 
 def _dashed(name: str) -> str:

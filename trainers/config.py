@@ -101,6 +101,9 @@ class RolloutConfig:
     """Sampling temperature of collection."""
     max_new_tokens: int = 16
     """Most tokens of a reply."""
+    token_budget: int | None = None
+    """Padded tokens, replies included, that the training model decodes at once; it keeps twice as
+    many of growing conversations. None: 131,072 on a GPU, 32,768 on a CPU."""
     reward: Literal["environment", "success"] = "environment"
     """The environment's own rewards, or 1 on the last turn of a successful episode, 0 elsewhere."""
     reward_scale: float = 1.0
@@ -332,6 +335,7 @@ class TrainConfig:
                     raise ConfigError(f"{section}.{name} is {value}: expected at least {least}.")
         for section, name in (
             ("rollout", "temperature"),
+            ("rollout", "token_budget"),
             ("eval", "temperature"),
             ("optim", "lr"),
             ("optim", "grad_clip"),

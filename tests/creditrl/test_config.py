@@ -435,6 +435,14 @@ def test_a_flag_of_an_optional_part_makes_it():
         override(WithPolicy(), ["--policy.lora.clpi", "0.5"], "x")
 
 
+@pytest.mark.parametrize("argv", [["--policy.lora", "None"], ["--policy.lora=None"]])
+def test_a_flag_takes_an_optional_part_away(argv):
+    given = WithPolicy(Policy(Clip(gamma=0.1)))
+    assert override(given, argv, "x").policy.lora is None
+    with pytest.raises(ConfigError, match="Unknown flag --policy"):  # no optional part
+        override(given, ["--policy", "None"], "x")
+
+
 @pytest.mark.parametrize(
     ("argv", "image"),
     [

@@ -67,9 +67,10 @@ class Sampler(ABC):
 class TransformersSampler(Sampler):
     """The training model itself decodes."""
 
-    def __init__(self, name: str, actions: str = "free") -> None:
-        self.name = name
-        self.actions = actions
+    def __init__(self, config: TrainConfig) -> None:
+        self.name = f"policy:{config.policy.model}"
+        self.actions = config.rollout.actions
+        self.token_budget = config.rollout.token_budget
 
     def agent(
         self, policy: Policy, *, temperature: float, greedy: bool, max_new_tokens: int, seed: int
@@ -84,6 +85,7 @@ class TransformersSampler(Sampler):
                 seed=seed,
                 actions=self.actions,
                 name=self.name,
+                token_budget=self.token_budget,
             )
         return TransformersAgent(
             policy.model,
@@ -94,6 +96,7 @@ class TransformersSampler(Sampler):
             seed=seed,
             actions=self.actions,
             name=self.name,
+            token_budget=self.token_budget,
             image_processor=policy.image_processor,
         )
 
@@ -111,6 +114,7 @@ class TransformersSampler(Sampler):
             seed=seed,
             actions=self.actions,
             name=self.name,
+            token_budget=self.token_budget,
             image_processor=policy.image_processor,
         )
         return agent, TwinWeights(policy, twin, agent.weights_changed)
@@ -253,5 +257,5 @@ def make_sampler(config: TrainConfig, folder: Path) -> Sampler:
 
         return RaySampler(config)
     if config.rollout.backend == "transformers":
-        return TransformersSampler(f"policy:{config.policy.model}", config.rollout.actions)
+        return TransformersSampler(config)
     return VLLMSampler(config, folder)

@@ -46,6 +46,7 @@ class SharedAgent(TransformersAgent):
             "greedy": self.greedy,
             "max_new_tokens": self.max_new_tokens,
             "actions": self.actions,
+            "token_budget": self.token_budget,
         }
         with ranks.together("act", sampling, list(prompts), uniform_BT):
             self.model = self.policy.whole_model()

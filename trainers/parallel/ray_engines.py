@@ -675,7 +675,7 @@ class _PolicyEngine:
         from creditrl.trainers.run import build_policy
 
         self._policy = build_policy(config, device, tokenizer=tokenizer)
-        self._sampler = TransformersSampler(f"policy:{config.policy.model}", config.rollout.actions)
+        self._sampler = TransformersSampler(config)
         self._sampling: dict[str, Any] = {}
         self._agent: Any = None
 

@@ -176,6 +176,7 @@ def _changes() -> Iterator[Change]:
     for budget in (8192, 4096, _LEAST_BUDGET):
         yield _smaller_batches(budget)
     yield _half_precision
+    yield _smaller_decoding
     for copies in (64, 32, 16, 8):
         yield _fewer_copies(copies)
     yield _shared_bases
@@ -217,6 +218,14 @@ def _half_precision(config: TrainConfig) -> tuple[str, TrainConfig] | None:
         return None
     policy = replace(config.policy, dtype="bfloat16")
     return "--policy.dtype bfloat16", replace(config, policy=policy)
+
+
+def _smaller_decoding(config: TrainConfig) -> tuple[str, TrainConfig] | None:
+    budget = _CPU_CACHE
+    if (config.rollout.token_budget or _GPU_CACHE) <= budget:
+        return None
+    rollout = replace(config.rollout, token_budget=budget)
+    return f"--rollout.token-budget {budget}", replace(config, rollout=rollout)
 
 
 def _fewer_copies(copies: int) -> Change:
@@ -284,7 +293,7 @@ def _speaking(
     copies = max(rollout.groups * rollout.group_size, min(config.eval.levels, config.eval.num_envs))
     copies = -(-copies // ranks)  # each decodes for some of them
     row = min(shape.context, _PROMPT_TOKENS + rollout.max_new_tokens)
-    at_once = min(_GPU_CACHE if gpu else _CPU_CACHE, copies * row)
+    at_once = min(rollout.token_budget or (_GPU_CACHE if gpu else _CPU_CACHE), copies * row)
     kept = 0
     if get_form(rollout.form).context != "window":
         # What was read of a growing conversation is kept between its turns.
