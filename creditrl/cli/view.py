@@ -42,8 +42,10 @@ class ViewOptions:
     gif: str | None = None
     """Write this episode, e.g. 12/u11/0, as an animated GIF, and end. One without pictures becomes
     an HTML file that plays its text."""
+    tokens: str | None = None
+    """Print the tokens of this episode, e.g. 12/u11/0, by what is trained of them, and end."""
     out: str | None = None
-    """File of --gif; None: named after the run and the episode."""
+    """File of --gif; None: named after the run and the episode. With --tokens, an SVG."""
     port: int = 8808
     """Port of 127.0.0.1; 0 takes a free one."""
     open: bool = False
@@ -61,17 +63,21 @@ def run(argv: list[str]) -> int:
         )
     if options.episodes is not None and options.export is None:
         raise ConfigError("--episodes chooses what an export holds: give --export FILE as well.")
-    if options.out is not None and options.gif is None:
-        raise ConfigError("--out is the file of --gif: give --gif EPISODE as well.")
-    if options.gif is not None and (options.export or options.against):
-        raise ConfigError("--gif writes one episode of one run: leave --export and --against out.")
+    one = "--gif" if options.tokens is None else "--tokens"
+    if options.out is not None and options.gif is None and options.tokens is None:
+        raise ConfigError("--out is the file of --gif or --tokens: give one of them as well.")
+    if options.gif is not None and options.tokens is not None:
+        raise ConfigError("--gif and --tokens were both given: expected one of them.")
+    single = options.gif if options.tokens is None else options.tokens
+    if single is not None and (options.export or options.against):
+        raise ConfigError(f"{one} shows one episode of one run: leave --export and --against out.")
     require_extra("pyarrow", "view")
     from creditrl.view.places import find_evaluations
     from creditrl.view.run import ViewedRun
 
     inside = find_evaluations(Path(named[0]).expanduser())
     if len(inside) > 1:
-        if options.export is not None or options.gif is not None:
+        if options.export is not None or single is not None:
             first = next(iter(inside.values()))
             raise ConfigError(
                 f"{named[0]} has {len(inside)} evaluations, and a file holds one: name it, e.g. "
@@ -84,6 +90,10 @@ def run(argv: list[str]) -> int:
         raise ConfigError(f"--against {paths[1]} is the run itself; expected another one.")
     if options.gif is not None:
         return _film(runs[0], options.gif, options.out)
+    if options.tokens is not None:
+        from creditrl.cli.view_tokens import show_tokens
+
+        return show_tokens(runs[0], options.tokens, options.out)
     if options.export is not None:
         return _export(runs, options, Path(options.export).expanduser(), named[0])
     from creditrl.view.server import ViewServer

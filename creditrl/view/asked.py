@@ -35,17 +35,18 @@ class Asked:
         before: tuple[int, ...] = ()
         for turn in episode.turns:
             asked = [dict(message) for message in turn.messages]
-            if not asked and turn.prompt_ids and self._tokenizer is not None:
+            if not asked and turn.prompt_ids and self.tokenizer is not None:
                 grows = before and turn.prompt_ids[: len(before)] == before
                 new = turn.prompt_ids[len(before) if grows else 0 :]
-                text = self._tokenizer.decode([i for i in new if i >= 0], skip_special_tokens=False)
+                text = self.tokenizer.decode([i for i in new if i >= 0], skip_special_tokens=False)
                 asked = [{"role": "prompt", "content": text}]
             found.append(asked)
             before = turn.prompt_ids + turn.reply_ids
         return found
 
     @functools.cached_property
-    def _tokenizer(self) -> Any:
+    def tokenizer(self) -> Any:
+        """The run's own, without chat template; None where there is none, or no package for it."""
         kept = [self._folder / "tokenizer", *sorted(self._folder.glob("policy/*"))]
         files = [path / "tokenizer.json" for path in kept]
         if importlib.util.find_spec("tokenizers") is None:

@@ -154,6 +154,11 @@ class ViewedRun:
         return sorted(found)
 
     @property
+    def tokenizer(self) -> Any:
+        """The run's own tokenizer, bare; None where it kept none."""
+        return self._asked.tokenizer
+
+    @property
     def credits(self) -> TurnCredits:
         """The credits of the turns, read when they are first asked for."""
         if self._credits is None:

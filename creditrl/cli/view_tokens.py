@@ -1,0 +1,144 @@
+"""``creditrl view RUN --tokens EPISODE``: the tokens of an episode, by what is trained of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from creditrl.config import setting
+from creditrl.console import console, next_step, wrote
+from creditrl.errors import ConfigError, DataError
+from creditrl.files import write_atomic
+from creditrl.terminal import PlainConsole, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from creditrl.trainers.after.token_mask import Kind, TokenRow
+    from creditrl.view.run import ViewedRun
+
+__all__ = ["show_tokens"]
+
+_SVG_WIDTH = 110
+_STYLES = (
+    ("bright_black", "white"),
+    ("black on green", "black on bright_green"),
+    ("black on yellow", "black on bright_yellow"),
+)
+"""Of each kind two shades, which take turns, so that one token is told from the next."""
+_MARKS = (("", ""), ("⟦", "⟧"), ("⟪", "⟫"))
+"""Around what is not only read, where there are no colours."""
+_BROKEN = "\ufffd"
+
+
+def show_tokens(run: ViewedRun, words: str, out: str | None) -> int:
+    """Print an episode's tokens, or write them as an SVG; returns the exit code.
+
+    Raises:
+        ConfigError: the words name no episode, or several; the file is no SVG, or is there.
+        DataError: the run kept no tokens.
+    """
+    from creditrl.trainers.after.token_mask import token_rows
+
+    found = run.find(words, "--tokens")
+    key = run.index.episodes[found[0]].key
+    if len(found) > 1:
+        raise ConfigError(f"--tokens {words} names {len(found)} episodes: name one, e.g. {key}.")
+    target = None if out is None else Path(out).expanduser()
+    if target is not None:
+        if target.suffix != ".svg":
+            raise ConfigError(f"--out {target}: expected the name of an SVG file, e.g. tokens.svg.")
+        if target.exists():
+            raise ConfigError(f"{target} exists; nothing was overwritten. Choose another --out.")
+        if not target.parent.is_dir():
+            raise ConfigError(f"--out {target}: there is no folder {target.parent}.")
+    episode, tokenizer = run.index.trajectory(found[0]), run.tokenizer
+    if tokenizer is None or not any(turn.reply_ids for turn in episode.turns):
+        missing = "tokenizer" if tokenizer is None else "token ids"
+        raise DataError(
+            f"{run.path} has no {missing}, so its episodes have no tokens to show: expected the "
+            "folder of a training run."
+        )
+    most = setting(run.config, "rollout.max_new_tokens")
+    masked = bool(setting(run.config, "optim.mask_truncated", False))
+    rows = token_rows(episode, most, _special(tokenizer))
+    shown = console() if target is None else _recorder()
+    colours = target is not None or (shown.is_terminal and not shown.no_color)
+    for row in rows:
+        _print_row(shown, row, tokenizer, colours)
+    kinds = [kind for row in rows for kind in row.kinds]
+    _print_legend(shown, kinds, most, masked, colours)
+    if target is None:
+        next_step(f"creditrl view {run.path}")
+        return 0
+    svg = shown.export_svg(title=f"{run.name}, episode {key}")
+    # Its fonts would be loaded from elsewhere; those of the machine do.
+    write_atomic(target, re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL))
+    wrote(target)
+    next_step(f"open {target} in a browser")
+    return 0
+
+
+def _recorder() -> Console:
+    import io
+
+    return PlainConsole(record=True, width=_SVG_WIDTH, file=io.StringIO(), force_terminal=True)
+
+
+def _special(tokenizer: Any) -> frozenset[int]:
+    """Return the special tokens: a reply that was not cut ends with one."""
+    return frozenset(
+        i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special
+    )
+
+
+def _print_row(shown: Console, row: TokenRow, tokenizer: Any, colours: bool) -> None:
+    first, last = row.turns[0], row.turns[-1]
+    turns = f"turn {first}" if first == last else f"turns {first} to {last}"
+    shown.print(plain(f"{turns}, one row of {len(row.ids):,} tokens", "bold"))
+    line = plain("")
+    before = 0
+    for number, (text, kind) in enumerate(_pieces(row, tokenizer)):
+        if not colours and kind != before:
+            line.append_text(plain(_MARKS[before][1] + _MARKS[kind][0]))
+        before = kind
+        # A line that ends inside a token: its colour would run to the margin.
+        words = text.replace("\n", "↵\n") if kind else text
+        line.append_text(plain(words, _style(kind, number) if colours else ""))
+    line.append_text(plain("" if colours else _MARKS[before][1]))
+    shown.print(line)
+    shown.print()
+
+
+def _style(kind: int, number: int) -> str:
+    return _STYLES[kind][number % 2]
+
+
+def _pieces(row: TokenRow, tokenizer: Any) -> Iterator[tuple[str, Kind]]:
+    """Yield the text of each token; bytes of one character together."""
+    kept: list[int] = []
+    for place, (token, kind) in enumerate(zip(row.ids, row.kinds, strict=True)):
+        kept.append(token)
+        text = tokenizer.decode([i for i in kept if i >= 0], skip_special_tokens=False)
+        goes_on = place + 1 < len(row.ids) and row.kinds[place + 1] == kind
+        if _BROKEN in text and goes_on and len(kept) < 4:
+            continue
+        yield text, kind
+        kept = []
+
+
+def _print_legend(
+    shown: Console, kinds: list[Kind], most: int | None, masked: bool, colours: bool
+) -> None:
+    cut = "left out of the loss" if masked else "trained all the same (optim.mask_truncated: not)"
+    words = ("read, no loss", "trained", f"of replies cut at {most} tokens: {cut}")
+    for kind, said in enumerate(words):
+        count = kinds.count(kind)  # type: ignore[arg-type]
+        if count or kind < 2:
+            begin, end = ("", "") if colours else _MARKS[kind]
+            line = plain(f"{begin}{count:,} tokens{end}", _style(kind, 0) if colours else "")
+            line.append_text(plain(f" {said}"))
+            shown.print(line)

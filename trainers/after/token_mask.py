@@ -1,0 +1,68 @@
+"""Which tokens of an episode a policy learns from, read off the rows that the trainer makes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from creditrl.trainers.batch import build_rows
+from creditrl.types import Trajectory
+
+__all__ = ["Kind", "TokenRow", "token_rows"]
+
+
+class Kind(IntEnum):
+    """What becomes of a token."""
+
+    READ = 0
+    """The policy reads it; no loss."""
+    TRAINED = 1
+    """Of a reply: the loss is on it."""
+    CUT = 2
+    """Of a reply that was cut at the token limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """One row of the model: its tokens, and what becomes of each."""
+
+    turns: range
+    ids: tuple[int, ...]
+    kinds: tuple[Kind, ...]
+
+
+def token_rows(
+    episode: Trajectory, most: int | None = None, ends: Collection[int] = ()
+) -> list[TokenRow]:
+    """Return the rows that an episode becomes, the last token of each included.
+
+    Args:
+        episode: with token ids.
+        most: tokens at which its replies were cut; None: none was. Whether one was is not stored:
+            it was where it is as long and does not end with a token that ends replies.
+        ends: these tokens.
+
+    Raises:
+        CreditInputError: a turn has reply tokens and no prompt tokens.
+    """
+    rows = build_rows([episode], merge_equal=False)
+    cut_N = [
+        most is not None and len(turn.reply_ids) >= most and turn.reply_ids[-1] not in ends
+        for turn in episode.turns
+    ]
+    found = []
+    for row in range(len(rows)):
+        at_M = np.flatnonzero(rows.row_M == row)
+        ids = rows.ids[rows.offset_R[row] : rows.offset_R[row + 1]].tolist()
+        turn_M, position_M = rows.turn_M[at_M], rows.position_M[at_M] + 1
+        # A row is what the model reads; its last token is only predicted.
+        whole = [*ids, int(rows.token_M[at_M[-1]])]
+        kinds = [Kind.READ] * len(whole)
+        for turn, place in zip(turn_M.tolist(), position_M.tolist(), strict=True):
+            kinds[place] = Kind.CUT if cut_N[turn] else Kind.TRAINED
+        turns = range(int(turn_M.min()), int(turn_M.max()) + 1)
+        found.append(TokenRow(turns, tuple(whole), tuple(kinds)))
+    return found
