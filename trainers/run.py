@@ -62,7 +62,9 @@ from creditrl.types import Trajectory
 from creditrl.view.curves import learning_curve
 
 __all__ = [
+    "Run",
     "build_policy",
+    "make_environment",
     "help_training",
     "load_policy",
     "run_training",
@@ -101,7 +103,7 @@ def run_training(
     if ranks.size > 1:
         check_shared(config)
     with folder.held():
-        run = _Run(config, folder, progress, ranks, on_row or _ignore)
+        run = Run(config, folder, progress, ranks, on_row or _ignore)
         try:
             result = run.all()
             with ranks.together("stop"):
@@ -120,7 +122,7 @@ def help_training(config: TrainConfig, ranks: Ranks) -> None:
     follow(config, ranks, lambda tokenizer: build_policy(config, device, tokenizer=tokenizer))
 
 
-class _Run:
+class Run:
     """The state of one run; :meth:`all` is its phases in order."""
 
     def __init__(
@@ -163,48 +165,25 @@ class _Run:
 
     def all(self) -> TrainResult:
         """Run every phase."""
-        self.fit_tasks()
-        config = self.config
-        policy = self.timed("build", self.build_policy)
-        # Whoever looks at the episodes reads their prompts from the first update on.
-        policy.tokenizer.save_pretrained(self.folder.path / "tokenizer")
-        self.form = pictured_form(config, self.form, policy)
+        policy = self.built()
         checkpoint = latest_checkpoint(self.folder.checkpoints)
         if checkpoint is not None:
             trainer = self.trainer(policy)
             self.resume(trainer, checkpoint)
             before = self.folder.read_evaluations("before")
         else:
-            if config.run.resume:
+            if self.config.run.resume:
                 # It was ended before its first checkpoint, and begins anew.
                 self.folder.truncate_metrics(None)
                 self.drop_after(0)
-            cloned = config.clone.on and self.method.collection != "demonstrations"
-            if cloned:
-                self.timed("clone", lambda: self.clone(policy))
-            reference = self.method.policy_loss().kl_coef or self.method.needs_reference
-            if reference and (cloned or config.policy.lora is None):
-                # The reference is the cloned policy. With adapters this begins new ones, so it
-                # comes before the optimizer; untrained adapters are as good as off.
-                policy.freeze_reference()
-            self.folder.add_results({"start": {"weights": weights_hash(policy)}})
-            trainer = self.trainer(policy)
-            before = self.timed("evaluate", lambda: self.evaluate(policy))
-            self.folder.write_evaluations("before", before)
-            self.sinks.log(_held_out("before", before))
-            if config.eval.every_turns:
-                self.timed("evaluate", lambda: self.validate(trainer))
-            explore = self.method.explore
-            if explore is not None:
-                self.timed("explore", lambda: self.explore(trainer, explore))
-            self.checkpoint(trainer)
+            trainer, before = self.begun(policy)
         self.train(trainer, fresh=checkpoint is None)
         self.save_policy(policy, "last")
         found = {"before": before}
         found |= self.timed("evaluate", lambda: self.evaluate_all(policy, "after"))
         best = self.folder.path / "policy" / "best"
         if best.is_dir():
-            chosen = Policy.load(best, dtype=config.policy.dtype, device=self.device)
+            chosen = Policy.load(best, dtype=self.config.policy.dtype, device=self.device)
             found |= self.timed("evaluate", lambda: self.evaluate_all(chosen, "best"))
         if self.compares:
             spent = self.seconds.get("clone", 0.0) + trainer.clock.seconds
@@ -240,6 +219,39 @@ class _Run:
             seconds=self.seconds,
             parts=parts,
         )
+
+    def built(self) -> Policy:
+        """Return the policy as it begins, with its tokenizer and prompt form in place."""
+        self.fit_tasks()
+        policy = self.timed("build", self.build_policy)
+        # Whoever looks at the episodes reads their prompts from the first update on.
+        policy.tokenizer.save_pretrained(self.folder.path / "tokenizer")
+        self.form = pictured_form(self.config, self.form, policy)
+        return policy
+
+    def begun(self, policy: Policy) -> tuple[Trainer, dict[str, EvalResult]]:
+        """Return (the trainer before its first update, the evaluation of what it begins with)."""
+        config = self.config
+        cloned = config.clone.on and self.method.collection != "demonstrations"
+        if cloned:
+            self.timed("clone", lambda: self.clone(policy))
+        reference = self.method.policy_loss().kl_coef or self.method.needs_reference
+        if reference and (cloned or config.policy.lora is None):
+            # The reference is the cloned policy. With adapters this begins new ones, so it
+            # comes before the optimizer; untrained adapters are as good as off.
+            policy.freeze_reference()
+        self.folder.add_results({"start": {"weights": weights_hash(policy)}})
+        trainer = self.trainer(policy)
+        before = self.timed("evaluate", lambda: self.evaluate(policy))
+        self.folder.write_evaluations("before", before)
+        self.sinks.log(_held_out("before", before))
+        if config.eval.every_turns:
+            self.timed("evaluate", lambda: self.validate(trainer))
+        explore = self.method.explore
+        if explore is not None:
+            self.timed("explore", lambda: self.explore(trainer, explore))
+        self.checkpoint(trainer)
+        return trainer, before
 
     def title(self) -> str:
         """Return the picture's title."""
@@ -705,7 +717,7 @@ class _Run:
         shards = ray.shards if collects and ray.address is not None else 0
         key = (copies, group_size, split, shards)
         if key not in self._environments:
-            made = _make(self.config, copies, group_size, split, shards)
+            made = make_environment(self.config, copies, group_size, split, shards)
             self._environments[key] = made
         return self._environments[key]
 
@@ -813,7 +825,7 @@ def load_policy(config: TrainConfig, folder: RunFolder) -> tuple[Policy, str]:
         venvs: list[TextVectorEnv] = []
 
         def environment(copies: int) -> TextVectorEnv:
-            venvs.append(_make(config, copies))
+            venvs.append(make_environment(config, copies))
             return venvs[-1]
 
         policy = build_policy(config, device, environment)
@@ -851,7 +863,7 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _make(
+def make_environment(
     config: TrainConfig,
     copies: int,
     group_size: int = 1,

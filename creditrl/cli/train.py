@@ -7,6 +7,7 @@ import shlex
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from creditrl.cli.dry_run import show_dry_run, take_dry_run_flag
 from creditrl.cli.options import require_training, short_name
 from creditrl.cli.plan import show_plan, take_plan_flag
 from creditrl.console import console, next_step, table, wrote
@@ -29,7 +30,8 @@ def train(argv: list[str]) -> int:
     """Train with a recipe; returns the exit code.
 
     ``--plan`` prints what the run needs of memory and starts nothing; ``--plan=80`` against a GPU
-    of so many GiB. ``--trust`` lets a run go on whose config names plugins, or reaches out.
+    of so many GiB. ``--dry-run`` builds everything and does one small update on this machine.
+    ``--trust`` lets a run go on whose config names plugins, or reaches out.
 
     Under torchrun every process comes here: ``torchrun --nproc-per-node 2 -m creditrl train ...``.
     The one that fails says why, and the others end with it, without a word; what is wrong with
@@ -39,13 +41,15 @@ def train(argv: list[str]) -> int:
     from creditrl.cli.train_help import HELP_ALL, HELPS, show_help
 
     if HELPS & set(argv):
-        words, _ = take_trust(take_plan_flag([word for word in argv if word not in HELPS])[0])
+        words, _ = take_dry_run_flag([word for word in argv if word not in HELPS])
+        words, _ = take_trust(take_plan_flag(words)[0])
         show_help(*_split(words), every=HELP_ALL in argv)
         return 0
     from creditrl.trainers.parallel.ranks import join, launched, lost_others
 
     rank = launched()
-    given, planned, gib = take_plan_flag(argv)
+    given, dry = take_dry_run_flag(argv)
+    given, planned, gib = take_plan_flag(given)
     given, trust = take_trust(given)
     try:
         config = _resolved(given, trust)
@@ -56,6 +60,11 @@ def train(argv: list[str]) -> int:
     if planned:
         if not rank:
             show_plan(config, gib, given)
+        return 0
+
+    if dry:
+        if not rank:
+            show_dry_run(config, given)
         return 0
 
     try:

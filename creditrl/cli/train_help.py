@@ -34,6 +34,7 @@ _SAID = {"method.name": "Credit method; `creditrl methods` lists them."}
 """Of fields that are made for each method, and have no words of their own."""
 _OWN = {
     "--plan[=GIB]": "Print what the run needs of memory, and start nothing.",
+    "--dry-run": "Build everything, do one small update on this machine, and keep nothing.",
     "--plugin FILE_OR_MODULE": "Bring methods and environments of your own.",
     "--trust": "Believe what the config of a run asks for.",
     HELP_ALL: "Every flag, those of the method and the environment included.",

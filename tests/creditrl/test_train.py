@@ -407,13 +407,13 @@ def test_the_best_policy_is_measured_in_the_type_it_was_trained_in(tmp_path, mon
 
     folder = tmp_path / "run"
     found = {}
-    evaluate_all = training._Run.evaluate_all
+    evaluate_all = training.Run.evaluate_all
 
     def watched(self, policy, moment):
         found[moment] = str(policy.base.dtype)
         return evaluate_all(self, policy, moment)
 
-    monkeypatch.setattr(training._Run, "evaluate_all", watched)
+    monkeypatch.setattr(training.Run, "evaluate_all", watched)
     validation = ("--eval.every=1", "--eval.validation-levels=8")
     half = "--policy.dtype=bfloat16"
     assert train(f"--run.folder={folder}", *QUICK, half, *validation) == 0

@@ -27,7 +27,17 @@ from creditrl.trainers.plan.shape import (
     model_shape,
 )
 
-__all__ = ["Advice", "advise", "device_of", "each_of", "needs_reference", "plan_line", "plan_of"]
+__all__ = [
+    "Advice",
+    "advise",
+    "config_parts",
+    "device_of",
+    "each_of",
+    "needs_reference",
+    "plan_line",
+    "plan_of",
+    "put_part",
+]
 
 _SPARE = 0.1
 """Share of the device that is left to its allocator, and to what is not counted."""
@@ -93,14 +103,14 @@ def _learned(config: TrainConfig, weight_bytes: int) -> list[LearnedShape]:
     policy, method = config.policy, config.method
     budgets = [0]
     of_their_own: dict[str | int, str] = {}
-    for path, part in _parts(config.method, ""):
+    for path, part in config_parts(config.method, ""):
         begun_as = getattr(part, "model", "policy")
         if hasattr(part, "backbone") and begun_as != "policy":
             # Built as the policy here: building it as what it is would load its weights.
-            method = _put(method, path, replace(part, model="policy"))
+            method = put_part(method, path, replace(part, model="policy"))
             of_their_own[f"{path}.backbone"] = begun_as
         if isinstance(part, (BackboneConfig, CriticConfig)):
-            method = _put(method, path, replace(part, token_budget=len(budgets)))
+            method = put_part(method, path, replace(part, token_budget=len(budgets)))
             if path in of_their_own:
                 of_their_own[len(budgets)] = of_their_own.pop(path)
             budgets.append(part.token_budget)
@@ -204,10 +214,10 @@ def _smaller_batches(budget: int) -> Change:
             flags.append(f"--optim.token-budget {budget}")
             config = replace(config, optim=replace(config.optim, token_budget=budget))
         method = config.method
-        for path, part in _parts(method, ""):
+        for path, part in config_parts(method, ""):
             if isinstance(part, (BackboneConfig, CriticConfig)) and part.token_budget > budget:
                 flags.append(f"--method.{path}.token-budget {budget}".replace("_", "-"))
-                method = _put(method, path, replace(part, token_budget=budget))
+                method = put_part(method, path, replace(part, token_budget=budget))
         return (" ".join(flags), replace(config, method=method)) if flags else None
 
     return change
@@ -249,20 +259,20 @@ def _shared_bases(config: TrainConfig) -> tuple[str, TrainConfig] | None:
     if config.policy.lora is None:
         return None
     flags, method = [], config.method
-    for path, part in _parts(method, ""):
+    for path, part in config_parts(method, ""):
         if isinstance(part, BackboneConfig) and part.shared_base is False:
             flags.append(f"--method.{path}.shared-base True".replace("_", "-"))
-            method = _put(method, path, replace(part, shared_base=True))
+            method = put_part(method, path, replace(part, shared_base=True))
     return (" ".join(flags), replace(config, method=method)) if flags else None
 
 
 def _small_critic(config: TrainConfig) -> tuple[str, TrainConfig] | None:
     """Read values from the policy's hidden states instead of a copy of it."""
     flags, method = [], config.method
-    for path, part in _parts(method, ""):
+    for path, part in config_parts(method, ""):
         if isinstance(part, CriticConfig) and part.kind == "copy":
             flags.append(f"--method.{path}.kind head".replace("_", "-"))
-            method = _put(method, path, replace(part, kind="head"))
+            method = put_part(method, path, replace(part, kind="head"))
     return (" ".join(flags), replace(config, method=method)) if flags else None
 
 
@@ -301,21 +311,21 @@ def _speaking(
     return {"cache_tokens": at_once + kept, "prefill_tokens": at_once}
 
 
-def _parts(config: Any, path: str) -> Iterator[tuple[str, Any]]:
+def config_parts(config: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Yield every config inside a config, with its path."""
     for field in fields(config):
         value = getattr(config, field.name)
         if is_dataclass(value) and not isinstance(value, type):
             at = f"{path}.{field.name}" if path else field.name
             yield at, value
-            yield from _parts(value, at)
+            yield from config_parts(value, at)
 
 
-def _put(config: Any, path: str, value: Any) -> Any:
+def put_part(config: Any, path: str, value: Any) -> Any:
     """Return the config with one part of it replaced."""
     name, _, rest = path.partition(".")
     if rest:
-        value = _put(getattr(config, name), rest, value)
+        value = put_part(getattr(config, name), rest, value)
     return replace(config, **{name: value})
 
 

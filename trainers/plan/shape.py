@@ -22,7 +22,14 @@ from creditrl.trainers.models.small import build_small_policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
 from creditrl.trainers.plan.memory import LearnedShape, ModelShape
 
-__all__ = ["adapter_per_rank", "device_bytes", "learned_shapes", "model_shape"]
+__all__ = [
+    "adapter_per_rank",
+    "device_bytes",
+    "learned_shapes",
+    "model_config",
+    "model_on",
+    "model_shape",
+]
 
 _QWEN = {"model_type": "qwen2", "max_position_embeddings": 32768, "rms_norm_eps": 1e-6}
 _LLAMA = {"model_type": "llama", "max_position_embeddings": 131072, "vocab_size": 128256}
@@ -203,13 +210,19 @@ def _on_meta(model: str, small: SmallPolicyConfig) -> Any:
 
 
 def _fresh(model: str, small: SmallPolicyConfig) -> Any:
-    with torch.device("meta"):
-        if model == "small":
-            return build_small_policy(small, _tokenizer())
-        import transformers
+    if model == "small":
+        with torch.device("meta"):
+            made: Any = build_small_policy(small, _tokenizer())
+        return made.eval()
+    return model_on("meta", model_config(model))
 
-        kinds: Any = transformers  # its loaders are untyped
-        config = _config(model)
+
+def model_on(device: str, config: Any) -> Any:
+    """Return a model with random weights, of text or of pictures and text."""
+    import transformers
+
+    kinds: Any = transformers  # its loaders are untyped
+    with torch.device(device):
         try:
             made: Any = kinds.AutoModelForCausalLM.from_config(config)
         except ValueError:  # of pictures and text
@@ -217,7 +230,12 @@ def _fresh(model: str, small: SmallPolicyConfig) -> Any:
     return made.eval()
 
 
-def _config(model: str) -> Any:
+def model_config(model: str) -> Any:
+    """Return the config of a known model, of one in a folder, or of one on the hub.
+
+    Raises:
+        DataError: there is none.
+    """
     from transformers import AutoConfig
 
     if model in _KNOWN and not Path(model).is_dir():
@@ -228,7 +246,7 @@ def _config(model: str) -> Any:
     if adapter.is_file():
         from creditrl.trainers.models.policy import base_of
 
-        return _config(base_of(folder))
+        return model_config(base_of(folder))
     try:
         return AutoConfig.from_pretrained(model, trust_remote_code=False)
     except (OSError, ValueError) as error:

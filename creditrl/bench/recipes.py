@@ -1,0 +1,88 @@
+"""Dry runs of all papers' recipes: does each build, learn, and fit one GPU?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from creditrl.config import known_recipes
+from creditrl.envs.register import known_records, short_name
+from creditrl.files import write_atomic
+from creditrl.outside_json import read_object_file
+from creditrl.progress import Progress
+from creditrl.trainers.dry_run import dry_run
+from creditrl.trainers.start import read_request
+
+__all__ = ["dry_recipes", "paper_recipes", "recipes_page"]
+
+_GIB = 80.0
+_KEPT = ("loss", "grad_norm", "prompts_shortened", "replies_cut")
+"""Of the update's metrics."""
+
+
+def paper_recipes() -> list[str]:
+    """Return the recipes of papers, ``METHOD_ENVIRONMENT``."""
+    environments = {short_name(record.id).lower() for record in known_records()}
+    return [name for name in known_recipes() if name.rpartition("_")[2] in environments]
+
+
+def dry_recipes(names: Sequence[str], path: Path, progress: Progress) -> dict[str, dict[str, Any]]:
+    """Do the dry runs that a file has no result of, and write each result to it.
+
+    Returns:
+        Results by recipe, as :class:`~creditrl.trainers.dry_run.DryRun` has them.
+    """
+    found: dict[str, Any] = dict(read_object_file(path)) if path.is_file() else {}
+    for name in names:
+        if name in found:
+            continue
+        progress.line(f"@{name}")
+        config = read_request(f"@{name}", [])
+        result = asdict(dry_run(config, progress, _GIB))
+        result["metrics"] = {k: v for k, v in result["metrics"].items() if k in _KEPT}
+        result |= {
+            "model": config.policy.model.rpartition("/")[2],
+            "trains": "all weights" if config.policy.lora is None else "adapters",
+            "updates": config.budget.updates,
+        }
+        found[name] = result
+        write_atomic(path, json.dumps(found, indent=2) + "\n")
+    return {name: found[name] for name in names}
+
+
+def recipes_page(found: Mapping[str, Mapping[str, Any]], cpu: str) -> str:
+    """Return the page of results as Markdown."""
+    lines = [
+        "# The papers' recipes on one GPU",
+        "",
+        "`creditrl train @RECIPE --dry-run` builds everything that a recipe names and does one "
+        "update on this machine. Its model is one of two layers in the shape of the recipe's, as "
+        "wide as one key-value head with its queries, with random weights; it plays builtin tasks "
+        "for three turns, and every second episode counts as solved. The plan is that of the run "
+        "itself, with all its layers, for a GPU with 80 GiB, of which a tenth is left free.",
+        "",
+        "| recipe | model | trains | plan, GiB | fits | updates of the run | weights here "
+        "| longest row, tokens | gradient | CPU seconds |",
+        "|---|---|---|---:|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, r in found.items():
+        lines.append(
+            f"| `{name}` | {r['model']} | {r['trains']} | {r['plan_gib']:.1f} | "
+            f"{'yes' if r['fits'] else 'no'} | {r['updates']} | {r['weights'] / 1e6:.0f} M | "
+            f"{r['longest_row']:,} | {r['metrics']['grad_norm']:.2g} | {r['cpu_seconds']:.0f} |"
+        )
+    fits = sum(bool(r["fits"]) for r in found.values())
+    seconds = sorted(r["cpu_seconds"] for r in found.values())
+    lines += [
+        "",
+        f"{fits} of {len(found)} fit without a flag. A dry run takes "
+        f"{seconds[len(seconds) // 2]:.0f} s of processor time (median; at most "
+        f"{seconds[-1]:.0f} s) on one thread of {cpu}.",
+        "",
+        "Made by `creditrl bench recipes --out docs/results/recipes.md`.",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,66 @@
+"""``creditrl bench recipes``: dry runs of the papers' recipes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from creditrl.cli.options import require_training
+from creditrl.console import next_step, wrote
+from creditrl.errors import RunFolderError, UnknownNameError, did_you_mean
+from creditrl.files import write_atomic
+from creditrl.flags import override
+
+__all__ = ["bench_recipes"]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRecipesOptions:
+    """Do the dry run of every paper's recipe (`creditrl train @X --dry-run`), and make a table.
+
+    All of them take about half an hour of one core.
+    """
+
+    recipes: tuple[str, ...] = ()
+    """Recipes, e.g. grpo_webshop; none: all of papers."""
+    json: str = "recipes.json"
+    """File of the results; the ones that it has are not done again."""
+    out: str | None = None
+    """Write the page to this file; None: show it."""
+
+
+def bench_recipes(argv: list[str]) -> int:
+    """Run, write, show; returns the exit code: 1 where a recipe does not fit."""
+    options = override(BenchRecipesOptions(), argv, "creditrl bench recipes")
+    require_training()
+    import torch
+
+    from creditrl.bench.recipes import dry_recipes, paper_recipes, recipes_page
+    from creditrl.measure import machine
+    from creditrl.progress import Progress
+
+    known = paper_recipes()
+    names = [name.removeprefix("@") for name in options.recipes] or known
+    for name in names:
+        if name not in known:
+            raise UnknownNameError(
+                f"No paper's recipe is named {name!r}.{did_you_mean(name, known)} "
+                "`creditrl train --help` lists all recipes."
+            )
+    out = None if options.out is None else Path(options.out)
+    if out is not None and out.exists():
+        raise RunFolderError(f"{out} exists; nothing was overwritten. Choose another --out.")
+    path = Path(options.json)
+    torch.set_num_threads(1)
+    with Progress() as progress:
+        found = dry_recipes(names, path, progress)
+    page = recipes_page(found, machine()["cpu"])
+    if out is None:
+        print(page)
+    else:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(out, page)
+        wrote(out)
+    wrote(path)
+    next_step(f"creditrl train @{names[0]} --dry-run")
+    return int(not all(result["fits"] for result in found.values()))

@@ -1,0 +1,65 @@
+"""``creditrl train @recipe --dry-run``: build everything that a run builds, and do one update."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from creditrl.console import console, next_step, table
+from creditrl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from creditrl.trainers.config import TrainConfig
+
+__all__ = ["show_dry_run", "take_dry_run_flag"]
+
+_FLAG = "--dry-run"
+
+
+def take_dry_run_flag(argv: list[str]) -> tuple[list[str], bool]:
+    """Return (the other arguments, whether a dry run is asked for).
+
+    Raises:
+        ConfigError: the flag has a value, or a plan is asked for as well.
+    """
+    asked = [word for word in argv if word.partition("=")[0] == _FLAG]
+    if any("=" in word for word in asked):
+        raise ConfigError(f"{asked[-1]}: expected {_FLAG} alone; --plan=80 plans for other sizes.")
+    if asked and any(word.partition("=")[0] == "--plan" for word in argv):
+        raise ConfigError(f"--plan and {_FLAG} were both given: expected one of them.")
+    return [word for word in argv if word not in asked], bool(asked)
+
+
+def show_dry_run(config: TrainConfig, words: list[str]) -> None:
+    """Do a recipe's dry run, and print what came of it and what is different in the run itself.
+
+    Args:
+        config: of the run.
+        words: how the run would be started.
+    """
+    from creditrl.progress import Progress
+    from creditrl.trainers.dry_run import dry_run
+
+    with Progress() as progress:
+        found = dry_run(config, progress)
+    shown = table("field", ">run", ">dry run", title=f"What {config.run.name} does otherwise")
+    for difference in found.differences:
+        shown.add_row(difference.field, difference.run, difference.here)
+    out = console()
+    out.print(shown)
+    if found.weights:
+        out.print(
+            f"{config.policy.model} was stood in for by {found.layers} layers with "
+            f"{found.weights / 1e6:.0f} M random weights and a small vocabulary, "
+            "as wide as one of its key-value heads."
+        )
+    fits = "fits" if found.fits else "does not fit"
+    out.print(
+        f"One update of {found.episodes} episodes, {found.turns} turns, rows of up to "
+        f"{found.longest_row:,} tokens: loss {found.metrics['loss']:.3g}, gradient "
+        f"{found.metrics['grad_norm']:.3g}. {found.seconds:.0f} s, {found.cpu_seconds:.0f} s of "
+        "processor time."
+    )
+    out.print(f"The run itself needs {found.plan_gib:.2f} GiB, and {fits} {found.device_gib:g}.")
+    command = shlex.join(["creditrl", "train", *words])
+    next_step(command if found.fits else f"{command} --plan={found.device_gib:g}")

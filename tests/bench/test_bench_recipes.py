@@ -1,0 +1,66 @@
+"""``creditrl bench recipes``: the table of dry runs, and what it has done already."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from creditrl.bench import recipes
+from creditrl.bench.recipes import dry_recipes, paper_recipes, recipes_page
+from creditrl.cli import run
+from creditrl.progress import Progress
+
+MADE = {
+    "model": "Qwen2.5-7B-Instruct",
+    "trains": "adapters",
+    "plan_gib": 38.25,
+    "fits": True,
+    "updates": 200,
+    "weights": 31_400_000,
+    "longest_row": 1313,
+    "metrics": {"grad_norm": 0.494},
+    "cpu_seconds": 21.6,
+}
+
+
+def test_a_row_says_what_came_of_a_recipe() -> None:
+    found = {"grpo_webshop": MADE, "dapo_webshop": {**MADE, "fits": False, "cpu_seconds": 9.0}}
+    page = recipes_page(found, "a processor")
+    cells = "Qwen2.5-7B-Instruct | adapters | 38.2 | {} | 200 | 31 M | 1,313 | 0.49 |"
+    assert f"| `grpo_webshop` | {cells.format('yes')} 22 |" in page
+    assert f"| `dapo_webshop` | {cells.format('no')} 9 |" in page
+    assert "1 of 2 fit without a flag" in page and "at most 22 s) on one thread of a proc" in page
+
+
+def test_what_the_file_has_is_not_done_again(tmp_path: Path) -> None:
+    path = tmp_path / "recipes.json"
+    path.write_text(json.dumps({"grpo_webshop": MADE, "other": MADE}))
+    with Progress(mode="off") as progress:
+        found = dry_recipes(["grpo_webshop"], path, progress)
+    assert found == {"grpo_webshop": MADE}
+
+
+def test_the_command_does_a_recipe_and_writes_both_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["bench", "recipes", "--recipes", "@dpo_alfworld", "--out", "docs/page.md"]
+    assert run(words) == 0
+    assert "Next: creditrl train @dpo_alfworld --dry-run" in capsys.readouterr().out
+    (result,) = json.loads((tmp_path / "recipes.json").read_text()).values()
+    assert result["fits"] and result["trains"] == "adapters" and result["updates"] == 200
+    assert result["metrics"]["grad_norm"] > 0 and result["longest_row"] > 1000
+    assert "| `dpo_alfworld` | Llama-3.2-3B-Instruct |" in (tmp_path / "docs/page.md").read_text()
+    # The page is there already: nothing is run, nothing overwritten.
+    monkeypatch.setattr(recipes, "dry_run", None)
+    assert run(words) == 2
+    assert "nothing was overwritten" in capsys.readouterr().err
+
+
+def test_a_recipe_of_no_paper_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "quickstart" not in paper_recipes() and "grpo_small" not in paper_recipes()
+    assert run(["bench", "recipes", "--recipes", "grpo_webshp"]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "Did you mean 'grpo_webshop'" in line

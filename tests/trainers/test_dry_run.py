@@ -1,0 +1,138 @@
+"""``creditrl train @X --dry-run``: a recipe of every environment and family of methods learns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from creditrl.cli import run
+from creditrl.config import read_recipe
+from creditrl.errors import CreditInputError
+from creditrl.progress import Progress
+from creditrl.trainers import dry_run as module
+from creditrl.trainers.config import TrainConfig, resolve
+from creditrl.trainers.dry_run import dry_run, shrink
+from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.plan.shape import model_shape
+from creditrl.trainers.plan.two_layers import write_two_layers
+
+SHORT = "--rollout.max-new-tokens=8"
+
+
+def recipe(name: str, *flags: str) -> TrainConfig:
+    return resolve(read_recipe(f"@{name}"), list(flags), name, "creditrl train")
+
+
+# Of each environment one, of each family one: a tree of states, turn models with exploration and a
+# critic, cloning alone, dialogue in groups. Pairs of a group: tests/bench/test_recipes.py.
+@pytest.mark.parametrize(
+    ("name", "flags", "metric"),
+    [
+        ("three_spo_alfworld", (SHORT,), "ref_kl"),
+        ("hisr_virtualhome", (), "critic/value_loss"),
+        ("sft_webshop", (), "loss"),
+        ("grpo_sotopia", (SHORT,), "clip_fraction"),
+    ],
+)
+def test_a_papers_recipe_builds_and_does_one_update(
+    name: str, flags: tuple[str, ...], metric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = recipe(name, *flags)
+    with Progress(mode="off") as progress:
+        found = dry_run(config, progress)
+    assert found.fits and 20 < found.plan_gib < 72
+    assert found.metrics["update"] == 1 and metric in found.metrics
+    # As long as prompts are there, and not as a toy's.
+    assert found.longest_row > 400
+    changed = {difference.field for difference in found.differences}
+    assert {"policy.model", "rollout.groups", "env.options.max_turns"} - changed <= {
+        "rollout.groups"
+    }
+    assert not changed & {"policy.dtype", "policy.checkpointing", "rollout.form", "optim.lr"}
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+@pytest.mark.slow
+def test_a_recipe_that_sees_pictures_does_one_update() -> None:
+    with Progress(mode="off") as progress:
+        found = dry_run(recipe("istar_visualsokoban", SHORT), progress)
+    assert found.fits and "implicit_prm/pair_accuracy" in found.metrics
+
+
+@pytest.mark.parametrize(
+    ("model", "heads", "tied"),
+    [
+        ("Qwen/Qwen2.5-1.5B-Instruct", 6, True),
+        ("Qwen/Qwen2.5-7B-Instruct", 7, False),
+        ("meta-llama/Llama-3.2-3B-Instruct", 3, True),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", 7, False),
+    ],
+)
+def test_the_stand_in_has_the_shape_of_its_model(
+    model: str, heads: int, tied: bool, tmp_path: Path
+) -> None:
+    write_two_layers(model, ["Go north.", "You see a door."], tmp_path)
+    whole, here = model_shape(model), model_shape(str(tmp_path))
+    assert (here.layers, here.kv_heads, here.heads) == (2, 1, heads)
+    share = whole.kv_heads
+    assert here.head_size == whole.head_size == 128
+    assert (here.hidden * share, here.mlp * share) == (whole.hidden, whole.mlp)
+    assert here.heads * share == whole.heads and here.context == whole.context
+    assert (here.body == here.parameters) == tied
+    policy = Policy.load(tmp_path, dtype="bfloat16")
+    assert (policy.pictures is not None) == ("VL" in model)
+    # Replies end as the family's do, and unseen characters are bytes, not unknown.
+    end = "<|eot_id|>" if "llama" in model else "<|im_end|>"
+    assert policy.tokenizer.eos_token == end
+    ids = policy.tokenizer("Größe 7", add_special_tokens=False)["input_ids"]
+    assert policy.tokenizer.decode(ids) == "Größe 7"
+
+
+def test_waiting_and_large_steps_are_left_out() -> None:
+    small = shrink(recipe("archer_webshop"))
+    assert small.method.warmup == 0
+    assert (small.method.critics.steps, small.method.critics.batch) == (1, 4)
+    assert small.method.critics.backbone == recipe("archer_webshop").method.critics.backbone
+    partner = shrink(recipe("grpo_sotopia")).env.options
+    assert (partner.data, partner.partner, partner.judge) == ("builtin", "scripted", "rules")
+
+
+def test_an_update_that_moves_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    # All members of the group fail alike, so no advantage is left.
+    monkeypatch.setattr(module, "_half_solved", lambda step: step)
+    flags = ("--rollout.reward=success", "--clone.episodes=0", "--method.loss.entropy-coef=0")
+    config = recipe("grpo_small", *flags)
+    with (
+        Progress(mode="off") as progress,
+        pytest.raises(CreditInputError, match="norm 0: "),
+    ):
+        dry_run(config, progress)
+
+
+def test_the_command_says_what_is_different_and_what_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", "@grpo_small", "--dry-run", "--optim.lr", "1e-3"]) == 0
+    out = capsys.readouterr().out
+    assert "rollout.group_size" in out and "The run itself needs" in out
+    assert "optim.lr" not in out.partition("One update")[0]
+    assert "Next: creditrl train @grpo_small --optim.lr 1e-3" in out
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--dry-run=80",), "expected --dry-run alone"),
+        (("--dry-run", "--plan"), "were both given"),
+    ],
+)
+def test_bad_requests_are_one_line(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", "@grpo_webshop", *words]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert said in line

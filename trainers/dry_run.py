@@ -1,0 +1,290 @@
+"""One update of a recipe on this machine, however large its model is: does it build, does it learn?
+
+Everything that the recipe names is built and used once: prompt form, chat template, adapters,
+learned models, reference, exploration, cloning, evaluation, checkpoint. A model that is not small
+is one of two layers in its shape (:mod:`creditrl.trainers.plan.two_layers`). What else is less than
+in the run itself is told by comparing the two configs.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from creditrl.agents.prompts import get_form
+from creditrl.config import to_mapping
+from creditrl.envs.base import Frame
+from creditrl.envs.vector import TextVectorEnv
+from creditrl.errors import CreditInputError
+from creditrl.progress import Progress
+from creditrl.runs import RunFolder
+from creditrl.trainers.collect.texts import environment_texts
+from creditrl.trainers.config import CompareConfig, RunConfig, TrainConfig
+from creditrl.trainers.decode.engine_config import VLLMConfig
+from creditrl.trainers.methods.base import ExploreConfig
+from creditrl.trainers.parallel.ranks import ALONE
+from creditrl.trainers.parallel.ray_config import RayConfig
+from creditrl.trainers.plan.advice import advise, config_parts, plan_of, put_part
+from creditrl.trainers.plan.memory import GIB
+from creditrl.trainers.plan.shape import model_shape
+from creditrl.trainers.plan.two_layers import LAYERS, write_two_layers
+from creditrl.trainers.run import Run, make_environment
+from creditrl.types import IntArray
+
+__all__ = ["Difference", "DryRun", "dry_run", "shrink"]
+
+_COPIES = 2
+"""Episodes of the update; every second one counts as solved, so that there is something to learn:
+random weights solve nothing, and where all fail alike no method has a gradient."""
+_TURNS = 3
+_REPLY, _EXPERT_REPLY = 64, 256
+"""Tokens of a reply, which random weights never end; where an expert's are cloned, they go in."""
+_MOST = {"warmup": 0, "steps": 1, "batch": 2 * _COPIES}
+"""Of a method's settings: updates that the policy waits, a learned model's steps, their size."""
+_TEXT_EPISODES = 32
+"""Episodes whose text the tokenizer is made from."""
+_DATA = ("data", "data_dir", "source", "splits", "goals", "subset", "profile", "partner", "judge")
+"""Options that name official data, or an endpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A field that is not what it is in the run itself."""
+
+    field: str
+    run: str
+    here: str
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """Outcome of a dry run."""
+
+    plan_gib: float
+    """What the run itself needs at most, on ``device_gib``."""
+    device_gib: float
+    fits: bool
+    weights: int
+    """Of the model that stood in; 0: the recipe's own."""
+    layers: str
+    """Of the policy, here and in the run itself, e.g. "2 of 28"; empty: the recipe's own."""
+    seconds: float
+    cpu_seconds: float
+    episodes: int
+    turns: int
+    longest_row: int
+    """Tokens of the longest prompt with its reply."""
+    metrics: dict[str, float]
+    """Of the update."""
+    differences: tuple[Difference, ...]
+
+
+def dry_run(config: TrainConfig, progress: Progress, device_gib: float = 80.0) -> DryRun:
+    """Build what a run builds, do one update, and say what is different from the run itself.
+
+    Nothing is downloaded, no endpoint is asked, and nothing is left behind.
+
+    Args:
+        config: of the run.
+        progress: shows how far it is.
+        device_gib: memory of the GPU that the plan is for.
+
+    Raises:
+        DataError: the shape of the model is neither known nor found.
+        CreditInputError: the update came to nothing, or to something that is no number.
+    """
+    begin, cpu_begin = time.perf_counter(), time.process_time()
+    device = int(device_gib * GIB)
+    plan, advice = plan_of(config, device, True), advise(config, device, True)
+    with tempfile.TemporaryDirectory(prefix="creditrl-dry-run-") as made:
+        small, weights = _with_stand_ins(shrink(config), Path(made))
+        path = Path(made) / "run"
+        folder = RunFolder.create(path, small, "creditrl train --dry-run")
+        with folder.held(), closing(_HalfSolved(small, folder, progress, ALONE, _ignore)) as run:
+            trainer, _ = run.begun(run.built())
+            metrics, episodes = trainer.update()
+    loss, norm = (metrics.get(name, math.nan) for name in ("loss", "grad_norm"))
+    if not (math.isfinite(loss) and math.isfinite(norm) and norm > 0):
+        raise CreditInputError(
+            f"The update has loss {loss:g} and a gradient of norm {norm:g}: expected numbers, and "
+            "a gradient above 0. The recipe would not learn."
+        )
+    rows = [len(t.prompt_ids) + len(t.reply_ids) for e in episodes for t in e.turns]
+    return DryRun(
+        plan_gib=plan.peak / GIB,
+        device_gib=device_gib,
+        fits=advice is None,
+        weights=weights,
+        layers=_layers(config) if weights else "",
+        seconds=time.perf_counter() - begin,
+        cpu_seconds=time.process_time() - cpu_begin,
+        episodes=len(episodes),
+        turns=len(rows),
+        longest_row=max(rows, default=0),
+        metrics=metrics,
+        differences=tuple(_differences(config, small)),
+    )
+
+
+def shrink(config: TrainConfig) -> TrainConfig:
+    """Return a config with the same parts and the same lengths, and as little of each as will do.
+
+    Episodes are of the environment's builtin tasks, from a few turns; prompts are as long as they
+    are there.
+    """
+    rollout, optim, clone, env = config.rollout, config.optim, config.clone, config.env
+    usual = type(env.options)()
+    options = replace(
+        env.options,
+        **{
+            field.name: getattr(usual, field.name) for field in fields(usual) if field.name in _DATA
+        },
+        max_turns=min(env.options.max_turns or _TURNS, _TURNS),
+    )
+    if clone.on:
+        clone = replace(
+            clone,
+            episodes=_COPIES,
+            from_run="",
+            updates=1,
+            batch_turns=min(clone.batch_turns, _COPIES),
+            until_success=None,
+        )
+    method = _less(config.method)
+    for at, part in list(config_parts(method, "")):
+        less = _less(part)
+        if isinstance(part, ExploreConfig):
+            # Malformed replies are all that random weights give.
+            less = replace(part, tasks=1, rollouts=_COPIES, drop_malformed=False)
+        method = put_part(method, at, less)
+    return replace(
+        config,
+        env=replace(env, options=options, workers=0),
+        clone=clone,
+        rollout=replace(
+            rollout,
+            groups=1,
+            group_size=_COPIES,
+            max_new_tokens=min(rollout.max_new_tokens, _EXPERT_REPLY if clone.on else _REPLY),
+            ahead=None,
+            oversample=1.0,
+            backend="transformers",
+            vllm=VLLMConfig(),
+            ray=RayConfig(),
+        ),
+        method=method,
+        optim=replace(optim, minibatches=1, warmup=0),
+        budget=replace(config.budget, updates=1, seconds=None, turns=None),
+        eval=replace(
+            config.eval,
+            levels=1,
+            first=0,
+            split="valid_unseen",
+            also_splits=(),
+            greedy=False,
+            every=0,
+            every_turns=0,
+            num_envs=1,
+        ),
+        compare=CompareConfig(),
+        run=RunConfig(seed=config.run.seed, checkpoint_every=1),
+        policy=replace(config.policy, device="cpu", tokenizer_episodes=_TEXT_EPISODES),
+    )
+
+
+def _less(part: Any) -> Any:
+    """Return a method's settings with fewer and smaller steps of its models, and no waiting."""
+    found = {field.name: getattr(part, field.name) for field in fields(part)}
+    changed = {
+        name: most
+        for name, most in _MOST.items()
+        if isinstance(found.get(name), int) and found[name] > most
+    }
+    return replace(part, **changed) if changed else part
+
+
+class _HalfSolved(Run):
+    """A run in which every second copy's episode ends as a success."""
+
+    def environment(self, copies: int, **how: Any) -> TextVectorEnv:
+        """Return the environment, whose odd copies are told at the end that they succeeded."""
+        venv = super().environment(copies, **how)
+        if not hasattr(venv.copies.step, "half_solved"):
+            venv.copies.step = _half_solved(venv.copies.step)  # type: ignore[method-assign]
+        return venv
+
+
+def _half_solved(step: Any) -> Any:
+    def stepped(index_K: IntArray, actions: Any) -> Frame:
+        frame: Frame = step(index_K, actions)
+        solved_K = (frame.terminated_K | frame.truncated_K) & (index_K % 2 == 1)
+        frame.reward_K[solved_K] = 1.0
+        frame.info["success"][solved_K] = True
+        frame.info["score"][solved_K] = 1.0
+        return frame
+
+    stepped.half_solved = True  # type: ignore[attr-defined]
+    return stepped
+
+
+def _with_stand_ins(config: TrainConfig, folder: Path) -> tuple[TrainConfig, int]:
+    """Return a config whose models are there, and the weights of the policy's stand-in."""
+    if config.policy.model == "small":
+        return config, 0
+    form = get_form(config.rollout.form)
+    venv = make_environment(config, _TEXT_EPISODES)
+    with closing(venv):
+        texts = environment_texts(venv, form, _TEXT_EPISODES, config.run.seed)
+    made: dict[str, int] = {}
+
+    def stand_in(model: str) -> str:
+        place = folder / f"model_{len(made)}"
+        made[model] = write_two_layers(model, texts, place, config.run.seed)
+        return str(place)
+
+    method = config.method
+    for at, part in list(config_parts(method, "")):
+        model = getattr(part, "model", "policy")
+        if hasattr(part, "backbone") and model != "policy":
+            method = put_part(method, at, replace(part, model=stand_in(model)))
+    policy = replace(config.policy, model=stand_in(config.policy.model))
+    return replace(config, policy=policy, method=method), made[config.policy.model]
+
+
+def _differences(run: TrainConfig, here: TrainConfig) -> Iterator[Difference]:
+    """Yield the fields that differ, apart from where things are."""
+    theirs, ours = (dict(_flat(to_mapping(config), "")) for config in (run, here))
+    for name in sorted(theirs.keys() | ours.keys()):
+        one, other = theirs.get(name), ours.get(name)
+        if one != other and not name.startswith("run."):
+            yield Difference(name, _word(one), _word(other))
+
+
+def _flat(table: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _word(value: Any) -> str:
+    if value is None:
+        return "None"
+    text = str(value)
+    return f"{LAYERS} layers" if Path(text).parent.name.startswith("creditrl-dry-run-") else text
+
+
+def _layers(config: TrainConfig) -> str:
+    shape = model_shape(config.policy.model, config.policy.small)
+    return f"{LAYERS} of {shape.layers}"
+
+
+def _ignore(row: Any) -> None:
+    """Do nothing: nobody waits for rows."""
