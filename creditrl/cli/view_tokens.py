@@ -64,7 +64,7 @@ def show_tokens(run: ViewedRun, words: str, out: str | None) -> int:
         )
     most = setting(run.config, "rollout.max_new_tokens")
     masked = bool(setting(run.config, "optim.mask_truncated", False))
-    rows = token_rows(episode, most, _special(tokenizer))
+    rows = token_rows(episode)
     shown = console() if target is None else _recorder()
     colours = target is not None or (shown.is_terminal and not shown.no_color)
     for row in rows:
@@ -86,13 +86,6 @@ def _recorder() -> Console:
     import io
 
     return PlainConsole(record=True, width=_SVG_WIDTH, file=io.StringIO(), force_terminal=True)
-
-
-def _special(tokenizer: Any) -> frozenset[int]:
-    """Return the special tokens: a reply that was not cut ends with one."""
-    return frozenset(
-        i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special
-    )
 
 
 def _print_row(shown: Console, row: TokenRow, tokenizer: Any, colours: bool) -> None:

@@ -24,7 +24,10 @@ def talk(*turns: tuple[tuple[int, ...], tuple[int, ...]]) -> Trajectory:
     kept = zip(made.turns, turns, strict=False)
     return replace(
         made,
-        turns=tuple(replace(t, prompt_ids=asked, reply_ids=said) for t, (asked, said) in kept),
+        turns=tuple(
+            replace(t, prompt_ids=asked, reply_ids=said, finished=said[-1] == END)
+            for t, (asked, said) in kept
+        ),
     )
 
 
@@ -65,24 +68,17 @@ def kinds(row: tuple[Kind, ...]) -> str:
     return "".join("-tc"[kind] for kind in row)
 
 
-def test_a_growing_conversation_is_one_row_trained_on_its_replies_alone() -> None:
+def test_a_growing_conversation_is_one_row_whose_replies_are_trained() -> None:
     (row,) = token_rows(GROWS)
     assert row.ids == (0, 1, 2, END, 3, 4, 4)
-    assert kinds(row.kinds) == "--tt-tt"
+    assert kinds(row.kinds) == "--tt-cc"
     assert row.turns == range(2)
 
 
 def test_prompts_that_do_not_grow_are_a_row_each() -> None:
     first, second = token_rows(APART)
     assert (first.ids, kinds(first.kinds)) == ((0, 1, 2, END), "--tt")
-    assert (second.ids, kinds(second.kinds)) == ((3, 4, 4), "-tt")
-
-
-def test_a_reply_as_long_as_allowed_was_cut_unless_it_ends() -> None:
-    (row,) = token_rows(GROWS, most=2, ends={END})
-    assert kinds(row.kinds) == "--tt-cc"
-    (row,) = token_rows(GROWS, most=3, ends={END})
-    assert kinds(row.kinds) == "--tt-tt"
+    assert (second.ids, kinds(second.kinds)) == ((3, 4, 4), "-cc")
 
 
 def test_without_colours_trained_tokens_stand_in_brackets(

@@ -24,13 +24,13 @@ def recipe(name: str, *flags: str) -> TrainConfig:
     return resolve(read_recipe(f"@{name}"), list(flags), name, "creditrl train")
 
 
-# Of each environment one, of each family one: a tree of states, turn models with exploration and a
-# critic, cloning alone, dialogue in groups. Pairs of a group: tests/bench/test_recipes.py.
+# Of each environment one, of each family one: a tree of states, a critic, cloning
+# alone, dialogue in groups. Pairs of a group: tests/bench/test_bench_recipes.py.
 @pytest.mark.parametrize(
     ("name", "flags", "metric"),
     [
         ("three_spo_alfworld", (SHORT,), "ref_kl"),
-        ("hisr_virtualhome", (), "critic/value_loss"),
+        ("ragen_virtualhome", (), "critic/explained_variance"),
         ("sft_webshop", (), "loss"),
         ("grpo_sotopia", (SHORT,), "clip_fraction"),
     ],

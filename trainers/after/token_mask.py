@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -34,25 +33,16 @@ class TokenRow:
     kinds: tuple[Kind, ...]
 
 
-def token_rows(
-    episode: Trajectory, most: int | None = None, ends: Collection[int] = ()
-) -> list[TokenRow]:
+def token_rows(episode: Trajectory) -> list[TokenRow]:
     """Return the rows that an episode becomes, the last token of each included.
 
     Args:
         episode: with token ids.
-        most: tokens at which its replies were cut; None: none was. Whether one was is not stored:
-            it was where it is as long and does not end with a token that ends replies.
-        ends: these tokens.
 
     Raises:
         CreditInputError: a turn has reply tokens and no prompt tokens.
     """
     rows = build_rows([episode], merge_equal=False)
-    cut_N = [
-        most is not None and len(turn.reply_ids) >= most and turn.reply_ids[-1] not in ends
-        for turn in episode.turns
-    ]
     found = []
     for row in range(len(rows)):
         at_M = np.flatnonzero(rows.row_M == row)
@@ -62,7 +52,7 @@ def token_rows(
         whole = [*ids, int(rows.token_M[at_M[-1]])]
         kinds = [Kind.READ] * len(whole)
         for turn, place in zip(turn_M.tolist(), position_M.tolist(), strict=True):
-            kinds[place] = Kind.CUT if cut_N[turn] else Kind.TRAINED
+            kinds[place] = Kind.TRAINED if episode.turns[turn].finished else Kind.CUT
         turns = range(int(turn_M.min()), int(turn_M.max()) + 1)
         found.append(TokenRow(turns, tuple(whole), tuple(kinds)))
     return found
