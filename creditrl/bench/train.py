@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ASKED",
+    "NAMES",
+    "PACKAGES",
+    "WORDS",
     "Asked",
     "SideFigures",
     "SizeFigures",

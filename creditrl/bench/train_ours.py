@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from creditrl.bench.train_work import (
 from creditrl.errors import CreditRLError
 from creditrl.types import Credit, Prompt, Reply, TokenTable
 
+if TYPE_CHECKING:
+    from creditrl.trainers.models.policy import Policy
+
 __all__ = ["Ours", "OursRows", "OursVLLM"]
 
 
@@ -30,17 +33,30 @@ class Ours:
     """
 
     def __init__(self, folder: Path) -> None:
-        from creditrl.trainers.config import OptimConfig
-        from creditrl.trainers.losses.config import PolicyLossConfig
         from creditrl.trainers.models.policy import Policy
-        from creditrl.trainers.optim import PolicyOptimizer
 
-        self.work = work = read_work(folder)
-        self.policy = Policy.load(
+        work = read_work(folder)
+        policy = Policy.load(
             model_folder(folder),
             dtype=work.dtype,  # type: ignore[arg-type]  # checked where it is read
             device=work.device,
         )
+        self._take(work, policy)
+
+    @classmethod
+    def of(cls, work: TrainWork, policy: Policy) -> Self:
+        """Return the same with a policy that is there already."""
+        made = cls.__new__(cls)
+        made._take(work, policy)
+        return made
+
+    def _take(self, work: TrainWork, policy: Policy) -> None:
+        from creditrl.trainers.config import OptimConfig
+        from creditrl.trainers.losses.config import PolicyLossConfig
+        from creditrl.trainers.optim import PolicyOptimizer
+
+        self.work = work
+        self.policy = policy
         # One micro-batch for each size of rows, as on the other side.
         self.optimizer, self.by_itself = (
             PolicyOptimizer(
@@ -123,15 +139,16 @@ class OursVLLM:
 
     Args:
         folder: of :func:`write_work`.
+        can_sleep: whether the engine can give a GPU's memory back for a while.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, can_sleep: bool = False) -> None:
         from creditrl.agents.vllm import VLLMAgent
 
         self.work = read_work(folder)
         self.agent = VLLMAgent.from_pretrained(
             str(model_folder(folder)),
-            engine={"dtype": self.work.dtype, "memory": 0.3},
+            engine={"dtype": self.work.dtype, "memory": 0.3, "can_sleep": can_sleep},
             max_new_tokens=self.work.reply_tokens,
             seed=self.work.seed,
         )

@@ -33,6 +33,7 @@ __all__ = [
     "read_work",
     "replies",
     "tiny",
+    "word_tokenizer",
     "write_work",
 ]
 
@@ -57,8 +58,10 @@ SIZES: Mapping[str, ModelSize] = {
     "20M": ModelSize(layers=6, hidden=384, heads=6, vocabulary=16384),
     "160M": ModelSize(layers=12, hidden=768, heads=12, vocabulary=65536),
     "500M": ModelSize(layers=24, hidden=1024, heads=16, vocabulary=98304),
+    "1.5B": ModelSize(layers=20, hidden=2048, heads=16, vocabulary=98304),
 }
-"""By their number of weights. A third of them are the embeddings, as in small models in use."""
+"""By their number of weights. A third of them are the embeddings, as in small models in use; of the
+largest, an eighth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,7 @@ def write_work(work: TrainWork, folder: Path) -> None:
     from creditrl.trainers.models.small import build_small_policy
 
     shape = SIZES[work.size]
-    tokenizer = _tokenizer(shape.vocabulary)
+    tokenizer = word_tokenizer(shape.vocabulary)
     model = build_small_policy(
         SmallPolicyConfig(
             layers=shape.layers,
@@ -159,7 +162,7 @@ def model_folder(folder: Path) -> Path:
     return folder / "model"
 
 
-def _tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
+def word_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
     """Return a tokenizer of made-up words, one token each."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel

@@ -108,14 +108,14 @@ def run(argv: list[str]) -> int:
     """Run one of the benches."""
     known = [
         *("envs", "conformance", "tasks", "search", "credit", "methods", "train", "baselines"),
-        *("small", "actions", "exact", "rollout", "scale", "recipes"),
+        *("small", "actions", "exact", "rollout", "scale", "recipes", "gpu"),
     ]
     if not argv or argv[0] in ("-h", "--help"):
         override(
             BenchEnvsOptions(),
             ["--help"],
             "creditrl bench envs | conformance ENV | tasks ID | search | credit | methods | "
-            "train | baselines | small | actions | exact | rollout | scale | recipes",
+            "train | baselines | small | actions | exact | rollout | scale | recipes | gpu",
         )
     if argv[0] not in known:
         raise UnknownNameError(
@@ -155,6 +155,10 @@ def run(argv: list[str]) -> int:
         from creditrl.cli.bench_recipes import bench_recipes
 
         return bench_recipes(argv[1:])
+    if argv[0] == "gpu":
+        from creditrl.cli.bench_gpu import bench_gpu
+
+        return bench_gpu(argv[1:])
     if argv[0] == "baselines":
         from creditrl.cli.bench_baselines import bench_baselines
 

@@ -27,7 +27,7 @@ class BenchTrainOptions:
     """
 
     sizes: tuple[str, ...] = ("0.2M", "20M")
-    """Models: 0.2M, 20M, 160M, 500M."""
+    """Models: 0.2M, 20M, 160M, 500M, 1.5B."""
     jobs: tuple[str, ...] = ()
     """Jobs: generate, score, update, update_turns; none: all."""
     sides: tuple[str, ...] = ()

@@ -1,0 +1,136 @@
+"""What a GPU run needs, tried in a few minutes: equal numbers, speed, memory, every method.
+
+A section that fails is recorded with its error, and the others go on.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from creditrl.bench.gpu_record import Found, GpuBench
+from creditrl.measure import machine
+
+__all__ = ["SECTIONS", "Section", "failures", "run_gpu_bench"]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One part of the bench."""
+
+    name: str
+    title: str
+
+    @property
+    def work(self) -> Callable[[GpuBench], Found]:
+        """What it does: the function of its name in its file."""
+        module = importlib.import_module(f"creditrl.bench.gpu_{self.name}")
+        found: Callable[[GpuBench], Found] = getattr(module, self.name)
+        return found
+
+
+SECTIONS = (
+    Section("equality", "Equal numbers, and learning in either type"),
+    Section("runs", "The quick start, and every method"),
+    Section("memory", "The memory plan and the measured peak"),
+    Section("ways", "Ways to compute an update"),
+    Section("sharing", "Whole episodes and shared beginnings"),
+    Section("processes", "Two processes"),
+    Section("streams", "Sampling beside the update"),
+    Section("speed", "Speed by size"),
+)
+"""In the order in which they run: the most telling first, the longest last."""
+
+
+def run_gpu_bench(
+    bench: GpuBench,
+    names: Sequence[str] = (),
+    told: Callable[[str], object] = lambda line: None,
+) -> dict[str, Any]:
+    """Return everything that was found, as plain values.
+
+    Args:
+        bench: where, and how much.
+        names: of sections; none: all.
+        told: is told what begins.
+    """
+    import torch
+
+    if not bench.on_gpu:
+        torch.set_num_threads(1)  # several wait for each other at these sizes
+    sections: dict[str, Any] = {}
+    for section in SECTIONS:
+        if names and section.name not in names:
+            continue
+        told(section.title)
+        begin, cpu = time.perf_counter(), time.process_time()
+        found: Mapping[str, Any]
+        try:
+            if bench.late:
+                found = {"skipped": {section.name: "the time was up"}}
+            else:
+                found = section.work(bench).to_json()
+        except Exception as error:  # whatever it is, the other sections tell something
+            line = " ".join(str(error).split())
+            found = {
+                "error": f"{type(error).__name__}: {line}",
+                "traceback": traceback.format_exc(),
+            }
+        seconds, spent = time.perf_counter() - begin, time.process_time() - cpu
+        sections[section.name] = {"seconds": seconds, "cpu_seconds": spent, **found}
+        gc.collect()
+        if bench.on_gpu:
+            torch.cuda.empty_cache()
+    return {
+        "bench": "gpu",
+        "device": _device(bench),
+        "tiny": bench.tiny,
+        "machine": machine(),
+        "versions": _versions(),
+        "sections": sections,
+    }
+
+
+def failures(content: Mapping[str, Any]) -> list[str]:
+    """Return a line for each section that broke and each check, goals aside, that does not hold."""
+    lines = []
+    for name, found in content["sections"].items():
+        if "error" in found:
+            lines.append(f"{name}: {found['error']}")
+        lines += [
+            f"{name}: {check['name']} is {check['value']:.3g}, expected {check['asked']}"
+            for check in found.get("checks", ())
+            if not check["holds"] and not check["goal"]
+        ]
+    return lines
+
+
+def _device(bench: GpuBench) -> dict[str, Any]:
+    import torch
+
+    if not bench.on_gpu:
+        return {"kind": "cpu", "name": machine()["cpu"], "threads": torch.get_num_threads()}
+    properties = torch.cuda.get_device_properties(bench.device)
+    return {
+        "kind": "cuda",
+        "name": properties.name,
+        "bytes": properties.total_memory,
+        "compute": f"{properties.major}.{properties.minor}",
+        "cuda": torch.version.cuda,
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in ("torch", "transformers", "peft", "trl", "vllm", "flash_attn"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

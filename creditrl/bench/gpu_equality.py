@@ -1,0 +1,145 @@
+"""Equal numbers on every device and in either type, and a policy that learns in both.
+
+The reference is the CPU in float64. Weights are random, so the logits are small, and the bounds are
+those of the sums: 2e-4 nats for a token's log-probability in float32, where matrices of 2,048 rows
+are added up in another order; bfloat16 has eight bits, which is about 1 % of a hidden state after
+twenty blocks.
+
+AdamW on weights in bfloat16 would leave most of them where they are: steps of 1e-5 are lost beside
+a weight of 0.02. Gradients and losses are right then, and nothing is learned; so it is asked how
+far a loss falls in thirty steps, beside float32. It is the moved weights that are judged, read in
+float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from creditrl.bench.gpu_models import Kind, built, copied
+from creditrl.bench.gpu_record import NEEDS_CUDA, Found, GpuBench
+from creditrl.bench.train_work import TrainWork, episodes
+from creditrl.trainers.batch import build_rows, micro_batches, token_table, turn_table
+from creditrl.trainers.config import OptimConfig
+from creditrl.trainers.losses.config import PolicyLossConfig
+from creditrl.trainers.losses.policy import policy_loss
+from creditrl.trainers.optim import PolicyOptimizer
+from creditrl.types import Credit, FloatArray
+
+if TYPE_CHECKING:
+    from creditrl.trainers.models.policy import Policy
+
+__all__ = ["BF16_LEARNS", "equality"]
+
+LOGPROB_FLOAT32 = 2e-4
+"""Largest difference of a token's log-probability, nats."""
+LOSS_FLOAT32, NORM_FLOAT32 = 1e-4, 1e-3
+"""Relative."""
+LOGPROB_BF16 = 0.05
+"""Mean difference, nats."""
+LOSS_BF16, NORM_BF16 = 0.02, 0.1
+"""Relative."""
+BF16_LEARNS = 0.6
+"""Of the fall of the loss in float32; without float32 copies of the weights it is below 0.3."""
+_STEPS, _RATE = 30, 1e-5
+_LOSS = PolicyLossConfig(ratio="none")
+"""With ratios the loss would be the same for all weights."""
+
+
+def equality(bench: GpuBench) -> Found:
+    """Compare log-probabilities, loss, gradient norm and learning."""
+    import torch
+
+    found = Found()
+    table = found.table("Difference from the CPU in float64 (bfloat16: from float32 there)")
+    learned = found.table(f"Fall of the loss in {_STEPS} steps of {_RATE:g}")
+    small: list[tuple[Kind, str]] = [("small", "0.2M"), ("qwen2", "0.2M"), ("llama", "0.2M")]
+    large: list[tuple[Kind, str]] = [
+        (kind, size) for size in ("160M", "500M", "1.5B") for kind in ("qwen2", "llama")
+    ]
+    for kind, size in small if bench.tiny else small[:1] + large:
+        if bench.late:
+            found.skipped[f"{kind} {size}"] = "the time was up"
+            continue
+        work = _work(bench, size)
+        policy = built(kind, work)
+        exact = _measured(copied(policy, "cpu", torch.float64), work)
+        here = _measured(policy, work)
+        coarse = _measured(copied(policy, bench.device, torch.bfloat16), work)
+        named = {"policy": f"{kind} {size}"}
+        for dtype, one, other in (("float32", here, exact), ("bfloat16", coarse, here)):
+            gap_M = np.abs(one[0] - other[0])
+            loss, norm = (abs(a / b - 1) for a, b in zip(one[1:], other[1:], strict=True))
+            table.add(
+                **named,
+                dtype=dtype,
+                logprob_max=float(gap_M.max()),
+                logprob_mean=float(gap_M.mean()),
+                loss=loss,
+                grad_norm=norm,
+            )
+            name = f"{kind} {size}, {dtype}"
+            if dtype == "float32":
+                found.at_most(f"{name}: log-probability", float(gap_M.max()), LOGPROB_FLOAT32)
+                found.at_most(f"{name}: loss", loss, LOSS_FLOAT32)
+                found.at_most(f"{name}: gradient norm", norm, NORM_FLOAT32)
+            else:
+                found.at_most(f"{name}: log-probability", float(gap_M.mean()), LOGPROB_BF16)
+                found.at_most(f"{name}: loss", loss, LOSS_BF16)
+                found.at_most(f"{name}: gradient norm", norm, NORM_BF16)
+        if size in ("0.2M", "160M"):
+            falls = {
+                name: _fall(policy, work, getattr(torch, name)) for name in ("float32", "bfloat16")
+            }
+            share = falls["bfloat16"] / falls["float32"]
+            learned.add(**named, **falls, share=share)
+            found.at_least(f"{kind} {size}: share of the fall in bfloat16", share, BF16_LEARNS)
+        del policy
+    if not bench.on_gpu:
+        found.skipped["float32 on the GPU against the CPU"] = NEEDS_CUDA
+        found.notes.append("Without a GPU, float32 on the CPU is compared with float64 there.")
+    return found
+
+
+def _work(bench: GpuBench, size: str) -> TrainWork:
+    work = TrainWork(size=size, device=bench.device, seed=bench.seed)
+    return replace(work, groups=2, group_size=2, prompt_tokens=16, reply_tokens=16, turns=1)
+
+
+def _measured(policy: Policy, work: TrainWork) -> tuple[FloatArray, float, float]:
+    """Return log-probabilities [M], loss and gradient norm; the weights stay."""
+    import torch
+
+    some, advantage_B = episodes(work)
+    (batch,) = micro_batches(build_rows(some), 2**20)
+    policy.model.zero_grad()
+    logprob_M = policy.reply_logprobs(batch).logprob_M
+    advantage_M = np.asarray(advantage_B, np.float32)[batch.episode_M]
+    loss, _ = policy_loss(logprob_M, None, advantage_M, batch.turn_M, batch.episode_M, _LOSS)
+    loss.backward()  # type: ignore[no-untyped-call]
+    squares = [p.grad.double().square().sum() for p in policy.trainable_parameters()]
+    norm = float(torch.stack(squares).sum().sqrt())
+    policy.model.zero_grad()
+    return logprob_M.detach().double().cpu().numpy(), float(loss.detach()), norm
+
+
+def _fall(policy: Policy, work: TrainWork, dtype: Any) -> float:
+    """Return by how much a loss falls while given replies are learned, read in float32."""
+    import torch
+
+    learner = copied(policy, work.device, dtype)
+    some, _ = episodes(work)
+    rows, turns, tokens = build_rows(some), turn_table(some), token_table(some)
+    credit = Credit("bench", advantage_N=np.ones(len(turns), np.float32))
+    cfg = OptimConfig(lr=_RATE)
+
+    def loss() -> float:
+        return -float(copied(learner, work.device, torch.float32).score(rows).mean())
+
+    before = loss()
+    optimizer = PolicyOptimizer(learner, cfg, _LOSS, seed=0, temperature=1.0)
+    for _ in range(_STEPS):
+        optimizer.update(rows, turns, tokens, credit, update=0, progress=0.0)
+    return before - loss()

@@ -1,0 +1,105 @@
+"""The page of ``creditrl bench gpu``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from creditrl.bench.gpu import SECTIONS, failures
+
+__all__ = ["cell", "gpu_page"]
+
+
+def gpu_page(content: Mapping[str, Any]) -> str:
+    """Return the page, Markdown, of what :func:`run_gpu_bench` returned."""
+    device, versions = content["device"], content["versions"]
+    lines = ["# On a GPU", ""]
+    if device["kind"] == "cpu":
+        lines += [
+            "No GPU was to be had: this is the tiny run on a CPU, which shows that every line of "
+            "the bench runs. Its speeds say nothing of a GPU."
+            if content["tiny"]
+            else "No GPU was used: all of this is a CPU's.",
+            "",
+        ]
+    packages = ", ".join(f"{name} {version}" for name, version in versions.items())
+    size = f", {device['bytes'] / 2**30:.0f} GiB" if "bytes" in device else ""
+    lines += [f"{device['name']}{size}; Python {content['machine']['python']}, {packages}.", ""]
+    lines += ["| section | | seconds | checks that hold |", "|---|---|---:|---:|"]
+    for section in SECTIONS:
+        found = content["sections"].get(section.name)
+        if found is not None:
+            lines.append(_summary(section.title, found))
+    lines.append("")
+    broken = failures(content)
+    if broken:
+        lines += ["What failed:", "", *(f"- {line}" for line in broken), ""]
+    for section in SECTIONS:
+        found = content["sections"].get(section.name)
+        if found is not None:
+            lines += [f"## {section.title}", "", *_section(found)]
+    command = "creditrl bench gpu"
+    if device["kind"] == "cpu":
+        command += " --device cpu"
+    if content["tiny"]:
+        command += " --tiny"
+    lines += [f"Made by `{command} --page docs/results/gpu.md`.", ""]
+    return "\n".join(lines)
+
+
+def cell(value: Any) -> str:
+    """Return a value as a table shows it: three digits of numbers."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _summary(title: str, found: Mapping[str, Any]) -> str:
+    checks = found.get("checks", ())
+    holding = sum(check["holds"] for check in checks)
+    if "error" in found:
+        state = "broke"
+    elif any(not check["holds"] and not check["goal"] for check in checks):
+        state = "failed"
+    elif any(not check["holds"] for check in checks):
+        state = "a goal was missed"
+    elif "tables" not in found:
+        state = "skipped"
+    else:
+        state = "ok"
+    return f"| {title} | {state} | {found['seconds']:.0f} | {holding} of {len(checks)} |"
+
+
+def _section(found: Mapping[str, Any]) -> list[str]:
+    lines = []
+    if "error" in found:
+        lines += [f"It broke: {found['error']}", ""]
+    for table in found.get("tables", ()):
+        rows = table["rows"]
+        if not rows:
+            continue
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        numbers = [all(not isinstance(row.get(c, 0), str) for row in rows) for c in columns]
+        lines += [
+            f"{table['title']}:",
+            "",
+            f"| {' | '.join(columns)} |",
+            f"|{'|'.join('---:' if number else '---' for number in numbers)}|",
+            *(f"| {' | '.join(cell(row.get(c, '')) for c in columns)} |" for row in rows),
+            "",
+        ]
+    checks = found.get("checks", ())
+    missed = [c for c in checks if not c["holds"]]
+    if checks:
+        lines += [f"{len(checks) - len(missed)} of {len(checks)} checks hold.", ""]
+    for check in missed:
+        word = "goal missed" if check["goal"] else "failed"
+        lines.append(f"- {word}: {check['name']}: {cell(check['value'])}, asked {check['asked']}")
+    lines += [f"- {what}: {why}" for what, why in found.get("skipped", {}).items()]
+    if lines and lines[-1].startswith("- "):
+        lines.append("")
+    for note in found.get("notes", ()):
+        lines += [note, ""]
+    return lines

@@ -1,0 +1,87 @@
+"""Two processes take the step of one: a GPU each, one GPU for both, or the CPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from creditrl.bench.gpu_process_worker import step
+from creditrl.bench.gpu_record import NEEDS_CUDA, Found, GpuBench
+from creditrl.bench.train_work import TrainWork, tiny
+from creditrl.children import end_with_parent
+from creditrl.errors import CreditRLError
+from creditrl.trainers.parallel.ranks import ALONE, without_ranks
+
+__all__ = ["processes"]
+
+_SAME = 1e-3
+"""How far loss, gradient norm and log-probabilities may be from those of one process; float32."""
+_SECONDS = 240
+
+
+def processes(bench: GpuBench) -> Found:
+    """Compare a step of two processes, with sharded weights, with that of one."""
+    import torch
+
+    found = Found()
+    table = found.table("A step of two processes with sharded weights, float32")
+    gpus = torch.cuda.device_count() if bench.on_gpu else 0
+    ways = (
+        ("nccl", "cuda", "a GPU each, nccl", gpus > 1, NEEDS_CUDA + " twice"),
+        ("gloo", "cuda", "one GPU for both, gloo", gpus > 0, NEEDS_CUDA),
+        ("gloo", "cpu", "the CPU, gloo", True, ""),
+    )
+    for backend, device, name, there, why in ways:
+        if not there:
+            found.skipped[name] = why
+            continue
+        work = TrainWork(size="0.2M" if bench.tiny else "160M", device=device, seed=bench.seed)
+        work = replace(tiny(work), groups=4, prompt_tokens=16, reply_tokens=16)
+        alone = step(work, ALONE)
+        begin = time.perf_counter()
+        try:
+            both = _both(work, backend)
+        except CreditRLError as error:
+            # NCCL refuses two processes on one GPU, and gloo has not all of CUDA's operations.
+            table.add(where=name, error=str(error)[:300])
+            found.at_most(f"{name}: errors", 1.0, 0.0, goal=device == "cuda" and backend == "gloo")
+            continue
+        seconds = time.perf_counter() - begin
+        table.add(where=name, seconds=seconds, loss=both["loss"], grad_norm=both["grad_norm"])
+        for key in ("loss", "grad_norm", "logprob"):
+            off = abs(both[key] / alone[key] - 1)
+            found.at_most(f"{name}: {key}, beside one process", off, _SAME)
+        found.at_most(f"{name}: share of the weights on a process", both["held"], 0.6)
+    return found
+
+
+def _both(work: TrainWork, backend: str) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="creditrl-bench-") as folder:
+        out = Path(folder) / "found.json"
+        given = Path(folder) / "work.json"
+        given.write_text(json.dumps(asdict(work)))
+        words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+        words += ["creditrl.bench.gpu_process_worker", str(given), backend, str(out)]
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", *words],
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                check=False,
+                timeout=_SECONDS,
+                env=without_ranks(),
+                preexec_fn=end_with_parent(),
+            )
+        except subprocess.TimeoutExpired:
+            raise CreditRLError(f"Two processes were not done after {_SECONDS} s.") from None
+        if done.returncode or not out.is_file():
+            lines = [line for line in done.stderr.splitlines() if "Error" in line]
+            raise CreditRLError(" ".join(lines[:1]) or f"It ended with code {done.returncode}.")
+        found: dict[str, float] = json.loads(out.read_text())
+        return found

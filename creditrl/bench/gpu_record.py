@@ -1,0 +1,146 @@
+"""What a section of ``creditrl bench gpu`` is given, and what it says."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["NEEDS_CUDA", "Check", "Found", "GpuBench", "Table", "peak_bytes", "timed"]
+
+NEEDS_CUDA = "skipped: needs CUDA"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuBench:
+    """Where and how much is measured."""
+
+    device: str = "cuda"
+    tiny: bool = False
+    """Next to nothing is done: shows that every line runs."""
+    rounds: int = 3
+    """Rounds that count, of each thing that is timed; medians are reported."""
+    seed: int = 0
+    end: float = math.inf
+    """``time.monotonic()`` after which no further size is begun."""
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a GPU works."""
+        return self.device != "cpu"
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() > self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A number, and what is asked of it."""
+
+    name: str
+    value: float
+    asked: str
+    holds: bool
+    goal: bool = False
+    """Whether it is a goal, which may be missed; anything else that does not hold is a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of one table; their columns are those of all rows, in the order of the first."""
+
+    title: str
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, **cells: Any) -> None:
+        """Add a row; ``_`` in a column's name stands for a space."""
+        self.rows.append({name.replace("_", " "): value for name, value in cells.items()})
+
+
+@dataclass(slots=True)
+class Found:
+    """What one section found."""
+
+    tables: list[Table] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    """What was not measured, and why."""
+    notes: list[str] = field(default_factory=list)
+
+    def table(self, title: str) -> Table:
+        """Begin a table."""
+        self.tables.append(Table(title))
+        return self.tables[-1]
+
+    def at_most(self, name: str, value: float, bound: float, *, goal: bool = False) -> None:
+        """Ask that a number be small; NaN is not."""
+        self.checks.append(Check(name, value, f"<= {bound:g}", value <= bound, goal))
+
+    def at_least(self, name: str, value: float, bound: float, *, goal: bool = False) -> None:
+        """Ask that a number be large; NaN is not."""
+        self.checks.append(Check(name, value, f">= {bound:g}", value >= bound, goal))
+
+    def to_json(self) -> Mapping[str, Any]:
+        """Return everything."""
+        return {
+            "tables": [{"title": t.title, "rows": t.rows} for t in self.tables],
+            "checks": [
+                {"name": c.name, "value": c.value, "asked": c.asked, "holds": c.holds}
+                | {"goal": c.goal}
+                for c in self.checks
+            ],
+            "skipped": self.skipped,
+            "notes": self.notes,
+        }
+
+
+def timed(job: Callable[[], object], device: str, rounds: int) -> float:
+    """Return the median seconds of a job, after a round that does not count.
+
+    Of the clock where a GPU works, of the processor elsewhere.
+    """
+    import torch
+
+    clock = time.perf_counter if device != "cpu" else time.process_time
+    took = []
+    for _ in range(rounds + 1):
+        begin = clock()
+        job()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        took.append(clock() - begin)
+    return sorted(took[1:])[(rounds - 1) // 2]
+
+
+def peak_bytes(job: Callable[[], object], device: str) -> int:
+    """Return the most bytes of tensors that were there during a job beyond those before it.
+
+    On a CPU every allocation of torch is read from its profiler, so that what the allocator of the
+    system keeps does not count.
+    """
+    import torch
+
+    gc.collect()
+    if device != "cpu":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        job()
+        torch.cuda.synchronize()
+        return int(torch.cuda.max_memory_allocated() - before)
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        job()
+    assert seen.profiler is not None and seen.profiler.kineto_results is not None
+    events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
+    live = most = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        live += event.nbytes()
+        most = max(most, live)
+    return most

@@ -1,0 +1,158 @@
+"""Tokens per second and memory of update, scoring and generation, by size; ours, TRL's, vLLM's.
+
+The jobs are those of ``creditrl bench train``. Whole episodes of 2,048 tokens are one row each, and
+a row per turn is the other context mode. An update's share of the card's peak (MFU) counts three
+forward passes over each token that is computed, attention and the logits of replies included.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from creditrl.bench.gpu_record import Found, GpuBench, Table, timed
+from creditrl.bench.train import NAMES, PACKAGES, WORDS, missing_sides, run_train_bench
+from creditrl.bench.train_ours import Ours, OursRows
+from creditrl.bench.train_work import JOBS, SIZES, TrainWork, tiny, write_work
+from creditrl.bench.train_worker import SIDES, measure
+
+__all__ = ["peak_flops", "speed", "update_flops"]
+
+PEAKS: Mapping[str, float] = {
+    "H200": 989e12,
+    "H100": 989e12,
+    "H800": 989e12,
+    "B200": 2250e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+}
+"""Dense bfloat16 FLOP/s by a word in the card's name, from the makers' data sheets."""
+MFU = 0.45
+"""Asked of the update of 1.5B weights on one GPU."""
+OF_VLLM = 1 / 3
+"""Asked of our own decoder, as a share of vLLM's tokens per second."""
+
+
+def speed(bench: GpuBench) -> Found:
+    """Measure every job with every size."""
+    found = Found()
+    peak, measured, source = peak_flops(bench)
+    found.notes.append(
+        f"Peak: {peak / 1e12:.3g} TFLOP/s ({source}); a product of large matrices reaches "
+        f"{measured / 1e12:.3g}."
+    )
+    table = found.table("Reply tokens per second; memory beyond what is held at rest")
+    for work in _works(bench):
+        if bench.late:
+            found.skipped[work.size] = "the time was up"
+            continue
+        with tempfile.TemporaryDirectory(prefix="creditrl-bench-") as name:
+            _ours(bench, work, Path(name), peak, found, table)
+        _others(bench, work, found, table)
+    for side in missing_sides():
+        found.skipped[NAMES[side]] = f"skipped: {PACKAGES[side]} is not installed"
+    return found
+
+
+def _works(bench: GpuBench) -> list[TrainWork]:
+    if bench.tiny:
+        return [tiny(TrainWork(device=bench.device, seed=bench.seed))]
+    # 148 + 19 * 100 = 2,048 tokens an episode.
+    base = TrainWork(device=bench.device, dtype="bfloat16" if bench.on_gpu else "float32")
+    base = replace(base, prompt_tokens=148, reply_tokens=128, turns=10, turn_tokens=100)
+    sizes = ("160M", "500M", "1.5B")
+    return [replace(base, size=size, episodes=4, seed=bench.seed) for size in sizes]
+
+
+def _ours(
+    bench: GpuBench, work: TrainWork, folder: Path, peak: float, found: Found, table: Table
+) -> None:
+    write_work(work, folder)
+    sides = {"ours": Ours(folder), "ours_rows": OursRows(folder)}
+    for side, made in sides.items():
+        for job, do in made.jobs().items():
+            taken = [measure(do, bench.device) for _ in range(bench.rounds + 1)][1:]
+            clock = "seconds" if bench.on_gpu else "cpu_seconds"
+            seconds = float(np.median([one[clock] for one in taken]))
+            share: float | str = ""
+            if job == "update_turns" and side == "ours":
+                share = update_flops(work) / seconds / peak
+                if bench.on_gpu and work.size == "1.5B":
+                    found.at_least("update of 1.5B, MFU", share, MFU, goal=True)
+            table.add(
+                weights=work.size,
+                job=WORDS[job].format(turns=work.turns),
+                side=NAMES[side],
+                tokens_per_s=work.tokens(job) / seconds,
+                peak_MiB=max(one["memory"] for one in taken),
+                held_MiB=max(one["held"] for one in taken),
+                MFU=share,
+            )
+
+
+def _others(bench: GpuBench, work: TrainWork, found: Found, table: Table) -> None:
+    """Measure TRL and vLLM, each in a process of its own, where they are installed."""
+    sides = [side for side in SIDES if side in ("trl", "ours_vllm") and side not in missing_sides()]
+    if not sides:
+        return
+    (figures,) = run_train_bench([work], sides=sides, jobs=JOBS, rounds=bench.rounds)
+    for side, why in figures.failed.items():
+        found.at_most(f"{NAMES[side]} with {work.size}: errors ({why})", 1.0, 0.0)
+    for job, of_sides in figures.sides.items():
+        for side, took in of_sides.items():
+            table.add(
+                weights=work.size,
+                job=WORDS[job].format(turns=work.turns),
+                side=NAMES[side],
+                tokens_per_s=took.speed(bench.on_gpu),
+                peak_MiB=max(took.memory),
+                held_MiB=max(took.held),
+                MFU="",
+            )
+            if (job, side) == ("generate", "ours_vllm") and bench.on_gpu:
+                own = next(
+                    row["tokens per s"]
+                    for row in table.rows
+                    if (row["weights"], row["job"], row["side"])
+                    == (work.size, WORDS[job], NAMES["ours"])
+                )
+                share = own / took.speed(True)
+                name = f"generation of {work.size}, share of vLLM's speed"
+                found.at_least(name, share, OF_VLLM, goal=True)
+
+
+def update_flops(work: TrainWork) -> float:
+    """Return the operations of an update on a work's long episodes, one row each.
+
+    The episodes begin with one prompt, which is computed once. A causal row of T tokens has T^2 / 2
+    pairs of query and key.
+    """
+    shape = SIZES[work.size]
+    tokens = work.prompt_tokens + work.episodes * (work.longest - work.prompt_tokens)
+    per_token = 2 * 16 * shape.hidden**2 * shape.layers
+    pairs = 4 * shape.hidden * shape.layers * work.longest / 2
+    logits = 2 * shape.vocabulary * shape.hidden * work.tokens("update_turns")
+    return 3.0 * (tokens * (per_token + pairs) + logits)
+
+
+def peak_flops(bench: GpuBench) -> tuple[float, float, str]:
+    """Return the device's peak in FLOP/s, what a matrix product reaches, and whose peak it is.
+
+    Of a card that is not known, and of a CPU, the product is the peak.
+    """
+    import torch
+
+    size = 8192 if bench.on_gpu else 256
+    dtype = torch.bfloat16 if bench.on_gpu else torch.float32
+    one, other = (torch.randn(size, size, device=bench.device, dtype=dtype) for _ in range(2))
+    measured = 2 * size**3 / max(timed(lambda: one @ other, bench.device, 5), 1e-9)
+    if bench.on_gpu:
+        name = torch.cuda.get_device_name()
+        for word, peak in PEAKS.items():
+            if word in name:
+                return peak, measured, "the data sheet's"
+    return measured, measured, "as measured"

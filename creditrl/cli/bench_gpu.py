@@ -1,0 +1,111 @@
+"""``creditrl bench gpu``: what a GPU run needs, tried in a few minutes."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from creditrl.cli.options import new_file, require_training
+from creditrl.console import console, next_step, say, table, wrote
+from creditrl.errors import ConfigError, require_one_of
+from creditrl.files import write_atomic
+from creditrl.flags import override
+from creditrl.results import write_results
+
+__all__ = ["bench_gpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchGpuOptions:
+    """Try on a GPU what training needs: equal numbers, speed, memory, every method.
+
+    Exit code 1: a section broke, or a check does not hold; missed goals are only told. Weights are
+    random; nothing is downloaded.
+    """
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device; auto: a GPU. A CPU runs every line that does not need CUDA."""
+    sections: tuple[str, ...] = ()
+    """Sections: equality, runs, memory, ways, sharing, processes, streams, speed; none: all."""
+    rounds: int = 3
+    """Rounds that count of what is timed, after one that does not; medians are reported."""
+    minutes: float = 8.0
+    """After so long no further size and no further section is begun; ``--tiny`` does all."""
+    seed: int = 0
+    """Seed of weights and tokens."""
+    json: str | None = None
+    """Write everything that was found to this file."""
+    page: str | None = None
+    """Write the page to this file."""
+    tiny: bool = False
+    """Do next to nothing: shows that everything runs."""
+
+
+def bench_gpu(argv: Sequence[str]) -> int:
+    """Measure, show and write; returns the exit code."""
+    options = override(BenchGpuOptions(), argv, "creditrl bench gpu")
+    if options.rounds < 1:
+        raise ConfigError(f"--rounds is {options.rounds}: expected at least 1.")
+    if not options.minutes > 0:
+        raise ConfigError(f"--minutes is {options.minutes:g}: expected more than 0.")
+    path = new_file(options.json)
+    require_training()
+    import torch
+
+    from creditrl.bench.gpu import SECTIONS, failures, run_gpu_bench
+    from creditrl.bench.gpu_page import gpu_page
+    from creditrl.bench.gpu_record import GpuBench
+
+    for name in options.sections:
+        require_one_of("--sections", name, [section.name for section in SECTIONS])
+    if options.device != "cpu" and not torch.cuda.is_available():
+        raise ConfigError(
+            "torch finds no GPU here: expected one, or --device cpu (with --tiny, which shows that "
+            "everything runs). `creditrl doctor` says what is there."
+        )
+    bench = GpuBench(
+        device="cpu" if options.device == "cpu" else "cuda",
+        tiny=options.tiny,
+        rounds=1 if options.tiny else options.rounds,
+        seed=options.seed,
+        end=math.inf if options.tiny else time.monotonic() + 60 * options.minutes,
+    )
+    content = {"options": asdict(options), **run_gpu_bench(bench, options.sections, _told)}
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    shown = table("section", ">s", ">checks", ">hold")
+    for name, found in content["sections"].items():
+        checks = found.get("checks", ())
+        held = sum(check["holds"] for check in checks)
+        shown.add_row(name, f"{found['seconds']:.1f}", str(len(checks)), str(held))
+    print(f"{content['device']['name']}.")
+    console().print(shown)
+    broken = failures(content)
+    for line in broken:
+        say(line)
+    for found in content["sections"].values():
+        for check in found.get("checks", ()):
+            if check["goal"] and not check["holds"]:
+                say(f"goal missed: {check['name']}: {check['value']:.3g}, asked {check['asked']}")
+        for what, why in found.get("skipped", {}).items():
+            say(f"{what}: {why}")
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_results(path, content)
+    if options.page is not None:
+        page = Path(options.page)
+        page.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(page, gpu_page(content))
+    wrote(*filter(None, (path, options.page)))
+    next_step("creditrl doctor" if broken else "creditrl train @quickstart")
+    return int(bool(broken))
+
+
+def _told(line: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{line:<70}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,231 @@
+"""The bench of what a GPU run needs: its tiny run on a CPU, and the faults that it must catch."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from creditrl.bench import gpu_equality, gpu_streams
+from creditrl.bench.gpu import SECTIONS, failures
+from creditrl.bench.gpu_page import cell
+from creditrl.bench.gpu_record import NEEDS_CUDA, Found, GpuBench, peak_bytes
+from creditrl.bench.gpu_speed import update_flops
+from creditrl.bench.train_work import JOBS, TrainWork, tiny
+from creditrl.cli import run
+from creditrl.trainers.methods import list_methods
+from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.optim import PolicyOptimizer
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
+    """The JSON and the page of one tiny run of everything."""
+    folder = tmp_path_factory.mktemp("gpu")
+    out, page = folder / "gpu.json", folder / "gpu.md"
+    words = ["--device", "cpu", "--tiny", "--json", str(out), "--page", str(page)]
+    assert run(["bench", "gpu", *words]) == 0
+    return json.loads(out.read_text()), page.read_text()
+
+
+def rows(made: tuple[dict[str, Any], str], section: str, table: int = 0) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = made[0]["sections"][section]["tables"][table]["rows"]
+    return found
+
+
+@pytest.mark.slow
+def test_equality_compares_three_policies_in_either_type_and_lets_them_learn(made: Any) -> None:
+    compared = {(row["policy"], row["dtype"]): row for row in rows(made, "equality")}
+    policies = {"small 0.2M", "qwen2 0.2M", "llama 0.2M"}
+    assert set(compared) == {(p, d) for p in policies for d in ("float32", "bfloat16")}
+    for (_, dtype), row in compared.items():
+        # Each type has its own rounding: that of the other would be 0 or far too large.
+        assert 0 < row["logprob max"] < (1e-5 if dtype == "float32" else 0.1)
+    learned = rows(made, "equality", 1)
+    assert {row["policy"] for row in learned} == policies
+    assert all(row["float32"] > 0.02 and row["share"] > 0.8 for row in learned)
+
+
+@pytest.mark.slow
+def test_every_method_updates_its_policy(made: Any) -> None:
+    quick, every = rows(made, "runs"), rows(made, "runs", 1)
+    assert quick[0]["updates"] == 2
+    assert {row["method"] for row in every} >= {
+        info.name for info in list_methods() if info.method.__module__.startswith("creditrl.")
+    }
+    for row in every:
+        assert row["error"] == "" and math.isfinite(row["loss"]) and row["grad norm"] > 0, row
+
+
+@pytest.mark.slow
+def test_the_plan_is_near_the_peak_of_all_methods_with_full_batches(made: Any) -> None:
+    off = {row["method"]: row["off"] for row in rows(made, "memory")}
+    assert len(off) == 24 and {"grpo, all weights", "ppo, LoRA", "hisr, LoRA"} <= set(off)
+    # ArCHer's plan is too low, StepAgent's with all weights 14 % too high: their goals are missed.
+    full = {k: v for k, v in off.items() if not k.startswith(("archer", "stepagent"))}
+    assert max(map(abs, full.values())) <= 0.10
+    missed = {c["name"] for c in made[0]["sections"]["memory"]["checks"] if not c["holds"]}
+    assert missed <= {f"{k}: plan off by" for k in off.keys() - full.keys()}
+
+
+@pytest.mark.slow
+def test_ways_to_compute_an_update_agree_and_those_of_a_gpu_are_named(made: Any) -> None:
+    named = {row["way"] for row in rows(made, "ways")}
+    assert {"plain (sdpa)", "--policy.compile", "--policy.checkpointing"} <= named
+    assert not any("error" in row for row in rows(made, "ways"))
+    peak = {row["way"]: row["peak MiB"] for row in rows(made, "ways")}
+    assert peak["--policy.checkpointing"] < peak["plain (sdpa)"]
+    assert made[0]["sections"]["ways"]["skipped"]["flex attention"] == NEEDS_CUDA
+    padded, packed = rows(made, "ways", 1)
+    assert padded["padding"] > 0 and packed["padding"] == 0
+
+
+@pytest.mark.slow
+def test_a_row_per_episode_takes_the_step_of_a_row_per_turn(made: Any) -> None:
+    by_turn, whole, shared = rows(made, "sharing")
+    assert by_turn["loss"] == pytest.approx(whole["loss"], rel=1e-3)
+    assert shared["grad norm"] == pytest.approx(by_turn["grad norm"], rel=1e-3)
+    assert shared["peak MiB"] < whole["peak MiB"]
+
+
+@pytest.mark.slow
+def test_two_processes_hold_half_of_the_weights_each(made: Any) -> None:
+    (found,) = rows(made, "processes")
+    assert found["where"] == "the CPU, gloo" and "error" not in found
+    checks = {c["name"]: c["value"] for c in made[0]["sections"]["processes"]["checks"]}
+    assert checks["the CPU, gloo: share of the weights on a process"] == pytest.approx(0.5)
+    assert made[0]["sections"]["processes"]["skipped"]["one GPU for both, gloo"] == NEEDS_CUDA
+
+
+@pytest.mark.slow
+def test_sampling_beside_the_update_changes_neither(made: Any) -> None:
+    in_turns, at_once = rows(made, "streams")
+    assert in_turns["grad norm"] == at_once["grad norm"] > 0
+    checks = {c["name"]: c["value"] for c in made[0]["sections"]["streams"]["checks"]}
+    assert checks["equal tokens of replies sampled beside"] == 1.0
+
+
+@pytest.mark.slow
+def test_speed_has_every_job_and_says_what_is_not_installed(made: Any) -> None:
+    of = {side: [r["job"] for r in rows(made, "speed") if r["side"] == side] for side in SIDES}
+    assert len(of["ours"]) == len(JOBS) and of["ours by turns"] == ["update, 3 turns"]
+    skipped = made[0]["sections"]["speed"]["skipped"]
+    for side in ("TRL", "ours, vLLM"):
+        assert of[side] or "is not installed" in skipped[side]
+    assert all(row["tokens per s"] > 0 for row in rows(made, "speed"))
+
+
+SIDES = ("ours", "ours by turns", "TRL", "ours, vLLM")
+
+
+@pytest.mark.slow
+def test_the_page_has_every_section_and_says_that_there_was_no_gpu(made: Any) -> None:
+    content, page = made
+    assert set(content["sections"]) == {section.name for section in SECTIONS}
+    assert "No GPU was to be had" in page and NEEDS_CUDA in page
+    for section in SECTIONS:
+        assert f"\n## {section.title}\n" in page
+    for row in rows(made, "sharing"):
+        assert f"| {row['way']} | {cell(row['reply tokens per s'])} |" in page
+
+
+class Coarse(PolicyOptimizer):
+    """AdamW on the weights in bfloat16 themselves: the fault that copies in float32 mend."""
+
+    def __init__(self, policy: Policy, cfg: Any, *args: Any, **settings: Any) -> None:
+        super().__init__(policy, cfg, *args, **settings)
+        self.parameters, self._rounded = policy.trainable_parameters(), []
+        self.adamw = torch.optim.AdamW(self.parameters, lr=cfg.lr, weight_decay=0.0)
+
+
+def test_weights_that_bfloat16_does_not_let_move_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpu_equality, "PolicyOptimizer", Coarse)
+    found = gpu_equality.equality(GpuBench("cpu", tiny=True))
+    broken = {check.name for check in found.checks if not check.holds}
+    # Losses and gradients are right; only what is learned tells.
+    assert broken == {
+        f"{policy} 0.2M: share of the fall in bfloat16" for policy in ("small", "qwen2", "llama")
+    }
+
+
+def test_a_section_that_breaks_is_told_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(bench: GpuBench) -> Found:
+        raise RuntimeError("no kernel image\nis available")
+
+    monkeypatch.setattr(gpu_streams, "streams", broken)
+    out, page = tmp_path / "gpu.json", tmp_path / "gpu.md"
+    words = ["--device", "cpu", "--tiny", "--sections", "sharing", "streams"]
+    assert run(["bench", "gpu", *words, "--json", str(out), "--page", str(page)]) == 1
+    content = json.loads(out.read_text())
+    assert set(content["sections"]) == {"sharing", "streams"}
+    assert content["sections"]["streams"]["error"] == "RuntimeError: no kernel image is available"
+    assert len(content["sections"]["sharing"]["tables"][0]["rows"]) == 3
+    (line,) = failures(content)
+    assert line == "streams: RuntimeError: no kernel image is available"
+    assert line in capsys.readouterr().out and f"- {line}" in page.read_text()
+
+
+def test_a_missed_goal_is_no_failure_and_nan_holds_nothing() -> None:
+    found = Found()
+    found.at_least("share", 0.3, 0.45, goal=True)
+    found.at_most("gap", math.nan, 1.0)
+    content = {"sections": {"one": found.to_json()}}
+    assert [line.partition(" is ")[0] for line in failures(content)] == ["one: gap"]
+
+
+def test_a_peak_is_what_was_there_at_once() -> None:
+    def job() -> None:
+        one = torch.ones(2**18)  # 1 MiB
+        two = one + 1
+        del one
+        two * 2  # two at a time, never three
+
+    assert peak_bytes(job, "cpu") == pytest.approx(2 * 2**20, rel=0.01)
+
+
+def test_the_operations_of_an_update_worked_by_hand() -> None:
+    # Two episodes of 21 tokens that share 6: 36 tokens. 16 x 64^2 weights in each of 2 blocks, 21 /
+    # 2 keys for each query, logits over 1,024 words at 18 reply tokens.
+    work = tiny(TrainWork())
+    assert work.longest == 21 and work.tokens("update_turns") == 18
+    forward = 36 * (2 * 16 * 64**2 * 2 + 4 * 64 * 2 * 21 / 2) + 2 * 1024 * 64 * 18
+    assert update_flops(work) == 3 * forward
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--rounds", "0"), "--rounds is 0: expected at least 1."),
+        (("--minutes", "0"), "--minutes is 0: expected more than 0."),
+        (("--sections", "speeds"), "Did you mean 'speed'?"),
+    ],
+)
+def test_settings_that_cannot_work_are_one_line(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["bench", "gpu", "--device", "cpu", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_the_way_out_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "gpu"]) == 2
+    assert "torch finds no GPU here: expected one, or --device cpu" in capsys.readouterr().err
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_everything_runs_on_a_gpu(tmp_path: Path) -> None:
+    out = tmp_path / "gpu.json"
+    assert run(["bench", "gpu", "--tiny", "--json", str(out)]) == 0
+    content = json.loads(out.read_text())
+    assert content["device"]["kind"] == "cuda"
+    assert set(content["sections"]) == {section.name for section in SECTIONS}
