@@ -119,7 +119,8 @@ def _measured(policy: Policy, work: TrainWork) -> tuple[FloatArray, float, float
     advantage_M = np.asarray(advantage_B, np.float32)[batch.episode_M]
     loss, _ = policy_loss(logprob_M, None, advantage_M, batch.turn_M, batch.episode_M, _LOSS)
     loss.backward()  # type: ignore[no-untyped-call]
-    squares = [p.grad.double().square().sum() for p in policy.trainable_parameters()]
+    gradients = [p.grad for p in policy.trainable_parameters() if p.grad is not None]
+    squares = [gradient.double().square().sum() for gradient in gradients]
     norm = float(torch.stack(squares).sum().sqrt())
     policy.model.zero_grad()
     return logprob_M.detach().double().cpu().numpy(), float(loss.detach()), norm

@@ -43,7 +43,7 @@ def gpu_page(content: Mapping[str, Any]) -> str:
         command += " --device cpu"
     if content["tiny"]:
         command += " --tiny"
-    lines += [f"Made by `{command} --page docs/results/gpu.md`.", ""]
+    lines += [f"Made by `{command} --out docs/results/gpu.md`.", ""]
     return "\n".join(lines)
 
 

@@ -15,6 +15,7 @@ from creditrl.bench.gpu_record import NEEDS_CUDA, Found, GpuBench
 from creditrl.bench.train import missing_sides
 from creditrl.bench.train_ours import Ours, OursVLLM
 from creditrl.bench.train_work import TrainWork, prompt_ids, tiny, write_work
+from creditrl.trainers.config import TrainConfig
 from creditrl.trainers.decode.sampler import TransformersSampler
 from creditrl.types import Prompt
 
@@ -68,10 +69,10 @@ def _do(
     import torch
 
     policy = built("qwen2", work, dtype=work.dtype)  # type: ignore[arg-type]
-    agent, held = TransformersSampler("bench").held(
+    agent, held = TransformersSampler(TrainConfig()).held(
         policy, temperature=1.0, max_new_tokens=work.reply_tokens, seed=work.seed
     )
-    texts = policy.tokenizer.batch_decode(prompt_ids(work))
+    texts = policy.tokenizer.batch_decode([list(ids) for ids in prompt_ids(work)])
     prompts = [Prompt(text, copy=number) for number, text in enumerate(texts)]
     step = Ours.of(replace(work, lr=1e-4), policy).update(turns=work.turns)
     held.take()

@@ -176,7 +176,7 @@ def _packing(bench: GpuBench, work: TrainWork, found: Found, table: Table) -> No
 def _with_gradient(policy: Policy, way: Callable[[], torch.Tensor]) -> Callable[[], None]:
     def job() -> None:
         policy.model.zero_grad()
-        way().sum().backward()
+        way().sum().backward()  # type: ignore[no-untyped-call]
 
     return job
 
@@ -194,4 +194,5 @@ def _packed_logprobs(policy: Policy, rows: Any) -> torch.Tensor:
     at_M = torch.from_numpy(rows.offset_R[rows.row_M] + rows.position_M).to(device)
     logits_MV = policy.base.get_output_embeddings()(hidden.last_hidden_state[0, at_M]).float()
     token_M = torch.from_numpy(rows.token_M).to(device)
-    return logits_MV.log_softmax(-1).gather(1, token_M[:, None])[:, 0]
+    logprob_M: torch.Tensor = logits_MV.log_softmax(-1).gather(1, token_M[:, None])[:, 0]
+    return logprob_M

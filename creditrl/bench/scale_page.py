@@ -286,8 +286,8 @@ def _missing(found: Mapping[str, Any]) -> list[str]:
         f"{then:.0f} s instead of {now:.0f} s: then the longest episode decides.",
         "- Tokenising elsewhere than in the collector's thread: it is "
         f"{costs['prompt_us']:,.0f} of the {turn:,.0f} us that Python takes for a turn.",
-        "- Collecting while the policy is optimised, with engines on Ray: `rollout.ahead` is "
-        "refused there. Overlapped, an update would take no less than "
+        "- Collecting while the policy is optimised: `--rollout.ahead 1` does it with one training "
+        "process, not under torchrun. Overlapped, an update would take no less than "
         f"{overlapped:.0f} s instead of {first['seconds']:.0f} s.",
         "- Weights as a tree or a chain: all machines ask for them at once, when only the first "
         "one has them.",

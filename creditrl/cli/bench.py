@@ -6,8 +6,9 @@ import contextlib
 import json
 import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
@@ -104,80 +105,40 @@ class BenchSearchOptions:
     """Measure next to nothing: shows that everything runs."""
 
 
+_FILES = (
+    *("credit", "methods", "train", "baselines", "small", "actions", "exact", "rollout", "scale"),
+    *("recipes", "gpu"),
+)
+"""Benches with a file of their own, ``bench_NAME.py``, imported when it is asked for."""
+
+
 def run(argv: list[str]) -> int:
     """Run one of the benches."""
-    known = [
-        *("envs", "conformance", "tasks", "search", "credit", "methods", "train", "baselines"),
-        *("small", "actions", "exact", "rollout", "scale", "recipes", "gpu"),
-    ]
+    here = {"envs": _envs, "conformance": _conformance, "tasks": _tasks, "search": _search}
+    known = [*here, *_FILES]
     if not argv or argv[0] in ("-h", "--help"):
-        override(
-            BenchEnvsOptions(),
-            ["--help"],
-            "creditrl bench envs | conformance ENV | tasks ID | search | credit | methods | "
-            "train | baselines | small | actions | exact | rollout | scale | recipes | gpu",
+        words = " | ".join(
+            {"conformance": "conformance ENV", "tasks": "tasks ID"}.get(n, n) for n in known
         )
-    if argv[0] not in known:
+        override(BenchEnvsOptions(), ["--help"], f"creditrl bench {words}")
+    name, *rest = argv
+    if name not in known:
         raise UnknownNameError(
-            f"No bench named {argv[0]!r}.{did_you_mean(argv[0], known)} Known: {', '.join(known)}."
+            f"No bench named {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}."
         )
-    if argv[0] == "conformance":
-        return _conformance(argv[1:])
-    if argv[0] == "tasks":
-        return _tasks(argv[1:])
-    if argv[0] == "search":
-        return _search(argv[1:])
-    if argv[0] == "methods":
-        from creditrl.cli.bench_methods import bench_methods
+    if name in here:
+        return here[name](rest)
+    bench: Callable[[list[str]], int] = getattr(
+        import_module(f"creditrl.cli.bench_{name}"), f"bench_{name}"
+    )
+    return bench(rest)
 
-        return bench_methods(argv[1:])
-    if argv[0] == "small":
-        from creditrl.cli.bench_small import bench_small
 
-        return bench_small(argv[1:])
-    if argv[0] == "exact":
-        from creditrl.cli.bench_exact import bench_exact
-
-        return bench_exact(argv[1:])
-    if argv[0] == "actions":
-        from creditrl.cli.bench_actions import bench_actions
-
-        return bench_actions(argv[1:])
-    if argv[0] == "rollout":
-        from creditrl.cli.bench_rollout import bench_rollout
-
-        return bench_rollout(argv[1:])
-    if argv[0] == "scale":
-        from creditrl.cli.bench_scale import bench_scale
-
-        return bench_scale(argv[1:])
-    if argv[0] == "recipes":
-        from creditrl.cli.bench_recipes import bench_recipes
-
-        return bench_recipes(argv[1:])
-    if argv[0] == "gpu":
-        from creditrl.cli.bench_gpu import bench_gpu
-
-        return bench_gpu(argv[1:])
-    if argv[0] == "baselines":
-        from creditrl.cli.bench_baselines import bench_baselines
-
-        return bench_baselines(argv[1:])
-    if argv[0] == "train":
-        from creditrl.cli.bench_train import bench_train
-
-        return bench_train(argv[1:])
-    if argv[0] == "credit":
-        from creditrl.cli.bench_credit import bench_credit
-
-        return bench_credit(argv[1:])
-    options = override(BenchEnvsOptions(), argv[1:], "creditrl bench envs")
+def _envs(argv: list[str]) -> int:
+    options = override(BenchEnvsOptions(), argv, "creditrl bench envs")
     if options.rounds < 1:
         raise ConfigError(f"--rounds is {options.rounds}: expected at least 1.")
-    return _envs(options, new_file(options.json))
-
-
-def _envs(options: BenchEnvsOptions, path: Path | None) -> int:
+    path = new_file(options.json)
     from creditrl.bench.envs import env_benches, import_contest, report_json, report_table
     from creditrl.measure import Contest, Side, importable, machine, one_core, run_rounds
 

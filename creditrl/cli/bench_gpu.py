@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Literal
 
 from creditrl.cli.options import new_file, require_training
@@ -40,7 +39,7 @@ class BenchGpuOptions:
     """Seed of weights and tokens."""
     json: str | None = None
     """Write everything that was found to this file."""
-    page: str | None = None
+    out: str | None = None
     """Write the page to this file."""
     tiny: bool = False
     """Do next to nothing: shows that everything runs."""
@@ -53,7 +52,7 @@ def bench_gpu(argv: Sequence[str]) -> int:
         raise ConfigError(f"--rounds is {options.rounds}: expected at least 1.")
     if not options.minutes > 0:
         raise ConfigError(f"--minutes is {options.minutes:g}: expected more than 0.")
-    path = new_file(options.json)
+    path, page = new_file(options.json), new_file(options.out, "--out")
     require_training()
     import torch
 
@@ -97,11 +96,10 @@ def bench_gpu(argv: Sequence[str]) -> int:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_results(path, content)
-    if options.page is not None:
-        page = Path(options.page)
+    if page is not None:
         page.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(page, gpu_page(content))
-    wrote(*filter(None, (path, options.page)))
+    wrote(*filter(None, (path, page)))
     next_step("creditrl doctor" if broken else "creditrl train @quickstart")
     return int(bool(broken))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from creditrl.cli.options import require_training
+from creditrl.cli.options import new_file, require_training
 from creditrl.console import next_step, wrote
-from creditrl.errors import RunFolderError, UnknownNameError, did_you_mean
+from creditrl.errors import UnknownNameError, did_you_mean
 from creditrl.files import write_atomic
 from creditrl.flags import override
 
@@ -47,9 +47,7 @@ def bench_recipes(argv: list[str]) -> int:
                 f"No paper's recipe is named {name!r}.{did_you_mean(name, known)} "
                 "`creditrl train --help` lists all recipes."
             )
-    out = None if options.out is None else Path(options.out)
-    if out is not None and out.exists():
-        raise RunFolderError(f"{out} exists; nothing was overwritten. Choose another --out.")
+    out = new_file(options.out, "--out")
     path = Path(options.json)
     torch.set_num_threads(1)
     with Progress() as progress:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from creditrl.cli.options import new_file
 from creditrl.console import console, next_step, table, wrote
 from creditrl.errors import ConfigError, MissingExtraError
 from creditrl.files import write_atomic
@@ -47,6 +48,7 @@ def bench_rollout(argv: list[str]) -> int:
             raise ConfigError(f"--{name} is {getattr(options, name)}: expected at least 1.")
     if not options.latency > 0:
         raise ConfigError(f"--latency is {options.latency}: expected seconds above 0.")
+    path, page = new_file(options.json), new_file(options.out, "--out")
     learned = None if options.learning is None else Path(options.learning) / "table.md"
     if learned is not None and not learned.is_file():
         raise ConfigError(
@@ -101,11 +103,11 @@ def bench_rollout(argv: list[str]) -> int:
     except MissingExtraError as error:
         found["vllm"] = {"skipped": str(error)}
     _show(found)
-    if options.json is not None:
-        write_results(Path(options.json), found)
-    if options.out is not None:
-        _write_page(Path(options.out), found, "" if learned is None else learned.read_text())
-    wrote(*filter(None, (options.json, options.out)))
+    if path is not None:
+        write_results(path, found)
+    if page is not None:
+        _write_page(page, found, "" if learned is None else learned.read_text())
+    wrote(*filter(None, (path, page)))
     next_step("creditrl eval VisualSokoban --agent random --episodes 64")
     return 0
 

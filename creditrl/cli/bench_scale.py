@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
+from creditrl.cli.options import new_file
 from creditrl.console import console, next_step, table, wrote
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean, require_extra
 from creditrl.files import write_atomic
@@ -61,6 +61,7 @@ def bench_scale(argv: list[str]) -> int:
         if not getattr(options, name) > 0:
             flag = name.replace("_", "-")
             raise ConfigError(f"--{flag} is {getattr(options, name)}: expected more than 0.")
+    path, out = new_file(options.json), new_file(options.out, "--out")
     require_extra("torch", "train")
     from creditrl.bench.envs import env_benches
     from creditrl.bench.rollout import LogNormal
@@ -154,12 +155,13 @@ def bench_scale(argv: list[str]) -> int:
     print(answer(found))
     if costs.ray is None:
         print(RAY_MISSING)
-    for path in filter(None, (options.json, options.out)):
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-    if options.json is not None:
-        write_results(Path(options.json), found)
-    if options.out is not None:
-        write_atomic(Path(options.out), page(found).encode())
-    wrote(*filter(None, (options.json, options.out)))
+    written = list(filter(None, (path, out)))
+    for file in written:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    if path is not None:
+        write_results(path, found)
+    if out is not None:
+        write_atomic(out, page(found).encode())
+    wrote(*written)
     next_step("creditrl bench rollout" + (" --tiny" if tiny else ""))
     return 0

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from creditrl.cli.options import new_file
 from creditrl.console import next_step, wrote
-from creditrl.errors import ConfigError, RunFolderError, UnknownNameError, did_you_mean
+from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
 from creditrl.files import write_atomic
 from creditrl.flags import override
 
@@ -48,9 +49,7 @@ def bench_small(argv: list[str]) -> int:
             )
     if not options.seeds:
         raise ConfigError("--seeds is empty: expected at least one seed, e.g. --seeds 0.")
-    out = None if options.out is None else Path(options.out)
-    if out is not None and out.exists():
-        raise RunFolderError(f"{out} exists; nothing was overwritten. Choose another --out.")
+    out = new_file(options.out, "--out")
     runs = []
     for env in options.envs or small.RECIPES:
         for seed in options.seeds:

@@ -138,15 +138,15 @@ def _help(defaults: Any, env_config: Any, prog: str) -> None:
         override(env_config, ["--help"], prog)
 
 
-def new_file(name: str | None) -> Path | None:
-    """Return where ``--json`` is to be written, None for nowhere.
+def new_file(name: str | None, flag: str = "--json") -> Path | None:
+    """Return the file that a flag names, None for none.
 
     Raises:
         RunFolderError: the file exists.
     """
     path = None if name is None else Path(name)
     if path is not None and path.exists():
-        raise RunFolderError(f"{path} exists; nothing was overwritten. Choose another --json.")
+        raise RunFolderError(f"{path} exists; nothing was overwritten. Choose another {flag}.")
     return path
 
 

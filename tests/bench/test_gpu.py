@@ -27,7 +27,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]
     """The JSON and the page of one tiny run of everything."""
     folder = tmp_path_factory.mktemp("gpu")
     out, page = folder / "gpu.json", folder / "gpu.md"
-    words = ["--device", "cpu", "--tiny", "--json", str(out), "--page", str(page)]
+    words = ["--device", "cpu", "--tiny", "--json", str(out), "--out", str(page)]
     assert run(["bench", "gpu", *words]) == 0
     return json.loads(out.read_text()), page.read_text()
 
@@ -163,7 +163,7 @@ def test_a_section_that_breaks_is_told_and_the_others_go_on(
     monkeypatch.setattr(gpu_streams, "streams", broken)
     out, page = tmp_path / "gpu.json", tmp_path / "gpu.md"
     words = ["--device", "cpu", "--tiny", "--sections", "sharing", "streams"]
-    assert run(["bench", "gpu", *words, "--json", str(out), "--page", str(page)]) == 1
+    assert run(["bench", "gpu", *words, "--json", str(out), "--out", str(page)]) == 1
     content = json.loads(out.read_text())
     assert set(content["sections"]) == {"sharing", "streams"}
     assert content["sections"]["streams"]["error"] == "RuntimeError: no kernel image is available"

@@ -177,7 +177,7 @@ def test_engines_sample_ahead_what_a_copy_in_this_process_does(cluster: Any) -> 
     rays = RaySampler(
         TrainConfig(policy=shape, rollout=RolloutConfig(ray=RayConfig("auto", engines=2), ahead=1))
     )
-    samplers = [TransformersSampler("here"), rays]
+    samplers = [TransformersSampler(TrainConfig(policy=shape)), rays]
     trainers = []
     for policy, sampler in zip(policies, samplers, strict=True):
         agent, held = sampler.held(policy, **sampling)
