@@ -58,7 +58,7 @@ def test_a_papers_recipe_builds_and_does_one_update(
 def test_a_recipe_that_sees_pictures_does_one_update() -> None:
     with Progress(mode="off") as progress:
         found = dry_run(recipe("istar_visualsokoban", SHORT), progress)
-    assert found.fits and "implicit_prm/pair_accuracy" in found.metrics
+    assert found.fits and "implicit_prm/accuracy" in found.metrics
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,10 @@ def test_learned_models_take_turns_but_their_states_stay():
     plan = memory_plan(TOY, Load(token_budget=1), [critic])
     assert plan.resident["critic: weights, gradients, optimizer"] == 1600
     assert plan.fullest == "fit critic" and plan.peak == 16_000 + 1600 + plan.phases["fit critic"]
+    slow = memory_plan(
+        TOY, Load(token_budget=1), [critic, replace(critic, name="slow", follows=True)]
+    )
+    assert slow.phases == plan.phases and slow.peak == plan.peak + 400
 
 
 def test_several_ranks_share_what_is_as_large_as_a_model():

@@ -41,6 +41,7 @@ class Backbone:
             rank.
         logits: give the head the logits of the next token instead.
         seed: of the adapters' initial weights.
+        follows: it is moved towards another network, never by steps of its own.
 
     Raises:
         ConfigError: the base is to be shared and the policy trains all of its weights.
@@ -55,6 +56,7 @@ class Backbone:
         head: torch.nn.Module | None = None,
         logits: bool = False,
         seed: int = 0,
+        follows: bool = False,
     ) -> None:
         import torch
 
@@ -68,6 +70,7 @@ class Backbone:
         self.config = config
         self.name = name
         self.logits = logits
+        self.follows = follows
         # float32 whatever the policy's: AdamW's small steps are lost in bfloat16.
         self.dtype = torch.promote_types(policy.base.dtype, torch.float32)
         self.head = head.to(policy.device, self.dtype) if head is not None else None

@@ -62,7 +62,12 @@ class UtteranceCritics(LearnedModel):
         heads = [_Heads(width, config.hidden or width, 2 * config.twins, seed) for _ in "ls"]
         self.live = Backbone(policy, config.backbone, self.name, head=heads[0], seed=seed)
         self.slow = Backbone(
-            policy, config.backbone, f"{self.name}_target", head=heads[1], seed=seed
+            policy,
+            config.backbone,
+            f"{self.name}_target",
+            head=heads[1],
+            seed=seed,
+            follows=True,
         )
         self._follow(1.0)
         self._agent: TransformersAgent | None = None
@@ -211,6 +216,7 @@ class UtteranceCritics(LearnedModel):
                 self.policy.tokenizer,
                 temperature=self.temperature,
                 keep_turns=False,
+                token_budget=self.config.backbone.token_budget,
             )
         agent = self._agent.variant(seed=seed, max_new_tokens=longest)
         replies = agent.act([Prompt("", copy=i, prefix_ids=ids) for i, ids in enumerate(prompts)])

@@ -3,9 +3,8 @@
 Weights, gradients and optimizer states are exact. Activations are counted as what autograd keeps of
 a block of a Llama-like decoder (RMS norms, attention without a stored matrix, gated MLP). Where
 micro-batches are full and every token is scored, plan and peak agree within 10 % (``creditrl bench
-gpu --sections memory``), except for ArCHer, whose peak is higher, and for StepAgent with all
-weights. Everything here is arithmetic on numbers; where these come from is
-:mod:`creditrl.trainers.plan.shape`.
+gpu --sections memory``), but for StepAgent with all weights, whose peak is lower. Everything here
+is arithmetic on numbers; where these come from is :mod:`creditrl.trainers.plan.shape`.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class LearnedShape:
 
     name: str
     parameters: int
-    """Weights of its own, float32; all of them are trained."""
+    """Weights of its own, float32."""
     token_budget: int
     """Padded tokens per micro-batch of its fitting; 0: it has no activations worth counting."""
     weight_bytes: int = _FLOAT
@@ -69,6 +68,8 @@ class LearnedShape:
     """Whether it trains adapters on the policy's weights, or on others that stay as they are."""
     frozen_bytes: int = 0
     """Bytes of these others."""
+    follows: bool = False
+    """Whether it is a slow copy: without gradients, optimizer and fitting."""
 
     @property
     def own_network(self) -> bool:
@@ -166,8 +167,11 @@ def memory_plan(shape: ModelShape, load: Load, learned: Sequence[LearnedShape] =
     }
     for model in learned:
         theirs, over = (part, ranks) if model.own_network else ("", 1)
-        resident[f"{model.name}: weights, gradients, optimizer{theirs}"] = _split(
-            model.parameters * _FLOAT * (2 + _ADAMW_MOMENTS), over
+        what, copies = "weights", 1
+        if not model.follows:
+            what, copies = "weights, gradients, optimizer", 2 + _ADAMW_MOMENTS
+        resident[f"{model.name}: {what}{theirs}"] = _split(
+            model.parameters * _FLOAT * copies, over
         ) + _split(model.frozen_bytes, ranks)
     collect = "collect" if ranks == 1 else "collect, with all weights"
     phases = {
@@ -180,6 +184,8 @@ def memory_plan(shape: ModelShape, load: Load, learned: Sequence[LearnedShape] =
         + _split(coarse, moved),
     }
     for model in learned:
+        if model.follows:
+            continue
         phases[f"fit {model.name}"] = activation_bytes(
             shape,
             model.token_budget,
@@ -191,8 +197,8 @@ def memory_plan(shape: ModelShape, load: Load, learned: Sequence[LearnedShape] =
             own = model.own_network
             phases[f"fit {model.name}"] += _gathered(shape, model.weight_bytes, ranks, trained=own)
     if ranks > 1:
-        copies = [model.parameters * _FLOAT for model in learned if model.own_network]
-        begin = whole + reference + max(copies, default=0)
+        networks = [model.parameters * _FLOAT for model in learned if model.own_network]
+        begin = whole + reference + max(networks, default=0)
         # Not on top of gradients and optimizers, which come later.
         more = max(0, begin - sum(resident.values()))
         phases = {"begin, with all weights": more, **phases}

@@ -138,8 +138,6 @@ def learned_shapes(
 ) -> tuple[LearnedShape, ...]:
     """Return the models that a method fits: built as the run would build them, without memory.
 
-    Slow copies (ArCHer's) are counted like the models that they follow.
-
     Args:
         model: of the policy.
         small: shape of the small policy.
@@ -156,14 +154,22 @@ def learned_shapes(
             if isinstance(owner, Backbone):
                 count = sum(p.numel() for p in owner.parameters())
                 name, budget, shared = owner.name, owner.config.token_budget, owner.shared
+                follows = owner.follows
             else:
                 own = {id(p): p for group in owner.optimizer.param_groups for p in group["params"]}
                 count = sum(p.numel() for key, p in own.items() if key not in theirs)
-                name, shared = part.name, False
+                name, shared, follows = part.name, False, False
                 deep = count >= policy.hidden_size**2  # more than a head on the policy's states
                 budget = getattr(owner.config, "token_budget", 0) if deep else 0
             found.append(
-                LearnedShape(name, count, budget, weight_bytes if shared else 4, lora=shared)
+                LearnedShape(
+                    name,
+                    count,
+                    budget,
+                    weight_bytes if shared else 4,
+                    lora=shared,
+                    follows=follows,
+                )
             )
     return tuple(found)
 
