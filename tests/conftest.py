@@ -74,6 +74,8 @@ _MISSING: dict[str, list[str]] = {}
 """Upstream packages that cannot be imported, and the tests that wait for them."""
 _NO_CHROMIUM: list[str] = []
 """Tests that wait for Chromium."""
+_NO_GPU: list[str] = []
+"""Tests that wait for a GPU."""
 
 
 def _importable(module: str) -> bool:
@@ -82,6 +84,12 @@ def _importable(module: str) -> bool:
     except Exception:  # an upstream package that breaks while it is imported is not usable either
         return False
     return True
+
+
+def _on_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -95,6 +103,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("chromium") and not chromium:
             dropped.append(item)
             _NO_CHROMIUM.append(item.nodeid)
+        elif item.get_closest_marker("gpu") and not _on_gpu():
+            dropped.append(item)
+            _NO_GPU.append(item.nodeid)
         elif missing:
             dropped.append(item)
             _MISSING.setdefault(missing[0], []).append(item.nodeid)
@@ -120,6 +131,10 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(
             f"{len(_NO_CHROMIUM)} tests need Chromium, and were left out. To run them on Debian: "
             f"apt-get install chromium chromium-driver; {install_command('browser')}"
+        )
+    if _NO_GPU:
+        terminalreporter.write_line(
+            f"{len(_NO_GPU)} tests need a CUDA device, and were left out. On one: pytest -m gpu"
         )
 
 
