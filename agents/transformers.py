@@ -30,6 +30,7 @@ from creditrl.agents.pictures import (
     picture_key,
 )
 from creditrl.agents.prompting import policy_folder, trained_with
+from creditrl.agents.step_decoder import StepCache, StepDecoder
 from creditrl.agents.token_text import TokenText, stop_tokens
 from creditrl.agents.tree_scores import TreeBatch
 from creditrl.agents.turn_cache import Place, TurnCache
@@ -568,6 +569,10 @@ class TransformersAgent:
         room_B = torch.tensor(room, device=device)
         row_K = torch.tensor(owner, device=device)
         alive_K = torch.arange(size, device=device)
+        decoder = None
+        if steps > 1 and StepDecoder.reads(self.model, rows.cache):
+            decoder = StepDecoder(self.model, int(rows.position.max()) + steps)
+            rows.cache = StepCache(rows.cache, steps - 1)
         for t in range(steps):
             every = [None] * len(row_K)
             token_K, logp_K = self._choose(rows.logits, row_K, uniform_BT[alive_K, t], every)
@@ -578,7 +583,7 @@ class TransformersAgent:
             alive_K, row_K, token_K = alive_K[on_K], row_K[on_K], token_K[on_K]
             if t + 1 == steps or not len(alive_K):
                 break
-            rows, row_K = self._extend(rows, row_K, token_K)
+            rows, row_K = self._extend(rows, row_K, token_K, decoder)
         columns = zip(token_BT.tolist(), logp_BT.tolist(), count_B.tolist(), strict=True)
         return [(tuple(tokens[:n]), tuple(logps[:n])) for tokens, logps, n in columns]
 
@@ -816,7 +821,11 @@ class TransformersAgent:
         return _Rows(logits, out.past_key_values, mask_UL, position)
 
     def _extend(
-        self, rows: _Rows, row_K: torch.Tensor, token_K: torch.Tensor
+        self,
+        rows: _Rows,
+        row_K: torch.Tensor,
+        token_K: torch.Tensor,
+        decoder: StepDecoder | None,
     ) -> tuple[_Rows, torch.Tensor]:
         """Read one more token per reply; replies that are still equal stay on one row.
 
@@ -826,14 +835,15 @@ class TransformersAgent:
         import torch
 
         vocabulary = rows.logits.shape[-1]
-        if self.merge_equal:
+        if self.merge_equal and not rows.apart:
             pair_R, at_K = torch.unique(row_K * vocabulary + token_K, return_inverse=True)
             parent_R, token_R = pair_R // vocabulary, pair_R % vocabulary
         else:
             parent_R, token_R = row_K, token_K
             at_K = torch.arange(len(row_K), device=row_K.device)
         size = rows.position.shape[0]
-        one_child = bool((parent_R[1:] != parent_R[:-1]).all())
+        one_child = rows.apart or bool((parent_R[1:] != parent_R[:-1]).all())
+        apart = len(parent_R) == len(row_K)
         mask, position = rows.mask, rows.position
         if one_child and len(parent_R) >= _COMPACT_BELOW * size:
             fed = torch.zeros(size, dtype=torch.long, device=row_K.device)
@@ -847,7 +857,13 @@ class TransformersAgent:
         if mask is not None:
             mask = torch.cat([mask, mask.new_ones((mask.shape[0], 1))], dim=1)
         position = position[:, -1:] + 1
-        return self._forward(fed.unsqueeze(1), mask, position, rows.cache, True), at_K
+        if decoder is None:
+            read = self._forward(fed.unsqueeze(1), mask, position, rows.cache, True)
+        else:
+            logits = decoder.step(fed, position[:, 0], mask, rows.cache)
+            read = _Rows(logits, rows.cache, mask, position)
+        read.apart = apart
+        return read, at_K
 
     def _forward(
         self,
@@ -948,7 +964,7 @@ def quiet_bars() -> Iterator[None]:
 class _Rows:
     """Distinct token prefixes that the model has read."""
 
-    __slots__ = ("cache", "logits", "mask", "position")
+    __slots__ = ("apart", "cache", "logits", "mask", "position")
 
     def __init__(
         self, logits: torch.Tensor, cache: Any, mask: torch.Tensor | None, position: torch.Tensor
@@ -957,6 +973,7 @@ class _Rows:
         self.cache = cache
         self.mask = mask  # [R, L], None where no row is padded
         self.position = position  # [R, new tokens]
+        self.apart = False  # no two replies stand on one row, so none ever will
 
 
 def _check(

@@ -1,0 +1,163 @@
+"""Decoding by :class:`StepDecoder` says what transformers' own forward pass says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from creditrl.agents import transformers as decoding
+from creditrl.agents.step_decoder import StepDecoder
+from creditrl.agents.transformers import TransformersAgent
+from creditrl.types import Prompt, Reply
+
+torch = pytest.importorskip("torch")
+
+ROOMS = ["#P_XO#\n", "#_PXO#\n", "#P#", "##__XOSP√##\n#", "#P_XO#\n", "P"]
+GROUPED = {"num_key_value_heads": 2}
+LLAMA3 = {
+    "rope_parameters": {
+        "rope_type": "llama3",
+        "rope_theta": 10_000.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }
+}
+
+
+def build(family: str, dtype: Any = torch.float32, **changes: Any) -> Any:
+    """Return a small model of a family, with weights that make tokens unequally probable."""
+    import transformers
+
+    torch.manual_seed(0)
+    shape = {
+        "vocab_size": 32,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "head_dim": 8,
+        "max_position_embeddings": 128,
+        "initializer_range": 0.3,
+        "attn_implementation": "sdpa",
+        "pad_token_id": None,
+    }
+    config = getattr(transformers, f"{family}Config")(**shape | changes)
+    return getattr(transformers, f"{family}ForCausalLM")(config).to(dtype).eval()
+
+
+@pytest.fixture
+def said(
+    word_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[list[Reply], int]]:
+    """Return the replies of a model, and how many tokens were read by :class:`StepDecoder`."""
+
+    def replies(model: Any, by_steps: bool, **options: Any) -> tuple[list[Reply], int]:
+        steps = 0
+
+        class Counted(StepDecoder):
+            @staticmethod
+            def reads(*args: Any) -> bool:
+                return by_steps and StepDecoder.reads(*args)
+
+            def step(self, *args: Any) -> Any:
+                nonlocal steps
+                steps += 1
+                return super().step(*args)
+
+        monkeypatch.setattr(decoding, "StepDecoder", Counted)
+        agent = TransformersAgent(model, word_tokenizer, max_new_tokens=12, seed=3, **options)
+        prompts = [Prompt(text, copy=i) for i, text in enumerate(ROOMS)]
+        return agent.act(prompts), steps
+
+    return replies
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("Qwen2", {}),
+        ("Qwen3", GROUPED),
+        ("Mistral", GROUPED | {"sliding_window": None}),
+        ("Llama", GROUPED | LLAMA3),
+    ],
+)
+@pytest.mark.parametrize("merge", [True, False], ids=["merged", "apart"])
+def test_replies_are_those_of_a_forward_pass_per_token(
+    said: Any, family: str, changes: dict[str, Any], merge: bool
+) -> None:
+    model = build(family, **changes)
+    plain, none = said(model, False, merge_equal=merge)
+    found, steps = said(model, True, merge_equal=merge)
+    assert none == 0 and steps >= 11
+    assert [r.token_ids for r in found] == [r.token_ids for r in plain]
+    for one, other in zip(found, plain, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+def test_bfloat16_rounds_as_the_model_does(said: Any) -> None:
+    model = build("Qwen3", torch.bfloat16, **GROUPED)
+    (plain, _), (found, steps) = said(model, False), said(model, True)
+    assert steps
+    firsts = [(a, b) for a, b in zip(found, plain, strict=True) if a.token_ids == b.token_ids]
+    assert firsts
+    for one, other in firsts:
+        assert one.logprobs == pytest.approx(other.logprobs, abs=0.1)
+
+
+def test_adapters_count(said: Any) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    bare, _ = said(build("Llama"), True)
+    adapted = get_peft_model(build("Llama"), LoraConfig(target_modules=["q_proj", "up_proj"]))
+    for name, weight in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.5)
+    adapted.eval()
+    (plain, _), (found, steps) = said(adapted, False), said(adapted, True)
+    assert steps
+    assert [r.token_ids for r in found] == [r.token_ids for r in plain]
+    assert [r.logprobs for r in found] != [r.logprobs for r in bare]
+
+
+def hooked() -> Any:
+    model = build("Llama")
+    model.model.layers[1].register_forward_pre_hook(lambda *_: None)
+    return model
+
+
+def prompted() -> Any:
+    from peft import PromptTuningConfig, get_peft_model
+
+    return get_peft_model(
+        build("Llama"), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
+    )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: build("Mistral", sliding_window=4),
+        lambda: build("Llama", attn_implementation="eager"),
+        lambda: build(
+            "Llama", rope_parameters={"rope_type": "dynamic", "factor": 2.0} | {"rope_theta": 1e4}
+        ),
+        lambda: build("Gemma"),
+        hooked,
+    ],
+    ids=["sliding", "eager", "dynamic", "gemma", "hooked"],
+)
+def test_what_it_does_not_compute_is_left_to_the_model(said: Any, make: Any) -> None:
+    model = make()
+    (plain, _), (found, steps) = said(model, False), said(model, True)
+    assert steps == 0 and found == plain
+
+
+def test_virtual_tokens_are_left_to_the_model() -> None:
+    from transformers import DynamicCache
+
+    assert not StepDecoder.reads(prompted(), DynamicCache())
