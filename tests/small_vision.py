@@ -133,6 +133,7 @@ def flags(model: Path, words: Path) -> list[str]:
         "@istar_visualsokoban",
         f"--policy.model={model}",
         "--policy.dtype=float32",
+        "--policy.lora=None",  # all weights are trained, those of the eyes too
         f"--method.prm.model={words}",
         "--method.prm.backbone.lr=1e-3",
         "--method.invalid-penalty=0.0",

@@ -229,7 +229,7 @@ def test_another_episode_than_the_stored_one_is_not_filmed(rooms: Path, tmp_path
         (["--gif", "0/*"], "--gif 0/* names 2 episodes: name one, e.g. 0/eval/0."),
         (["--gif", "eval/0", "--out", "a.png"], "expected the name of a GIF file"),
         (["--gif", "eval/0", "--export", "a.html"], "leave --export and --against out"),
-        (["--out", "a.gif"], "give --gif EPISODE as well"),
+        (["--out", "a.gif"], "--out is the file of --gif or --tokens: give one of them as well."),
     ],
 )
 def test_bad_requests_are_one_line(rooms: Path, capsys, flags, message) -> None:

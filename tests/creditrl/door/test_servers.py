@@ -49,6 +49,7 @@ PROGRAMS = ("--port", "--listen", "--remote-debugging-port", "api_server")
 ALLOWED = {
     ("envs/sotopia/named.py", "bind"): "arguments of a function, no socket",
     ("trainers/parallel/ranks.py", "init_process_group"): "where torchrun was told to meet",
+    ("creditrl/bench/gpu_process_worker.py", "init_process_group"): "where the bench says to meet",
     (
         "trainers/parallel/ray_cluster.py",
         "ray.init",
