@@ -2,7 +2,10 @@
 
 A file is a JSON list of records, or one record per line. A record holds its messages under
 ``conversations`` or ``messages``; what it says besides (``id``, ``task_id``, ``game_file``,
-``reward``) finds its task and its outcome. These are the forms in which ETO and SPA publish.
+``reward``) finds its task and its outcome. These are the forms in which ETO, SPA and AgentGym
+publish. AgentGym's answers, "Thought:" and "Action:" on lines of their own and the thought left out
+at times, become answers in the form of the policy's prompts; the actions that it lists behind
+ALFWorld's observations are left out.
 
 What comes before the first turn is no turn: instructions, their acknowledgement, a worked example
 (up to a message that says "your turn"), and answers that are marked as not to be learned from
@@ -49,6 +52,11 @@ _ROLES: dict[str, Literal["system", "user", "assistant"]] = {
 }
 _NOT_LEARNED = (("loss", False), ("train", False), ("weight", 0))
 _YOUR_TURN = re.compile(r"\byour turn\b[^\n]*(\n|$)", re.IGNORECASE)
+_BLOCKS = re.compile(
+    r"\s*(?:Thought:\s*(?P<thought>.*?)\s*\n\s*)?Action:\s*(?P<action>[^\n]+?)\s*", re.DOTALL
+)
+"""An answer as AgentGym publishes it."""
+_LISTED = re.compile(r"\s*\bAVAILABLE ACTIONS:[^\n]*\s*\Z")
 _OBSERVATION = re.compile(r"\s*Observation:[ \t]*\n?")
 _GOALS = (
     re.compile(r"Your task is to: (?P<sentence>.+)"),
@@ -182,7 +190,10 @@ def _conversation(number: int, record: Any, form: PromptForm) -> Conversation:
     messages = [_message(message, f"{key}[{i}]") for i, message in enumerate(said)]
     system = "\n\n".join(text for role, text, _ in messages if role == "system")
     system = system or (record["system"] if isinstance(record.get("system"), str) else "")
-    talk = _merged([message for message in messages if message[0] != "system"], key)
+    talk = [
+        (role, _in_form(text, form) if role == "assistant" else text, learned)
+        for role, text, learned in _merged([m for m in messages if m[0] != "system"], key)
+    ]
     start = _first_turn(talk, form)
     if start is None:
         raise _MalformedError(
@@ -273,7 +284,16 @@ def _first_turn(talk: Sequence[tuple[str, str, bool]], form: PromptForm) -> int 
     return (marked[-1] if marked else turns[0]) - 1 if turns else None
 
 
+def _in_form(reply: str, form: PromptForm) -> str:
+    """Return a reply of AgentGym in the policy's form; any other as it is."""
+    found = _BLOCKS.fullmatch(reply)
+    if found is None or form.parse(reply).valid_format:
+        return reply
+    return form.reply(found["action"], " ".join((found["thought"] or "").split()))
+
+
 def _seen(text: str) -> str:
+    text = _LISTED.sub("", text)
     return text[found.end() :] if (found := _OBSERVATION.match(text)) else text
 
 
@@ -373,7 +393,8 @@ def to_trajectory(
             )
         )
     final = conversation.observations[last + 1 :]
-    named = str(conversation.fields.get("id", conversation.record))
+    known = conversation.fields
+    named = str(known.get("id", known.get("item_id", conversation.record)))
     return Trajectory(
         id=f"import/{conversation.record}",
         env_id=env_id,

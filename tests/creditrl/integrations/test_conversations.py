@@ -193,6 +193,50 @@ def test_a_replay_finds_what_the_expert_saw(
     assert all(e.terminated or e.truncated for e in episodes)
 
 
+def agentgym_record(env: str, number: int, row: dict[str, Any]) -> Any:
+    """Return an expert's episode in the shape of AgentGym's trajectories.
+
+    They name no task beside their own number; ours is, since builtin tasks are not found by goal.
+    """
+    talk = expert_record(env, row)["conversations"]
+    first = max(i for i, m in enumerate(talk) if i == 0 or "your turn" in m["value"])
+    begins = talk[first]["value"].partition("your turn.\n")
+    said = [
+        {"from": "human", "loss": None, "value": "Thought:\nyour thoughts.\n\nAction:\n..."},
+        {"from": "gpt", "loss": False, "value": "OK. I'll follow your instructions."},
+        {"from": "human", "loss": None, "value": begins[2] or begins[0]},
+    ]
+    for i, message in enumerate(talk[first + 1 :]):
+        text = message["value"].removeprefix("Observation: ")
+        if message["from"] == "gpt":
+            action = REACT.parse(text).action
+            thought = "" if i % 4 else "Thought:\nI think\nit is best.\n\n"
+            said.append({"from": "gpt", "loss": True, "value": f"{thought}Action:\n{action}"})
+        else:
+            listed = "\nAVAILABLE ACTIONS: look,inventory" if env == "ALFWorld" else ""
+            said.append({"from": "human", "loss": None, "value": f"{text}{listed}"})
+    named = f"{env.lower()}_{number}"
+    return {"item_id": named, "task_id": row["task"], "conversations": said}
+
+
+@pytest.mark.parametrize("env", ["ALFWorld", "WebShop"])
+def test_agentgyms_records_are_imported_and_replayed(
+    env: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    rows = plan_episodes(env, 3, seed=0)
+    records = [agentgym_record(env, i, {"task": r["task"], "seed": 0}) for i, r in enumerate(rows)]
+    out = tmp_path / "run"
+    words = ["data", "import", str(file(tmp_path, *records)), "--env", env, "--out", str(out)]
+    assert run([*words, "--replay"]) == 0
+    assert "Replayed 3: 3 as recorded; 0 of" in capsys.readouterr().out
+    episodes = list(RunFolder.open(out).store().read())
+    assert all(turn.valid_format and turn.grounded for e in episodes for turn in e.turns)
+    assert all("AVAILABLE" not in turn.observation for e in episodes for turn in e.turns)
+    assert episodes[0].turns[0].reply.startswith("Thought: I think it is best.\nAction: ")
+    (found, *_) = read_conversations(tmp_path / "data.json", REACT)
+    assert to_trajectory(found, REACT, "x", None, 0).task.id == f"import/{env.lower()}_0"
+
+
 def test_a_replay_reports_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (row,) = plan_episodes("ALFWorld", 1)
     record = expert_record("ALFWorld", {"task": row["task"], "seed": 0})
