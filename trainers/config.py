@@ -207,6 +207,10 @@ class CloneConfig:
     """Share of their turns, in [0, 1), at which a random action is played. These turns are not
     cloned, but the expert's next actions are, so the policy also learns to continue from states
     that the expert alone never reaches (Laskey et al. 2017, "DART")."""
+    held_out: float = 0.0
+    """Share of the demonstrations, in [0, 1), that is never cloned: the mean loss of a token of
+    their replies is the metric ``held_out_loss``, after the first step, every ``check_every`` and
+    the last."""
     batch_turns: int = 64
     """Turns per step."""
     updates: int = 400
@@ -214,7 +218,7 @@ class CloneConfig:
     until_success: float | None = None
     """Stop when success (temperature 1) on a validation sample reaches this."""
     check_every: int = 50
-    """Steps between these checks."""
+    """Steps between checks, of success and of the loss of what is held out."""
     check_levels: int = 128
     """Tasks of the validation sample; of split valid_seen, never the reported ones."""
     optim: OptimConfig = field(
@@ -534,6 +538,9 @@ def _check_together(config: TrainConfig, where: str) -> None:
             "do not say what was listed: expected 'free', or demonstrations of the expert "
             "(--clone.episodes)."
         )
+    held_out = config.clone.held_out
+    if not 0 <= held_out < 1:
+        raise ConfigError(f"clone.held_out is {held_out}: expected a share, 0 to below 1.")
     noise = config.clone.noise
     if not 0 <= noise < 1:
         raise ConfigError(f"clone.noise is {noise}: expected a share, 0 to below 1.")

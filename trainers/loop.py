@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from creditrl.errors import CreditInputError
-from creditrl.trainers.batch import Rows
+from creditrl.trainers.batch import Rows, build_rows
 from creditrl.trainers.collect.base import Collected, Collector
 from creditrl.trainers.collect.usable import usable
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig
@@ -132,6 +132,12 @@ class Trainer:
     def done(self) -> bool:
         """Whether the budget is used up."""
         return self.clock.progress(self.budget) >= 1.0
+
+    def reply_loss(self, trajectories: Sequence[Trajectory]) -> float:
+        """Return the mean loss of a reply token of episodes, which are not learned from."""
+        rows = build_rows(trajectories)
+        budget = self.optimizer.cfg.token_budget
+        return -float(self.policy.score(rows, token_budget=budget).mean())
 
     def update(self) -> tuple[dict[str, float], list[Trajectory]]:
         """Do one update; returns its metrics and the trajectories it learned from."""

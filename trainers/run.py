@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shutil
 import time
@@ -160,6 +161,7 @@ class Run:
             raise
         self._environments: dict[Any, TextVectorEnv] = {}
         self._demonstrations: list[Trajectory] | None = None
+        self._held_out: list[Trajectory] = []
         self._baseline: CloneBaseline | None = None
         self._collectors: list[Collector] = []
 
@@ -324,11 +326,20 @@ class Run:
             while not trainer.done:
                 metrics, _ = trainer.update()
                 update = trainer.clock.updates
+                metrics |= self.held_out_loss(trainer)
                 show(update, trainer.clock.seconds, loss=metrics.get("loss", 0.0))
                 self.record({"phase": "clone", **metrics})
                 if self.cloned_enough(policy, update):
                     break
         policy.unshard()
+
+    def held_out_loss(self, trainer: Trainer) -> dict[str, float]:
+        """Return the loss of the demonstrations that are never cloned, where it is due."""
+        cfg, update = self.config.clone, trainer.clock.updates
+        due = update == 1 or update % cfg.check_every == 0 or trainer.done
+        if not self._held_out or not due:
+            return {}
+        return {"held_out_loss": trainer.reply_loss(self._held_out)}
 
     def cloned_enough(self, policy: Policy, update: int) -> bool:
         """Return whether success on validation levels (never the reported ones) is enough."""
@@ -358,6 +369,8 @@ class Run:
                 turns = trainer.clock.turns
                 metrics, trajectories = trainer.update()
                 update = trainer.clock.updates
+                if self.method.collection == "demonstrations":
+                    metrics |= self.held_out_loss(trainer)
                 if beside and self._baseline is None:
                     self.begin_beside(trainer)
                 self.record({"phase": "train", **metrics})
@@ -693,8 +706,14 @@ class Run:
             self._demonstrations = demonstrate(
                 venv, demonstrator, self.form, cfg.episodes, self.seed
             )
+        count = math.ceil(cfg.held_out * len(self._demonstrations))
+        kept = len(self._demonstrations) - count
+        self._held_out = self._demonstrations[kept:]
         return DemonstrationCollector(
-            self._demonstrations, cfg.batch_turns, self.seed, by_turn=self.form.context == "window"
+            self._demonstrations[:kept],
+            cfg.batch_turns,
+            self.seed,
+            by_turn=self.form.context == "window",
         )
 
     def environment(

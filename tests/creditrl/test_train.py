@@ -159,6 +159,39 @@ def test_a_run_ended_while_it_cloned_begins_anew(tmp_path):
     assert TrajectoryStore(folder / "trajectories").updates() == [1]
 
 
+@pytest.mark.parametrize("phase", ["clone", "train"])
+def test_what_is_held_out_is_never_cloned_and_its_loss_is_told(phase, tmp_path, monkeypatch):
+    from creditrl.trainers import loop
+    from creditrl.trainers.collect.demonstrations import DemonstrationCollector
+
+    dealt, held = set(), set()
+
+    def collect(self, update, own=DemonstrationCollector.collect):
+        found = own(self, update)
+        dealt.update(episode.id for episode in found.trajectories)
+        return found
+
+    def reply_loss(self, episodes, own=loop.Trainer.reply_loss):
+        held.update(episode.id for episode in episodes)
+        return own(self, episodes)
+
+    monkeypatch.setattr(DemonstrationCollector, "collect", collect)
+    monkeypatch.setattr(loop.Trainer, "reply_loss", reply_loss)
+    folder = tmp_path / "run"
+    flags = ["--clone.held-out=0.25", "--clone.check-every=10", "--clone.batch-turns=8", *QUICK]
+    if phase == "train":
+        flags += ["--method.name=sft", "--budget.updates=24", "--optim.lr=2e-3"]
+    assert train(f"--run.folder={folder}", "--clone.updates=24", *flags) == 0
+    assert len(held) == 2 and len(dealt) == 6 and not held & dealt
+    told = {
+        row["update"]: row["held_out_loss"]
+        for row in rows_of(folder, phase)
+        if "held_out_loss" in row
+    }
+    assert list(told) == [1, 10, 20, 24]
+    assert told[24] < told[1]
+
+
 def test_a_finished_run_goes_on_with_a_longer_budget_and_no_other_change(tmp_path, capsys):
     whole, longer = tmp_path / "whole", tmp_path / "longer"
     assert train(f"--run.folder={whole}", *QUICK, "--budget.updates=3") == 0
@@ -347,6 +380,7 @@ def test_a_killed_run_takes_its_comparison_along(tmp_path):
         (["@quickstart", "--method.name=sft", "--clone.episodes=0"], "clone.episodes is 0"),
         (["@quickstart", "--env.options.observation=image"], "reads text"),
         (["@quickstart", "--clone.noise=1"], "clone.noise is 1"),
+        (["@quickstart", "--clone.held-out=1"], "clone.held_out is 1.0: expected a share"),
         (
             ["@quickstart", "--method.name=sft", *ENDLESS, "--budget.turns=9"],
             "the budget has no end",

@@ -267,19 +267,22 @@ def test_two_processes_train_what_engines_on_a_ray_cluster_sample(tmp_path: Path
         *("-m", "creditrl", "train", "@quickstart", "--run.threads", "1"),
         *("--budget.seconds", "None", "--budget.updates", "2", "--rollout.groups", "2"),
         *("--clone.episodes", "8", "--clone.updates", "4", "--policy.tokenizer-episodes", "16"),
+        *("--clone.held-out", "0.25"),
         *("--policy.small.layers", "1", "--policy.small.hidden", "16", "--policy.small.heads", "2"),
         *("--eval.levels", "8", "--eval.no-greedy", "--compare.no-clone-same-time"),
         *("--env.options.min-optimal-moves", "1", "--env.options.max-optimal-moves", "2"),
     ]
     on_ray = ["--rollout.ray.address", "local", "--rollout.ray.shards", "1"]
     on_ray += ["--rollout.ray.engines", "1"]
-    rows = []
+    rows, held = [], []
     for name, size, more in (("one", 1, []), ("two", 2, on_ray)):
         folder = tmp_path / name
         done = torchrun(*words, *more, "--run.folder", str(folder), size=size)
         assert done.returncode == 0, done.stderr
         found = [json.loads(row) for row in (folder / "metrics.jsonl").open()]
         rows.append([row for row in found if row["phase"] == "train"])
+        held.append([row["held_out_loss"] for row in found if "held_out_loss" in row])
+    assert held[1] == pytest.approx(held[0], rel=1e-4) and len(held[0]) == 2
     assert [row["engines_lost"] for row in rows[1]] == [0, 0]
     for ours, theirs in zip(*rows, strict=True):
         for key in ("turns", "success", "return"):

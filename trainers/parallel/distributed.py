@@ -54,6 +54,12 @@ class SharedTrainer(Trainer):
             self.policy.release()
             return super().pretrain(trajectories, turns, seconds, show)
 
+    def reply_loss(self, trajectories: Sequence[Trajectory]) -> float:
+        """Return what :meth:`Trainer.reply_loss` does, each rank reading some of them."""
+        with self.policy.ranks.together("reply_loss", list(trajectories)):
+            self.policy.release()
+            return super().reply_loss(trajectories)
+
     def state_dict(self) -> dict[str, Any]:
         """Return what one process, or several, go on from: every tensor whole."""
         with self.policy.ranks.together("state"):
@@ -82,6 +88,8 @@ class SharedTrainer(Trainer):
             self._learn(collected, progress)
         elif command == "pretrain":
             self.pretrain(payload[0], 0, 0.0, lambda *_, **__: None)
+        elif command == "reply_loss":
+            self.reply_loss(payload[0])
         elif command == "state":
             self.state_dict()
         elif command == "load":
