@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_vision import flags, make_vision_policy, save_text_model
 
 from creditrl.cli import train as cli_train
 from creditrl.errors import ConfigError, CreditRLError, EngineError, LostRankError
 from creditrl.trainers import run
 from creditrl.trainers.batch import RowBatch
 from creditrl.trainers.config import PolicyConfig, RolloutConfig, TrainConfig
+from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.parallel.distributed import check_shared
 from creditrl.trainers.parallel.ranks import Ranks, launched, lost_others, without_ranks
 from creditrl.trainers.parallel.ray_config import RayConfig
@@ -289,6 +291,28 @@ def test_two_processes_train_what_engines_on_a_ray_cluster_sample(tmp_path: Path
             assert ours[key] == theirs[key]
         for key in ("loss", "grad_norm"):
             assert theirs[key] == pytest.approx(ours[key], rel=1e-4, abs=1e-7)
+
+
+def test_two_processes_train_on_pictures_as_one_does(tmp_path: Path) -> None:
+    model, texts = tmp_path / "model", save_text_model(tmp_path / "texts")
+    make_vision_policy().save(model)
+    words = [*flags(model, texts), "--budget.updates=2", "--eval.no-greedy"]
+    rows, weights = [], []
+    for size in (1, 2):
+        folder = tmp_path / f"{size}"
+        done = torchrun("-m", "creditrl", *words, f"--run.folder={folder}", size=size)
+        assert done.returncode == 0, done.stderr
+        found = [json.loads(row) for row in (folder / "metrics.jsonl").open()]
+        rows.append([row for row in found if row["phase"] == "train"])
+        weights.append(Policy.load(folder / "policy" / "last", device="cpu").model.state_dict())
+    for ours, theirs in zip(*rows, strict=True):
+        for key in ("turns", "success", "return"):
+            assert ours[key] == theirs[key]
+        assert theirs["grad_norm"] == pytest.approx(ours["grad_norm"], rel=1e-4)
+        assert theirs["sampler_gap"] < 1e-4
+    assert rows[0][-1]["grad_norm"] > 0
+    for name, value in weights[0].items():
+        torch.testing.assert_close(weights[1][name], value, atol=1e-4, rtol=1e-4, msg=name)
 
 
 HALVES = """

@@ -32,6 +32,7 @@ class SharedAgent(TransformersAgent):
     """
 
     def __init__(self, policy: Policy, **settings: Any) -> None:
+        settings.setdefault("image_processor", policy.image_processor)
         super().__init__(policy.model, policy.tokenizer, **settings)
         self.policy = policy
 

@@ -347,17 +347,9 @@ class Policy:
         Args:
             with_reference: the reference will be asked for: where it is a copy of the weights, and
                 none was made, it is made now.
-
-        Raises:
-            ConfigError: the policy is shown pictures.
         """
         if self.ranks.size == 1 or self._sharded:
             return
-        if self._pictures is not None:
-            raise ConfigError(
-                "A policy that is shown pictures trains in one process so far: expected one that "
-                "reads text (--env.options.observation text), or a start without torchrun."
-            )
         from creditrl.trainers.parallel.sharding import ShardedModel
 
         if with_reference and self._reference is None and not has_lora(self.model):
