@@ -41,7 +41,7 @@ from creditrl.results import found_commit, read_results, write_results
 from creditrl.store import TrajectoryStore
 
 if TYPE_CHECKING:
-    from creditrl.agents.evaluate import EvalResult
+    from creditrl.agents.eval_result import EvalResult
 
 __all__ = ["RunFolder", "default_run_path", "find_versions"]
 
@@ -295,7 +295,7 @@ class RunFolder:
         Raises:
             DataError: the file is damaged.
         """
-        from creditrl.agents.evaluate import EvalResult
+        from creditrl.agents.eval_result import EvalResult
 
         path = self.path / "evaluations" / f"{name}.json"
         if not path.is_file():

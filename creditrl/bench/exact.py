@@ -267,7 +267,7 @@ def _playing_on(
     """
     from creditrl.trainers.batch import token_table, turn_table
     from creditrl.trainers.collect.base import CollectContext
-    from creditrl.trainers.loop import reward_columns
+    from creditrl.trainers.rewards import reward_columns
 
     made: list[Any] = []
 

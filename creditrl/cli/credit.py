@@ -315,8 +315,8 @@ def _score(
     """Add the credits to what is stored; returns why methods cannot score this run."""
     from creditrl.progress import Progress, counted
     from creditrl.trainers.after.side_by_side import FIT_PASSES, credit_side_by_side
+    from creditrl.trainers.build import load_policy
     from creditrl.trainers.methods import method_info
-    from creditrl.trainers.run import load_policy
     from creditrl.trainers.stand_in import stand_in
     from creditrl.trainers.states import recorded_states
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from creditrl.agents.evaluate import EpisodeResult
+from creditrl.agents.eval_result import EpisodeResult
 from creditrl.agents.spent import Spent
 from creditrl.agents.watch import Watch
 from creditrl.terminal import printable

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from creditrl.agents.evaluate import EvalResult
+from creditrl.agents.eval_result import EvalResult
 from creditrl.agents.intervals import Estimate, paired_interval
 from creditrl.bench.baselines import Row, listings, read_baselines
 from creditrl.errors import ConfigError, DataError, OutsideJSONError

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from creditrl.agents.evaluate import EpisodeResult
+from creditrl.agents.eval_result import EpisodeResult
 from creditrl.agents.intervals import Estimate, wilson_interval
 
 __all__ = [

@@ -12,7 +12,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from creditrl.agents.evaluate import EpisodeResult, EvalResult, measure
+from creditrl.agents.eval_result import EpisodeResult, EvalResult, measure
 from creditrl.errors import (
     ConfigError,
     DataError,
