@@ -25,7 +25,8 @@ from creditrl.trainers.build import build_policy, device_of, weights_hash
 from creditrl.trainers.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from creditrl.trainers.clone import Demonstrations, clone_expert
 from creditrl.trainers.config import TrainConfig, training_hash
-from creditrl.trainers.decode.sampler import PolicyAgent, make_sampler
+from creditrl.trainers.decode.make_sampler import make_sampler
+from creditrl.trainers.decode.sampler import PolicyAgent
 from creditrl.trainers.environments import RunEnvironments
 from creditrl.trainers.explore import explore
 from creditrl.trainers.fit_tasks import fit_tasks

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from creditrl.cli.options import show_plugins_left
-from creditrl.config import config_hash, find_recipe, read_recipe, read_toml
+from creditrl.config import config_hash, find_recipe, is_run_config, read_recipe, read_toml
 from creditrl.console import console, next_step, say, table, wrote
 from creditrl.credit_file import CreditFile, turn_rows
 from creditrl.errors import ConfigError, CreditRLError, MissingExtraError, require_extra
@@ -22,7 +22,6 @@ from creditrl.flags import override
 from creditrl.locks import Lock
 from creditrl.runs import RunFolder
 from creditrl.store import TrajectoryStore
-from creditrl.trust import is_run_config
 from creditrl.view.agreement import agreement, disagreements
 from creditrl.view.places import EVALUATION_METHODS, find_place
 
