@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -205,3 +206,21 @@ def test_the_public_names_exist():
             assert getattr(module, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Groundng'"):
         _ = wrappers.Groundng
+
+
+def test_the_answers_of_the_architecture_page_are_where_it_says():
+    table = (ROOT / "docs/architecture.md").read_text("utf-8").partition("## Questions")[2]
+    rows = re.findall(r"^\| (.*\?) \| (.*) \|$", table.partition("\n## ")[0], re.M)
+    assert len(rows) >= 10
+    for question, answer in rows:
+        named = re.findall(r"`([^`]+)`", answer)
+        places = [name for name in named if name.endswith(".py")]
+        folder = Path(places[0]).parent  # a bare file name lies beside the first
+        found = [
+            list(ROOT.glob(str(place if "/" in place else folder / place).replace("<name>", "*")))
+            for place in places
+        ]
+        assert all(found), f"{question} {places}"
+        text = "".join(path.read_text("utf-8") for paths in found for path in paths)
+        for name in set(named) - set(places):
+            assert name.rpartition(".")[2] in text, f"{question} {name}"
