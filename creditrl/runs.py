@@ -27,11 +27,11 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from creditrl._version import __version__
 from creditrl.columns import ColumnStore
-from creditrl.config import from_mapping, read_toml, write_toml
+from creditrl.config import write_toml
 from creditrl.disk import writing
 from creditrl.errors import ConfigError, DataError, RunFolderError
 from creditrl.files import write_atomic
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RunFolder", "default_run_path", "find_versions"]
 
-T = TypeVar("T")
 
 PACKAGES = (
     "gymnasium",
@@ -198,15 +197,6 @@ class RunFolder:
     def column_store(self) -> ColumnStore:
         """Return the store of what the credit of their turns was made of."""
         return ColumnStore(self.path / "columns")
-
-    def read_config(self, cls: type[T]) -> T:
-        """Return the run's config as a ``cls``.
-
-        Raises:
-            ConfigError: it does not fit ``cls``.
-        """
-        path = self.path / "config.toml"
-        return from_mapping(cls, read_toml(path), str(path))
 
     # --- metrics ------------------------------------------------------------------------
 
