@@ -367,7 +367,7 @@ def _canonical(value: Any) -> Any:
 
 
 class RecipeFile(Protocol):
-    """What a recipe is read from: a file on disk or in the package, or a text that was made."""
+    """Source of a recipe: a file on disk or in the package, or a text that was made."""
 
     @property
     def name(self) -> str:

@@ -75,7 +75,7 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How a credit of turns agrees with exact advantages; NaN where a figure is not defined."""
+    """Agreement of a credit of turns with exact advantages; NaN where a figure is not defined."""
 
     within: float
     """Share of the pairs of actions of one state that it orders as their values are, mean over

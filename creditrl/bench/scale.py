@@ -63,7 +63,7 @@ _PIECE_GIB = 1 / 16
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What there is, and what cannot be measured on a machine without it."""
+    """Parts of a cluster, and what cannot be measured on a machine without it."""
 
     engines: int = 64
     copies: int = 4096
@@ -136,7 +136,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What the episodes of an update took."""
+    """Cost of the episodes of an update."""
 
     seconds: float
     python: float

@@ -1,4 +1,4 @@
-"""What one turn, one call and one GiB cost this code on this machine, in CPU time of one process.
+"""Cost of one turn, one call and one GiB in this code on this machine, in CPU time of one process.
 
 :mod:`creditrl.bench.scale` simulates a cluster with these figures.
 """

@@ -38,7 +38,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class EnvCosts:
-    """What an environment costs, 64 copies or more in a call, with tasks never played before."""
+    """Costs of an environment, 64 copies or more in a call, with tasks never played before."""
 
     step_us: float
     fresh_us: float

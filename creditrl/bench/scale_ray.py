@@ -1,4 +1,4 @@
-"""What a call of Ray's and a GiB in its store cost the process that asks.
+"""Cost of a call of Ray's and of a GiB in its store for the process that asks.
 
 The engines are asked through the queue that a training run asks vLLM engines by; they are actors
 that answer at once.

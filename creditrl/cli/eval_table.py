@@ -1,4 +1,4 @@
-"""How an evaluation stands, in a table on the terminal that is drawn anew as replies come."""
+"""Standing of an evaluation, in a table on the terminal that is drawn anew as replies come."""
 
 from __future__ import annotations
 

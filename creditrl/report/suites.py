@@ -36,7 +36,7 @@ _COLUMNS = ("success %", "score", "executed %", "turns", "tokens")
 
 @dataclass(frozen=True, slots=True)
 class SuiteRecord:
-    """What ``creditrl eval --suite`` left in a folder."""
+    """Record that ``creditrl eval --suite`` left in a folder."""
 
     name: str
     """Of the agent; with the folder's name where several are of one agent."""

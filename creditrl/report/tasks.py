@@ -1,4 +1,4 @@
-"""Which tasks were solved: by type, by split, by how long the expert takes."""
+"""Tasks that were solved: by type, by split, by how long the expert takes."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ _ENDLESS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ALFWorldSizes:
-    """How much a round does; small values make a smoke test."""
+    """Amount of work of a round; small values make a smoke test."""
 
     games: int = 24
     """Games, of all types in turn."""

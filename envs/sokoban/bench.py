@@ -32,7 +32,7 @@ _ENDLESS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class SokobanSizes:
-    """How much a round does; small values make a smoke test."""
+    """Amount of work of a round; small values make a smoke test."""
 
     copies: int = 256
     """Copies of the vectorised measurements."""

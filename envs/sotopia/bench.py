@@ -31,7 +31,7 @@ _SAID = "say: I have thought about it, and I would like to hear what you have in
 
 @dataclass(frozen=True, slots=True)
 class SotopiaSizes:
-    """How much a round does; small values make a smoke test."""
+    """Amount of work of a round; small values make a smoke test."""
 
     copies: int = 64
     """Copies of the vectorised measurements."""

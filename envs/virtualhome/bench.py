@@ -53,7 +53,7 @@ _ENDLESS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class VirtualHomeSizes:
-    """How much a round does; small values make a smoke test."""
+    """Amount of work of a round; small values make a smoke test."""
 
     tasks: int = 24
     """Tasks, of different kinds."""

@@ -35,7 +35,7 @@ _THEIR_NEEDS = (REFERENCE, "flask", "bs4", "thefuzz", "cleantext", "tqdm")
 
 @dataclass(frozen=True, slots=True)
 class WebShopSizes:
-    """How much a round does; small values make a smoke test."""
+    """Amount of work of a round; small values make a smoke test."""
 
     num_products: int = 1000
     copies: int = 64
