@@ -5,7 +5,8 @@ from __future__ import annotations
 from creditrl.agents.base import Agent
 from creditrl.agents.chat import ChatAgent
 from creditrl.agents.chat_format import ChatFormat
-from creditrl.agents.evaluate import EvalResult, evaluate
+from creditrl.agents.eval_result import EvalResult
+from creditrl.agents.evaluate import evaluate
 from creditrl.agents.expert import ExpertAgent
 from creditrl.agents.human import HumanAgent
 from creditrl.agents.partner import AgentPartner

@@ -25,7 +25,7 @@ BUDGET_SPENT = "the budget is spent"
 
 @dataclass(slots=True)
 class Budget:
-    """How much an evaluation, or several that share it, may spend; None sets no limit.
+    """Limits on what an evaluation, or several that share it, may spend; None sets no limit.
 
     Turns are never exceeded. Tokens and money are known when an answer is there, so as many
     questions are under way at once as will not go beyond if each takes what the longest or dearest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import platform
@@ -10,14 +9,14 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_origin, get_type_hints
+from typing import Any
 
 from creditrl.agents.base import Agent
 from creditrl.agents.budget import BUDGET_SPENT, Budget, Meter
 from creditrl.agents.callable import as_agent, is_coroutine, takes_batches
-from creditrl.agents.intervals import Estimate, mean_interval, wilson_interval
+from creditrl.agents.eval_result import EpisodeResult, EvalResult, measure, plain_value
 from creditrl.agents.journal import Journal
 from creditrl.agents.prompting import form_for
 from creditrl.agents.prompts import get_form
@@ -30,37 +29,21 @@ from creditrl.agents.rollout import (
     runs_free,
     stream_episodes,
 )
-from creditrl.agents.shown import ShownTable, html_tables, print_tables
 from creditrl.agents.spent import Spent
 from creditrl.agents.watch import Lookout, Watch
 from creditrl.envs.prompt import PromptForm
-from creditrl.envs.register import environment_class, environment_id, short_name
+from creditrl.envs.register import environment_class, environment_id
 from creditrl.envs.tasks import HELD_OUT, Coverage
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import BudgetError, ConfigError, CreditRLError, DataError, EngineError
-from creditrl.results import (
-    RESULTS_FORMAT,
-    environment_version,
-    first_hash,
-    found_commit,
-    task_hash,
-    task_set_hash,
-    write_results,
-)
+from creditrl.results import first_hash, found_commit, task_hash
 from creditrl.types import Task, Trajectory
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 __all__ = [
-    "EpisodeResult",
-    "EvalResult",
-    "Measures",
     "check_hashes",
     "episode_result",
     "evaluate",
     "loaded_versions",
-    "measure",
     "summarise",
     "task_hashes",
 ]
@@ -69,231 +52,6 @@ __all__ = [
 _EPISODES = 256
 _GIVE_UP = 8
 """Failed episodes, and none that ended, after which an evaluation stops."""
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeResult:
-    """One episode in numbers."""
-
-    task: str
-    type: str
-    success: bool
-    score: float
-    episode_return: float
-    turns: int
-    grounding: float
-    """Share of the turns whose action was executed; NaN without turns."""
-    tokens: int
-    """Tokens of the replies; 0 for agents without tokens."""
-    error: str = ""
-    """Why the episode is invalid and counted in no measure."""
-    task_hash: str = ""
-    """Equal where two episodes set the same task (:func:`creditrl.results.task_hash`)."""
-    expert_turns: float = math.nan
-    """Turns that the environment's expert takes, where the task says so; else NaN."""
-    cost: float = 0.0
-    """Dollars that its replies cost, where prices are known."""
-    trials: int = 1
-    """How often the task was played (Reflexion); all numbers but tokens and cost are of the last
-    time."""
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Measures:
-    """Measures over some episodes, each with its 95 % interval."""
-
-    success: Estimate
-    """Share of solved episodes (Wilson interval)."""
-    score: Estimate
-    """Mean of the environment's own progress measure, in [0, 1] (Student's t, as all below)."""
-    episode_return: Estimate
-    """Mean undiscounted sum of rewards."""
-    grounding: Estimate
-    """Grounding accuracy: mean over episodes of the share of executed actions."""
-    turns: Estimate
-    tokens: Estimate
-    """Sampled tokens per episode."""
-
-    def __repr__(self) -> str:
-        success = f"{_value(self.success, 100, 1)} % [{_interval(self.success, 100, 1)}]"
-        return (
-            f"Measures({self.success.n} episodes: success {success}, "
-            f"score {_value(self.score, 1, 3)}, turns {_value(self.turns, 1, 1)})"
-        )
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class EvalResult:
-    """The result of :func:`evaluate`."""
-
-    env_id: str
-    env_options: Mapping[str, Any]
-    """The environment's options, as its config holds them."""
-    agent: str
-    form: str
-    seed: int
-    episodes: tuple[EpisodeResult, ...]
-    """One per task, in their order; failed ones included."""
-    overall: Measures
-    by_type: Mapping[str, Measures]
-    """Per task type, in order of first appearance."""
-    seconds: float
-    """Wall time."""
-    versions: Mapping[str, str] = field(default_factory=dict)
-    reports: Mapping[str, Any] = field(default_factory=dict)
-    """Settings and counts of the agent (``agent``), where it keeps any."""
-    commit: str | None = None
-    """Of CreditRL's source, where it was known."""
-    command: str = ""
-    """How it was started, on the command line."""
-    coverage: Coverage | None = None
-    """How much of the published data the tasks are from; None where they are made here, or nobody
-    says how many there should be."""
-
-    @property
-    def split(self) -> str:
-        """The split that was played; empty where the environment has none."""
-        return str(self.env_options.get("split", ""))
-
-    @property
-    def data(self) -> str:
-        """Which of the environment's data was played, ``"builtin"`` or ``"official"``."""
-        return str(self.env_options.get("data", ""))
-
-    @property
-    def failed(self) -> int:
-        """Episodes that ended with an error; they are in no measure."""
-        return sum(bool(e.error) for e in self.episodes)
-
-    @property
-    def gaps(self) -> str:
-        """Missing data of the tasks' source, in a sentence; empty where none is missing."""
-        if self.coverage is None or self.coverage.complete:
-            return ""
-        return f"Tasks are from {self.coverage}."
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what :meth:`write` writes; NaN becomes None."""
-        content = {
-            "format": RESULTS_FORMAT,
-            "kind": "evaluation",
-            "env_id": self.env_id,
-            "env_version": environment_version(self.env_id),
-            "data": self.data,
-            "split": self.split,
-            "env_options": {k: _plain(v) for k, v in self.env_options.items()},
-            "agent": self.agent,
-            "form": self.form,
-            "seed": self.seed,
-            "seeds": [self.seed],
-            "task_set": task_set_hash(e.task_hash for e in self.episodes),
-            "coverage": None if self.coverage is None else asdict(self.coverage),
-            "num_episodes": len(self.episodes),
-            "failed": self.failed,
-            "overall": asdict(self.overall),
-            "by_type": {name: asdict(m) for name, m in self.by_type.items()},
-            "seconds": self.seconds,
-            "versions": dict(self.versions),
-            "commit": self.commit,
-            "command": self.command,
-            "reports": dict(self.reports),
-            "episodes": [asdict(e) for e in self.episodes],
-        }
-        finite: dict[str, Any] = _without_nan(content)
-        return finite
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> EvalResult:
-        """Return what :meth:`to_json` was made of.
-
-        Raises:
-            KeyError, TypeError, AttributeError: it is of another layout, or holds something else
-                than it says.
-        """
-        names = {f.name for f in fields(cls)} - {"episodes", "overall", "by_type", "coverage"}
-        coverage = data.get("coverage")
-        result = cls(
-            coverage=None if coverage is None else Coverage(**coverage),
-            **{key: value for key, value in data.items() if key in names},
-            episodes=tuple(
-                _typed(EpisodeResult(**_with_nan(episode))) for episode in data["episodes"]
-            ),
-            overall=_measures(data["overall"]),
-            by_type={name: _measures(values) for name, values in data["by_type"].items()},
-        )
-        return _typed(result)
-
-    def write(self, path: str | os.PathLike[str]) -> Path:
-        """Write ``results.json`` at once or not at all; returns its path.
-
-        Args:
-            path: the file, or a folder to put ``results.json`` into.
-        """
-        target = Path(path)
-        if target.is_dir() or target.suffix != ".json":
-            target = target / "results.json"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        return write_results(target, self.to_json())
-
-    def print(self, console: Console | None = None) -> None:
-        """Print a table of the measures, and one of the task types where there are several."""
-        print_tables(self._tables(), console)
-
-    def _repr_html_(self) -> str:
-        return html_tables(self._tables())
-
-    def __repr__(self) -> str:
-        success, score = self.overall.success, self.overall.score
-        where = " ".join(filter(None, (short_name(self.env_id), self.data, self.split)))
-        return (
-            f"EvalResult({self.agent} on {where}, {len(self.episodes) - self.failed} episodes: "
-            f"success {_value(success, 100, 1)} % [{_interval(success, 100, 1)}], "
-            f"score {_value(score, 1, 3)})"
-        )
-
-    def _tables(self) -> list[ShownTable]:
-        played = len(self.episodes) - self.failed
-        notes = []
-        if "stopped" in self.reports:
-            notes.append(
-                f"Stopped at {self.reports['stopped']}; "
-                f"{self.reports['not_played']} tasks were not played."
-            )
-        elif self.failed:
-            first = next(e.error for e in self.episodes if e.error)
-            notes.append(
-                f"{self.failed} more episodes failed and are not counted, the first: {first}"
-            )
-        if self.gaps:
-            notes.append(self.gaps)
-        rows = tuple(
-            (name, _value(estimate, scale, digits), _interval(estimate, scale, digits))
-            for name, estimate, scale, digits in self._rows()
-        )
-        title = f"{self.agent} on {self.env_id}, {played} episodes"
-        found = [ShownTable(title, ("measure", "value", "95 % interval"), rows, " ".join(notes))]
-        if len(self.by_type) > 1:
-            types = tuple(
-                (name, str(m.success.n), _value(m.success, 100, 1))
-                + (_interval(m.success, 100, 1), _value(m.score, 1, 3))
-                for name, m in self.by_type.items()
-            )
-            columns = ("type", "episodes", "success %", "95 % interval", "score")
-            found.append(ShownTable("By type of task", columns, types))
-        return found
-
-    def _rows(self) -> list[tuple[str, Estimate, float, int]]:
-        m = self.overall
-        rows: list[tuple[str, Estimate, float, int]] = [
-            ("success %", m.success, 100, 1),
-            ("score", m.score, 1, 3),
-            ("return", m.episode_return, 1, 3),
-            ("grounding accuracy %", m.grounding, 100, 1),
-            ("turns", m.turns, 1, 2),
-        ]
-        if m.tokens.value > 0:  # agents without tokens have nothing to show
-            rows.append(("tokens per episode", m.tokens, 1, 1))
-        return rows
 
 
 def evaluate(
@@ -530,7 +288,7 @@ class _Evaluation:
     def _what(self) -> dict[str, Any]:
         return {
             "env_id": self.venv.env_class.env_id,
-            "env_options": {k: _plain(v) for k, v in asdict(self.venv.config).items()},
+            "env_options": {k: plain_value(v) for k, v in asdict(self.venv.config).items()},
             "agent": self.meter.name,
             "form": self.form.name,
             "trials": self.trials,
@@ -748,25 +506,6 @@ def task_hashes(venv: TextVectorEnv, tasks: Sequence[Task], seed: int) -> list[s
     return hashes
 
 
-def measure(episodes: Sequence[EpisodeResult]) -> Measures:
-    """Return the measures over the episodes without an error."""
-    valid = [e for e in episodes if not e.error]
-    return Measures(
-        success=wilson_interval(sum(e.success for e in valid), len(valid)),
-        score=mean_interval([e.score for e in valid], bounds=_SHARE),
-        episode_return=mean_interval([e.episode_return for e in valid]),
-        grounding=mean_interval(
-            [e.grounding for e in valid if not math.isnan(e.grounding)], bounds=_SHARE
-        ),
-        turns=mean_interval([float(e.turns) for e in valid], bounds=_COUNT),
-        tokens=mean_interval([float(e.tokens) for e in valid], bounds=_COUNT),
-    )
-
-
-_SHARE = (0.0, 1.0)
-_COUNT = (0.0, math.inf)
-
-
 def _make(
     env: str, episodes: int, num_envs: int, split: str | None, options: Mapping[str, Any] | None
 ) -> TextVectorEnv:
@@ -876,70 +615,3 @@ def loaded_versions() -> dict[str, str]:
         if module is not None:
             found[name] = str(getattr(module, "__version__", "?"))
     return found
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    return str(value)
-
-
-def _without_nan(value: Any) -> Any:
-    """Replace NaN by None: JSON has no NaN."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {k: _without_nan(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(v) for v in value]
-    return value
-
-
-def _with_nan(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: math.nan if value is None else value for key, value in values.items()}
-
-
-def _measures(data: Mapping[str, Any]) -> Measures:
-    return Measures(**{key: _typed(Estimate(**_with_nan(value))) for key, value in data.items()})
-
-
-_T = TypeVar("_T")
-
-
-def _typed(record: _T) -> _T:
-    """Return a record, a dataclass, whose plain values are of the types that it says.
-
-    Raises:
-        TypeError: one is not; names it.
-    """
-    cls: Any = type(record)
-    for name, kind in _plain_fields(cls).items():
-        value = getattr(record, name)
-        if type(value) is not kind and not (kind is float and type(value) is int):
-            if kind is Mapping and isinstance(value, Mapping):
-                continue
-            raise TypeError(f"{name} is a {type(value).__name__}, not a {kind.__name__}")
-    return record
-
-
-@functools.cache
-def _plain_fields(cls: type[Any]) -> dict[str, type[Any]]:
-    hints = {name: get_origin(hint) or hint for name, hint in get_type_hints(cls).items()}
-    return {name: hint for name, hint in hints.items() if hint in (*_PLAIN, Mapping)}
-
-
-_PLAIN = (bool, int, float, str)
-
-
-def _value(e: Estimate, scale: float, digits: int) -> str:
-    return "-" if math.isnan(e.value) else f"{scale * e.value:.{digits}f}"
-
-
-def _interval(e: Estimate, scale: float, digits: int) -> str:
-    if math.isnan(e.low):
-        return "-"
-    return f"{scale * e.low:.{digits}f} to {scale * e.high:.{digits}f}"

@@ -18,17 +18,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
+from creditrl.agents.eval_result import EpisodeResult
 from creditrl.agents.spent import Spent
 from creditrl.errors import ConfigError, DataError, RunFolderError
 from creditrl.metrics import MetricsFile, plain_json
 from creditrl.outside_json import LARGEST_IN_FILE, MOST_FILE, read_json
 from creditrl.store import TrajectoryStore
 from creditrl.types import Trajectory
-
-if TYPE_CHECKING:
-    from creditrl.agents.evaluate import EpisodeResult
 
 __all__ = ["Journal", "has_begun", "journal_path", "read_header", "trajectories_path"]
 
@@ -155,8 +153,6 @@ class Journal:
         self._lock.close()
 
     def _read(self, rows: list[dict[str, Any]], what: Any) -> None:
-        from creditrl.agents.evaluate import EpisodeResult
-
         first = rows[0]
         if first.get("journal") != JOURNAL_FORMAT:
             raise DataError(f"{self.path}: its first line is no head of an evaluation.")

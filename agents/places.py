@@ -1,4 +1,4 @@
-"""Where episodes stood before each of their turns, so that others may go on from there."""
+"""Places of episodes before each of their turns, so that others may go on from there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Place", "PlaceKeeper"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an episode stood before a turn, or at its end."""
+    """State of an episode before a turn, or at its end."""
 
     snapshot: Snapshot
     talk: Conversation

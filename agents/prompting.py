@@ -1,4 +1,4 @@
-"""How a language model is asked: what a run's own policy was trained with, or what explains itself.
+"""Prompting of a language model: what a run's own policy was trained with, or what explains itself.
 
 A run writes its form beside the policy's weights, so that the policy is asked as it was in
 training wherever it goes. Any other language model gets the task, the actions and the format of
@@ -32,7 +32,7 @@ _EXPLAINS = "tags"
 
 @dataclass(frozen=True, slots=True)
 class Prompting:
-    """How a policy was asked in training."""
+    """Prompts that a policy was asked with in training."""
 
     form: str | None = None
     """Name of its prompt form; None: it was not trained here."""

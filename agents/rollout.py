@@ -59,7 +59,7 @@ class _Episode:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What is recorded with every turn beside what was said and done."""
+    """Records of every turn beside what was said and done."""
 
     hash_states: StateSource | None = None
     """A hash of the state before each action, of this source."""

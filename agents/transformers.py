@@ -262,14 +262,6 @@ class TransformersAgent:
         device: torch.device = next(self.model.parameters()).device
         return device
 
-    def rng_state(self) -> torch.Tensor:
-        """Return the sampling generator's state, a uint8 tensor on the CPU."""
-        return self._generator.get_state()
-
-    def set_rng_state(self, state: torch.Tensor) -> None:
-        """Sample on as the agent did that ``state`` was taken from."""
-        self._generator.set_state(state)
-
     def reseed(self, seed: int) -> None:
         """Begin the sampling anew."""
         self._generator.manual_seed(seed)

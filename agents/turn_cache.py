@@ -26,7 +26,7 @@ class Past(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a prompt's beginning was read."""
+    """Place at which a prompt's beginning was read."""
 
     batch: int
     row: int

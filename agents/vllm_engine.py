@@ -56,7 +56,7 @@ _READ_TOGETHER = 8
 
 @dataclass(frozen=True, slots=True)
 class SamplingRule:
-    """How tokens are drawn; the same for all requests of a call."""
+    """Rule by which tokens are drawn; the same for all requests of a call."""
 
     temperature: float = 1.0
     greedy: bool = False

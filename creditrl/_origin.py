@@ -1,4 +1,4 @@
-"""Where this package came from, and the command that installs more of it from there."""
+"""Origin of this package, and the command that installs more of it from there."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ _LINE = re.compile(r"(?P<model>.*?)(?:@(?P<url>https?://[^?]*))?(?:\?(?P<setting
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings:
-    """Which model answers, how it samples, and how patiently it is asked.
+    """Model that answers, its sampling, and the patience with which it is asked.
 
     What is set is sent: a parameter is left out of the request only where it is None.
 
@@ -211,7 +211,7 @@ class ChatSettings:
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """What came of one prompt."""
+    """Outcome of one prompt."""
 
     text: str = ""
     """The answer; empty where there is none."""
@@ -248,7 +248,7 @@ class ChatAnswer:
 
 @dataclass(slots=True)
 class ChatUsage:
-    """What a client has asked and spent."""
+    """Questions and expenses of a client."""
 
     prompts: int = 0
     cached: int = 0

@@ -28,7 +28,7 @@ __all__ = ["Bounds", "Checked", "Count", "Fraction", "Natural", "NonNegative", "
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bounds:
-    """Which numbers a field may hold."""
+    """Bounds of the numbers that a field may hold."""
 
     low: float = -math.inf
     high: float = math.inf

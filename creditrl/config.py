@@ -54,6 +54,7 @@ __all__ = [
     "config_hash",
     "find_recipe",
     "from_mapping",
+    "is_run_config",
     "known_recipes",
     "override",
     "read_recipe",
@@ -366,7 +367,7 @@ def _canonical(value: Any) -> Any:
 
 
 class RecipeFile(Protocol):
-    """What a recipe is read from: a file on disk or in the package, or a text that was made."""
+    """Source of a recipe: a file on disk or in the package, or a text that was made."""
 
     @property
     def name(self) -> str:
@@ -536,6 +537,13 @@ def find_recipe(name: str) -> RecipeFile:
     )
 
 
+def is_run_config(source: RecipeFile) -> bool:
+    """Return whether a recipe is the config in the folder of a run, which may be anybody's."""
+    if not isinstance(source, Path) or source.name != "config.toml":
+        return False
+    return (source.parent / "versions.json").is_file()
+
+
 def read_recipe(recipe: str | RecipeFile) -> dict[str, Any]:
     """Return a recipe as nested dicts, on top of the recipe that it names as its ``base``.
 
@@ -555,8 +563,6 @@ def read_recipe(recipe: str | RecipeFile) -> dict[str, Any]:
 
 def _read_recipe(source: RecipeFile, above: tuple[str, ...]) -> dict[str, Any]:
     """Return a recipe on top of its bases; ``above`` are the files that name it as theirs."""
-    from creditrl.trust import is_run_config  # which reads settings with this module
-
     chain = (*above, str(source))
     if str(source) in above:
         raise ConfigError(f"The bases of {chain[0]} go in a circle: {' -> '.join(chain)}.")

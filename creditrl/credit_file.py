@@ -42,7 +42,7 @@ _FORMAT = (b"creditrl.format", b"1")
 
 @dataclass(frozen=True, slots=True, order=True)
 class TurnRow:
-    """What identifies a turn of a run."""
+    """Identity of a turn of a run."""
 
     update: int
     group: int

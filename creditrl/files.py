@@ -1,4 +1,4 @@
-"""Where our own files go, and how a file is written so that it is never half written."""
+"""Places of our own files, and writing that never leaves a file half written."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def override(config: T, argv: Sequence[str], prog: str) -> T:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FlagHelp:
-    """What the help says of a flag."""
+    """Text that the help has of a flag."""
 
     name: str
     """With its section, ``"optim.lr"``."""

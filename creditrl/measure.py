@@ -43,7 +43,7 @@ class Contest:
 
 @dataclass(slots=True)
 class Figures:
-    """What one side of a contest came to."""
+    """Figures of one side of a contest."""
 
     rounds: list[float] = field(default_factory=list)
     """Median of each round's samples."""

@@ -1,4 +1,4 @@
-"""How far long work is: a live bar on a terminal, a plain line every few seconds elsewhere."""
+"""Progress of long work: a live bar on a terminal, a plain line every few seconds elsewhere."""
 
 from __future__ import annotations
 

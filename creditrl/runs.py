@@ -27,11 +27,11 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from creditrl._version import __version__
 from creditrl.columns import ColumnStore
-from creditrl.config import from_mapping, read_toml, write_toml
+from creditrl.config import write_toml
 from creditrl.disk import writing
 from creditrl.errors import ConfigError, DataError, RunFolderError
 from creditrl.files import write_atomic
@@ -41,11 +41,10 @@ from creditrl.results import found_commit, read_results, write_results
 from creditrl.store import TrajectoryStore
 
 if TYPE_CHECKING:
-    from creditrl.agents.evaluate import EvalResult
+    from creditrl.agents.eval_result import EvalResult
 
 __all__ = ["RunFolder", "default_run_path", "find_versions"]
 
-T = TypeVar("T")
 
 PACKAGES = (
     "gymnasium",
@@ -199,15 +198,6 @@ class RunFolder:
         """Return the store of what the credit of their turns was made of."""
         return ColumnStore(self.path / "columns")
 
-    def read_config(self, cls: type[T]) -> T:
-        """Return the run's config as a ``cls``.
-
-        Raises:
-            ConfigError: it does not fit ``cls``.
-        """
-        path = self.path / "config.toml"
-        return from_mapping(cls, read_toml(path), str(path))
-
     # --- metrics ------------------------------------------------------------------------
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
@@ -295,7 +285,7 @@ class RunFolder:
         Raises:
             DataError: the file is damaged.
         """
-        from creditrl.agents.evaluate import EvalResult
+        from creditrl.agents.eval_result import EvalResult
 
         path = self.path / "evaluations" / f"{name}.json"
         if not path.is_file():

@@ -16,14 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from creditrl.config import RecipeFile, setting
+from creditrl.config import setting
 from creditrl.errors import ConfigError
 from creditrl.files import sha256_of
 from creditrl.plugins import FLAG
 
 __all__ = [
     "flags_given",
-    "is_run_config",
     "links_out",
     "plugins_line",
     "reaching",
@@ -38,13 +37,6 @@ def take_trust(argv: Sequence[str]) -> tuple[list[str], bool]:
     """Return (the other arguments, whether ``--trust`` was among them)."""
     others = [word for word in argv if word != TRUST]
     return others, len(others) < len(argv)
-
-
-def is_run_config(source: RecipeFile) -> bool:
-    """Return whether a recipe is the config in the folder of a run, which may be anybody's."""
-    if not isinstance(source, Path) or source.name != "config.toml":
-        return False
-    return (source.parent / "versions.json").is_file()
 
 
 def flags_given(argv: Iterable[str]) -> set[str]:

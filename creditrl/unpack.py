@@ -28,7 +28,7 @@ Contents: TypeAlias = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """What an unpacking did."""
+    """Result of an unpacking."""
 
     contents: Contents
     """All files of the archive."""

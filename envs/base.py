@@ -86,7 +86,7 @@ class Effect:
 
 @dataclass(slots=True)
 class View:
-    """What K copies look like now.
+    """Appearance of K copies now.
 
     Arrays belong to the caller, who writes into them later: an engine never hands out its own
     memory.

@@ -20,7 +20,7 @@ from creditrl.envs.base import TextEnv
 from creditrl.envs.state import restore, snapshot
 from creditrl.envs.tasks import TaskSet
 from creditrl.envs.vector import TextVectorEnv
-from creditrl.measure import Contest, Round, cpu_seconds
+from creditrl.measure import Contest, Round, Side, cpu_seconds
 from creditrl.types import Task
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Games",
     "Script",
     "any_of",
+    "contest_sides",
     "fresh_contests",
     "memory_round",
     "reset_round",
@@ -94,6 +95,15 @@ class Conformance:
 def any_of(rng: np.random.Generator, actions: Sequence[str]) -> str:
     """Return one of the actions at random."""
     return actions[int(rng.integers(len(actions)))]
+
+
+def contest_sides(
+    ours: Callable[[], Round], theirs: Callable[[], Round] | None = None, *, installed: bool
+) -> dict[Side, Callable[[], Round]]:
+    """Return the sides of a contest: upstream's only where it is ``installed`` and measured."""
+    if theirs is not None and installed:
+        return {"ours": ours, "theirs": theirs}
+    return {"ours": ours}
 
 
 def walk_round(env: gym.Env[Any, Any], tasks: Callable[[], Sequence[Task]], steps: int) -> Round:
@@ -261,7 +271,6 @@ def fresh_contests(
 def snapshot_contests(
     copies: int,
     snapshots: int,
-    sides: Callable[[Callable[[], Round]], Any],
     venv: Callable[[], TextVectorEnv],
     env: Callable[[], gym.Env[Any, Any]],
 ) -> list[Contest]:
@@ -270,7 +279,6 @@ def snapshot_contests(
     Args:
         copies: of the vector environment.
         snapshots: how often all of them are saved and restored in a round.
-        sides: makes the sides of a contest of our round.
         venv: a vector environment in the midst of episodes.
         env: a single one, in all of Gymnasium's wrappers.
     """
@@ -280,7 +288,7 @@ def snapshot_contests(
             f"snapshot and restore of {copies} copies, per copy",
             "us",
             "lower",
-            sides(lambda: _vector_round(venv(), copies, snapshots)),
+            {"ours": lambda: _vector_round(venv(), copies, snapshots)},
             target=20.0,
         ),
         Contest(
@@ -288,7 +296,7 @@ def snapshot_contests(
             "creditrl.snapshot and restore through gym.make's wrappers",
             "us",
             "lower",
-            sides(lambda: _single_round(env(), 4 * snapshots)),
+            {"ours": lambda: _single_round(env(), 4 * snapshots)},
         ),
     ]
 

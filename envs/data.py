@@ -95,7 +95,7 @@ class OfficialData:
 
 @dataclass(frozen=True, slots=True)
 class DataExport:
-    """How builtin tasks become files of the benchmark's own, for ``creditrl data export``."""
+    """Export of builtin tasks as files of the benchmark's own, for ``creditrl data export``."""
 
     options: type[Any]
     """A frozen dataclass of what may be chosen, made without arguments; its fields are flags."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
-from creditrl.envs import alfworld, sokoban, sotopia, virtualhome, webshop
 from creditrl.envs.base import TextEnv
 from creditrl.envs.record import Environment
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
@@ -25,13 +25,14 @@ __all__ = [
 ]
 
 
-ENVIRONMENTS: tuple[Environment, ...] = (
-    alfworld.ENVIRONMENT,
-    sotopia.ENVIRONMENT,
-    virtualhome.ENVIRONMENT,
-    sokoban.ENVIRONMENT,
-    webshop.ENVIRONMENT,
-)
+def _own() -> tuple[Environment, ...]:
+    """Return the records of the folders beside this file that hold an ``env.py``, by id."""
+    found = Path(__file__).parent.glob("*/env.py")
+    modules = (importlib.import_module(f"{__package__}.{path.parent.name}") for path in found)
+    return tuple(sorted((module.ENVIRONMENT for module in modules), key=lambda own: own.id))
+
+
+ENVIRONMENTS: tuple[Environment, ...] = _own()
 """The environments of the suite."""
 
 

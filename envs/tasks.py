@@ -49,7 +49,7 @@ HELD_OUT = "valid_unseen"
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How many tasks there are of those that a benchmark's makers publish."""
+    """Number of tasks that there are of those that a benchmark's makers publish."""
 
     what: str
     """What is counted, in the plural, e.g. ``"games of valid_unseen"``."""

@@ -27,6 +27,7 @@ from creditrl.runs import RunFolder
 from creditrl.trainers.collect.texts import environment_texts
 from creditrl.trainers.config import CompareConfig, RunConfig, TrainConfig
 from creditrl.trainers.decode.engine_config import VLLMConfig
+from creditrl.trainers.environments import RunEnvironments, make_environment
 from creditrl.trainers.methods.base import ExploreConfig
 from creditrl.trainers.parallel.ranks import ALONE
 from creditrl.trainers.parallel.ray_config import RayConfig
@@ -34,7 +35,7 @@ from creditrl.trainers.plan.advice import advise, config_parts, plan_of, put_par
 from creditrl.trainers.plan.memory import GIB
 from creditrl.trainers.plan.shape import model_shape
 from creditrl.trainers.plan.two_layers import LAYERS, write_two_layers
-from creditrl.trainers.run import Run, make_environment
+from creditrl.trainers.run import Run
 from creditrl.types import IntArray
 
 __all__ = ["Difference", "DryRun", "dry_run", "shrink"]
@@ -106,7 +107,8 @@ def dry_run(config: TrainConfig, progress: Progress, device_gib: float = 80.0) -
         small, weights = _with_stand_ins(shrink(config), Path(made))
         path = Path(made) / "run"
         folder = RunFolder.create(path, small, "creditrl train --dry-run")
-        with folder.held(), closing(_HalfSolved(small, folder, progress, ALONE, _ignore)) as run:
+        with folder.held(), closing(Run(small, folder, progress, ALONE, _ignore)) as run:
+            run.environments = _HalfSolved(small)
             trainer, _ = run.begun(run.built())
             metrics, episodes = trainer.update()
     loss, norm = (metrics.get(name, math.nan) for name in ("loss", "grad_norm"))
@@ -209,12 +211,12 @@ def _less(part: Any) -> Any:
     return replace(part, **changed) if changed else part
 
 
-class _HalfSolved(Run):
-    """A run in which every second copy's episode ends as a success."""
+class _HalfSolved(RunEnvironments):
+    """Environments in which every second copy's episode ends as a success."""
 
-    def environment(self, copies: int, **how: Any) -> TextVectorEnv:
+    def get(self, copies: int, **how: Any) -> TextVectorEnv:
         """Return the environment, whose odd copies are told at the end that they succeeded."""
-        venv = super().environment(copies, **how)
+        venv = super().get(copies, **how)
         if not hasattr(venv.copies.step, "half_solved"):
             venv.copies.step = _half_solved(venv.copies.step)  # type: ignore[method-assign]
         return venv

@@ -4,64 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from creditrl.errors import CreditInputError
 from creditrl.trainers.batch import Rows, build_rows
+from creditrl.trainers.clock import Clock
 from creditrl.trainers.collect.base import Collected, Collector
 from creditrl.trainers.collect.usable import usable
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig
-from creditrl.trainers.credit.check import episode_label
-from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import Method
 from creditrl.trainers.models.base import Batch, LearnedModel, scored_by
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.optim import PolicyOptimizer
+from creditrl.trainers.rewards import reward_columns
+from creditrl.trainers.sampler_gap import corrected, sampler_metrics
 from creditrl.trainers.states import recorded_states, with_states
 from creditrl.trainers.stopwatch import CPU_PREFIX, PARTS, PREFIX, Stopwatch
 from creditrl.trainers.turn_columns import column_means, turn_columns
-from creditrl.types import Credit, FloatArray, TokenTable, Trajectory, TurnTable
+from creditrl.types import Credit, FloatArray, TokenTable, Trajectory
 
-__all__ = [
-    "LARGEST_REWARD",
-    "Clock",
-    "Trainer",
-    "corrected",
-    "reward_columns",
-    "sampler_metrics",
-]
-
-LARGEST_REWARD = 1e6
-"""Of one turn, in size, after scaling: float32 has 7 digits, so that 0.1 beside it is lost."""
-_SAMPLER_CAP = 2.0
-"""Of weights between sampler and trainer (Yao et al. 2025)."""
-
-
-@dataclass(slots=True)
-class Clock:
-    """Used part of the budget."""
-
-    updates: int = 0
-    seconds: float = 0.0
-    turns: int = 0
-    cpu_seconds: float = 0.0
-    """Processor time of exploration and updates."""
-
-    def progress(self, budget: BudgetConfig) -> float:
-        """Return the largest share of any limit that is used up; at 1 training ends."""
-        shares = [
-            used / limit
-            for used, limit in (
-                (self.updates, budget.updates),
-                (self.seconds, budget.seconds),
-                (self.turns, budget.turns),
-            )
-            if limit is not None
-        ]
-        return max(shares, default=0.0)
+__all__ = ["Trainer"]
 
 
 class Trainer:
@@ -318,67 +283,6 @@ class Trainer:
             with self.policy.reference():
                 tokens = replace(tokens, ref_logprob_M=self.optimizer.logprobs(rows))
         return tokens, metrics
-
-
-def corrected(loss: PolicyLossConfig, rollout: RolloutConfig) -> PolicyLossConfig:
-    """Return the loss with the cap that a run takes where none is given.
-
-    Something else samples where a thread collects ahead, groups are carried over, or vLLM decodes:
-    the first two have older weights, the last rounds differently, which losses with a ratio can be
-    corrected for at no cost.
-    """
-    elsewhere = rollout.backend != "transformers" and loss.ratio != "none"
-    if loss.sampler_cap is not None:
-        return loss
-    if rollout.ahead is None and rollout.oversample == 1 and not elsewhere:
-        return loss
-    return replace(loss, sampler_cap=_SAMPLER_CAP)
-
-
-def sampler_metrics(old_M: FloatArray, sampler_M: FloatArray) -> dict[str, float]:
-    """Return how far the sampler is from the training model, over M reply tokens.
-
-    ``sampler_gap`` is the mean of ``|d|`` and ``sampler_kl`` that of ``exp(d) - 1 - d`` (k3, the
-    divergence of the sampler from the training model), ``d = log pi_old - log mu`` in nats.
-    """
-    if not len(old_M):
-        return {"sampler_gap": 0.0, "sampler_kl": 0.0}
-    d = old_M.astype(np.float64) - sampler_M
-    near = np.clip(d, -20.0, 20.0)
-    return {
-        "sampler_gap": float(np.abs(d).mean()),
-        "sampler_kl": float((np.expm1(near) - near).mean()),
-    }
-
-
-def reward_columns(turns: TurnTable, rollout: RolloutConfig) -> TurnTable:
-    """Return the table with the rewards that the run asks for, scaled.
-
-    Raises:
-        CreditInputError: one is larger than :data:`LARGEST_REWARD` then; names its episode.
-    """
-    if rollout.reward != "success":
-        _check_size(turns, rollout.reward_scale)
-    reward_N = np.asarray(turns.reward_N, dtype=np.float32)
-    last_N = np.append(turns.episode_N[1:] != turns.episode_N[:-1], True)[: len(turns)]
-    if rollout.reward == "success":
-        reward_N = np.where(last_N & turns.success_N, 1.0, 0.0).astype(np.float32)
-    reward_N = reward_N * np.float32(rollout.reward_scale)
-    sums_B = np.bincount(turns.episode_N, weights=reward_N)
-    return replace(turns, reward_N=reward_N, return_N=sums_B[turns.episode_N].astype(np.float32))
-
-
-def _check_size(turns: TurnTable, scale: float) -> None:
-    size_N = np.abs(np.asarray(turns.reward_N, dtype=np.float64) * scale)
-    if len(size_N) and size_N.max() > LARGEST_REWARD:
-        row = int(size_N.argmax())
-        episode = episode_label(int(turns.episode_N[row]), turns.episode_ids)
-        raise CreditInputError(
-            f"Episode {episode} has reward {turns.reward_N[row]:g} at turn {turns.turn_N[row]}, "
-            f"times rollout.reward_scale {scale:g}: expected at most {LARGEST_REWARD:g} in size, "
-            "beside which float32 loses rewards of usual size. Mend the environment's reward, or "
-            "set a smaller rollout.reward_scale."
-        )
 
 
 def _credit_metrics(credit: Credit) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Whether a run shows its policy pictures, and what can then stand beside it."""
+"""Pictures that a run shows its policy, and what can then stand beside it."""
 
 from __future__ import annotations
 

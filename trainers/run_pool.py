@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from creditrl.children import end_with_parent, stop
-from creditrl.config import config_hash, find_recipe, read_recipe, read_toml
+from creditrl.config import config_hash, find_recipe, is_run_config, read_recipe, read_toml
 from creditrl.errors import ConfigError, RunFolderError
 from creditrl.locks import Lock
 from creditrl.plugins import named_flags
 from creditrl.runs import RunFolder
 from creditrl.trainers.config import TrainConfig, resolve
-from creditrl.trust import is_run_config
 
 __all__ = ["PlannedRun", "is_finished", "run_pool"]
 

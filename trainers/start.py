@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from creditrl.config import find_recipe, read_recipe, read_toml
+from creditrl.config import find_recipe, is_run_config, read_recipe, read_toml
 from creditrl.envs.register import short_name
 from creditrl.errors import ConfigError, require_extra
 from creditrl.plugins import name_environments, name_plugins, named_flags, named_plugins
 from creditrl.runs import RunFolder, default_run_path
 from creditrl.trainers.after.result import TrainResult
 from creditrl.trainers.config import TrainConfig, plugins_of, resolve
-from creditrl.trust import flags_given, is_run_config, links_out, reaching, require_trust
+from creditrl.trust import flags_given, links_out, reaching, require_trust
 
 if TYPE_CHECKING:
     from creditrl.progress import Progress

@@ -1,4 +1,4 @@
-"""Where the time goes: seconds by part, parts within parts counted once."""
+"""Account of the time: seconds by part, parts within parts counted once."""
 
 from __future__ import annotations
 

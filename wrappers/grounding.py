@@ -1,4 +1,4 @@
-"""How many of the actions could be executed, as a running figure per episode."""
+"""Share of the actions that could be executed, as a running figure per episode."""
 
 from __future__ import annotations
 

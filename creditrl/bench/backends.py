@@ -37,7 +37,7 @@ FLAGS = (
 
 @dataclass(frozen=True, slots=True)
 class BackendRun:
-    """What a run with one sampler reached."""
+    """Outcome of a run with one sampler."""
 
     backend: str
     before: float

@@ -48,7 +48,7 @@ _MARKS = ("<!-- baselines: begin -->\n", "<!-- baselines: end -->\n")
 
 @dataclass(frozen=True, slots=True)
 class PolicyRecipe:
-    """How the small policy of an environment is made, and how it plays."""
+    """Settings by which the small policy of an environment is made, and plays."""
 
     train: tuple[str, ...]
     """Behind ``creditrl train``."""

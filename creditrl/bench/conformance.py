@@ -31,7 +31,7 @@ __all__ = ["Finding", "Mismatch", "Sides", "conformances", "read_log", "write_lo
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Where the two sides part."""
+    """Place at which the two sides part."""
 
     what: str
     """The field that differs, e.g. ``"observation"``."""
@@ -43,7 +43,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What came of one game."""
+    """Outcome of one game."""
 
     game: str
     type: str

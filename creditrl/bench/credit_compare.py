@@ -42,7 +42,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """How one score of turns agrees with the truth."""
+    """Agreement of one score of turns with the truth."""
 
     name: str
     kind: str

@@ -27,7 +27,7 @@ __all__ = ["Credits", "credits_of"]
 
 @dataclass(frozen=True, slots=True)
 class Credits:
-    """What a method said."""
+    """Credits that a method gave."""
 
     every_T: FloatArray
     """Of each of the T turns played."""

@@ -1,4 +1,4 @@
-"""Where episodes stood before their turns, and what comes of them when they go on from there."""
+"""Places of episodes before their turns, and what comes of going on from there."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class EnvResult:
-    """What was found in one environment."""
+    """Findings in one environment."""
 
     env: str
     recipe: str

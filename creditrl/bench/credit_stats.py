@@ -1,4 +1,4 @@
-"""How well a score of turns agrees with a truth that is itself measured: pure functions."""
+"""Agreement of a score of turns with a truth that is itself measured: pure functions."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How a credit of turns agrees with exact advantages; NaN where a figure is not defined."""
+    """Agreement of a credit of turns with exact advantages; NaN where a figure is not defined."""
 
     within: float
     """Share of the pairs of actions of one state that it orders as their values are, mean over
@@ -267,7 +267,7 @@ def _playing_on(
     """
     from creditrl.trainers.batch import token_table, turn_table
     from creditrl.trainers.collect.base import CollectContext
-    from creditrl.trainers.loop import reward_columns
+    from creditrl.trainers.rewards import reward_columns
 
     made: list[Any] = []
 

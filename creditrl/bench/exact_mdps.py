@@ -31,7 +31,7 @@ LOST: State = ("lost",)
 
 
 class Outcome(NamedTuple):
-    """Where an action may lead."""
+    """State to which an action may lead."""
 
     probability: float
     state: State
@@ -194,7 +194,7 @@ MDPS: tuple[Mdp, ...] = (DelayedEffect(), Recovery(), VariableHorizon(), KeyDoor
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """What a policy is worth, without an error."""
+    """Value of a policy, without an error."""
 
     value: Mapping[State, float] = field(default_factory=dict)
     """Probability of success from each state."""
@@ -245,7 +245,7 @@ def solve(mdp: Mdp, policy: Callable[[State], Mapping[str, float]]) -> Exact:
 
 @dataclass(frozen=True, slots=True)
 class ExactConfig:
-    """Which of the tasks are there."""
+    """Choice of the tasks that are there."""
 
     split: str = "train"
     only: str = ""

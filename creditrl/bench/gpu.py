@@ -1,4 +1,4 @@
-"""What a GPU run needs, tried in a few minutes: equal numbers, speed, memory, every method.
+"""Needs of a GPU run, tried in a few minutes: equal numbers, speed, memory, every method.
 
 A section that fails is recorded with its error, and the others go on.
 """

@@ -1,4 +1,4 @@
-"""What a section of ``creditrl bench gpu`` is given, and what it says."""
+"""Input and findings of a section of ``creditrl bench gpu``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEEDS_CUDA = "skipped: needs CUDA"
 
 @dataclass(frozen=True, slots=True)
 class GpuBench:
-    """Where and how much is measured."""
+    """Place and amount of the measurements."""
 
     device: str = "cuda"
     tiny: bool = False
@@ -64,7 +64,7 @@ class Table:
 
 @dataclass(slots=True)
 class Found:
-    """What one section found."""
+    """Findings of one section."""
 
     tables: list[Table] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)

@@ -72,7 +72,7 @@ ABLATIONS: Mapping[str, Ablation] = {
 
 @dataclass(frozen=True, slots=True)
 class BenchPlan:
-    """What is measured on one task set."""
+    """Measurements on one task set."""
 
     tasks: TaskSet
     methods: tuple[str, ...] = METHODS

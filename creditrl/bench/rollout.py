@@ -77,7 +77,7 @@ class LogNormal:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one schedule did."""
+    """Figures of one schedule."""
 
     episodes: int
     seconds: float

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from creditrl.bench.rollout import LogNormal
-from creditrl.bench.scale_costs import Costs
+from creditrl.bench.scale_figures import Costs
 from creditrl.errors import ConfigError
 from creditrl.trainers.decode.shared_agent import COPY_BLOCK
 from creditrl.types import IntArray
@@ -63,7 +63,7 @@ _PIECE_GIB = 1 / 16
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What there is, and what cannot be measured on a machine without it."""
+    """Parts of a cluster, and what cannot be measured on a machine without it."""
 
     engines: int = 64
     copies: int = 4096
@@ -136,7 +136,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What the episodes of an update took."""
+    """Cost of the episodes of an update."""
 
     seconds: float
     python: float

@@ -1,4 +1,4 @@
-"""What one turn, one call and one GiB cost this code on this machine, in CPU time of one process.
+"""Cost of one turn, one call and one GiB in this code on this machine, in CPU time of one process.
 
 :mod:`creditrl.bench.scale` simulates a cluster with these figures.
 """
@@ -10,8 +10,7 @@ import pickle
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,99 +20,20 @@ from creditrl.agents.rollout import EpisodeStart, stream_episodes
 from creditrl.agents.vllm import VLLMAgent
 from creditrl.agents.vllm_engine import SamplingRule, TokenAnswer, TokenRequest
 from creditrl.bench.envs import env_benches
-from creditrl.envs.register import environment_id
+from creditrl.bench.scale_figures import MIB, REPLY_TOKENS, Costs, EnvCosts, Line, environment
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import require_extra
 from creditrl.measure import cpu_seconds, importable, one_core, run_rounds
 from creditrl.types import Prompt, Reply, Trajectory, Turn
 
-__all__ = ["Costs", "EnvCosts", "Line", "RayCosts", "environment", "measure_costs"]
+__all__ = ["measure_costs"]
 
-ENV = "VisualSokoban"
 FORM = "tags"
 """Of the recipes with larger models."""
-REPLY_TOKENS = 105
-"""Mean of log-normal reply lengths with median 60 and 95th percentile 400 tokens, cut at 512."""
-MIB = 2**20
 _PLAYERS = 64
 """Copies that play while a loop is measured, of however many there are."""
 _WAIT = "<action>wait</action>"
 """No move: every episode has all its turns."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A cost that grows with the copies of a collector: ``fixed + per_copy * copies``, in us."""
-
-    fixed: float
-    per_copy: float
-
-    @classmethod
-    def through(cls, few: tuple[int, float], many: tuple[int, float]) -> Line:
-        """Return the line through two (copies, us), which does not fall."""
-        slope = max(0.0, (many[1] - few[1]) / (many[0] - few[0]))
-        return cls(max(0.0, few[1] - slope * few[0]), slope)
-
-    def at(self, copies: int) -> float:
-        """Return the microseconds with so many copies."""
-        return self.fixed + self.per_copy * copies
-
-
-@dataclass(frozen=True, slots=True)
-class EnvCosts:
-    """What an environment costs, 64 copies or more in a call, with tasks never played before."""
-
-    step_us: float
-    fresh_us: float
-    """A reset to a new task."""
-
-
-@dataclass(frozen=True, slots=True)
-class RayCosts:
-    """CPU time of the process that asks, where Ray carries what it asks and what it gets."""
-
-    queue_us: Line
-    """A reply of an engine, in a call of its own: asked, waited for and fetched; the copies are
-    those whose replies are under way."""
-    reply_us: float
-    """Each further reply of the same call."""
-    shard_us: float
-    """A step of one copy in a shard, with its engine's own work."""
-    copy_us: float
-    """Each further copy of the same call."""
-    put_ms: float
-    """A MiB into Ray's store, and out of it."""
-    store_s: float
-    """A GiB of weights, as named tensors, into Ray's store."""
-    load_s: float
-    """And out of it into their place, in an engine's process."""
-    array_store_s: float
-    """A GiB into the store as arrays, which Ray takes without pickling their bytes."""
-    array_load_s: float
-    """And out of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """CPU time by item."""
-
-    loop_us: Line
-    """A turn in ``stream_episodes``, replies one by one, VisualSokoban's step in it."""
-    begin_us: Line
-    """A fresh episode in it, VisualSokoban's reset in it."""
-    prompt_us: float
-    """Prompt to token ids, and a reply's token ids to text."""
-    envs: dict[str, EnvCosts]
-    episode_bytes: float
-    """Pickled, of a turn of an episode that goes to the trainer."""
-    pickle_us: float
-    """To pickle a turn, and to read it again."""
-    pack_us: float
-    """Tables and rows of a turn for an update."""
-    copy_s: float
-    """A GiB of weights to another place in memory."""
-    ray: RayCosts | None
-    """None where Ray is not installed."""
 
 
 class _AtOnce:
@@ -238,16 +158,6 @@ def measure_costs(*, copies: tuple[int, int], turns: int, repeats: int, tiny: bo
 
 
 # -- in one process -----------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def environment(copies: int, turns: int, **options: Any) -> Iterator[TextVectorEnv]:
-    """Give copies of VisualSokoban with so many turns."""
-    import gymnasium as gym
-
-    made: Any = gym.make_vec(environment_id(ENV), num_envs=copies, max_turns=turns, **options)
-    with contextlib.closing(made):
-        yield made.unwrapped
 
 
 def _play(venv: TextVectorEnv, agent: Any, each: int) -> tuple[float, list[Trajectory]]:

@@ -1,4 +1,4 @@
-"""What a call of Ray's and a GiB in its store cost the process that asks.
+"""Cost of a call of Ray's and of a GiB in its store for the process that asks.
 
 The engines are asked through the queue that a training run asks vLLM engines by; they are actors
 that answer at once.
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from creditrl.agents.vllm_engine import SamplingRule, TokenAnswer, TokenRequest
-from creditrl.bench.scale_costs import MIB, REPLY_TOKENS, Line, RayCosts, environment
+from creditrl.bench.scale_figures import MIB, REPLY_TOKENS, Line, RayCosts, environment
 from creditrl.measure import cpu_seconds
 from creditrl.trainers.config import RolloutConfig, TrainConfig
 from creditrl.trainers.parallel.ray_cluster import connect

@@ -1,4 +1,4 @@
-"""Whether tasks can be done: every one played to its end as the environment's expert plays it."""
+"""Proof that tasks can be done: each played to its end as the environment's expert plays it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Proof", "length_line", "prove_tasks"]
 
 @dataclass(slots=True)
 class Proof:
-    """What came of a split's tasks."""
+    """Outcome of a split's tasks."""
 
     split: str
     always: bool = True

@@ -85,7 +85,7 @@ ASKED = (
 
 @dataclass(slots=True)
 class SideFigures:
-    """What a side took for a job, by round."""
+    """Figures of a side's job, by round."""
 
     tokens: int
     """Reply tokens of a round."""
@@ -108,7 +108,7 @@ class SideFigures:
 
 @dataclass(slots=True)
 class SizeFigures:
-    """What was found with the model of one size."""
+    """Findings with the model of one size."""
 
     work: TrainWork
     sides: dict[str, dict[str, SideFigures]] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from creditrl.cli.options import show_plugins_left
-from creditrl.config import config_hash, find_recipe, read_recipe, read_toml
+from creditrl.config import config_hash, find_recipe, is_run_config, read_recipe, read_toml
 from creditrl.console import console, next_step, say, table, wrote
 from creditrl.credit_file import CreditFile, turn_rows
 from creditrl.errors import ConfigError, CreditRLError, MissingExtraError, require_extra
@@ -22,7 +22,6 @@ from creditrl.flags import override
 from creditrl.locks import Lock
 from creditrl.runs import RunFolder
 from creditrl.store import TrajectoryStore
-from creditrl.trust import is_run_config
 from creditrl.view.agreement import agreement, disagreements
 from creditrl.view.places import EVALUATION_METHODS, find_place
 
@@ -315,8 +314,8 @@ def _score(
     """Add the credits to what is stored; returns why methods cannot score this run."""
     from creditrl.progress import Progress, counted
     from creditrl.trainers.after.side_by_side import FIT_PASSES, credit_side_by_side
+    from creditrl.trainers.build import load_policy
     from creditrl.trainers.methods import method_info
-    from creditrl.trainers.run import load_policy
     from creditrl.trainers.stand_in import stand_in
     from creditrl.trainers.states import recorded_states
 

@@ -1,4 +1,4 @@
-"""How an evaluation stands, in a table on the terminal that is drawn anew as replies come."""
+"""Standing of an evaluation, in a table on the terminal that is drawn anew as replies come."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from creditrl.agents.evaluate import EpisodeResult
+from creditrl.agents.eval_result import EpisodeResult
 from creditrl.agents.spent import Spent
 from creditrl.agents.watch import Watch
 from creditrl.terminal import printable

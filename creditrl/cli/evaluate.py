@@ -38,7 +38,7 @@ from creditrl.trust import TRUST, flags_given, require_trust, take_trust
 
 if TYPE_CHECKING:
     from creditrl.agents.budget import Budget
-    from creditrl.agents.evaluate import EpisodeResult, EvalResult
+    from creditrl.agents.eval_result import EpisodeResult, EvalResult
     from creditrl.suites import TaskListing
 
 __all__ = ["EvalOptions", "run"]

@@ -26,7 +26,7 @@ __all__ = ["Order", "get_archive", "get_file", "has_record"]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """How a user wants the parts of a release."""
+    """Order in which a user wants the parts of a release."""
 
     home: Path
     """Where they are unpacked."""

@@ -89,7 +89,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a replay saw something else than the record says."""
+    """Place at which a replay saw something else than the record says."""
 
     record: int
     turn: int

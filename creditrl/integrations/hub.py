@@ -49,7 +49,7 @@ _BLOCK = 512
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What was written."""
+    """Files that were written."""
 
     folder: Path
     rows: Mapping[str, int]
@@ -62,7 +62,7 @@ class Export:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where episodes come from."""
+    """Source of episodes."""
 
     name: str
     store: TrajectoryStore

@@ -105,7 +105,7 @@ class TRLEnvironment:
 
 @dataclass(frozen=True)
 class TRLFactory:
-    """What :func:`environment_factory` returns; it can be pickled."""
+    """Result of :func:`environment_factory`; it can be pickled."""
 
     env: str
     list_actions: bool = False

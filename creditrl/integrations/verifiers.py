@@ -40,7 +40,7 @@ def classes() -> SimpleNamespace:
     from verifiers.v1.runtimes import ProgramResult, SubprocessConfig
 
     class CreditRLConfig(vf.TasksetConfig):  # type: ignore[misc]
-        """Which episodes are played, and how they are told."""
+        """Choice of the episodes that are played, and of their prompts."""
 
         env: str = "ALFWorld"
         """Id of the environment, or its short name."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from creditrl.agents.evaluate import EpisodeResult, EvalResult
+from creditrl.agents.eval_result import EpisodeResult, EvalResult
 from creditrl.agents.intervals import wilson_interval
 from creditrl.report.analysis_states import exploration_section, segment_section, tree_section
 from creditrl.report.compare import MEASURES, seed_spread

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from creditrl.agents.evaluate import EpisodeResult, EvalResult
+from creditrl.agents.eval_result import EpisodeResult, EvalResult
 from creditrl.agents.intervals import Estimate, paired_interval
 from creditrl.types import FloatArray
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from creditrl.agents.evaluate import EvalResult
+from creditrl.agents.eval_result import EvalResult
 from creditrl.agents.intervals import Estimate
 from creditrl.envs.register import short_name
 from creditrl.report.compare import seed_spread

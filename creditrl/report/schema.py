@@ -1,4 +1,4 @@
-"""Whether a ``results.json`` meets the published schema, without a package for it.
+"""Check that a ``results.json`` meets the published schema, without a package for it.
 
 The words of JSON schema that ``results.schema.json`` uses are known here, and no others.
 """

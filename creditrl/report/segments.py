@@ -40,7 +40,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class SegmentStats:
-    """How episodes were cut."""
+    """Statistics of how episodes were cut."""
 
     episodes: int
     turns_success: float

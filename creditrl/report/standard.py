@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from creditrl.agents.evaluate import EvalResult, Measures
+from creditrl.agents.eval_result import EvalResult, Measures
 from creditrl.agents.intervals import Estimate
 from creditrl.report.compare import MEASURES, difference, pair, seed_spread
 from creditrl.report.context import (

@@ -15,8 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from creditrl.report.curves import Point, points
-
 __all__ = [
     "Exploration",
     "Rollouts",
@@ -29,7 +27,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What of a run was new, after an update."""
+    """New states of a run, after an update."""
 
     update: int
     unique: int
@@ -41,11 +39,6 @@ class Exploration:
     def ratio(self) -> float:
         """The exploration ratio: new of all turns."""
         return self.unique / self.turns if self.turns else math.nan
-
-    @property
-    def per_rollout(self) -> float:
-        """Unique states per rollout."""
-        return self.unique / self.rollouts if self.rollouts else math.nan
 
 
 def exploration(episodes: Iterable[tuple[int, Sequence[int]]]) -> list[Exploration]:
@@ -71,7 +64,7 @@ def exploration(episodes: Iterable[tuple[int, Sequence[int]]]) -> list[Explorati
 
 @dataclass(frozen=True, slots=True)
 class Rollouts:
-    """How much was played for what, over a whole run."""
+    """Amount of play and its outcome, over a whole run."""
 
     rollouts: int
     successes: float
@@ -142,8 +135,3 @@ def class_keys(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         return (float(start), "") if start.isdecimal() else (math.inf, key)
 
     return sorted(keys, key=place)
-
-
-def score_curve(rows: Sequence[Mapping[str, Any]], key: str = "state_score") -> list[Point]:
-    """Return the mean score of the states that were tried, against update."""
-    return points(rows, key)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from creditrl.agents.evaluate import EvalResult
+from creditrl.agents.eval_result import EvalResult
 from creditrl.agents.intervals import Estimate, paired_interval
 from creditrl.bench.baselines import Row, listings, read_baselines
 from creditrl.errors import ConfigError, DataError, OutsideJSONError
@@ -36,7 +36,7 @@ _COLUMNS = ("success %", "score", "executed %", "turns", "tokens")
 
 @dataclass(frozen=True, slots=True)
 class SuiteRecord:
-    """What ``creditrl eval --suite`` left in a folder."""
+    """Record that ``creditrl eval --suite`` left in a folder."""
 
     name: str
     """Of the agent; with the folder's name where several are of one agent."""

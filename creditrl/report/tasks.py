@@ -1,4 +1,4 @@
-"""Which tasks were solved: by type, by split, by how long the expert takes."""
+"""Tasks that were solved: by type, by split, by how long the expert takes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from creditrl.agents.evaluate import EpisodeResult
+from creditrl.agents.eval_result import EpisodeResult
 from creditrl.agents.intervals import Estimate, wilson_interval
 
 __all__ = [

@@ -11,13 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from creditrl.agents.budget import Budget
-from creditrl.agents.evaluate import (
-    EpisodeResult,
-    EvalResult,
-    check_hashes,
-    episode_result,
-    summarise,
-)
+from creditrl.agents.eval_result import EpisodeResult, EvalResult
+from creditrl.agents.evaluate import check_hashes, episode_result, summarise
 from creditrl.agents.journal import Journal
 from creditrl.agents.spent import Spent
 from creditrl.door.gate import serve_token

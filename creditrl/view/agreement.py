@@ -1,4 +1,4 @@
-"""How far credits of equal turns agree, and the turns over which they part: pure functions.
+"""Agreement of credits of equal turns, and the turns over which they part: pure functions.
 
 Methods give credit on scales of their own, so what is compared is order. A turn that a method did
 not score is NaN and plays no part where that method does.

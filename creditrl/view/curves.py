@@ -17,7 +17,7 @@ from creditrl.files import write_atomic
 from creditrl.types import FloatArray
 
 if TYPE_CHECKING:
-    from creditrl.agents.evaluate import EvalResult
+    from creditrl.agents.eval_result import EvalResult
 
 __all__ = ["learning_curve", "learning_curve_png", "running_mean"]
 

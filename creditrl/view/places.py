@@ -1,4 +1,4 @@
-"""Where a run's or an evaluation's stored episodes are, and what is said where there are none."""
+"""Places of a run's or an evaluation's stored episodes, and what is said where there are none."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from creditrl.envs.bench import (
     EnvBench,
     Games,
     any_of,
+    contest_sides,
     fresh_contests,
     memory_round,
     reset_round,
@@ -37,7 +38,7 @@ from creditrl.envs.bench import (
     walk_round,
 )
 from creditrl.envs.vector import TextVectorEnv
-from creditrl.measure import Contest, Round, Side, cpu_seconds, importable
+from creditrl.measure import Contest, Round, cpu_seconds, importable
 from creditrl.types import Task
 
 __all__ = ["BENCH", "ALFWorldSizes", "alfworld_contests", "alfworld_games"]
@@ -51,7 +52,7 @@ _ENDLESS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ALFWorldSizes:
-    """How much a round does; small values make a smoke test."""
+    """Amount of work of a round; small values make a smoke test."""
 
     games: int = 24
     """Games, of all types in turn."""
@@ -87,13 +88,7 @@ def alfworld_contests(sizes: ALFWorldSizes) -> list[Contest]:
     """Return the measurements; without textworld, ours alone."""
     tasks = alfworld_games(sizes.games).tasks
     theirs = importable(REFERENCE)
-
-    def sides(
-        ours: Callable[[], Round], upstream: Callable[[], Round] | None = None
-    ) -> dict[Side, Callable[[], Round]]:
-        if upstream is not None and theirs:
-            return {"ours": ours, "theirs": upstream}
-        return {"ours": ours}
+    sides = partial(contest_sides, installed=theirs)
 
     n = sizes.copies
     their_tasks = tasks[: sizes.their_games]
@@ -153,7 +148,7 @@ def alfworld_contests(sizes: ALFWorldSizes) -> list[Contest]:
             tail=True,
         ),
         *snapshot_contests(
-            n, sizes.snapshots, sides, lambda: _begun(tasks, sizes), lambda: _begun_single(tasks[0])
+            n, sizes.snapshots, lambda: _begun(tasks, sizes), lambda: _begun_single(tasks[0])
         ),
         Contest(
             "memory",

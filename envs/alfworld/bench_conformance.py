@@ -68,7 +68,7 @@ def alfworld_script(
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a command is made from."""
+    """Parts that a command is made from."""
 
     rng: np.random.Generator
     game: Game

@@ -1,4 +1,4 @@
-"""What stands in which room and what lies where: ``catalogue.toml``, for the household generator.
+"""Furniture of each room and what lies where: ``catalogue.toml``, for the household generator.
 
 It is written in the class names of ALFRED's vocabulary, so that everything that reads ALFWorld's
 games (upstream's naming, its experts, prompts) knows the words.

@@ -36,7 +36,7 @@ _WORDINGS: tuple[tuple[str, Flavour], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class GameText:
-    """What a game file says, its problem not parsed yet."""
+    """Content of a game file, its problem not parsed yet."""
 
     digest: str
     """Hash of the file's bytes."""

@@ -94,7 +94,7 @@ _SENTENCES: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class HouseholdConfig:
-    """What households to make."""
+    """Kinds of households to make."""
 
     size: Size = "medium"
     """``"small"``: 6 to 9 receptacles and 8 to 12 things. ``"medium"``: near the official games, 6

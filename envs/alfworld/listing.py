@@ -1,4 +1,4 @@
-"""Which games a folder of ALFWorld's layout holds, with an index on disk.
+"""Games that a folder of ALFWorld's layout holds, with an index on disk.
 
 A split of the release is a folder ``<task>/<trial>/`` of ``traj_data.json`` (task type, human
 annotations) and ``game.tw-pddl`` (the game). Which of them count is decided as upstream's

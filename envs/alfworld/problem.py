@@ -75,7 +75,7 @@ PREDICATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is to be reached; classes are lower-case names without ``type``, e.g. ``"apple"``."""
+    """Goal of a task; classes are lower-case names without ``type``, e.g. ``"apple"``."""
 
     type: str
     """One of :data:`TASK_TYPES`."""
@@ -102,7 +102,7 @@ class Problem:
 
 
 class GameSource(ABC):
-    """Where a game comes from; the ``data`` of an ALFWorld task. Small, hashable, picklable."""
+    """Source of a game; the ``data`` of an ALFWorld task. Small, hashable, picklable."""
 
     @property
     @abstractmethod

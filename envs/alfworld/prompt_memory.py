@@ -31,7 +31,7 @@ _WORDS = {"clean": "clean", "heat": "hot", "cool": "cool"}
 
 
 class Glimpse(NamedTuple):
-    """What one observation tells."""
+    """Content of one observation."""
 
     around: tuple[str, ...] = ()
     """Receptacles of the room, in the order of the first observation."""

@@ -59,7 +59,7 @@ class Move(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """What can be done in a situation."""
+    """Commands that can be done in a situation."""
 
     commands: tuple[str, ...]
     """Sorted, as upstream lists them."""

@@ -1,4 +1,4 @@
-"""Which sub-goal a turn serves, read off the state before it and what was done.
+"""Sub-goal that a turn serves, read off the state before it and what was done.
 
 Source: the household rule of HISR's segmenter: a segment ends where the target or the phase
 (search, manipulate, navigate, place) changes, and trying again stays in it.

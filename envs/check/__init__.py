@@ -30,7 +30,7 @@ RULES: tuple[Rule, ...] = (*SINGLE_RULES, *VECTOR_RULES)
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """What came of one rule."""
+    """Outcome of one rule."""
 
     rule: str
     claim: str
@@ -42,7 +42,7 @@ class RuleResult:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What came of every rule."""
+    """Outcome of every rule."""
 
     env_id: str
     results: tuple[RuleResult, ...]

@@ -7,18 +7,19 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from creditrl.envs.bench import EnvBench, fresh_contests, snapshot_contests
+from creditrl.envs.bench import EnvBench, contest_sides, fresh_contests, snapshot_contests
 from creditrl.envs.sokoban.engine import SokobanEngine
 from creditrl.envs.sokoban.rooms import room_level
 from creditrl.envs.sokoban.solver import solve
 from creditrl.envs.sokoban.tasks import TIERS, sokoban_tasks
 from creditrl.envs.vector import TextVectorEnv
-from creditrl.measure import Contest, Round, Side, cpu_seconds, importable
+from creditrl.measure import Contest, Round, cpu_seconds, importable
 
 __all__ = ["BENCH", "SokobanSizes", "sokoban_contests"]
 
@@ -31,7 +32,7 @@ _ENDLESS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class SokobanSizes:
-    """How much a round does; small values make a smoke test."""
+    """Amount of work of a round; small values make a smoke test."""
 
     copies: int = 256
     """Copies of the vectorised measurements."""
@@ -58,13 +59,7 @@ class SokobanSizes:
 def sokoban_contests(sizes: SokobanSizes) -> list[Contest]:
     """Return the measurements; without the wheel, ours alone."""
     theirs = importable(REFERENCE)
-
-    def sides(
-        ours: Callable[[], Round], upstream: Callable[[], Round] | None = None
-    ) -> dict[Side, Callable[[], Round]]:
-        if upstream is not None and theirs:
-            return {"ours": ours, "theirs": upstream}
-        return {"ours": ours}
+    sides = partial(contest_sides, installed=theirs)
 
     n = sizes.copies
     contests = [
@@ -106,7 +101,7 @@ def sokoban_contests(sizes: SokobanSizes) -> list[Contest]:
             "higher",
             sides(lambda: _single(sizes), lambda: _their_steps(sizes, "tiny_rgb_array")),
         ),
-        *snapshot_contests(n, sizes.snapshots, sides, lambda: _begun(sizes), _begun_single),
+        *snapshot_contests(n, sizes.snapshots, lambda: _begun(sizes), _begun_single),
     ]
     for name, label, tier, levels, upstream, target in (
         ("6x6_1", "6x6, 1 box (easy)", "easy", sizes.levels, ((6, 6), 1, sizes.levels), 1.3),

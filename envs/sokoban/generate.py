@@ -33,7 +33,7 @@ _MAX_REFUSALS = 100_000  # Rooms that filters may refuse; 10 in 100 pass in the 
 
 @dataclass(frozen=True, slots=True)
 class GeneratorConfig:
-    """What levels to make."""
+    """Kinds of levels to make."""
 
     dim: tuple[int, int] = (6, 6)
     """Rows and columns, the wall around included."""

@@ -1,4 +1,4 @@
-"""How rooms lie in memory: one record of fixed size per copy, and levels to and from it."""
+"""Layout of rooms in memory: one record of fixed size per copy, and levels to and from it."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ _REWARD = np.array([STEP_REWARD, STEP_REWARD + BOX_REWARD, STEP_REWARD - BOX_REW
 
 
 class RoomsStep(NamedTuple):
-    """What :func:`step_rooms` did in K rooms."""
+    """Result of :func:`step_rooms` in K rooms."""
 
     player_K: IntArray
     """The player's cell now."""

@@ -31,7 +31,6 @@ __all__ = [
     "Solution",
     "board_of",
     "deadlock",
-    "expert_move",
     "optimal_moves",
     "optimal_remaining",
     "solve",
@@ -56,7 +55,7 @@ _TABLE_AFTER = 8  # A table costs as much as some ten searches of its room.
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """What a search found."""
+    """Finding of a search."""
 
     status: Literal["solved", "unsolvable", "unknown"]
     """``"unsolvable"`` is a proof; a limit that was reached is ``"unknown"``."""
@@ -69,7 +68,7 @@ class Solution:
 
 
 class Board:
-    """What all positions of a room share: distances, dead squares, and what was found out so far.
+    """Facts of all positions of a room: distances, dead squares, and what was found out so far.
 
     Args:
         height: rows.
@@ -496,17 +495,6 @@ def optimal_remaining(level: Level, *, max_nodes: int = MAX_NODES) -> int:
         return len(found.moves)
     board.remember_failure(boxes, level.player, found.status, max_nodes)
     return -2 if found.status == "unsolvable" else -1
-
-
-def expert_move(level: Level, *, max_nodes: int = MAX_NODES) -> int | None:
-    """Return the first move of an optimal solution; None where solved, unsolvable or unknown.
-
-    Following it solves the level in the fewest moves. Where several moves are equally good, it is
-    the first of :func:`optimal_moves` in small rooms, and in larger ones the one on the solution
-    that was found first.
-    """
-    best = optimal_moves(level, max_nodes=max_nodes)
-    return best[0] if best else None
 
 
 def optimal_moves(level: Level, *, max_nodes: int = MAX_NODES) -> tuple[int, ...]:

@@ -8,16 +8,16 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
 
-from creditrl.envs.bench import EnvBench, fresh_contests, snapshot_contests
+from creditrl.envs.bench import EnvBench, contest_sides, fresh_contests, snapshot_contests
 from creditrl.envs.vector import TextVectorEnv
-from creditrl.measure import Contest, Round, Side, cpu_seconds
+from creditrl.measure import Contest, Round, cpu_seconds
 
 __all__ = ["BENCH", "SotopiaSizes", "sotopia_contests"]
 
@@ -31,7 +31,7 @@ _SAID = "say: I have thought about it, and I would like to hear what you have in
 
 @dataclass(frozen=True, slots=True)
 class SotopiaSizes:
-    """How much a round does; small values make a smoke test."""
+    """Amount of work of a round; small values make a smoke test."""
 
     copies: int = 64
     """Copies of the vectorised measurements."""
@@ -52,13 +52,7 @@ def sotopia_contests(sizes: SotopiaSizes) -> list[Contest]:
     theirs = importlib.util.find_spec(REFERENCE) is not None
     if theirs:
         os.environ.update(_WITHOUT_A_DATABASE)  # it looks for one while it is imported
-
-    def sides(
-        ours: Callable[[], Round], upstream: Callable[[], Round] | None = None
-    ) -> dict[Side, Callable[[], Round]]:
-        if upstream is not None and theirs:
-            return {"ours": ours, "theirs": upstream}
-        return {"ours": ours}
+    sides = partial(contest_sides, installed=theirs)
 
     n = sizes.copies
     return [
@@ -88,7 +82,7 @@ def sotopia_contests(sizes: SotopiaSizes) -> list[Contest]:
             sides(lambda: _resets(sizes)),
             tail=True,
         ),
-        *snapshot_contests(n, sizes.snapshots, sides, lambda: _begun(sizes), _begun_single),
+        *snapshot_contests(n, sizes.snapshots, lambda: _begun(sizes), _begun_single),
         Contest(
             "import",
             "a fresh process, after Gymnasium: import the environment (theirs: sotopia.envs)",

@@ -36,7 +36,7 @@ Order: TypeAlias = Literal["round-robin", "simultaneous", "random"]
 
 
 class Action(NamedTuple):
-    """What one participant does in one turn."""
+    """Act of one participant in one turn."""
 
     kind: ActionKind
     argument: str = ""

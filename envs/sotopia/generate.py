@@ -1,4 +1,4 @@
-"""How builtin scenarios are made: a situation, two characters, and numbers that need work."""
+"""Generator of builtin scenarios: a situation, two characters, and numbers that need work."""
 
 from __future__ import annotations
 

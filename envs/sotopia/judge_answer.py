@@ -20,7 +20,7 @@ _MOST_PROBLEMS = 6
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was read of an answer."""
+    """Scores that were read of an answer, and the rest."""
 
     scores: tuple[Mapping[str, float], Mapping[str, float]] = field(
         default_factory=lambda: ({}, {})

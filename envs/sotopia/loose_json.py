@@ -92,7 +92,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What was read of a text."""
+    """Result of reading a text."""
 
     text: str
     """The text that places refer to: without thoughts."""

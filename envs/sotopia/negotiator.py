@@ -24,7 +24,7 @@ __all__ = ["TEMPERS", "ScriptedPartner", "Temper", "candidates", "found", "next_
 
 @dataclass(frozen=True, slots=True)
 class Temper:
-    """How a scripted partner gives in."""
+    """Temper with which a scripted partner gives in."""
 
     name: str
     beta: float = 0.0

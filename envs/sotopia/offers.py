@@ -35,7 +35,7 @@ _NEGATION = re.compile(r"\b(?:not|no|never|cannot|unless|if)\b|n't\b", re.IGNORE
 
 
 class Talk(NamedTuple):
-    """What a dialogue has come to; immutable."""
+    """Standing of a dialogue; immutable."""
 
     heard: int = 0
     """Turns that are in it."""

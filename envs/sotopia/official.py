@@ -30,10 +30,8 @@ from creditrl.outside_json import MOST_FILE, read_json
 __all__ = [
     "HARD_SCENARIOS",
     "PI_SOURCE",
-    "Acquaintance",
     "official_combinations",
     "official_home",
-    "official_relationships",
 ]
 
 HARD_SCENARIOS = frozenset(
@@ -65,7 +63,6 @@ PI_SOURCE = "sotopia-pi"
 """``Scenario.source`` of training scenarios, which name some 150 sources of their own."""
 
 _AGENTS = "agent_profiles.jsonl"
-_RELATIONSHIPS = "relationship_profiles.jsonl"
 _EVALUATION = ("environment_profiles.jsonl", "env_agent_combo_storages.jsonl")
 _TRAINING = ("pi_environment_profiles.jsonl", "pi_env_agent_combos.jsonl")
 _DUMP = "pi_dump.rdb"
@@ -161,38 +158,6 @@ def official_coverage(home: Path) -> list[Coverage]:
     if not there.isdisjoint(name.partition(".")[0] for name in (*_TRAINING, _DUMP)):
         found.append(combination_coverage("train", None, home))
     return found
-
-
-class Acquaintance(NamedTuple):
-    """How close two characters are, and why."""
-
-    id: str
-    characters: tuple[str, str]
-    """Their ids."""
-    relationship: Relationship
-    story: str
-
-
-def official_relationships(
-    data_dir: str | os.PathLike[str] | None = None,
-) -> tuple[Acquaintance, ...]:
-    """Return the 120 relationships, in the order of the file; some pairs have two.
-
-    Dialogues do not need them: a scenario says itself how close its two are, and the published
-    casts fit that.
-
-    Raises:
-        DataError: the file is missing or damaged.
-    """
-    return tuple(
-        Acquaintance(
-            _text(row, "relationship_id", "pk"),
-            (_text(row, "agent1_id", "agent_1_id"), _text(row, "agent2_id", "agent_2_id")),
-            _relationship(row),
-            str(row[1].get("background_story") or ""),
-        )
-        for row in _rows(official_home(data_dir), _RELATIONSHIPS)
-    )
 
 
 def _is_held_out(scenario_id: str) -> bool:

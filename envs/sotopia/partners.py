@@ -61,7 +61,7 @@ class PartnerAsk:
 
 
 class PartnerReply(NamedTuple):
-    """What a partner does in one dialogue."""
+    """Replies of a partner in one dialogue."""
 
     text: str
     """An action as agents write it: ``say: ...``, ``nonverbal: ...``, ``do: ...``, ``leave``,

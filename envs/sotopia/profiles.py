@@ -21,7 +21,7 @@ Visibility: TypeAlias = Literal["relationship", "own"]
 
 
 class Relationship(IntEnum):
-    """How close two characters are; upstream's numbers."""
+    """Closeness of two characters; upstream's numbers."""
 
     STRANGER = 0
     KNOW_BY_NAME = 1
@@ -93,7 +93,7 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What a task holds (``Task.data``): a combination, and the side that the agent plays."""
+    """Content of a task (``Task.data``): a combination, and the side that the agent plays."""
 
     combination: Combination
     side: int

@@ -35,7 +35,7 @@ _HALF = 0.5 - 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a dialogue came to, for both sides."""
+    """Outcome of a dialogue, for both sides."""
 
     deal: Deal | None
     surplus: tuple[float, float]

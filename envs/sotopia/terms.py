@@ -40,7 +40,7 @@ Surplus: TypeAlias = tuple[float, float]
 
 
 class Terms(ABC):
-    """What can be agreed on. Subclasses are immutable, hashable and picklable."""
+    """Terms that can be agreed on. Subclasses are immutable, hashable and picklable."""
 
     __slots__ = ()
 

@@ -106,7 +106,7 @@ class Failure(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of an action."""
+    """Outcome of an action."""
 
     world: World
     """The world afterwards. When the action failed, nothing in it is other than before; with

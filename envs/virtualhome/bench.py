@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from creditrl.envs.bench import (
     EnvBench,
     any_of,
+    contest_sides,
     fresh_contests,
     memory_round,
     reset_round,
@@ -33,7 +33,7 @@ from creditrl.envs.virtualhome.engine import VirtualHomeEngine
 from creditrl.envs.virtualhome.problem import Household
 from creditrl.envs.virtualhome.profiles import FIXED, SPA
 from creditrl.envs.virtualhome.rules import perform
-from creditrl.measure import Contest, Round, Side, cpu_seconds, importable
+from creditrl.measure import Contest, Round, cpu_seconds, importable
 from creditrl.types import Task
 
 __all__ = ["BENCH", "VirtualHomeSizes", "virtualhome_contests"]
@@ -53,7 +53,7 @@ _ENDLESS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class VirtualHomeSizes:
-    """How much a round does; small values make a smoke test."""
+    """Amount of work of a round; small values make a smoke test."""
 
     tasks: int = 24
     """Tasks, of different kinds."""
@@ -80,16 +80,7 @@ def virtualhome_contests(sizes: VirtualHomeSizes) -> list[Contest]:
     """Return the measurements; without upstream's code, ours alone."""
     tasks = _tasks(sizes.tasks)
     theirs, spa = importable(REFERENCE), _spa_checkout() is not None
-
-    def sides(
-        ours: Callable[[], Round],
-        upstream: Callable[[], Round] | None = None,
-        *,
-        of_spa: bool = True,
-    ) -> dict[Side, Callable[[], Round]]:
-        if upstream is not None and theirs and (spa or not of_spa):
-            return {"ours": ours, "theirs": upstream}
-        return {"ours": ours}
+    sides = partial(contest_sides, installed=theirs and spa)
 
     n = sizes.copies
     few = tasks[: sizes.their_tasks]
@@ -100,7 +91,7 @@ def virtualhome_contests(sizes: VirtualHomeSizes) -> list[Contest]:
             "rules alone, an action of an expert's plan (theirs: upstream's simulator)",
             "us",
             "lower",
-            sides(lambda: _rules(tasks), lambda: _their_rules(few), of_spa=False),
+            contest_sides(lambda: _rules(tasks), lambda: _their_rules(few), installed=theirs),
             tail=True,
         ),
         Contest(
@@ -147,7 +138,7 @@ def virtualhome_contests(sizes: VirtualHomeSizes) -> list[Contest]:
             tail=True,
         ),
         *snapshot_contests(
-            n, sizes.snapshots, sides, lambda: _begun(tasks, sizes), lambda: _begun_single(tasks[0])
+            n, sizes.snapshots, lambda: _begun(tasks, sizes), lambda: _begun_single(tasks[0])
         ),
         Contest(
             "memory",

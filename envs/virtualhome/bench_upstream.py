@@ -222,7 +222,7 @@ def repaired(modules: SimpleNamespace, flavour: Flavour) -> Iterator[None]:
 
 @dataclass(slots=True)
 class Comparison:
-    """How many steps were compared, and the first things that differ."""
+    """Number of steps that were compared, and the first things that differ."""
 
     what: str
     episodes: int = 0

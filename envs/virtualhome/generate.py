@@ -58,7 +58,7 @@ _CHANGING += (("curtain", "OPEN"), ("window", "OPEN"))
 
 @dataclass(frozen=True, slots=True)
 class HouseholdConfig:
-    """What households to make."""
+    """Kinds of households to make."""
 
     seed: int = 0
     """Another seed, at least 0, gives other houses and other tasks."""

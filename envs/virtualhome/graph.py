@@ -167,7 +167,7 @@ _id_of = itemgetter(0)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Scene:
-    """What never changes: the nodes, their classes, properties and boxes.
+    """Parts that never change: the nodes, their classes, properties and boxes.
 
     A *node* in this package is a place in ``ids``; an *id* is the number in files and actions.
     """
@@ -411,7 +411,7 @@ class Scene:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class World:
-    """What changes: states, edges, and what was grabbed from where.
+    """Parts that change: states, edges, and what was grabbed from where.
 
     All lists in it are shared with other worlds and never changed; :class:`Draft` makes the next.
     """

@@ -33,7 +33,7 @@ _SITTING, _LYING, _OPEN, _ON = map(STATES.index, ("SITTING", "LYING", "OPEN", "O
 
 
 class Habit(NamedTuple):
-    """What is done first, where there is a choice."""
+    """Choice of what is done first, where there is a choice."""
 
     fetch_first: bool
     """Fill both hands before anything is delivered."""

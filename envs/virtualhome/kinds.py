@@ -59,7 +59,7 @@ Chosen: TypeAlias = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What is picked: nodes of different classes."""
+    """Pick of a task: nodes of different classes."""
 
     of: tuple[str, ...] = ()
     """Their classes."""

@@ -125,7 +125,7 @@ class Needs:
 
 
 class Missing:
-    """What is missing in a world.
+    """Things that are missing in a world.
 
     Args:
         scene: the house.

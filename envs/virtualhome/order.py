@@ -1,4 +1,4 @@
-"""Which of several equals upstream takes first: the order of Python sets, worked out.
+"""Order in which upstream takes several equals: that of Python sets, worked out.
 
 Where a thing lies on nothing and in nothing, GRAB remembers the first of the things it is CLOSE to,
 and the order is that of a Python ``set`` of ids. That order depends on everything that was ever put
@@ -315,7 +315,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """What happened to upstream's sets since the last time their order was asked for."""
+    """Changes of upstream's sets since the last time their order was asked for."""
 
     ledger: Ledger
     ops: tuple[Op, ...] = ()

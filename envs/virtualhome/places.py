@@ -1,4 +1,4 @@
-"""Where things are, seen from above, as far as a household's graph tells.
+"""Places of things, seen from above, as far as a household's graph tells.
 
 A graph has boxes for where things were when it was made; it says where they are later only by what
 they are ON, INSIDE or held by. So a thing is where its box is as long as its edges are the first
@@ -36,7 +36,7 @@ SHELL = frozenset({"Walls", "Floor", "Floors", "Ceiling"})
 
 
 class Place(NamedTuple):
-    """Where something is, in metres: x to the right, z forward, y up."""
+    """Place of something, in metres: x to the right, z forward, y up."""
 
     x0: float
     z0: float

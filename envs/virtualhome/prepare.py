@@ -55,7 +55,7 @@ FIRST_ADDED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """What came of preparing a program."""
+    """Outcome of preparing a program."""
 
     scene: Scene
     world: World

@@ -43,7 +43,7 @@ def task_goal(title: str, description: str) -> str:
 
 
 class HouseholdSource(ABC):
-    """Where a task's household comes from: small, hashable, picklable; ``Task.data`` is one."""
+    """Source of a task's household: small, hashable, picklable; ``Task.data`` is one."""
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Which of VirtualHome's semantics hold: choices, and three sets of them with names."""
+"""Semantics of VirtualHome that hold: choices, and three sets of them with names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["FIXED", "PROFILES", "SPA", "V1", "Profile"]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Which upstream is followed, choice by choice; the defaults are master, repaired."""
+    """Upstream that is followed, choice by choice; the defaults are master, repaired."""
 
     name: str
     found_first: bool = False

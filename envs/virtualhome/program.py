@@ -6,18 +6,16 @@ dot in it, the number of the thing in the program and the id.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from creditrl.envs.virtualhome.acts import ACTIONS, Act
 from creditrl.envs.virtualhome.graph import Scene
 from creditrl.errors import DataError, did_you_mean
 
-__all__ = ["Line", "Mention", "Program", "parse_line", "parse_program", "read_program"]
+__all__ = ["Line", "Mention", "Program", "parse_line", "parse_program"]
 
 
 class Mention(NamedTuple):
@@ -148,16 +146,3 @@ def parse_program(text: str | Iterable[str], source: str = "<program>") -> Progr
         raise DataError(f"{source}: no act in it. Expected lines like [WALK] <tv> (264).")
     title, *description = told or [""]
     return Program(title, " ".join(description), tuple(lines), source)
-
-
-def read_program(path: str | os.PathLike[str]) -> Program:
-    """Read a program from a text file.
-
-    Raises:
-        DataError: the file cannot be read, or it is no program.
-    """
-    try:
-        text = Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: {error}. Expected a program as text.") from None
-    return parse_program(text, os.fspath(path))

@@ -198,7 +198,7 @@ def read_goal(goal: str, names: frozenset[str] = frozenset()) -> Goal:
 
 @dataclass(slots=True)
 class Facts:
-    """What is known of a household, by the names of things."""
+    """Knowledge of a household, by the names of things."""
 
     states: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The states in which a thing was seen last."""

@@ -85,7 +85,7 @@ Rect = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where everything is in a picture."""
+    """Place of everything in a picture."""
 
     size: tuple[int, int]
     height: int

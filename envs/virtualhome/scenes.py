@@ -39,7 +39,6 @@ __all__ = [
     "Release",
     "Tables",
     "Triple",
-    "load_scene",
     "read_graph",
     "scene_of",
 ]
@@ -95,27 +94,6 @@ def scene_of(
         raise DataError(f"{source}:{line}: {error}") from None
 
 
-def load_scene(
-    path: str | os.PathLike[str], name: str = "", classes: Collection[str] | None = None
-) -> tuple[Scene, World]:
-    """Read a scene from a JSON file.
-
-    Args:
-        path: the file.
-        name: what the scene is called; else as the file.
-        classes: the class names that may occur; None: any.
-
-    Raises:
-        DataError: the file cannot be read, or it is no scene; names the line.
-    """
-    try:
-        text = Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: {error}. Expected a scene graph as JSON.") from None
-    called = name or Path(path).name.removesuffix(".json")
-    return scene_of(text, os.fspath(path), called, classes)
-
-
 def _line(text: str, error: GraphError) -> int:
     """Return in which line of a JSON object an entry of one of its lists begins."""
     decoder = json.JSONDecoder()
@@ -144,7 +122,7 @@ def _line(text: str, error: GraphError) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """Where a class of things may lie."""
+    """Places at which a class of things may lie."""
 
     destination: str
     """Class name."""
@@ -156,7 +134,7 @@ class Placing:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What upstream knows of classes."""
+    """Upstream's knowledge of classes."""
 
     properties: Mapping[str, tuple[str, ...]]
     placings: Mapping[str, tuple[Placing, ...]]

@@ -80,7 +80,7 @@ class SpaError(Exception):
 
 
 class SpaRead(NamedTuple):
-    """What an action comes to."""
+    """Reading of an action."""
 
     act: Act | None
     """None: it fails before upstream's simulator is asked."""
@@ -357,7 +357,7 @@ def _ground_two(ground: Ground, line: str, one: str, other: str) -> SpaRead:
 
 
 class Ground:
-    """Which ids names stand for, while one action is read."""
+    """Ids that names stand for, while one action is read."""
 
     def __init__(
         self, scene: Scene, world: World, names: Mapping[str, int], last: int, seed: int

@@ -83,7 +83,7 @@ _MOST_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class UnitySettings:
-    """Where the simulator listens, and how patiently it is asked.
+    """Address of the simulator, and the patience with which it is asked.
 
     Raises:
         ConfigError: a value is out of range.
@@ -120,7 +120,7 @@ class UnitySettings:
 
 
 class Answer(NamedTuple):
-    """What the simulator says to a command."""
+    """Answer of the simulator to a command."""
 
     success: bool
     message: Any

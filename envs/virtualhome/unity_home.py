@@ -115,7 +115,7 @@ def script_line(text: str, names: Mapping[str, str] | None = None, character: in
 
 
 class UnityTurn(NamedTuple):
-    """What came of a line."""
+    """Outcome of a line."""
 
     image: Picture | None
     """What the character's camera sees now; None where pictures are off."""

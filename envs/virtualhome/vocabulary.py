@@ -79,7 +79,7 @@ class Fixture(ObjectClass):
 
 @dataclass(frozen=True, slots=True)
 class Thing(ObjectClass):
-    """What can be carried."""
+    """Thing that can be carried."""
 
     owned: float
     """Share of the houses that have one."""

@@ -1,4 +1,4 @@
-"""Where people watch maps: a page on this machine alone, which follows the copies of an engine."""
+"""Maps for people to watch: a page on this machine alone, which follows the copies of an engine."""
 
 from __future__ import annotations
 

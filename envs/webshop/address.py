@@ -21,7 +21,7 @@ _MARK = "~"
 
 
 class Address(NamedTuple):
-    """What an address says."""
+    """Content of an address."""
 
     session: str
     page: Page

@@ -9,7 +9,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,11 +19,11 @@ import gymnasium as gym
 import numpy as np
 
 from creditrl._origin import install_command
-from creditrl.envs.bench import EnvBench, any_of, fresh_contests, snapshot_contests
+from creditrl.envs.bench import EnvBench, any_of, contest_sides, fresh_contests, snapshot_contests
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.envs.webshop.bench_upstream import Upstream
 from creditrl.envs.webshop.builtin import BuiltinGoals, builtin_shop
-from creditrl.measure import Contest, Round, Side, cpu_seconds, importable
+from creditrl.measure import Contest, Round, cpu_seconds, importable
 
 __all__ = ["BENCH", "WebShopSizes", "fresh_walk", "peak_megabytes", "webshop_contests"]
 
@@ -35,7 +35,7 @@ _THEIR_NEEDS = (REFERENCE, "flask", "bs4", "thefuzz", "cleantext", "tqdm")
 
 @dataclass(frozen=True, slots=True)
 class WebShopSizes:
-    """How much a round does; small values make a smoke test."""
+    """Amount of work of a round; small values make a smoke test."""
 
     num_products: int = 1000
     copies: int = 64
@@ -58,13 +58,7 @@ def webshop_contests(sizes: WebShopSizes) -> list[Contest]:
     """Return the measurements; where upstream's repository cannot be imported, ours alone."""
     theirs = all(map(importable, _THEIR_NEEDS))
     n = sizes.copies
-
-    def sides(
-        ours: Callable[[], Round], upstream: Callable[[], Round] | None = None
-    ) -> dict[Side, Callable[[], Round]]:
-        if upstream is not None and theirs:
-            return {"ours": ours, "theirs": upstream}
-        return {"ours": ours}
+    sides = partial(contest_sides, installed=theirs)
 
     return [
         *fresh_contests(ENV_ID, n, sizes.task_steps, None, _click, num_products=sizes.num_products),
@@ -101,9 +95,7 @@ def webshop_contests(sizes: WebShopSizes) -> list[Contest]:
             sides(lambda: _resets(sizes), lambda: _their_resets(sizes)),
             tail=True,
         ),
-        *snapshot_contests(
-            n, sizes.snapshots, sides, lambda: _begun(sizes), lambda: _begun_single(sizes)
-        ),
+        *snapshot_contests(n, sizes.snapshots, lambda: _begun(sizes), lambda: _begun_single(sizes)),
         Contest(
             "first_environment",
             f"a fresh process: import creditrl, gym.make, reset; {sizes.num_products:,} products",

@@ -30,7 +30,7 @@ _LONGEST_SEARCH = 500
 
 @dataclass(frozen=True, slots=True)
 class BrowserSizes:
-    """How much a round does; small values make a smoke test."""
+    """Amount of work of a round; small values make a smoke test."""
 
     episodes: int = 3
     pictures: int = 10

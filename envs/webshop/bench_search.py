@@ -72,7 +72,7 @@ _RAREST = 0.004
 
 @dataclass(frozen=True, slots=True)
 class SearchFigures:
-    """What search came to on one shop."""
+    """Figures of search on one shop."""
 
     documents: int
     terms: int

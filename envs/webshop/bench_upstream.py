@@ -36,7 +36,7 @@ DIGEST = 12
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a shop shows after an action."""
+    """State that a shop shows after an action."""
 
     text: str
     text_rich: str

@@ -42,7 +42,7 @@ _SHUFFLE_SEED = 233
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What one customer wants; ``Task.data`` of WebShop."""
+    """Wish of one customer; ``Task.data`` of WebShop."""
 
     asin: str
     """The product that the goal was made of; others may satisfy it too."""

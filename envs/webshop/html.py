@@ -60,7 +60,7 @@ Options = tuple[tuple[str, str], ...]
 
 
 class Link(NamedTuple):
-    """Where a click leads."""
+    """Target of a click."""
 
     path: str
     fields: list[tuple[str, str]]

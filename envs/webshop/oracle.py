@@ -41,7 +41,7 @@ _MOST_WORDS = 200
 
 
 class Query(NamedTuple):
-    """What to type, and where that lists the goal's product."""
+    """Words to type, and where that lists the goal's product."""
 
     text: str
     page: int

@@ -68,7 +68,7 @@ _URL_NAMES: tuple[tuple[Kind, str], ...] = (
 
 
 class Page(NamedTuple):
-    """Where a customer is; immutable, so it is its own snapshot."""
+    """Place of a customer; immutable, so it is its own snapshot."""
 
     kind: Kind = "search"
     keywords: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ START = Page()
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How the pages behave.
+    """Behaviour of the pages.
 
     Raises:
         ConfigError: ``compat`` is unknown.

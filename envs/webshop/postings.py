@@ -1,4 +1,4 @@
-"""Which documents have which terms: BM25's arrays, made from a stream of documents.
+"""Documents by their terms: BM25's arrays, made from a stream of documents.
 
 The arrays take 6 bytes for each pair of a document and a term that it has. While they are made, 4
 more for each pair lie in a temporary file, where there are many.

@@ -24,7 +24,7 @@ _REMEMBERED = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a goal asks for, as far as its words tell."""
+    """Demands of a goal, as far as its words tell."""
 
     words: tuple[str, ...]
     """What one would type: without price, listed options and words that say nothing."""

@@ -57,7 +57,7 @@ class Shown:
 
 @dataclass(slots=True)
 class Seen:
-    """What pages have shown of one product."""
+    """Facts that pages have shown of one product."""
 
     title: str = ""
     price: str = ""

@@ -46,7 +46,7 @@ _KEEP = {**_HEADERS, "cache-control": "max-age=300"}
 
 @dataclass(frozen=True)
 class Site:
-    """What a web site needs to know."""
+    """Settings of a web site."""
 
     shop: Shop
     rules: Rules

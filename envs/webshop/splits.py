@@ -1,4 +1,4 @@
-"""Which goals of upstream's order belong to which split, by the schemes that papers use.
+"""Splits of the goals in upstream's order, by the schemes that papers use.
 
 ==============  ====================================================================================
 scheme          splits, as places in upstream's shuffled order

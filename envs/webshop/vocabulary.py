@@ -41,7 +41,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What ``vocabulary.toml`` holds; the reasons stand there."""
+    """Content of ``vocabulary.toml``; the reasons stand there."""
 
     stories: tuple[str, ...]
     endings: tuple[str, ...]

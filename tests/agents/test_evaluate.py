@@ -11,7 +11,7 @@ from rich.console import Console
 
 import creditrl
 from creditrl.agents import ExpertAgent, RandomAgent, evaluate, get_form, run_episodes
-from creditrl.agents.evaluate import EpisodeResult, EvalResult, measure
+from creditrl.agents.eval_result import EpisodeResult, EvalResult, measure
 from creditrl.cli import run
 from creditrl.errors import ConfigError, UnknownNameError
 from creditrl.types import Reply

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from creditrl.agents import RandomAgent, evaluate
-from creditrl.agents.evaluate import EvalResult
+from creditrl.agents.eval_result import EvalResult
 from creditrl.agents.goal_table import GoalCell, GoalTable
 from creditrl.agents.intervals import Estimate
 from creditrl.agents.shown import ShownTable, html_tables

@@ -105,16 +105,6 @@ def test_a_seed_gives_the_same_replies_again(make):
     assert said == [r.token_ids for r in again.act(ask(MANY))]
 
 
-def test_sampling_goes_on_from_a_saved_state(make):
-    agent = make(seed=3)
-    agent.act(ask(MANY))
-    state = agent.rng_state()
-    expected = [r.token_ids for r in agent.act(ask(MANY))]
-    resumed = make(seed=99)
-    resumed.set_rng_state(state)
-    assert [r.token_ids for r in resumed.act(ask(MANY))] == expected
-
-
 def test_equal_prompts_are_read_once(make, model):
     assert count_rows(model, make(max_new_tokens=1), ask([ROOMS[0]] * 9 + [ROOMS[1]])) == [(2, 7)]
 

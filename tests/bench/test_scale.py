@@ -21,7 +21,7 @@ from creditrl.bench.scale import (
     saved_by,
     update_of,
 )
-from creditrl.bench.scale_costs import Costs, EnvCosts, Line, RayCosts
+from creditrl.bench.scale_figures import Costs, EnvCosts, Line, RayCosts
 from creditrl.cli import run
 from creditrl.errors import ConfigError
 

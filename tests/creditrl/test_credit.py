@@ -21,8 +21,8 @@ from creditrl.runs import RunFolder
 from creditrl.store import TrajectoryStore
 from creditrl.trainers.batch import turn_table
 from creditrl.trainers.config import resolve
-from creditrl.trainers.loop import reward_columns
 from creditrl.trainers.methods.grpo import GRPO
+from creditrl.trainers.rewards import reward_columns
 from creditrl.view.run import ViewedRun
 
 SMALL = [

@@ -24,7 +24,7 @@ from chat_server import Plan
 from creditrl.agents import ChatAgent, evaluate
 from creditrl.agents.callable import import_agent
 from creditrl.agents.command import CommandAgent
-from creditrl.agents.evaluate import EpisodeResult, EvalResult
+from creditrl.agents.eval_result import EpisodeResult, EvalResult
 from creditrl.cli import run
 from creditrl.serve.measure import measure_clients
 from creditrl.store import TrajectoryStore

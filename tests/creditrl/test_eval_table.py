@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from creditrl.agents.evaluate import EpisodeResult
+from creditrl.agents.eval_result import EpisodeResult
 from creditrl.agents.spent import Spent
 from creditrl.cli.eval_table import LiveTable
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -174,28 +175,57 @@ def test_installed_packages_bring_methods_and_environments(
     assert "The package own brings 'own_stairs'" in told and "no_such_thing" in told
 
 
-def test_a_file_in_trainers_methods_is_a_method(tmp_path: Path) -> None:
-    tree = tmp_path / "tree"
+PAGES = "-c 'from creditrl.docs.pages import build_pages; print(*build_pages({}).pages)'"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Copy of the tree, to add to."""
+    made = tmp_path / "tree"
     for name in ("creditrl", "envs", "wrappers", "agents", "trainers", "tests"):
         ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=ignore)
+        shutil.copytree(ROOT / name, made / name, symlinks=True, ignore=ignore)
     for name in ("pyproject.toml", "README.md"):
-        shutil.copy(ROOT / name, tree)
+        shutil.copy(ROOT / name, made)
+    return made
+
+
+def python(tree: Path, line: str) -> str:
+    """Run Python in a copy of the tree, and return what it prints."""
+    words = [sys.executable, *shlex.split(line)]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tree, timeout=300)
+    assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_a_folder_in_envs_is_an_environment(tree: Path) -> None:
+    own = tree / "envs/stairs"
+    own.mkdir()
+    env = code(ENVIRONMENT).partition("gym.register")[0]
+    (own / "env.py").write_text(env.replace("Mine/Stairs-v0", "CreditRL/Stairs-v0"))
+    place = "creditrl.envs.stairs.env"
+    (own / "__init__.py").write_text(
+        "from creditrl.envs.record import Environment\n\n"
+        f"ENVIRONMENT = Environment('CreditRL/Stairs-v0', '{place}:StairsEnv',"
+        f" '{place}:StairsVectorEnv', 'Climb.')\n"
+    )
+    assert "Stairs" in python(tree, "-m creditrl envs")
+    assert "0 broken" in python(tree, "-m creditrl check Stairs")
+    python(tree, "-m creditrl train @small --env.id Stairs --run.folder run --budget.updates 1")
+    assert "environments/Stairs.md" in python(tree, PAGES).split()
+    found = python(tree, "-m pytest --collect-only -q -k Stairs tests/envs/test_each_task.py")
+    assert "test_each_task.py::" in found
+
+
+def test_a_file_in_trainers_methods_is_a_method(tree: Path) -> None:
     (tree / "trainers/methods/winners_only.py").write_text(code(METHOD))
-
-    def told(line: str) -> str:
-        words = [sys.executable, *shlex.split(line)]
-        done = subprocess.run(words, capture_output=True, text=True, cwd=tree, timeout=300)
-        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
-
+    told = partial(python, tree)
     assert "winners_only" in told("-m creditrl methods")
     told(
         f"-m creditrl train @winners_only_small --run.folder run --run.trajectories-every 1 {TINY}"
     )
     told("-m creditrl credit run --method winners_only,grpo")
-    pages = "from creditrl.docs.pages import build_pages; print(*build_pages({}).pages)"
-    assert "methods/winners_only.md" in told(f"-c '{pages}'").split()
+    assert "methods/winners_only.md" in told(PAGES).split()
     tests = ("test_loop.py", "test_credit_properties.py", "test_small_recipes.py")
     places = " ".join(f"tests/trainers/{name}" for name in tests)
     found = told(f"-m pytest --collect-only -q -k winners_only {places}")

@@ -15,7 +15,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from creditrl.agents.evaluate import EpisodeResult, EvalResult, measure
+from creditrl.agents.eval_result import EpisodeResult, EvalResult, measure
 from creditrl.cli import run
 from creditrl.errors import ConfigError, DataError
 from creditrl.report.build import Report, build_report, expert_lengths, write_report

@@ -26,13 +26,14 @@ from creditrl.trainers.collect.demonstrations import (
 from creditrl.trainers.collect.explore import exploration
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig
 from creditrl.trainers.credit import turn_table
-from creditrl.trainers.loop import Trainer, reward_columns
+from creditrl.trainers.loop import Trainer
 from creditrl.trainers.methods import Method, list_methods, method_info
 from creditrl.trainers.methods.base import ExploreConfig
 from creditrl.trainers.models.base import LearnedModel
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
+from creditrl.trainers.rewards import reward_columns
 from creditrl.types import Task, Trajectory, Turn
 
 TEXTS = ["######\n#PX_O#\n#_S√_#\n######", "up", "down", "left", "right"]

@@ -18,13 +18,13 @@ from creditrl.trainers.after.side_by_side import credit_side_by_side
 from creditrl.trainers.batch import build_rows, token_table, turn_table
 from creditrl.trainers.config import RolloutConfig
 from creditrl.trainers.credit.state_scores import StateScoreConfig
-from creditrl.trainers.loop import reward_columns
 from creditrl.trainers.methods import Method, list_methods, method_info
 from creditrl.trainers.methods.three_spo import ThreeSPO, ThreeSPOConfig
 from creditrl.trainers.models.base import LearnedModel
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
+from creditrl.trainers.rewards import reward_columns
 from creditrl.types import Credit, Task, Trajectory, Turn
 
 TEXTS = ["######\n#PX_O#\n#_S√_#\n######", "up", "down", "left", "right"]

@@ -43,8 +43,8 @@ OWN = {
 
 def train(name: str, folder: Path, *flags: str) -> tuple[RunFolder, bool]:
     """Return the run's folder and whether its policy has moved."""
+    from creditrl.trainers.build import weights_hash
     from creditrl.trainers.models.policy import Policy
-    from creditrl.trainers.run import weights_hash
 
     levels = ["--env.options.min-optimal-moves=1", "--env.options.max-optimal-moves=2"]
     sokoban = [] if name in ELSEWHERE else levels

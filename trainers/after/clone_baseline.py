@@ -7,22 +7,29 @@ side by side.
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-from creditrl.agents.evaluate import EvalResult
+from creditrl.agents.eval_result import EvalResult
 from creditrl.children import end_with_parent, stop
 from creditrl.config import to_mapping, write_toml
 from creditrl.errors import CreditRLError
+from creditrl.progress import Progress
 from creditrl.runs import RunFolder
+from creditrl.trainers.clock import Clock
 from creditrl.trainers.config import BudgetConfig, CompareConfig, TrainConfig, method_section
 from creditrl.trainers.decode.engine_config import VLLMConfig
 from creditrl.trainers.parallel.ranks import without_ranks
 from creditrl.trainers.parallel.ray_config import RayConfig
 
-__all__ = ["CloneBaseline"]
+__all__ = ["CloneBaseline", "CloneComparison"]
+
+_PACE_KNOWN = 0.05
+"""Share of the budget after which the time of a whole training is told from its pace."""
 
 
 class CloneBaseline:
@@ -91,3 +98,67 @@ class CloneBaseline:
     def stop(self) -> None:
         """End the baseline if it still runs; may be called twice."""
         stop(self._process)
+
+
+class CloneComparison:
+    """The comparison of a run with its baseline, side by side where there is room.
+
+    Args:
+        config: of the run, cut to what its environment has.
+        folder: of the run.
+        device: where the run computes.
+        progress: shows what it waits for.
+    """
+
+    def __init__(
+        self, config: TrainConfig, folder: RunFolder, device: str, progress: Progress
+    ) -> None:
+        self.config = config
+        self.folder = folder.path / "clone_same_time"
+        self.progress = progress
+        self.asked = config.compare.clone_same_time and config.clone.on
+        # Beside the training it takes nothing away on a CPU with a core for each.
+        self.has_room = self.asked and device == "cpu" and config.run.threads == 1 and _cores() > 1
+        self._baseline: CloneBaseline | None = None
+
+    def begin_beside(self, clock: Clock, cloned: float) -> None:
+        """Start it once the training's pace says how long all of it will take.
+
+        Args:
+            clock: of the training.
+            cloned: seconds of cloning before it.
+        """
+        progress = clock.progress(self.config.budget)
+        if self._baseline is None and progress >= _PACE_KNOWN:
+            self._start(cloned + clock.seconds / min(progress, 1.0))
+
+    def result(self, seconds: float) -> dict[str, EvalResult]:
+        """Return the evaluations of the same policy cloned for the same total time."""
+        if self._baseline is None and self.folder.is_dir():
+            # A resumed run: the comparison was begun before, and may have been cut.
+            done = RunFolder(self.folder).read_evaluations("after")
+            if done:
+                return done
+        with self.progress.phase("compare"):
+            try:
+                return (self._baseline or self._start(seconds)).result()
+            except CreditRLError as error:
+                self.progress.line(str(error))
+                return {}
+
+    def stop(self) -> None:
+        """End the baseline if it still runs."""
+        if self._baseline is not None:
+            self._baseline.stop()
+
+    def _start(self, seconds: float) -> CloneBaseline:
+        shutil.rmtree(self.folder, ignore_errors=True)  # of a comparison that was cut
+        self._baseline = CloneBaseline(self.config, self.folder, seconds)
+        return self._baseline
+
+
+def _cores() -> int:
+    """Return the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -17,11 +17,11 @@ from creditrl.files import write_atomic
 from creditrl.outside_json import read_object_file
 from creditrl.runs import RunFolder
 from creditrl.trainers.after.model_card import CardFacts, model_card
+from creditrl.trainers.build import load_policy
 from creditrl.trainers.config import TrainConfig, resolve
 from creditrl.trainers.methods.base import method_info
 from creditrl.trainers.models.lora import has_lora
 from creditrl.trainers.models.policy import Policy
-from creditrl.trainers.run import load_policy
 
 __all__ = ["export_policy"]
 

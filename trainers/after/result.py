@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from creditrl.agents.evaluate import EvalResult
+from creditrl.agents.eval_result import EvalResult
 from creditrl.agents.shown import ShownTable, html_tables
 from creditrl.envs.register import short_name
 from creditrl.runs import RunFolder
+from creditrl.trainers.clock import Clock
 from creditrl.trainers.config import TrainConfig
+from creditrl.trainers.stopwatch import sum_parts
+from creditrl.view.curves import learning_curve
 
 if TYPE_CHECKING:
     from creditrl.agents.transformers import TransformersAgent
     from creditrl.trainers.models.policy import Policy
 
-__all__ = ["TrainResult"]
+__all__ = ["TrainResult", "write_result"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -139,6 +143,52 @@ class TrainResult:
             f"TrainResult({config.method.name} on {short_name(config.env.id)}: "
             f"success {begun}{_percent(after)}, {self.folder})"
         )
+
+
+def write_result(
+    config: TrainConfig,
+    folder: RunFolder,
+    evaluations: Mapping[str, Mapping[str, EvalResult]],
+    clock: Clock,
+    seconds: Mapping[str, float],
+    cpu_before: float,
+) -> TrainResult:
+    """Write a run's picture and results; a run that has the results is finished.
+
+    Args:
+        config: of the run, cut to what its environment has.
+        folder: of the run.
+        evaluations: by moment.
+        clock: of its training.
+        seconds: by phase.
+        cpu_before: processor seconds of the processes that this one went on from.
+    """
+    rows = folder.read_metrics()
+    parts = sum_parts(row for row in rows if row.get("phase") == "train")
+    curve = folder.path / "learning_curve.png"
+    shown = {moment: results for moment, results in evaluations.items() if "@" not in moment}
+    learning_curve(rows, shown, curve, title=f"{config.method.name} on {config.env.id}")
+    folder.add_results(
+        {
+            "method": config.method.name,
+            "seeds": [config.run.seed],
+            "finished": {
+                "updates": clock.updates,
+                "environment_turns": clock.turns,
+                "seconds": dict(seconds),
+                "update_parts": parts,
+                "cpu_seconds": cpu_before + time.process_time(),
+            },
+        }
+    )
+    return TrainResult(
+        config=config,
+        folder=folder.path,
+        evaluations={moment: results for moment, results in evaluations.items() if results},
+        curve=curve,
+        seconds=seconds,
+        parts=parts,
+    )
 
 
 def _percent(result: EvalResult) -> str:

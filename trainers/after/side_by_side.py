@@ -22,11 +22,11 @@ from creditrl.trainers.batch import turn_table
 from creditrl.trainers.config import RolloutConfig
 from creditrl.trainers.credit.check import finite
 from creditrl.trainers.credit.spread import tokens_per_turn, turn_sum
-from creditrl.trainers.loop import reward_columns
 from creditrl.trainers.methods.base import Method, method_info
 from creditrl.trainers.models.base import Batch, LearnedModel, scored_by
 from creditrl.trainers.models.lora import only_own_lora
 from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.rewards import reward_columns
 from creditrl.trainers.states import with_states
 from creditrl.types import (
     BoolArray,

@@ -1,4 +1,4 @@
-"""Which tokens of an episode a policy learns from, read off the rows that the trainer makes."""
+"""Tokens of an episode that a policy learns from, read off the rows that the trainer makes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Kind", "TokenRow", "token_rows"]
 
 
 class Kind(IntEnum):
-    """What becomes of a token."""
+    """Use of a token."""
 
     READ = 0
     """The policy reads it; no loss."""

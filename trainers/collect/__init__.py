@@ -1,1 +1,1 @@
-"""Where trajectories come from: the policy's rollouts, or an expert's demonstrations."""
+"""Collection of trajectories: the policy's rollouts, or an expert's demonstrations."""

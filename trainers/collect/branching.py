@@ -1,4 +1,4 @@
-"""Where trees branch: at any turn alike, or where the outcome is open and the rest is short."""
+"""Turns at which trees branch: all alike, or where the outcome is open and the rest is short."""
 
 from __future__ import annotations
 

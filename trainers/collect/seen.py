@@ -1,4 +1,4 @@
-"""How many different states a run has seen, and in how many rollouts: its exploration ratio."""
+"""Count of the different states that a run has seen, and of its rollouts: its exploration ratio."""
 
 from __future__ import annotations
 

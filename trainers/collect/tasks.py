@@ -1,4 +1,4 @@
-"""Which tasks an update plays: drawn from (seed, update) alone, so a resumed run draws the same."""
+"""Tasks that an update plays: drawn from (seed, update) alone, so a resumed run draws the same."""
 
 from __future__ import annotations
 

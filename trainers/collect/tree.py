@@ -42,7 +42,7 @@ _SKIPS = 64
 
 @dataclass(frozen=True, slots=True)
 class TreeConfig(Checked):
-    """How a tree grows."""
+    """Growth of a tree."""
 
     rollouts: Annotated[int, Bounds(2)] = 8
     """Rollouts at a state of score 1; a single transition is compared with nothing."""

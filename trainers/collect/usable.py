@@ -1,4 +1,4 @@
-"""Which explored episodes learned models are fitted to: malformed and repetitive ones are dropped.
+"""Explored episodes that learned models are fitted to: malformed and repetitive ones are dropped.
 
 Source: HISR, arXiv 2603.18683, which filters the cloned policy's rollouts so (26,433 of 28,510 are
 kept on ALFWorld, nearly all on VirtualHome). What makes an episode either is not printed: inferred.

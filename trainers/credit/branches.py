@@ -23,7 +23,7 @@ __all__ = ["Forest", "tree_advantage"]
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Which episodes left which, before which turn."""
+    """Episodes that left others, and the turn before which they did."""
 
     parent_B: IntArray
     """Number of the episode that each of B episodes left; -1: it was played from the start."""

@@ -44,7 +44,7 @@ GroupKind = Literal["grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++_basel
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig(Checked):
-    """Which estimator compares the members of a group, and what it does at the edges."""
+    """Estimator that compares the members of a group, and what it does at the edges."""
 
     kind: GroupKind = "grpo"
     """"grpo", "dr_grpo", "rloo", "reinforce++" or "reinforce++_baseline"."""

@@ -135,7 +135,7 @@ def turn_reward(
 
 
 class StateTable:
-    """How trajectories through each state ended; grows over a whole run.
+    """Outcomes of trajectories through each state; grows over a whole run.
 
     A state counts once per trajectory, however often it was passed.
     """

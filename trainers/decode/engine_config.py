@@ -12,7 +12,7 @@ __all__ = ["SyncConfig", "VLLMConfig"]
 
 @dataclass(frozen=True, slots=True)
 class SyncConfig(Checked):
-    """How weights reach the engine and how strictly it is checked."""
+    """Transfer of weights to the engine, and the strictness of its check."""
 
     adapters: bool | None = None
     """True: the base weights when they change, and the adapters after every update. False: all

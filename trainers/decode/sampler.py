@@ -22,7 +22,7 @@ from creditrl.trainers.decode.twin_weights import EngineWeights, TwinWeights, tw
 from creditrl.trainers.models.lora import POLICY_ADAPTER, has_lora
 from creditrl.trainers.models.policy import Policy
 
-__all__ = ["PolicyAgent", "Sampler", "engine_settings", "make_sampler", "start_engine"]
+__all__ = ["PolicyAgent", "Sampler", "engine_settings", "start_engine"]
 
 
 class PolicyAgent(SampledAgent, Protocol):
@@ -243,19 +243,3 @@ def start_engine(shape: Any, settings: dict[str, Any]) -> LocalEngine:
         # The shape is enough: the weights come with the first sync.
         shape.save_pretrained(folder)
         return LocalEngine(folder, weights=False, **settings)
-
-
-def make_sampler(config: TrainConfig, folder: Path) -> Sampler:
-    """Return the sampler that ``rollout.backend`` names.
-
-    Raises:
-        MissingExtraError: vLLM is not installed.
-        EngineError: no server answers.
-    """
-    if config.rollout.ray.decodes:
-        from creditrl.trainers.parallel.ray_engines import RaySampler
-
-        return RaySampler(config)
-    if config.rollout.backend == "transformers":
-        return TransformersSampler(config)
-    return VLLMSampler(config, folder)

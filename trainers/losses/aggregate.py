@@ -1,4 +1,4 @@
-"""How much each reply token counts in a loss: one weight per token, for a whole minibatch at once.
+"""Weights of reply tokens in a loss: one per token, for a whole minibatch at once.
 
 A loss is ``sum_m w_m l_m``. The weights carry every normaliser, so a minibatch may be cut into
 micro-batches of any size: their gradients add up to the whole minibatch's, exactly.

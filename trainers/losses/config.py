@@ -18,7 +18,7 @@ KLKind = Literal["k1", "k2", "k3", "abs"]
 
 @dataclass(frozen=True, slots=True)
 class PolicyLossConfig(Checked):
-    """Which ratio is clipped where, how tokens are weighed, and what is added."""
+    """Ratio that is clipped and where, weights of tokens, and added terms."""
 
     ratio: Ratio = "token"
     """"token" (PPO, GRPO, DAPO), "turn" (iStar), "sequence" (GSPO), "none" (REINFORCE)."""
@@ -125,7 +125,7 @@ class PolicyLossConfig(Checked):
 
 @dataclass(frozen=True, slots=True)
 class ValueLossConfig(Checked):
-    """How far one update may move a value."""
+    """Limit on how far one update may move a value."""
 
     clip: Positive | None = 0.5
     """Values further than this from the old ones get no gradient further away; None: no clip."""

@@ -11,6 +11,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -272,10 +273,8 @@ def register_method(
 
 def _load_own() -> None:
     """Import what lies beside this file, and what installed packages bring."""
-    from creditrl.trainers import methods
-
-    for module in pkgutil.iter_modules(methods.__path__):
-        importlib.import_module(f"{methods.__name__}.{module.name}")
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        importlib.import_module(f"{__package__}.{module.name}")
     load_installed("creditrl.methods")
 
 

@@ -20,7 +20,7 @@ __all__ = ["SFT", "SFTConfig"]
 
 @dataclass(frozen=True, slots=True)
 class SFTConfig:
-    """Which tokens count how much."""
+    """Weights of tokens."""
 
     loss: PolicyLossConfig = PLAIN_LOSS
     """Token-mean negative log-likelihood of the demonstrated replies."""

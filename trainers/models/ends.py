@@ -1,4 +1,4 @@
-"""Where turns end: the token at which a model that judges whole turns is read.
+"""Ends of turns: the token at which a model that judges whole turns is read.
 
 A row of :func:`creditrl.trainers.batch.build_rows` is cut before the last reply token, which
 predicts nothing. An estimator of a turn is read *at* that token, so its rows hold it.

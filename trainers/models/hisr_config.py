@@ -14,7 +14,7 @@ __all__ = ["HindsightConfig", "SegmenterConfig"]
 
 @dataclass(frozen=True, slots=True)
 class SegmenterConfig(Checked):
-    """How episodes are cut into segments."""
+    """Cut of episodes into segments."""
 
     kind: Literal["rule", "entropy", "llm", "turn"] = "rule"
     """"rule": the environment's ``segment_key``; "entropy": jumps of the policy's entropy; "llm":

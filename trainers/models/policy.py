@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,13 @@ from creditrl.trainers.models.prefix import (
     find_prefixes,
     hidden_after_prefixes,
 )
+from creditrl.trainers.models.scoring import (
+    Menus,
+    ReplyScores,
+    distinct_places,
+    menus_of,
+    score_tokens,
+)
 from creditrl.trainers.models.small import build_small_policy
 from creditrl.trainers.models.tail import last_mlp, only_at
 from creditrl.trainers.parallel.ranks import ALONE, Ranks
@@ -69,25 +76,12 @@ if TYPE_CHECKING:
 
     from creditrl.trainers.parallel.sharding import ShardedModel
 
-__all__ = ["Menus", "Policy", "ReplyScores", "base_of"]
+__all__ = ["Policy", "base_of"]
 
-Menus: TypeAlias = Sequence[tuple[int, ...] | None]
-"""The tokens that each reply token was drawn among, None for all; empty: all among all."""
 
 _ADAPTER_FILE = "adapter_config.json"
 _GENERATION_FILE = "generation_config.json"
 _BASE_FOLDER = "base"
-
-
-class ReplyScores(NamedTuple):
-    """Outputs of a forward pass for the M reply tokens of a batch; torch tensors, in its order."""
-
-    logprob_M: torch.Tensor
-    """Log-probability under the sampling distribution, float32 or wider."""
-    entropy_M: torch.Tensor | None = None
-    """Entropy of the distribution that the token was drawn from, in nats."""
-    hidden_M: torch.Tensor | None = None
-    """Last hidden state before the token, [M, D]."""
 
 
 class Policy:
@@ -634,7 +628,7 @@ class Policy:
         inputs = {"input_ids": ids, "position_ids": position, "attention_mask": mask}
         if not self._plain_head():
             logits_UV = self.base(**inputs, use_cache=False).logits[row_U, column_U]
-            return _choose(logits_UV, of_E, token_E, temperature, False)[0]
+            return score_tokens(logits_UV, of_E, token_E, temperature, False)[0]
         decoder = self.base.get_decoder()
         again = self.checkpointing and torch.is_grad_enabled()
         with checkpointed(decoder) if again else nullcontext():
@@ -648,7 +642,7 @@ class Policy:
         """Return the scores of all tokens, each as drawn by itself."""
         import torch
 
-        row_U, position_U, place_M = _distinct(rows, self.device)
+        row_U, position_U, place_M = distinct_places(rows, self.device)
         token_M = torch.from_numpy(rows.token_M).to(self.device)
         ids_RL = torch.from_numpy(rows.ids_RL).to(self.device)
         if rows.images and self._pictures is None:
@@ -670,11 +664,13 @@ class Policy:
                     "last hidden state is not known. Use a critic of kind 'copy'."
                 )
             logits_UV = self.base(input_ids=ids_RL, use_cache=False).logits[row_U, position_U]
-            found = _choose(logits_UV, place_M, token_M, temperature, with_entropy, _menus(rows))
+            found = score_tokens(
+                logits_UV, place_M, token_M, temperature, with_entropy, menus_of(rows)
+            )
             return ReplyScores(*found)
         hidden_UD = self._hidden(ids_RL, row_U, position_U, rows.images)
         logprob_M, entropy_M = self._score(
-            hidden_UD, place_M, token_M, temperature, with_entropy, _menus(rows)
+            hidden_UD, place_M, token_M, temperature, with_entropy, menus_of(rows)
         )
         return ReplyScores(logprob_M, entropy_M, hidden_UD[place_M] if with_hidden else None)
 
@@ -814,7 +810,7 @@ class Policy:
         def part(
             hidden: torch.Tensor, place: torch.Tensor, token: torch.Tensor, menus: Menus
         ) -> tuple[torch.Tensor, torch.Tensor | None]:
-            return _choose(head(hidden), place, token, temperature, with_entropy, menus)
+            return score_tokens(head(hidden), place, token, temperature, with_entropy, menus)
 
         size = max(1, self.logits_per_chunk // head.weight.shape[0])
         if len(hidden_UD) <= size:
@@ -899,95 +895,6 @@ class Policy:
         )
         alone = decoder(input_ids=ids_RL, use_cache=False).last_hidden_state[row_U, position_U]
         return _close(ours, alone, 0.05)
-
-
-def _distinct(
-    rows: RowBatch, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return (row, position) of the U distinct places that predict, and each token's among them."""
-    import torch
-
-    width = rows.ids_RL.shape[1]
-    place_U, place_M = np.unique(rows.row_M * width + rows.position_M, return_inverse=True)
-    row_U, position_U = np.divmod(place_U, width)
-    return (
-        torch.from_numpy(row_U).to(device),
-        torch.from_numpy(position_U).to(device),
-        torch.from_numpy(place_M).to(device),
-    )
-
-
-def _menus(rows: RowBatch) -> Menus:
-    """Return the tokens that each token was drawn among."""
-    if rows.tree_M is None or rows.node_M is None:
-        return ()
-    pairs = zip(rows.tree_M.tolist(), rows.node_M.tolist(), strict=True)
-    return tuple(
-        None if tree < 0 or rows.trees[tree].whole else rows.trees[tree].tokens[node]
-        for tree, node in pairs
-    )
-
-
-def _choose(
-    logits_UV: torch.Tensor,
-    place_M: torch.Tensor,
-    token_M: torch.Tensor,
-    temperature: float,
-    with_entropy: bool,
-    menu_M: Menus = (),
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the tokens' log-probabilities and the entropies at their places."""
-    import torch
-
-    # At least float32: in bfloat16 the sum over a vocabulary of 150,000 has two digits.
-    scaled_UV = logits_UV.to(torch.promote_types(logits_UV.dtype, torch.float32))
-    if temperature != 1.0:
-        scaled_UV = scaled_UV / temperature
-    total_U = torch.logsumexp(scaled_UV, dim=-1)
-    logprob_M = scaled_UV[place_M, token_M] - total_U[place_M]
-    entropy_M = None
-    if with_entropy:
-        share_UV = torch.exp(scaled_UV - total_U.unsqueeze(-1))
-        entropy_M = (total_U - (share_UV * scaled_UV).sum(dim=-1))[place_M]
-    if not menu_M:
-        return logprob_M, entropy_M
-    return _among(scaled_UV, place_M, token_M, menu_M, logprob_M, entropy_M)
-
-
-def _among(
-    scaled_UV: torch.Tensor,
-    place_M: torch.Tensor,
-    token_M: torch.Tensor,
-    menu_M: Menus,
-    logprob_M: torch.Tensor,
-    entropy_M: torch.Tensor | None,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the values among each token's menu, and those given where it has none."""
-    import torch
-
-    device = scaled_UV.device
-    listed = [k for k, menu in enumerate(menu_M) if menu is not None]
-    if not listed:
-        return logprob_M, entropy_M
-    menus = [menu for menu in menu_M if menu is not None]
-    size_K = torch.tensor([len(menu) for menu in menus], device=device)
-    token_E = torch.tensor([token for menu in menus for token in menu], device=device)
-    of_E = torch.repeat_interleave(torch.arange(len(menus), device=device), size_K)
-    at_K = torch.tensor(listed, device=device)
-    logit_E = scaled_UV[place_M[at_K][of_E], token_E]
-    most_K = logit_E.new_full((len(menus),), -torch.inf)
-    most_K = most_K.scatter_reduce(0, of_E, logit_E.detach(), "amax")
-    share_E = torch.exp(logit_E - most_K[of_E])
-    sum_K = torch.zeros_like(most_K).index_add(0, of_E, share_E)
-    total_K = most_K + torch.log(sum_K)
-    logprob_K = scaled_UV[place_M[at_K], token_M[at_K]] - total_K
-    # What was forced is certain to the last bit, as the sampler has it.
-    logprob_K = torch.where(size_K == 1, torch.zeros_like(logprob_K), logprob_K)
-    logprob_M = logprob_M.index_copy(0, at_K, logprob_K)
-    if entropy_M is not None:
-        mean_K = torch.zeros_like(most_K).index_add(0, of_E, share_E * logit_E) / sum_K
-        entropy_M = entropy_M.index_copy(0, at_K, total_K - mean_K)
-    return logprob_M, entropy_M
 
 
 def _close(ours: torch.Tensor, theirs: torch.Tensor, share: float) -> bool:

@@ -36,7 +36,7 @@ _CANDIDATES = 8
 
 @dataclass(frozen=True, slots=True)
 class SharedPrefixes:
-    """Which rows begin alike: R rows, K beginnings."""
+    """Rows that begin alike: R rows, K beginnings."""
 
     row_K: IntArray
     """A row that has the beginning."""

@@ -12,7 +12,7 @@ __all__ = ["RayConfig"]
 
 @dataclass(frozen=True, slots=True)
 class RayConfig(Checked):
-    """Where environments are stepped and replies decoded, if not in this process."""
+    """Machines on which environments are stepped and replies decoded, if not this process."""
 
     address: str | None = None
     """Ray cluster: ``HOST:PORT`` of its head, "auto" for the one that this machine belongs to,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from small_home import Home
 
 from creditrl.envs.virtualhome.acts import Act
-from creditrl.envs.virtualhome.program import Line, parse_line, parse_program, read_program
+from creditrl.envs.virtualhome.program import Line, parse_line, parse_program
 from creditrl.errors import DataError
 
 TEXT = """Drink milk
@@ -83,13 +81,12 @@ def test_a_program_without_acts_is_none() -> None:
         parse_program("Title\n\nDescription\n", "empty.txt")
 
 
-def test_a_thing_that_the_scene_lacks_is_named_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "drink.txt"
-    path.write_text("Drink\n\n[WALK] <fridge> (10)\n[GRAB] <beer> (1.99)\n")
+def test_a_thing_that_the_scene_lacks_is_named_with_its_line() -> None:
+    text = "Drink\n\n[WALK] <fridge> (10)\n[GRAB] <beer> (1.99)\n"
     with pytest.raises(DataError) as caught:
-        read_program(path).acts(Home().scene)
+        parse_program(text, "drink.txt").acts(Home().scene)
     assert str(caught.value).startswith(
-        f"{path}:4: [GRAB] <beer> (99): the scene home has no node 99."
+        "drink.txt:4: [GRAB] <beer> (99): the scene home has no node 99."
     )
 
 
@@ -98,8 +95,3 @@ def test_a_thing_of_another_name_is_an_error_unless_names_do_not_count() -> None
     with pytest.raises(DataError, match=r"node 10 of the scene home is a fridge, not a freezer"):
         program.acts(Home().scene)
     assert program.acts(Home().scene, names=False) == [Act("WALK", (10,))]
-
-
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none\.txt.*Expected a program as text"):
-        read_program(tmp_path / "none.txt")

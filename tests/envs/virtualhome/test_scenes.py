@@ -15,7 +15,7 @@ from small_home import Home, edge, edges_of, household
 
 from creditrl.envs.virtualhome.bench_walk import read_words
 from creditrl.envs.virtualhome.graph import Scene
-from creditrl.envs.virtualhome.scenes import OfficialFolder, Placing, load_scene, scene_of
+from creditrl.envs.virtualhome.scenes import OfficialFolder, Placing, scene_of
 from creditrl.errors import DataError, UnknownNameError
 
 NAME = "TrimmedTestScene1_graph"
@@ -29,10 +29,8 @@ def written(graph: Any, indent: int | None = 1) -> str:
     return json.dumps(graph, indent=indent)
 
 
-def test_a_scene_is_read_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "home.json"
-    path.write_text(written(household()))
-    scene, world = load_scene(path)
+def test_a_scene_is_read_from_its_text() -> None:
+    scene, world = scene_of(written(household()), "home.json", "home")
     home = Home()
     assert scene.name == "home"
     assert world.key(scene) == home.world.key(home.scene)
@@ -72,11 +70,6 @@ def test_what_is_no_scene_is_named(text: str, what: str) -> None:
         scene_of(text, "bad.json")
     assert str(caught.value).startswith(what)
     assert "\n" not in str(caught.value)
-
-
-def test_a_scene_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none\.json.*Expected a scene graph"):
-        load_scene(tmp_path / "none.json")
 
 
 # -- folders -------------------------------------------------------------------------------------

@@ -28,12 +28,13 @@ from creditrl.trainers.collect.base import CollectContext, Collected, Collector
 from creditrl.trainers.collect.watched import Stopped, WatchedAgent
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig, resolve
 from creditrl.trainers.decode.twin_weights import EngineWeights, TwinWeights, twin_of
-from creditrl.trainers.loop import Trainer, corrected
+from creditrl.trainers.loop import Trainer
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods import method_info
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
+from creditrl.trainers.sampler_gap import corrected
 from creditrl.trainers.stopwatch import Stopwatch
 from creditrl.types import Prompt, Reply
 

@@ -1,0 +1,103 @@
+"""Costs of a run's parts on one machine, as records, and the setup that they are measured in."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from creditrl.envs.register import environment_id
+from creditrl.envs.vector import TextVectorEnv
+
+__all__ = ["ENV", "REPLY_TOKENS", "MIB", "Line", "EnvCosts", "RayCosts", "Costs", "environment"]
+
+ENV = "VisualSokoban"
+REPLY_TOKENS = 105
+"""Mean of log-normal reply lengths with median 60 and 95th percentile 400 tokens, cut at 512."""
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A cost that grows with the copies of a collector: ``fixed + per_copy * copies``, in us."""
+
+    fixed: float
+    per_copy: float
+
+    @classmethod
+    def through(cls, few: tuple[int, float], many: tuple[int, float]) -> Line:
+        """Return the line through two (copies, us), which does not fall."""
+        slope = max(0.0, (many[1] - few[1]) / (many[0] - few[0]))
+        return cls(max(0.0, few[1] - slope * few[0]), slope)
+
+    def at(self, copies: int) -> float:
+        """Return the microseconds with so many copies."""
+        return self.fixed + self.per_copy * copies
+
+
+@dataclass(frozen=True, slots=True)
+class EnvCosts:
+    """Costs of an environment, 64 copies or more in a call, with tasks never played before."""
+
+    step_us: float
+    fresh_us: float
+    """A reset to a new task."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayCosts:
+    """CPU time of the process that asks, where Ray carries what it asks and what it gets."""
+
+    queue_us: Line
+    """A reply of an engine, in a call of its own: asked, waited for and fetched; the copies are
+    those whose replies are under way."""
+    reply_us: float
+    """Each further reply of the same call."""
+    shard_us: float
+    """A step of one copy in a shard, with its engine's own work."""
+    copy_us: float
+    """Each further copy of the same call."""
+    put_ms: float
+    """A MiB into Ray's store, and out of it."""
+    store_s: float
+    """A GiB of weights, as named tensors, into Ray's store."""
+    load_s: float
+    """And out of it into their place, in an engine's process."""
+    array_store_s: float
+    """A GiB into the store as arrays, which Ray takes without pickling their bytes."""
+    array_load_s: float
+    """And out of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """CPU time by item."""
+
+    loop_us: Line
+    """A turn in ``stream_episodes``, replies one by one, VisualSokoban's step in it."""
+    begin_us: Line
+    """A fresh episode in it, VisualSokoban's reset in it."""
+    prompt_us: float
+    """Prompt to token ids, and a reply's token ids to text."""
+    envs: dict[str, EnvCosts]
+    episode_bytes: float
+    """Pickled, of a turn of an episode that goes to the trainer."""
+    pickle_us: float
+    """To pickle a turn, and to read it again."""
+    pack_us: float
+    """Tables and rows of a turn for an update."""
+    copy_s: float
+    """A GiB of weights to another place in memory."""
+    ray: RayCosts | None
+    """None where Ray is not installed."""
+
+
+@contextlib.contextmanager
+def environment(copies: int, turns: int, **options: Any) -> Iterator[TextVectorEnv]:
+    """Give copies of VisualSokoban with so many turns."""
+    import gymnasium as gym
+
+    made: Any = gym.make_vec(environment_id(ENV), num_envs=copies, max_turns=turns, **options)
+    with contextlib.closing(made):
+        yield made.unwrapped

@@ -1,0 +1,163 @@
+"""The trainer of a run, with its collector: collecting at once, or some updates ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from creditrl.envs.prompt import PromptForm
+from creditrl.errors import ConfigError
+from creditrl.trainers.clone import Demonstrations
+from creditrl.trainers.collect.ahead import AheadCollector
+from creditrl.trainers.collect.base import CollectContext, Collector, SampledAgent
+from creditrl.trainers.collect.oversample import OversampleCollector
+from creditrl.trainers.collect.watched import WatchedAgent
+from creditrl.trainers.config import TrainConfig
+from creditrl.trainers.decode.sampler import PolicyAgent, Sampler
+from creditrl.trainers.environments import RunEnvironments
+from creditrl.trainers.loop import Trainer
+from creditrl.trainers.methods.base import Method
+from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.parallel.distributed import trainer_for
+from creditrl.trainers.pictures import check_beside_pictures, observation_shown
+from creditrl.trainers.rewards import reward_columns
+from creditrl.trainers.states import recorded_states
+from creditrl.trainers.stopwatch import Stopwatch
+
+__all__ = ["Assembler"]
+
+
+class Assembler:
+    """Puts the trainer of a run together.
+
+    Args:
+        config: of the run, cut to what its environment has.
+        config_hash: stamped into credits.
+        method: of the run.
+        environments: of the run.
+        form: the policy's.
+        sampler: of the run.
+        agent: returns a policy as an agent of the sampler.
+        demonstrations: of the run.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        config_hash: str,
+        method: Method[Any],
+        environments: RunEnvironments,
+        form: PromptForm,
+        sampler: Sampler,
+        agent: Callable[..., PolicyAgent],
+        demonstrations: Demonstrations,
+    ) -> None:
+        self.config = config
+        self.config_hash = config_hash
+        self.method = method
+        self.environments = environments
+        self.form = form
+        self.sampler = sampler
+        self.agent = agent
+        self.demonstrations = demonstrations
+        self._collectors: list[Collector] = []
+
+    def trainer(self, policy: Policy) -> Trainer:
+        """Return the trainer of the recipe's method."""
+        config = self.config
+        watch = Stopwatch()
+        rest, after = self.sampler.rest, _nothing
+        collector: Collector
+        trainer: Trainer
+        if self.method.collection == "demonstrations":
+            collector = self.demonstrations.collector(policy)
+        elif config.rollout.ahead is not None:
+            # The sampler stays active; weights sync between collections.
+            rest = _nothing
+            collector = self._ahead(policy, watch)
+        else:
+            agent = self.agent(policy, temperature=config.rollout.temperature)
+            after = agent.weights_changed
+            watched = WatchedAgent(agent, watch)
+            if config.rollout.oversample > 1:  # episodes go on with the weights of a later update
+                watched.version = lambda: trainer.clock.updates
+            collector = self.method.collector(self.context(watched))
+        self._collectors.append(collector)
+        within = collector.collector if isinstance(collector, AheadCollector) else collector
+        if config.rollout.oversample > 1 and not isinstance(within, OversampleCollector):
+            raise ConfigError(
+                f"rollout.oversample is {config.rollout.oversample}, and method "
+                f"{self.method.name!r} does not collect whole groups or independent episodes once "
+                "an update: expected 1."
+            )
+        trainer = trainer_for(
+            "train",
+            policy,
+            self.method,
+            collector,
+            config.rollout,
+            config.optim,
+            config.budget,
+            seed=config.run.seed,
+            config_hash=self.config_hash,
+            after_collect=rest,
+            after_weights=after,
+            watch=watch,
+        )
+        if policy.pictures is not None and observation_shown(config) != "text":
+            check_beside_pictures(self.method.name, within, trainer.models)
+        return trainer
+
+    def context(self, agent: SampledAgent) -> CollectContext:
+        """Return what a method collects with."""
+        rollout, run = self.config.rollout, self.config.run
+        everything = rollout.record == "all"
+        return CollectContext(
+            environment=lambda copies, size: self.environments.get(
+                copies, group_size=size, collects=True
+            ),
+            agent=agent,
+            form=self.form,
+            seed=run.seed,
+            groups=rollout.groups,
+            group_size=rollout.group_size,
+            hash_states=recorded_states(self.method, rollout),
+            segments=rollout.segments or self.method.segments or everything,
+            expert_actions=self.method.expert_actions or everything,
+            retries=rollout.retries,
+            count_states=run.count_states,
+            schedule=rollout.schedule,
+            oversample=rollout.oversample,
+            rewards=lambda turns: reward_columns(turns, rollout),
+        )
+
+    def _ahead(self, policy: Policy, watch: Stopwatch) -> AheadCollector:
+        """Return the method's collector in a thread of its own, some updates ahead."""
+        config = self.config
+        assert config.rollout.ahead is not None, "asked by the caller"
+        agent, held = self.sampler.held(
+            policy,
+            temperature=config.rollout.temperature,
+            max_new_tokens=config.rollout.max_new_tokens,
+            seed=0,
+        )
+        watched = WatchedAgent(agent, Stopwatch())
+        updates = config.budget.updates
+        return AheadCollector(
+            self.method.collector(self.context(watched)),
+            watched,
+            held,
+            watch=watch,
+            updates=config.rollout.ahead,
+            in_flight=config.rollout.in_flight,
+            last=lambda update: updates is not None and update >= updates,
+        )
+
+    def close(self) -> None:
+        """Drop what is being collected."""
+        for collector in self._collectors:
+            collector.close()
+
+
+def _nothing() -> None:
+    """Do nothing: no sampler has to be told."""

@@ -1,0 +1,33 @@
+"""Used part of a budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from creditrl.trainers.config import BudgetConfig
+
+__all__ = ["Clock"]
+
+
+@dataclass(slots=True)
+class Clock:
+    """Used part of the budget."""
+
+    updates: int = 0
+    seconds: float = 0.0
+    turns: int = 0
+    cpu_seconds: float = 0.0
+    """Processor time of exploration and updates."""
+
+    def progress(self, budget: BudgetConfig) -> float:
+        """Return the largest share of any limit that is used up; at 1 training ends."""
+        shares = [
+            used / limit
+            for used, limit in (
+                (self.updates, budget.updates),
+                (self.seconds, budget.seconds),
+                (self.turns, budget.turns),
+            )
+            if limit is not None
+        ]
+        return max(shares, default=0.0)

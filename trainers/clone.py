@@ -1,0 +1,149 @@
+"""The clone phase: the expert's or a run's demonstrations, and the policy that repeats them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from creditrl.envs.prompt import PromptForm
+from creditrl.progress import Progress
+from creditrl.trainers.collect.demonstrations import (
+    DemonstrationCollector,
+    Demonstrator,
+    demonstrate,
+)
+from creditrl.trainers.collect.recorded import recorded_demonstrations
+from creditrl.trainers.config import BudgetConfig, TrainConfig
+from creditrl.trainers.decode.sampler import PolicyAgent
+from creditrl.trainers.environments import RunEnvironments
+from creditrl.trainers.held_out import HeldOut
+from creditrl.trainers.loop import Trainer
+from creditrl.trainers.methods.base import method_info
+from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.parallel.distributed import trainer_for
+from creditrl.types import Trajectory
+
+__all__ = ["Demonstrations", "clone_expert"]
+
+
+class Demonstrations:
+    """The demonstrations of a run, made once; a share of them is never cloned.
+
+    Args:
+        config: of the run, cut to what its environment has.
+        environments: of the run.
+        form: the policy's.
+        agent: returns a policy as an agent, whose conversation format is used.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        environments: RunEnvironments,
+        form: PromptForm,
+        agent: Callable[..., PolicyAgent],
+    ) -> None:
+        self.config = config
+        self.environments = environments
+        self.form = form
+        self.agent = agent
+        self._made: list[Trajectory] | None = None
+        self._held_out: list[Trajectory] = []
+
+    def collector(self, policy: Policy) -> DemonstrationCollector:
+        """Return a collector of those that are cloned, in the policy's tokens."""
+        cfg, seed = self.config.clone, self.config.run.seed
+        if self._made is None:
+            self._made = self._make(policy)
+        kept = len(self._made) - math.ceil(cfg.held_out * len(self._made))
+        self._held_out = self._made[kept:]
+        return DemonstrationCollector(
+            self._made[:kept], cfg.batch_turns, seed, by_turn=self.form.context == "window"
+        )
+
+    def _make(self, policy: Policy) -> list[Trajectory]:
+        cfg, rollout, seed = self.config.clone, self.config.rollout, self.config.run.seed
+        if cfg.from_run:
+            return recorded_demonstrations(
+                cfg.from_run,
+                self.environments.get(1),
+                self.form,
+                policy.tokenizer,
+                self.agent(policy).chat_format,
+                rollout.max_new_tokens,
+                cfg.episodes,
+                seed,
+            )
+        venv = self.environments.get(min(64, max(1, cfg.episodes)))
+        demonstrator = Demonstrator(
+            venv,
+            self.form,
+            policy.tokenizer,
+            self.agent(policy).chat_format,
+            rollout.max_new_tokens,
+            noise=cfg.noise,
+            seed=seed,
+            pictures=policy.pictures,
+            actions=rollout.actions,
+        )
+        return demonstrate(venv, demonstrator, self.form, cfg.episodes, seed)
+
+    def held_out_loss(self, trainer: Trainer) -> dict[str, float]:
+        """Return the loss of the demonstrations that are never cloned, where it is due."""
+        cfg, update = self.config.clone, trainer.clock.updates
+        due = update == 1 or update % cfg.check_every == 0 or trainer.done
+        if not self._held_out or not due:
+            return {}
+        return {"held_out_loss": trainer.reply_loss(self._held_out)}
+
+
+def clone_expert(
+    policy: Policy,
+    demonstrations: Demonstrations,
+    held_out: HeldOut,
+    record: Callable[[dict[str, Any]], None],
+    progress: Progress,
+) -> None:
+    """Clone for the recipe's updates, or up to its validation success.
+
+    Args:
+        policy: its weights are moved in place.
+        demonstrations: of the run.
+        held_out: measures the success.
+        record: takes rows of metrics.
+        progress: shows how far it is.
+    """
+    config = demonstrations.config
+    cfg, info = config.clone, method_info("sft")
+    trainer = trainer_for(
+        "clone",
+        policy,
+        info.method(info.config()),
+        demonstrations.collector(policy),
+        config.rollout,
+        cfg.optim,
+        BudgetConfig(updates=cfg.updates),
+        seed=config.run.seed,
+    )
+
+    def enough(update: int) -> bool:
+        """Return whether success on validation levels (never the reported ones) is enough."""
+        if cfg.until_success is None or update % cfg.check_every:
+            return False
+        agent = held_out.agent(policy, seed=config.run.seed)
+        split = config.eval.validation_split
+        reached = held_out.measure(agent, split, range(cfg.check_levels)).overall.success.value
+        record({"phase": "clone", "update": update, "validation_success": reached})
+        return reached >= cfg.until_success
+
+    with progress.phase("clone", updates=cfg.updates) as show:
+        while not trainer.done:
+            metrics, _ = trainer.update()
+            update = trainer.clock.updates
+            metrics |= demonstrations.held_out_loss(trainer)
+            show(update, trainer.clock.seconds, loss=metrics.get("loss", 0.0))
+            record({"phase": "clone", **metrics})
+            if enough(update):
+                break
+    policy.unshard()

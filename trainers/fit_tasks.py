@@ -1,0 +1,61 @@
+"""A config cut to what its environment has: tasks, splits, an expert."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from creditrl.errors import ConfigError
+from creditrl.progress import Progress
+from creditrl.trainers.config import TrainConfig
+from creditrl.trainers.environments import RunEnvironments, has_splits
+
+__all__ = ["fit_tasks"]
+
+
+def fit_tasks(
+    config: TrainConfig, environments: RunEnvironments, progress: Progress, *, clones: bool
+) -> TrainConfig:
+    """Ask for no more than the environment has; a line for each cut.
+
+    Args:
+        config: of the run.
+        environments: of the run.
+        progress: tells each cut.
+        clones: whether the method itself learns from demonstrations, and cannot go without.
+
+    Raises:
+        ConfigError: ``eval.first`` lies behind the last task.
+    """
+    cfg, clone, rollout = config.eval, config.clone, config.rollout
+    venv = environments.get(1)
+    name = config.env.id
+    if not has_splits(venv.env_class):
+        progress.line(f"{name} has no splits: it is evaluated on the tasks it trains on.")
+    for split in cfg.also_splits:
+        environments.get(1, split=split)  # an unknown one raises here
+
+    def fit(field: str, wanted: int, split: str | None, first: int = 0) -> int:
+        found = len(environments.get(1, split=split).tasks)
+        where = "training" if split is None else repr(split)
+        count = f"{found} task{'' if found == 1 else 's'}"
+        if first >= found:
+            begun = f" from eval.first={first} on" if first else ""
+            raise ConfigError(f"{field} is {wanted}{begun}, but {where} has {count}.")
+        if wanted > found - first:
+            begun = f" from {first} on" if first else ""
+            left = found - first
+            progress.line(f"{field}: {left} for {wanted}, as {where} has {count}{begun}.")
+        return min(wanted, found - first)
+
+    cfg = replace(cfg, levels=fit("eval.levels", cfg.levels, cfg.split, cfg.first))
+    if cfg.every or cfg.every_turns:
+        levels = fit("eval.validation_levels", cfg.validation_levels, cfg.validation_split)
+        cfg = replace(cfg, validation_levels=levels)
+    if clone.until_success is not None:
+        levels = fit("clone.check_levels", clone.check_levels, cfg.validation_split)
+        clone = replace(clone, check_levels=levels)
+    if clone.episodes and not clone.from_run and not venv.has_expert and not clones:
+        progress.line(f"{name} has no expert: training begins without cloning.")
+        clone = replace(clone, episodes=0)
+    rollout = replace(rollout, groups=fit("rollout.groups", rollout.groups, None))
+    return replace(config, eval=cfg, clone=clone, rollout=rollout)

@@ -1,0 +1,116 @@
+"""Evaluations of a run's policies: on held-out levels, other splits, and the validation split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from creditrl.agents.eval_result import EvalResult
+from creditrl.agents.evaluate import evaluate
+from creditrl.envs.prompt import PromptForm
+from creditrl.trainers.clock import Clock
+from creditrl.trainers.config import TrainConfig
+from creditrl.trainers.decode.sampler import PolicyAgent
+from creditrl.trainers.environments import RunEnvironments
+from creditrl.trainers.models.policy import Policy
+
+__all__ = ["HeldOut", "held_out_row", "validation_row"]
+
+
+class HeldOut:
+    """Plays a run's evaluations.
+
+    Args:
+        config: of the run, cut to what its environment has.
+        environments: of the run.
+        form: the policy's.
+        agent: returns a policy as an agent: ``agent(policy, temperature=, greedy=, seed=)``.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        environments: RunEnvironments,
+        form: PromptForm,
+        agent: Callable[..., PolicyAgent],
+    ) -> None:
+        self.config = config
+        self.environments = environments
+        self.form = form
+        self.agent = agent
+        self.seed = config.run.seed
+
+    def evaluate_all(self, policy: Policy, moment: str) -> dict[str, dict[str, EvalResult]]:
+        """Evaluate on the held-out levels, and on every other split that is asked for.
+
+        These have the split in their name: ``"after@valid_seen"``.
+        """
+        found = {moment: self.evaluate(policy)}
+        for split in self.config.eval.also_splits:
+            found[f"{moment}@{split}"] = self.evaluate(policy, split)
+        return found
+
+    def evaluate(self, policy: Policy, split: str | None = None) -> dict[str, EvalResult]:
+        """Evaluate on the held-out levels: sampled, and greedily where asked for.
+
+        Another split may have fewer tasks; then it is played whole.
+        """
+        cfg = self.config.eval
+        ways = {"sampled": (cfg.temperature, False)}
+        if cfg.greedy:
+            ways["greedy"] = (1.0, True)
+        levels = range(cfg.first, cfg.first + cfg.levels)
+        if split is not None:
+            levels = range(min(cfg.levels, len(self.environments.get(1, split=split).tasks)))
+        return {
+            name: self.measure(
+                self.agent(policy, temperature=temperature, greedy=greedy, seed=self.seed),
+                split or cfg.split,
+                levels,
+            )
+            for name, (temperature, greedy) in ways.items()
+        }
+
+    def due(self, update: int, turns_before: int, turns: int) -> bool:
+        """Return whether the update that just ended asks for an evaluation."""
+        every, every_turns = self.config.eval.every, self.config.eval.every_turns
+        if every and update % every == 0:
+            return True
+        return bool(every_turns) and turns // every_turns > turns_before // every_turns
+
+    def validate(self, policy: Policy) -> EvalResult:
+        """Evaluate on the validation split."""
+        cfg = self.config.eval
+        agent = self.agent(policy, temperature=cfg.temperature, seed=self.seed)
+        return self.measure(agent, cfg.validation_split, range(cfg.validation_levels))
+
+    def measure(self, agent: PolicyAgent, split: str, levels: range) -> EvalResult:
+        """Play tasks of a split once each."""
+        copies = min(len(levels), self.config.eval.num_envs)
+        venv = self.environments.get(copies, split=split)
+        return evaluate(venv, agent, self.form, tasks=levels, seed=self.seed)
+
+
+def held_out_row(moment: str, results: Mapping[str, EvalResult]) -> dict[str, Any]:
+    """Return evaluations as a row for sinks: the measures by moment and way of sampling."""
+    measured = {way: result.to_json()["overall"] for way, result in results.items()}
+    return {"phase": "held_out", moment: measured}
+
+
+def validation_row(clock: Clock, result: EvalResult) -> dict[str, Any]:
+    """Return a validation as a row of metrics."""
+    overall, success = result.overall, result.overall.success
+    return {
+        "phase": "validation",
+        "update": clock.updates,
+        "environment_turns": clock.turns,
+        "cpu_seconds": clock.cpu_seconds,
+        "success": success.value,
+        "success_low": success.low,
+        "success_high": success.high,
+        "score": overall.score.value,
+        "turns": overall.turns.value,
+        "grounding": overall.grounding.value,
+        "success_by_task": [None if e.error else int(e.success) for e in result.episodes],
+        "score_by_task": [None if e.error else e.score for e in result.episodes],
+    }
