@@ -266,6 +266,7 @@ def continue_episodes(
     talks: Sequence[Conversation],
     *,
     record: Recording = Recording(),
+    schedule: Schedule = "auto",
     policy_version: int = 0,
     label: str = "continuation",
 ) -> list[Trajectory]:
@@ -278,6 +279,7 @@ def continue_episodes(
         snapshots: of episodes under way; the same one may stand several times.
         talks: what agent and environment had said by then, one per snapshot.
         record: see :func:`run_episodes`, as the arguments after it.
+        schedule: whether copies wait for each other's replies.
         policy_version: stamped into the records.
         label: first part of trajectory ids.
 
@@ -294,7 +296,7 @@ def continue_episodes(
         venv.reset()
     index_K = np.arange(len(snapshots))
     observation, info = venv.restore(index_K, snapshots)
-    play = _Play(venv, agent, form, record, "auto", policy_version, label)
+    play = _Play(venv, agent, form, record, schedule, policy_version, label)
     return play.run(index_K, observation, info, talks)
 
 

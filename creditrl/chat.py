@@ -97,7 +97,8 @@ class ChatSettings:
     """Most seconds between two tries; an endpoint that asks for more (``Retry-After``) has
     failed."""
     concurrency: int = 16
-    """Most requests at work at once."""
+    """Most requests at work at once. An answer of 429 halves them, and as many answers as are at
+    work then let in one more."""
     max_bytes: int = MOST_ANSWER
     """Most bytes of one answer, after unpacking; the rest of a longer one is not read, and it has
     failed."""
@@ -274,7 +275,8 @@ class ChatUsage:
 class ChatClient:
     """Asks one model of one endpoint.
 
-    Requests run in a background thread, up to ``concurrency`` at once over all callers. The key is
+    Requests run in a background thread, up to ``concurrency`` at once over all callers, fewer for
+    a while where the endpoint answers 429. The key is
     read from the environment when the client is made, is sent in the ``Authorization`` header, and
     is in no error, no repr, no pickle (the other process reads its own environment) and no file.
 
@@ -314,7 +316,7 @@ class ChatClient:
         # All three belong to one event loop; a forked process has another one.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._http: httpx.AsyncClient | None = None
-        self._gate = asyncio.Semaphore(settings.concurrency)
+        self._gate = _Gate(settings.concurrency)
         self._not_before = 0.0
 
     def __repr__(self) -> str:
@@ -488,7 +490,7 @@ class ChatClient:
         loop = asyncio.get_running_loop()
         if self._loop is not loop or self._http is None:
             self._loop, self._http = loop, self._connections()
-            self._gate = asyncio.Semaphore(self.settings.concurrency)
+            self._gate = _Gate(self.settings.concurrency)
             weakref.finalize(self, _close, self._http, loop)
         return await self._ask(self._http, body, url, read, patient)
 
@@ -546,7 +548,7 @@ class ChatClient:
             content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         attempts = 0
         while True:
-            async with self._gate:
+            async with self._gate as before:
                 # An endpoint that is asked to slow down by none but the one it told never gets
                 # its rest.
                 while (rest := self._not_before - time.monotonic()) > 0:
@@ -555,6 +557,10 @@ class ChatClient:
                 self.usage.requests += 1
                 self.usage.retries += attempts > 1
                 outcome = await self._try(http, content, url, read, patient)
+                if isinstance(outcome, ChatAnswer):
+                    self._gate.widen()
+                elif outcome.cause == "http 429":
+                    self._gate.narrow(before)
             if self.on_try is not None:
                 self.on_try(outcome if isinstance(outcome, ChatAnswer) else None)
             if isinstance(outcome, ChatAnswer):
@@ -702,6 +708,51 @@ class _Failure:
     """Seconds that the server asks to wait."""
     refused: bool = False
     """See :class:`ChatAnswer`."""
+
+
+class _Gate:
+    """Lets a number of requests in at once: half as many after a 429, one more after a round."""
+
+    def __init__(self, most: int) -> None:
+        self._most = self._width = most
+        self._slots = asyncio.Semaphore(most)
+        self._owed = 0
+        """Slots of requests at work that are closed when those leave."""
+        self._answered = 0
+        """Since the width last changed."""
+        self._narrowed = 0
+
+    async def __aenter__(self) -> int:
+        await self._slots.acquire()
+        return self._narrowed
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._open()
+
+    def narrow(self, before: int) -> None:
+        """Halve the width, unless that was done since the request was let in.
+
+        Args:
+            before: what entering gave.
+        """
+        if before == self._narrowed:
+            self._narrowed += 1
+            width = max(1, self._width // 2)
+            self._owed += self._width - width
+            self._width, self._answered = width, 0
+
+    def widen(self) -> None:
+        """Count an answer; as many as the width let one more in, up to the most."""
+        self._answered += 1
+        if self._answered >= self._width < self._most:
+            self._width, self._answered = self._width + 1, 0
+            self._open()
+
+    def _open(self) -> None:
+        if self._owed:
+            self._owed -= 1
+        else:
+            self._slots.release()
 
 
 _Read: TypeAlias = "Callable[[Any, str], ChatAnswer | _Failure]"

@@ -14,7 +14,7 @@ import math
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from queue import SimpleQueue
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from creditrl.agents import evaluate, get_form
+from creditrl.agents.base import Agent
 from creditrl.agents.chat import ChatAgent
 from creditrl.agents.reply_queue import ReplyQueue, Schedule
 from creditrl.agents.rollout import EpisodeStart, run_episodes, stream_episodes
@@ -211,32 +212,53 @@ def _played(
     episodes: int,
     token_seconds: float,
 ) -> Side:
-    copies = venv.num_envs
     begin = time.perf_counter()
     last_began, decoded = begin, 0
-    if schedule == "lockstep":
-        for block in range(0, episodes, copies):
-            last_began, decoded = time.perf_counter(), model.decoded
-            run_episodes(venv, model, get_form("plain"), seed=block, schedule=schedule)
-    else:
-        numbers = iter(range(episodes))
 
-        def upcoming(copy: int) -> EpisodeStart | None:
-            nonlocal last_began, decoded
-            number = next(numbers, None)
-            if number is None:
-                return None
-            last_began, decoded = time.perf_counter(), model.decoded
-            return EpisodeStart(number, venv.tasks.resolve(number % len(venv.tasks)), number)
+    def began() -> None:
+        nonlocal last_began, decoded
+        last_began, decoded = time.perf_counter(), model.decoded
 
-        stream_episodes(
-            venv, model, get_form("plain"), upcoming, on_episode=_ignored, schedule=schedule
-        )
+    _play(venv, model, schedule, episodes, began)
     end = time.perf_counter()
     busy = model.decoded * token_seconds / (end - begin)
     # Where all episodes begin at once, there is no time before the last.
     full = decoded * token_seconds / (last_began - begin) if decoded else math.nan
     return Side(episodes, end - begin, busy, full)
+
+
+def _play(
+    venv: TextVectorEnv,
+    agent: Agent,
+    schedule: Schedule,
+    episodes: int,
+    began: Callable[[], None],
+) -> None:
+    """Play episodes, in lock-step in blocks of as many as there are copies.
+
+    Args:
+        venv: where.
+        agent: plays.
+        schedule: ``"lockstep"`` or ``"free"``.
+        episodes: how many.
+        began: called whenever one begins, or a block.
+    """
+    form = get_form("plain")
+    if schedule == "lockstep":
+        for block in range(0, episodes, venv.num_envs):
+            began()
+            run_episodes(venv, agent, form, seed=block, schedule=schedule)
+        return
+    numbers = iter(range(episodes))
+
+    def upcoming(copy: int) -> EpisodeStart | None:
+        number = next(numbers, None)
+        if number is None:
+            return None
+        began()
+        return EpisodeStart(number, venv.tasks.resolve(number % len(venv.tasks)), number)
+
+    stream_episodes(venv, agent, form, upcoming, on_episode=_ignored, schedule=schedule)
 
 
 def _ignored(copy: int, trajectory: Trajectory) -> None:
@@ -487,15 +509,16 @@ def _serving(latency: LogNormal) -> Iterator[str]:
 
 
 def measure_vllm(
-    *, copies: int, turns: int, hidden: int, layers: int, max_new_tokens: int
-) -> dict[str, Side]:
-    """Return the sides of one batch that vLLM decodes on this machine.
+    *, copies: int, turns: int, episodes: int, hidden: int, layers: int, max_new_tokens: int
+) -> dict[str, dict[str, Side]]:
+    """Return the sides of :func:`measure_model`, decoded by vLLM on this machine.
 
     The policy has random weights, so that its replies end where a stop token happens to be drawn.
 
     Args:
         copies: of the environment, and most replies that vLLM decodes at once.
         turns: of each episode.
+        episodes: in a row; in lock-step in blocks of ``copies``.
         hidden: width of the policy.
         layers: of the policy.
         max_new_tokens: most tokens of a reply.
@@ -511,7 +534,6 @@ def measure_vllm(
     from creditrl.trainers.models.policy import Policy
     from creditrl.trainers.models.tokenizer import build_tokenizer
 
-    form = get_form("plain")
     with _environment(copies, turns) as venv, tempfile.TemporaryDirectory() as folder:
         observation, _ = venv.reset(seed=0)
         # Of so many tokens one ends a reply, so replies have some hundred tokens, as many as not.
@@ -522,19 +544,36 @@ def measure_vllm(
         policy.save(folder)
         engine = _CountedEngine(folder, dtype="float32", tokenizer=tokenizer, max_rows=copies)
         try:
-            sides = {}
-            for schedule in ("free", *SIDES):  # the first warms the engine up
-                agent = VLLMAgent(engine, tokenizer, max_new_tokens=max_new_tokens, seed=0)
-                engine.running.clear()
-                begin = time.perf_counter()
-                run_episodes(venv, agent, form, seed=0, schedule=schedule)
-                seconds = time.perf_counter() - begin
-                rows = [(at - begin, count) for at, count in engine.running]
-                busy = statistics.mean(count for _, count in rows) / copies
-                sides[schedule] = Side(copies, seconds, busy, math.nan, rows)
-            return {name: sides[name] for name in SIDES}
+            agent = VLLMAgent(engine, tokenizer, max_new_tokens=max_new_tokens, seed=0)
+            _decoded(venv, agent, engine, "free", copies)  # warms the engine up
+            found: dict[str, dict[str, Side]] = {"batch": {}, "row": {}}
+            for schedule in SIDES:
+                for name, count in (("batch", copies), ("row", episodes)):
+                    agent = VLLMAgent(engine, tokenizer, max_new_tokens=max_new_tokens, seed=0)
+                    found[name][schedule] = _decoded(venv, agent, engine, schedule, count)
+            return found
         finally:
             engine.close()
+
+
+def _decoded(
+    venv: TextVectorEnv,
+    agent: Agent,
+    engine: _CountedEngine,
+    schedule: Schedule,
+    episodes: int,
+) -> Side:
+    engine.running.clear()
+    begin = time.perf_counter()
+    last = [begin]
+    _play(venv, agent, schedule, episodes, lambda: last.append(time.perf_counter()))
+    seconds = time.perf_counter() - begin
+    rows = [(at - begin, count) for at, count in engine.running]
+    busy = statistics.mean(count for _, count in rows) / venv.num_envs
+    # Where all episodes begin at once, there is no time before the last.
+    before = [count for at, count in rows if at < last[-1] - begin]
+    full = statistics.mean(before) / venv.num_envs if before else math.nan
+    return Side(episodes, seconds, busy, full, rows)
 
 
 class _CountedEngine(LocalEngine):

@@ -78,7 +78,7 @@ def bench_rollout(argv: list[str]) -> int:
     loops = measure_loops(
         copies=copies,
         turns=min(turns, 8),
-        updates=2 if tiny else 10,
+        updates=2 if tiny else 20,
         lengths=LogNormal(60, 400),
         token_seconds=1e-6 if tiny else 20e-6,
     )
@@ -92,14 +92,15 @@ def bench_rollout(argv: list[str]) -> int:
     )
     found["endpoint"] = asdict(endpoint) | {"bound": endpoint.bound}
     try:
-        sides = measure_vllm(
+        decoded = measure_vllm(
             copies=copies if tiny else 32,
             turns=1 if tiny else 4,
+            episodes=8 if tiny else 128,
             hidden=64 if tiny else 512,
             layers=1 if tiny else 6,
             max_new_tokens=4 if tiny else 256,
         )
-        found["vllm"] = to_json(sides)
+        found["vllm"] = {name: to_json(sides) for name, sides in decoded.items()}
     except MissingExtraError as error:
         found["vllm"] = {"skipped": str(error)}
     _show(found)
@@ -114,10 +115,12 @@ def bench_rollout(argv: list[str]) -> int:
 
 def _rows(found: Mapping[str, Any]) -> list[tuple[str, str, str, str, str, str]]:
     """Return what was played, episodes/s of both sides, their ratio, and the busy shares."""
+    vllm = found["vllm"]
     named = {
         "simulated model, one batch": found["model"]["batch"],
         "simulated model, in a row": found["model"]["row"],
-        "vLLM, one batch": found["vllm"],
+        "vLLM, one batch": vllm.get("batch", vllm),
+        "vLLM, in a row": vllm.get("row", vllm),
     }
     rows = []
     for name, sides in named.items():
@@ -193,6 +196,15 @@ def _endpoint_line(found: Mapping[str, Any]) -> str:
     )
 
 
+def _slots_line(found: Mapping[str, Any]) -> str:
+    batch, row = (found["model"][name]["free"] for name in ("batch", "row"))
+    return (
+        "A slot without an episode idles, however little anybody waits: in one batch, where none "
+        f"begins behind those that have ended, the simulated model's are busy {batch['busy']:.0%} "
+        f"of the time; with episodes in a row {_busy(row)}, for then the longest end alone too."
+    )
+
+
 def _write_page(path: Path, found: Mapping[str, Any], learned: str) -> None:
     options = found["options"]
     lines = [
@@ -209,8 +221,10 @@ def _write_page(path: Path, found: Mapping[str, Any], learned: str) -> None:
         "Simulated model: reply lengths are log-normal (median 60, 95th percentile 400 tokens), "
         f"20 us per token and slot, {options['copies']} slots and copies, {options['turns']} "
         f"turns, {options['episodes']} episodes in a row. vLLM: a policy of 19 million random "
-        "weights on this machine's CPU, 32 copies, 4 turns; replies end where a stop token is "
-        "drawn, after 256 tokens at the latest.",
+        "weights on this machine's CPU, 32 copies, 4 turns, 128 episodes in a row; replies end "
+        "where a stop token is drawn, after 256 tokens at the latest.",
+        "",
+        _slots_line(found),
         "",
         _endpoint_line(found),
         "",
@@ -240,7 +254,7 @@ def _write_page(path: Path, found: Mapping[str, Any], learned: str) -> None:
 
         series = tuple(
             Series(name, *zip(*side["running"], strict=True))
-            for name, side in found["vllm"].items()
+            for name, side in found["vllm"]["batch"].items()
         )
         figure = Figure(
             "rollout_running", "Replies under way in vLLM", "lines", "s", "replies", series

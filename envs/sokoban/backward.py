@@ -59,6 +59,23 @@ def _geometry(rows: int, columns: int, num_boxes: int) -> tuple[int, tuple[tuple
     return _to_int(different), tuple(undo)
 
 
+@lru_cache(maxsize=256)
+def _places(
+    rows: int, columns: int, bounds: tuple[int, int, int], num_boxes: int
+) -> list[dict[int, int]]:
+    """Return the number to add for a piece on each cell of the level, player first, then boxes."""
+    top, left, width = bounds
+    number = {
+        (y + top) * width + x + left: y * (columns + 1) + x
+        for y in range(rows)
+        for x in range(columns)
+    }
+    cells = (rows + 1) * (columns + 1)
+    return [
+        {cell: at * cells**piece for cell, at in number.items()} for piece in range(num_boxes + 1)
+    ]
+
+
 def _to_int(mask: NDArray[np.bool_]) -> int:
     return int.from_bytes(np.packbits(mask.reshape(-1), bitorder="little").tobytes(), "little")
 
@@ -73,47 +90,48 @@ class BackwardSearch:
         targets: target cells; the room has as many boxes.
     """
 
-    __slots__ = ("_bounds", "_cells", "_shape", "_undo", "bits", "num_boxes", "solved", "valid")
+    __slots__ = (
+        "_bounds",
+        "_cells",
+        "_pieces",
+        "_shape",
+        "_undo",
+        "bits",
+        "num_boxes",
+        "solved",
+        "valid",
+    )
 
     def __init__(self, height: int, width: int, walls: bytes, targets: Sequence[int]) -> None:
         floor = [cell for cell in range(height * width) if not walls[cell]]
-        rows = [cell // width for cell in floor]
         columns = [cell % width for cell in floor]
-        top, left = min(rows), min(columns)
-        self._shape = (max(rows) - top + 1, max(columns) - left + 1)
+        top, left = floor[0] // width, min(columns)
+        self._shape = (floor[-1] // width - top + 1, max(columns) - left + 1)
         self._bounds = (top, left, width)
         self._cells = (self._shape[0] + 1) * (self._shape[1] + 1)
         self.num_boxes = len(targets)
         self.bits = position_bits(*self._shape, self.num_boxes)
         different, self._undo = _geometry(*self._shape, self.num_boxes)
-        inner = self._shape[1] + 1
-        cells = [(y - top) * inner + x - left for y, x in zip(rows, columns, strict=True)]
-        self.valid = self._outer(cells, cells) & different
-        goal = [self._cell(cell) for cell in targets]
-        self.solved = self._outer(goal, cells) & different
+        self._pieces = _places(*self._shape, self._bounds, self.num_boxes)
+        self.valid = self._outer(floor, floor) & different
+        self.solved = self._outer(targets, floor) & different
 
     def _cell(self, cell: int) -> int:
         top, left, width = self._bounds
         return (cell // width - top) * (self._shape[1] + 1) + cell % width - left
 
     def _outer(self, box_cells: Sequence[int], player_cells: Sequence[int]) -> int:
-        """Return the set of all positions with boxes and player on the given (inner) cells."""
+        """Return the set of all positions with boxes and player on these cells of the level."""
         # The parts do not overlap, so a product of sums of powers of two is their union.
-        result = 0
-        for cell in player_cells:
-            result |= 1 << cell
-        for j in range(self.num_boxes):
-            stride = self._cells ** (j + 1)
-            places = 0
-            for cell in box_cells:
-                places |= 1 << cell * stride
-            result *= places
+        player, *boxes = self._pieces
+        result = sum([1 << player[cell] for cell in player_cells])
+        for box in boxes:
+            result *= sum([1 << box[cell] for cell in box_cells])
         return result
 
     def standing_on(self, cells: Sequence[int]) -> int:
         """Return the valid positions whose boxes and player all stand on ``cells`` of the level."""
-        inner = [self._cell(cell) for cell in cells]
-        return self._outer(inner, inner) & self.valid
+        return self._outer(cells, cells) & self.valid
 
     def layers(self, max_moves: int | None = None) -> list[int]:
         """Return the sets of positions whose optimal number of moves is 0, 1, 2, ...
@@ -156,9 +174,21 @@ class BackwardSearch:
             cells.append((cell // inner + top) * width + cell % inner + left)
         return tuple(sorted(cells[1:])), cells[0]
 
-    def members(self, positions: int) -> NDArray[np.int64]:
-        """Return the numbers of the positions in a set, ascending."""
-        return np.flatnonzero(self.contained(positions))
+    def member(self, positions: int, n: int) -> int:
+        """Return the number of a set's ``n``-th position, 0 <= n < its size."""
+        found, bits = 0, self.bits
+        while bits > 1:
+            half = bits >> 1
+            lower = positions & ((1 << half) - 1)
+            count = lower.bit_count()
+            if n < count:
+                positions, bits = lower, half
+            else:
+                n -= count
+                positions >>= half
+                found += half
+                bits -= half
+        return found
 
     def contained(self, positions: int) -> NDArray[np.bool_]:
         """Return, for each position, whether it is in a set."""

@@ -124,17 +124,19 @@ def generate(
         if floor.bit_count() < 2 * config.num_boxes + 1:
             tried += 1
             continue
-        cells = [cell for cell in _inner(height, width) if floor >> cell & 1]
-        targets = tuple(sorted(dice.sample(cells, config.num_boxes)))
         walls = bytearray(b"\1" * (height * width))
-        for cell in cells:
-            walls[cell] = 0
+        cells = []
+        for cell in _inner(height, width):
+            if floor >> cell & 1:
+                cells.append(cell)
+                walls[cell] = 0
+        targets = tuple(sorted(dice.sample(cells.copy(), config.num_boxes)))
         room = Level(height, width, bytes(walls), targets, (), 0)
         if room_filter is not None and not room_filter(room):
             refused += 1
             continue
         tried += 1
-        level, reached = start(config, dice, room, sorted(cells), level_filter)
+        level, reached = start(config, dice, room, cells, level_filter)
         if level is not None:
             return level
         longest = max(longest, reached)
@@ -156,6 +158,11 @@ def _inner(height: int, width: int) -> tuple[int, ...]:
     return tuple(y * width + x for y in range(1, height - 1) for x in range(1, width - 1))
 
 
+@lru_cache(maxsize=64)
+def _open_room(height: int, width: int) -> int:
+    return sum(1 << cell for cell in _inner(height, width))
+
+
 def _room(config: GeneratorConfig, dice: Dice) -> int:
     """Return the floor of a connected room as a bit mask."""
     return _dug_room(config, dice) if dice.chance(config.walk_share) else _walled_room(config, dice)
@@ -166,7 +173,7 @@ def _walled_room(config: GeneratorConfig, dice: Dice) -> int:
     height, width = config.dim
     inner = _inner(height, width)
     low, high = (round(share * len(inner)) for share in config.wall_share)
-    open_room = sum(1 << cell for cell in inner)
+    open_room = _open_room(height, width)
     while True:
         # The larger of two draws: rooms with few walls are few, and would repeat the most.
         count = max(dice.between(low, high), dice.between(low, high))
@@ -232,20 +239,19 @@ def _exact_start(
     search = BackwardSearch(room.height, room.width, room.walls, room.targets)
     layers = search.layers(config.max_optimal_moves)
     starts = search.standing_on([cell for cell in cells if cell not in room.targets])
-    lengths = []
-    for moves in range(config.min_optimal_moves, len(layers)):
-        if layers[moves] & starts:
-            lengths.append(moves)
-    members: dict[int, list[int]] = {}
+    found = {
+        moves: here
+        for moves in range(config.min_optimal_moves, len(layers))
+        if (here := layers[moves] & starts)
+    }
+    lengths = list(found)
     # A filter may refuse most starts of a room that it admits; a few draws decide.
     for _ in range(1 if level_filter is None else 32):
         if not lengths:
             break
         moves = lengths[dice.below(len(lengths))]
-        found = members.get(moves)
-        if found is None:
-            found = members[moves] = search.members(layers[moves] & starts).tolist()
-        boxes, player = search.position(found[dice.below(len(found))])
+        here = found[moves]
+        boxes, player = search.position(search.member(here, dice.below(here.bit_count())))
         level = Level(
             room.height, room.width, room.walls, room.targets, boxes, player, optimal=moves
         )

@@ -73,6 +73,7 @@ class RoomLayout:
         """Where a record's bytes say height and width, two bytes each."""
         constants = bytes([_NEWLINE, _SPACE, _TAB])
         self._empty = (bytes(self.newline) + constants).ljust(cells, b"\0")
+        self._places: dict[int, list[int]] = {}
 
     def cell(self, cell: int, width: int) -> int:
         """Return where cell ``cell`` of a room of that width lies in the record."""
@@ -156,16 +157,22 @@ class RoomLayout:
     ) -> bytes:
         height, width = size
         cells = bytearray(self._empty)
-        for row in range(height):
-            at = (row + 2) * self.stride
-            cells[at : at + width] = codes[row * width : (row + 1) * width]
+        stride = self.stride
+        at = 2 * stride
+        for start in range(0, height * width, width):
+            cells[at : at + width] = codes[start : start + width]
+            at += stride
         player = max(codes.find(PLAYER), codes.find(PLAYER_ON_TARGET))
-        places = [self.cell(box, width) for box in boxes]
+        place = self._places.get(width)
+        if place is None:
+            every = range(self.height * width)
+            place = self._places[width] = [self.cell(cell, width) for cell in every]
+        places = [place[box] for box in boxes]
         places += [-1] * (self.max_boxes - len(boxes))
         return self._packed.pack(
             cells,
             *places,
-            self.cell(player, width),
+            place[player],
             optimal,
             on_target,
             len(boxes),

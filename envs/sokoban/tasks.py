@@ -98,19 +98,31 @@ TIERS: Mapping[str, Tier] = MappingProxyType(
 @lru_cache(maxsize=64)
 def _symmetries(
     height: int, width: int
-) -> tuple[tuple[bytes, Callable[[bytes | bytearray], tuple[int, ...]]], ...]:
+) -> tuple[tuple[bytes, Callable[[bytes | bytearray], bytes]], ...]:
     """Return (size as bytes, how to gather the cells) for each of the eight forms."""
     grid = np.arange(height * width).reshape(height, width)
-    forms: list[tuple[bytes, Callable[[bytes | bytearray], tuple[int, ...]]]] = []
+    forms: list[tuple[bytes, Callable[[bytes | bytearray], bytes]]] = []
     for turned in range(4):
         for form in (np.rot90(grid, turned), np.rot90(grid, turned).T):
             size = form.shape[0].to_bytes(2, "big") + form.shape[1].to_bytes(2, "big")
-            forms.append((size, itemgetter(*form.reshape(-1).tolist())))
+            forms.append((size, _gather(form.reshape(-1).tolist())))
     return tuple(forms)
 
 
+_TABLE = 256  # Entries that bytes.translate wants.
+
+
+def _gather(places: list[int]) -> Callable[[bytes | bytearray], bytes]:
+    if len(places) <= _TABLE:
+        # The cells are the table, and it is the places that are translated: ten times as fast.
+        return bytes(places).translate
+    gather = itemgetter(*places)
+    return lambda cells: bytes(gather(cells))
+
+
 def _canonical(cells: bytes | bytearray, height: int, width: int) -> bytes:
-    return min([size + bytes(gather(cells)) for size, gather in _symmetries(height, width)])
+    table = cells.ljust(_TABLE)
+    return min([size + gather(table) for size, gather in _symmetries(height, width)])
 
 
 def room_key(level: Level) -> bytes:
@@ -233,8 +245,8 @@ class GeneratedLevels(SokobanTasks):
         return self.task(int(digits))
 
     def _make(self, index: int) -> Task:
-        seed = np.random.SeedSequence((*self._entropy, index))
         unseen, seen = self._split == "valid_unseen", self._split == "valid_seen"
+        seed = np.random.SeedSequence((*self._entropy, index))
         level = generate(
             self._config,
             np.random.Generator(np.random.PCG64(seed)),

@@ -25,10 +25,10 @@ from creditrl.envs.sotopia.dialogue import (
     turns_of,
 )
 from creditrl.envs.sotopia.expert import expert_action
-from creditrl.envs.sotopia.offers import NO_TALK, Talk, follow, moves, segment
+from creditrl.envs.sotopia.offers import BARE_MOVES, NO_TALK, Talk, follow, moves_in, segment
 from creditrl.envs.sotopia.partners import Partner, PartnerAsk, PartnerReply
 from creditrl.envs.sotopia.profiles import Seat, Visibility
-from creditrl.envs.sotopia.rendering import introduction, observation
+from creditrl.envs.sotopia.rendering import introduction, observation, turn_lines
 from creditrl.envs.sotopia.terms import Terms
 from creditrl.envs.sotopia.verdict import Judge, Verdict
 from creditrl.errors import ConfigError, SnapshotError
@@ -109,6 +109,8 @@ class SotopiaEngine(Engine):
         self._heads: list[str] = [""] * num_envs
         self._terms: list[Terms | None] = [None] * num_envs
         self._copies: list[_Copy | None] = [None] * num_envs
+        # Every observation tells all earlier turns again; per copy, turns and their lines.
+        self._told: list[tuple[Turns, list[str]]] = [((), [])] * num_envs
 
     def begin(self, index_K: IntArray, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
         """Start a dialogue in each copy; where the partner opens, it has spoken.
@@ -192,9 +194,17 @@ class SotopiaEngine(Engine):
                     ending=copy.ending,
                     note=_NOTE if copy.unread and not copy.ending else "",
                     whole=whole,
+                    told=self._lines(i, copy.turns, names),
                 )
             )
-            admissible.append(() if copy.ending else moves(self._ask(i, copy, side)))
+            terms = self._terms[i]
+            admissible.append(
+                ()
+                if copy.ending
+                else BARE_MOVES
+                if terms is None
+                else moves_in(terms, side, copy.talk)
+            )
             verdict = copy.verdict or _UNJUDGED
             if verdict.goal is not None:
                 success_K[n], score_K[n] = verdict.success[side], verdict.goal[side]
@@ -386,9 +396,20 @@ class SotopiaEngine(Engine):
         for i, seat in zip(index_K.tolist(), seats, strict=True):
             if self._seats[i] is not seat:
                 self._seats[i] = seat
+                self._told[i] = ((), [])
                 self._heads[i] = introduction(seat.combination, seat.side, self._visibility)
                 terms = seat.combination.scenario.terms
                 self._terms[i] = terms if isinstance(terms, Terms) else None
+
+    def _lines(self, i: int, turns: Turns, names: tuple[str, str]) -> list[str]:
+        """Return the lines of a copy's turns; what it was told before is not written anew."""
+        known, lines = self._told[i]
+        old = len(known)
+        if known != turns[:old]:
+            old, lines = 0, []
+        lines = [*lines, *turn_lines(turns, names, old)]
+        self._told[i] = (turns, lines)
+        return lines
 
     def _place(self, i: int) -> tuple[Seat, str]:
         seat = self._seats[i]

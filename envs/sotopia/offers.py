@@ -21,7 +21,17 @@ from creditrl.envs.sotopia.dialogue import Action, Turns
 from creditrl.envs.sotopia.partners import PartnerAsk
 from creditrl.envs.sotopia.terms import Deal, FriendTerms, Query, Terms
 
-__all__ = ["NO_TALK", "Talk", "answer_text", "ask_text", "follow", "moves", "segment"]
+__all__ = [
+    "BARE_MOVES",
+    "NO_TALK",
+    "Talk",
+    "answer_text",
+    "ask_text",
+    "follow",
+    "moves",
+    "moves_in",
+    "segment",
+]
 
 _TAG = re.compile(r"<\s*+(?:/\s*+)?(offer|accept|reject|ask|answer)\b([^<>]*+)>", re.IGNORECASE)
 _GIVEN = re.compile(r"""(?<![\w-])([\w-]++)\s*+=\s*+("[^"]*"|'[^']*'|[^\s"'/]+)""")
@@ -171,11 +181,14 @@ def moves(ask: PartnerAsk) -> tuple[str, ...]:
     """
     terms = ask.combination.scenario.terms
     if not isinstance(terms, Terms):
-        return _BARE_MOVES
-    talk = follow(terms, ask.turns, ask.talk or NO_TALK)
+        return BARE_MOVES
+    return moves_in(terms, ask.side, follow(terms, ask.turns, ask.talk or NO_TALK))
+
+
+def moves_in(terms: Terms, side: int, talk: Talk) -> tuple[str, ...]:
+    """Return :func:`moves` of a dialogue that has been followed."""
     if talk.deal is not None:
-        return _BARE_MOVES
-    side = ask.side
+        return BARE_MOVES
     said: list[str] = []
     if talk.standing[1 - side] is not None:
         said += ("say: <accept>", "say: <reject>")
@@ -185,7 +198,8 @@ def moves(ask: PartnerAsk) -> tuple[str, ...]:
     return (*said, *_always(terms, side))
 
 
-_BARE_MOVES = ("nothing", "leave")
+BARE_MOVES = ("nothing", "leave")
+"""What can be done at any time."""
 
 
 @lru_cache(maxsize=4096)
@@ -194,7 +208,7 @@ def _always(terms: Terms, side: int) -> tuple[str, ...]:
     said = [f"<offer {terms.write(side, deal)}>" for deal in terms.choices(side)]
     if isinstance(terms, FriendTerms):
         said += [ask_text(query) for query in terms.queries(side)]
-    return (*(f"say: {text}" for text in said), *_BARE_MOVES)
+    return (*(f"say: {text}" for text in said), *BARE_MOVES)
 
 
 def segment(ask: PartnerAsk) -> str:

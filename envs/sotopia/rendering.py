@@ -8,8 +8,7 @@ marked text is no XML, its tags are read one by one (upstream asks libxml2 to re
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 
 from creditrl.envs.sotopia.dialogue import Action, Turns
 from creditrl.envs.sotopia.profiles import Character, Combination, Relationship, Visibility
@@ -171,7 +170,6 @@ def did(action: Action) -> str:
     return f"[{action.kind}] {action.argument}"
 
 
-@lru_cache(maxsize=8192)  # every observation tells all earlier turns again
 def turn_line(number: int, turn: tuple[Action, Action], names: tuple[str, str]) -> str:
     """Return the line of a turn; who did nothing is left out of it."""
     acts = ";".join(
@@ -198,6 +196,7 @@ def observation(
     note: str = "",
     waits: bool = False,
     whole: bool = True,
+    told: Sequence[str] | None = None,
 ) -> str:
     """Return what a participant reads when it is to act, or when all is over.
 
@@ -211,16 +210,17 @@ def observation(
         note: a line about the reader's last answer.
         waits: somebody else is to act.
         whole: tell the turns that were seen before again.
+        told: the lines of all turns, where somebody has them.
     """
     old = len(turns) if seen < 0 else seen
     parts = [] if head is None else [head, ""]
-    lines = turn_lines(turns, combination.names, 0 if whole else old)
+    lines = turn_lines(turns, combination.names) if told is None else told
     if whole:
         parts += ["Conversation so far:", *lines[:old]] if old else ["The conversation starts."]
         if seen >= 0:
             parts += [NEWS, *lines[old:]]
     else:
-        parts += lines
+        parts += lines[old:]
     if note:
         parts.append(note)
     if ending:

@@ -300,7 +300,16 @@ def _ranked(terms: ItemTerms, side: int) -> _Ranked:
 
 @lru_cache(maxsize=512)
 def _gains(terms: ItemTerms) -> tuple[Surplus, ...]:
-    return tuple(map(terms.surplus, _divisions(terms.counts)))
+    """Return the surplus of each division, added up in the order of :meth:`ItemTerms.surplus`."""
+    mine = _pieces(terms.counts)
+    gains = []
+    shares = (mine, np.array(terms.counts, dtype=np.int64) - mine)
+    for share, values, fallback in zip(shares, terms.values, terms.fallback, strict=True):
+        worth = np.zeros(len(share))
+        for kind, value in enumerate(values):
+            worth += value * share[:, kind]
+        gains.append((worth - fallback).tolist())
+    return tuple(zip(gains[0], gains[1], strict=True))
 
 
 @lru_cache(maxsize=4096)
@@ -353,6 +362,10 @@ class SlotTerms(Terms):
         place = self.slots.index(str(deal))
         one, two = self.values[0][place], self.values[1][place]
         return (one or -1.0, two or -1.0)
+
+    def gains(self) -> Sequence[Surplus]:
+        """Return the surplus of each slot."""
+        return [(one or -1.0, two or -1.0) for one, two in zip(*self.values, strict=True)]
 
     def deals(self) -> Sequence[Deal]:
         """Return all slots."""
@@ -407,16 +420,22 @@ class FriendTerms(Terms):
 
     def surplus(self, deal: Deal) -> Surplus:
         """Return 1 for both where both know the friend, else 0."""
-        both = all(any(friend[0] == deal for friend in known) for known in self.friends)
+        both = self.own(0, deal) and self.own(1, deal)
         return (1.0, 1.0) if both else (0.0, 0.0)
 
     def own(self, side: int, deal: Deal) -> float:
         """Return 1 where the side knows the friend."""
-        return float(any(friend[0] == deal for friend in self.friends[side]))
+        return float(deal in [friend[0] for friend in self.friends[side]])
 
     def deals(self) -> Sequence[Deal]:
         """Return all names."""
-        return tuple(dict.fromkeys(friend[0] for known in self.friends for friend in known))
+        return tuple(dict.fromkeys([friend[0] for known in self.friends for friend in known]))
+
+    def gains(self) -> Sequence[Surplus]:
+        """Return the surplus of each name."""
+        one, two = ({friend[0] for friend in known} for known in self.friends)
+        both = one & two
+        return [(1.0, 1.0) if name in both else (0.0, 0.0) for name in self.deals()]
 
     def span(self, side: int) -> float:
         """Return 1."""
@@ -447,7 +466,7 @@ class FriendTerms(Terms):
 
     def count(self, side: int, query: Query) -> int:
         """Return of how many of a side's friends all of it is true."""
-        return sum(self.fits(friend, query) for friend in self.friends[side])
+        return sum([self.fits(friend, query) for friend in self.friends[side]])
 
     def fits(self, friend: tuple[str, ...], query: Query) -> bool:
         """Return whether all of a question is true of a friend."""

@@ -126,7 +126,7 @@ def virtualhome_contests(sizes: VirtualHomeSizes) -> list[Contest]:
             "steps/s",
             "higher",
             sides(lambda: _vector(tasks, sizes), lambda: _per_second(_their_steps(few))),
-            target=5_000.0,
+            target=12_000.0,
         ),
         Contest(
             "reset_cached",

@@ -61,7 +61,9 @@ def webshop_contests(sizes: WebShopSizes) -> list[Contest]:
     sides = partial(contest_sides, installed=theirs)
 
     return [
-        *fresh_contests(ENV_ID, n, sizes.task_steps, None, _click, num_products=sizes.num_products),
+        *fresh_contests(
+            ENV_ID, n, sizes.task_steps, 41_000.0, _click, num_products=sizes.num_products
+        ),
         Contest(
             "step_single",
             "step, gym.make: text, admissible actions, info (theirs: with our search for Lucene)",

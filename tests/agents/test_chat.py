@@ -306,6 +306,19 @@ def test_all_rest_when_one_is_told_to(endpoint):
     assert min(np.array(endpoint.times[1:]) - endpoint.times[0]) >= 0.4
 
 
+def test_a_429_halves_how_many_are_at_work_and_a_round_of_answers_lets_one_more_in(endpoint):
+    endpoint.plans = [Plan(status=429)]
+    endpoint.answer = lambda body: Plan(delay=0.02)
+    asked = client(endpoint, concurrency=8)
+    ask_one(asked)
+    # One answer was there; three more make it five, and five more six, when nobody waits.
+    assert {answer.status for answer in ask(asked, *map(str, range(8)))} == {"ok"}
+    assert endpoint.most_at_once <= 5
+    for _ in range(4):
+        ask(asked, *map(str, range(16)))
+    assert asked._gate._width == 8
+
+
 @pytest.mark.parametrize("concurrency", [1, 3])
 def test_no_more_are_at_work_than_allowed(endpoint, concurrency):
     endpoint.answer = lambda body: Plan(delay=0.02)

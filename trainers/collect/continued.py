@@ -92,6 +92,7 @@ class _Continuing(Collector):
                 [place.snapshot for place in block],
                 [place.talk for place in block],
                 record=context.recording,
+                schedule=context.schedule,
                 policy_version=update,
                 label=f"{label}.{at}",
             )

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from creditrl.agents.prompts import get_form
+from creditrl.agents.rollout import continue_episodes
 from creditrl.agents.scripted import RandomAgent
 from creditrl.errors import ConfigError, CreditInputError, SnapshotError
 from creditrl.trainers.batch import turn_table
+from creditrl.trainers.collect import continued
 from creditrl.trainers.collect.base import CollectContext
 from creditrl.trainers.collect.branching import Anywhere, WhereOpen
 from creditrl.trainers.collect.continued import Leaf
@@ -73,6 +75,21 @@ def test_every_turn_that_is_played_counts(name):
         assert found.environment_turns == agent.asked - before
         assert found.metrics["continued_turns"] > 0 < found.metrics["continuations"]
     assert found.metrics["rollouts_done"] > 3 * 12
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_is_played_on_has_the_schedule_of_the_run(name, monkeypatch):
+    schedules = []
+
+    def played(*args, **options):
+        schedules.append(options["schedule"])
+        return continue_episodes(*args, **options)
+
+    monkeypatch.setattr(continued, "continue_episodes", played)
+    of = collector(name)
+    of.context = dataclasses.replace(of.context, schedule="lockstep")
+    of.collect(0)
+    assert set(schedules) == {"lockstep"}
 
 
 @pytest.mark.parametrize("name", METHODS)
