@@ -830,16 +830,11 @@ class TransformersAgent:
         """Read rows that begin with a picture; what follows is read like any other text."""
         assert self._pictures is not None, "pictures were marked by it"
         base = _base(self.model)
-        embedded, position_3UL = self._pictures.embed(base, ids_UL, images, mask_UL)
-        out = base.get_decoder()(
-            inputs_embeds=embedded,
-            attention_mask=mask_UL,
-            position_ids=position_3UL,
-            use_cache=cache,
-        )
+        inputs = self._pictures.embed(base, ids_UL, images, mask_UL)
+        out = base.get_decoder()(**inputs, attention_mask=mask_UL, use_cache=cache)
         logits = base.get_output_embeddings()(out.last_hidden_state[:, -1]).float()
         # Text moves along all three axes at once, so one position goes on from here.
-        position = position_3UL.amax(dim=0)[:, -1:]
+        position = inputs["position_ids"].amax(dim=0)[:, -1:]
         return _Rows(logits, out.past_key_values, mask_UL, position)
 
     def _extend(

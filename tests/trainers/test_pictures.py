@@ -22,9 +22,9 @@ from creditrl.trainers.models.policy import Policy
 from creditrl.types import Trajectory
 
 
-@pytest.fixture(scope="module")
-def policy() -> Policy:
-    return make_vision_policy()
+@pytest.fixture(scope="module", params=["Qwen2_5_VL", "Qwen3VL"])
+def policy(request: pytest.FixtureRequest) -> Policy:
+    return make_vision_policy(family=request.param)
 
 
 def make_agent(policy: Policy, tokens: int = 4, **options: Any) -> TransformersAgent:
@@ -146,9 +146,9 @@ def test_pictures_that_are_gone_or_cannot_be_seen_are_missed(policy, episodes):
         play(TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=2))
 
 
-def test_istar_trains_on_pictures_beside_a_model_of_words_and_resumes(policy, tmp_path):
+def test_istar_trains_on_pictures_beside_a_model_of_words_and_resumes(tmp_path):
     model, words = tmp_path / "model", save_text_model(tmp_path / "words")
-    policy.save(model)
+    make_vision_policy().save(model)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     train = flags(model, words)
     assert run([*train, f"--run.folder={whole}", "--budget.updates=2"]) == 0
