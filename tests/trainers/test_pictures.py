@@ -22,9 +22,9 @@ from creditrl.trainers.models.policy import Policy
 from creditrl.types import Trajectory
 
 
-@pytest.fixture(scope="module", params=["Qwen2_5_VL", "Qwen3VL"])
-def policy(request: pytest.FixtureRequest) -> Policy:
-    return make_vision_policy(family=request.param)
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return make_vision_policy()
 
 
 def make_agent(policy: Policy, tokens: int = 4, **options: Any) -> TransformersAgent:
@@ -146,9 +146,9 @@ def test_pictures_that_are_gone_or_cannot_be_seen_are_missed(policy, episodes):
         play(TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=2))
 
 
-def test_istar_trains_on_pictures_beside_a_model_of_words_and_resumes(tmp_path):
+def test_istar_trains_on_pictures_beside_a_model_of_words_and_resumes(policy, tmp_path):
     model, words = tmp_path / "model", save_text_model(tmp_path / "words")
-    make_vision_policy().save(model)
+    policy.save(model)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     train = flags(model, words)
     assert run([*train, f"--run.folder={whole}", "--budget.updates=2"]) == 0
@@ -197,3 +197,11 @@ def test_a_text_model_is_refused_when_it_is_loaded(tmp_path, capsys):
     train = [*flags(words, words), f"--run.folder={tmp_path / 'run'}", "--budget.updates=1"]
     assert run(train) == 2
     assert "reads text" in capsys.readouterr().err
+
+
+def test_qwen3_vl_is_scored_as_it_was_sampled():
+    policy = make_vision_policy(family="Qwen3VL")
+    trajectories = play(make_agent(policy))
+    found = policy.score(build_rows(trajectories), token_budget=4096)
+    np.testing.assert_allclose(found, sampled(trajectories), atol=1e-4)
+    test_the_model_itself_makes_the_same_logits(policy, trajectories)
