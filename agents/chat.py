@@ -64,13 +64,13 @@ class ChatAgent:
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Return one reply per prompt; raises for no failed request."""
         answers = self.client.complete([_messages(p) for p in prompts], self._tools)
-        return [_reply(answer) for answer in answers]
+        return [self._reply(answer) for answer in answers]
 
     def reply_queue(self) -> FutureQueue[Prompt, ChatAnswer, Reply]:
         """Return a queue with up to ``concurrency`` questions at work at once."""
         return FutureQueue(
             lambda prompt: self.client.submit(_messages(prompt), self._tools),
-            lambda prompt, answer: _reply(answer),
+            lambda prompt, answer: self._reply(answer),
         )
 
     def ask_first(self, prompt: Prompt) -> Reply:
@@ -82,7 +82,7 @@ class ChatAgent:
         [answer] = self.client.complete([_messages(prompt)], self._tools, patient=False)
         if answer.refused:
             raise EngineError(f"The endpoint does not answer the first question: {answer.error}")
-        return _reply(answer)
+        return self._reply(answer)
 
     @property
     def on_try(self) -> Callable[[Reply | None], None] | None:
@@ -92,7 +92,7 @@ class ChatAgent:
     @on_try.setter
     def on_try(self, tell: Callable[[Reply | None], None]) -> None:
         self._on_try = tell
-        self.client.on_try = lambda answer: tell(None if answer is None else _reply(answer))
+        self.client.on_try = lambda answer: tell(None if answer is None else self._reply(answer))
 
     def report(self) -> dict[str, Any]:
         """Return settings and counts, for a record of an experiment; they hold no key."""
@@ -106,16 +106,24 @@ class ChatAgent:
         """Close the connections."""
         self.client.close()
 
+    def _reply(self, answer: ChatAnswer) -> Reply:
+        return Reply(
+            _closed(answer.text, self.client.settings.stop) if answer.finished else answer.text,
+            finished=answer.finished,
+            error=answer.error,
+            num_tokens=answer.length,
+            spent_tokens=answer.tokens,
+            cost=answer.cost,
+        )
 
-def _reply(answer: ChatAnswer) -> Reply:
-    return Reply(
-        answer.text,
-        finished=answer.finished,
-        error=answer.error,
-        num_tokens=answer.length,
-        spent_tokens=answer.tokens,
-        cost=answer.cost,
-    )
+
+def _closed(text: str, stop: Sequence[str]) -> str:
+    """Return an answer with the closing tag that ended it, which endpoints leave out."""
+    for tag in stop:
+        opened = text.rfind(tag.replace("</", "<", 1))
+        if tag.startswith("</") and opened >= 0 and tag not in text[opened:]:
+            return text + tag
+    return text
 
 
 def _messages(prompt: Prompt) -> list[ChatMessage]:

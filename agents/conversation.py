@@ -144,5 +144,7 @@ class Conversation:
         if chat is None:
             return "\n\n".join(message.content for message in messages)
         if self.prefix_ids:
-            return str(chat.more(messages, self.finished_reply))
+            # A reply that a stop string ended has not said the token that ends a turn.
+            by_string = getattr(agent, "stop", ()) and self.prefix_ids[-1] not in agent.stop_ids
+            return str(chat.more(messages, self.finished_reply and not by_string))
         return str(chat.first(messages))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Picture", "PictureReader", "load_image_processor", "load_model", "picture_key"]
 
-_FAMILIES = ("qwen2_vl", "qwen2_5_vl")
+_FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 _REMEMBERED = 1024
 
 
@@ -41,7 +41,7 @@ class Picture(NamedTuple):
 
 
 class PictureReader:
-    """Reads pictures for one model family: Qwen2-VL and Qwen2.5-VL.
+    """Reads pictures for one model family: Qwen2-VL, Qwen2.5-VL or Qwen3-VL.
 
     Args:
         image_processor: of the model; makes patches of a picture.
@@ -119,8 +119,11 @@ class PictureReader:
         ids_RL: torch.Tensor,
         images: Sequence[Any],
         mask_RL: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what the decoder reads: embeddings [R, L, D] and positions [3, R, L].
+    ) -> dict[str, Any]:
+        """Return what the decoder is called with.
+
+        That is ``inputs_embeds`` [R, L, D] and ``position_ids`` [3, R, L]; of Qwen3-VL also what
+        its first blocks add at the places of pictures.
 
         The first places of a row that hold the image token are the picture's. Where the policy has
         written that token itself later on, it stays a token like any other.
@@ -166,16 +169,24 @@ class PictureReader:
         pixels = torch.cat([picture.pixels for picture in pictures]).to(tower.device, tower.dtype)
         grids = torch.tensor([picture.grid for picture in pictures], device=device)
         seen = model.model.get_image_features(pixels, grids)
+        deeper = getattr(seen, "deepstack_features", None)
         seen = getattr(seen, "pooler_output", seen)
-        features = torch.cat([seen[k] for k in of_R if k >= 0]).to(embedded_RLD)
+        shown = [k for k in of_R if k >= 0]
+        features = torch.cat([seen[k] for k in shown]).to(embedded_RLD)
         embedded_RLD = embedded_RLD.masked_scatter(place_RL.unsqueeze(-1), features)
         position_3RL, _ = model.model.get_rope_index(
             ids_RL,
             mm_token_type_ids=place_RL.int(),
-            image_grid_thw=torch.tensor([pictures[k].grid for k in of_R if k >= 0], device=device),
+            image_grid_thw=torch.tensor([pictures[k].grid for k in shown], device=device),
             attention_mask=mask_RL,
         )
-        return embedded_RLD, position_3RL
+        inputs: dict[str, Any] = {"inputs_embeds": embedded_RLD, "position_ids": position_3RL}
+        if deeper is not None:
+            inputs["visual_pos_masks"] = place_RL
+            inputs["deepstack_visual_embeds"] = [
+                torch.cat([of[k] for k in shown]).to(embedded_RLD) for of in deeper
+            ]
+        return inputs
 
     def require_pictures(self, ids_RL: Any) -> None:
         """Raise for rows whose pictures are gone, as those of stored episodes are.

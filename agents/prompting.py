@@ -38,6 +38,8 @@ class Prompting:
     """Name of its prompt form; None: it was not trained here."""
     actions: str = "free"
     """How its replies are made, see :class:`creditrl.agents.TransformersAgent`."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a reply."""
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write it beside a policy's weights."""
@@ -55,21 +57,25 @@ class Prompting:
         if (place / _FILE).is_file():
             said = read_object_file(place / _FILE)
             form, actions = said.get("form"), said.get("actions")
+            stop = said.get("stop", [])
         elif place.parent.name == "policy" and config.is_file():  # of a run that wrote no such file
             run = read_toml(config)
             form, actions = setting(run, "rollout.form"), setting(run, "rollout.actions", "free")
+            stop = setting(run, "rollout.stop", [])
         else:
             return cls()
-        if not isinstance(form, str) or not isinstance(actions, str):
+        listed = isinstance(stop, list) and all(isinstance(s, str) and s for s in stop)
+        if not isinstance(form, str) or not isinstance(actions, str) or not listed:
             raise DataError(
                 f"{place / _FILE} does not say how the policy is asked (form {form!r}, actions "
-                f"{actions!r}): export the policy again, or remove the file and name both."
+                f"{actions!r}, stop {stop!r}): export the policy again, or remove the file and "
+                "name them."
             )
-        return cls(form, actions)
+        return cls(form, actions, tuple(stop))
 
 
 def trained_with(folder: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of an agent with ``form`` and ``actions`` as in training where not given."""
+    """Return options of an agent; those not given of :class:`Prompting` are as in training."""
     given = dict(options)
     for name, value in asdict(Prompting.read(folder)).items():
         if given.get(name) is None:

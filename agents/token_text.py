@@ -22,11 +22,18 @@ class TokenText:
     Args:
         tokenizer: of the policy.
         stop_ids: tokens that end a reply and are no part of its text.
+        stop: strings that end a reply and are part of its text, which ends there.
+
+    Raises:
+        ConfigError: a stop string is empty, or they are one string.
     """
 
-    def __init__(self, tokenizer: Any, stop_ids: Collection[int]) -> None:
+    def __init__(self, tokenizer: Any, stop_ids: Collection[int], stop: Sequence[str] = ()) -> None:
+        if isinstance(stop, str) or not all(stop):
+            raise ConfigError(f"stop={stop!r}: expected a list of strings, none of them empty.")
         self.tokenizer = tokenizer
         self.stop_ids = frozenset(stop_ids)
+        self.stop = tuple(stop)
         self._tokens_of: dict[str, tuple[int, ...]] = {}
         self._text_of: dict[tuple[int, ...], str] = {}
 
@@ -80,7 +87,10 @@ class TokenText:
         return found
 
     def texts(self, replies: Sequence[tuple[int, ...]]) -> list[str]:
-        """Return the text of sampled replies, without the token that ended them."""
+        """Return the text of sampled replies, without the token that ended them.
+
+        A last token that goes on behind a stop string is kept whole; the text ends with the string.
+        """
         known = self._text_of
         if len(known) > _CACHED_STRINGS:
             known.clear()
@@ -89,12 +99,46 @@ class TokenText:
             text = known.get(tokens)
             if text is None:
                 kept = tokens[:-1] if tokens and tokens[-1] in self.stop_ids else tokens
-                text = self.tokenizer.decode(
-                    list(kept), skip_special_tokens=True, clean_up_tokenization_spaces=False
-                )
+                text = self._decode(kept)
+                ends = [at + len(s) for s in self.stop if (at := text.find(s)) >= 0]
+                text = text[: min(ends)] if ends else text
                 known[tokens] = text
             texts.append(text)
         return texts
+
+    def ended(self, tokens: tuple[int, ...], text: str) -> bool:
+        """Return whether a reply of this text ends by a stop token or string, and was not cut."""
+        return tokens[-1] in self.stop_ids or text.endswith(self.stop)
+
+    def stops(self, tokens: Sequence[int]) -> bool:
+        """Return whether a stop string is in the text of these tokens."""
+        text = self._decode(tokens)
+        return any(s in text for s in self.stop)
+
+    def may_stop(self, vocabulary: int) -> list[int]:
+        """Return the tokens that can complete a stop string: those that hold an end of one.
+
+        Pieces of a character count as well, since what they say depends on the others.
+        """
+        ids = range(min(vocabulary, len(self.tokenizer)))
+        ends = tuple(s[k:] for s in self.stop for k in range(len(s)))
+        return [
+            token
+            for token, text in zip(
+                ids, self.tokenizer.batch_decode([[i] for i in ids]), strict=True
+            )
+            if not text
+            or "\ufffd" in text
+            or text.startswith(ends)
+            or any(s in text for s in self.stop)
+        ]
+
+    def _decode(self, tokens: Sequence[int]) -> str:
+        return str(
+            self.tokenizer.decode(
+                list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+        )
 
 
 def stop_tokens(tokenizer: Any, chat_format: ChatFormat, generation_config: Any) -> frozenset[int]:

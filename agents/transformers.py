@@ -79,6 +79,8 @@ class TransformersAgent:
             that explains the task, see :func:`creditrl.agents.evaluate`.
         stop_ids: further token ids that end a reply, beside the end-of-text tokens of the
             tokenizer, of the model's generation settings and of the chat template.
+        stop: strings that end a reply, e.g. ``["</action>"]``. The token that completes one is the
+            last; lists (``actions``) are not searched.
         merge_equal: compute equal prompts once.
         memo_limit: next-token logits of this many distinct prompts are kept between calls until the
             weights change; used for replies of one token and vocabularies up to
@@ -113,6 +115,7 @@ class TransformersAgent:
         actions: str = "free",
         form: str | None = None,
         stop_ids: Sequence[int] = (),
+        stop: Sequence[str] = (),
         merge_equal: bool = True,
         memo_limit: int = 65_536,
         memo_vocabulary: int = 4_096,
@@ -158,7 +161,9 @@ class TransformersAgent:
         self._context = _context_limit(model)
         self._vocabulary = _vocabulary(model)
         self._forward_args = _forward_args(model)
-        self._text = TokenText(tokenizer, self.stop_ids)
+        self.stop = tuple(stop)
+        self._text = TokenText(tokenizer, self.stop_ids, stop)
+        self._may_stop_V: torch.Tensor | None = None
         self._pictures: PictureReader | None = None
         if image_processor is not None:
             self._pictures = PictureReader(image_processor, _base(model).config, tokenizer)
@@ -180,8 +185,8 @@ class TransformersAgent:
             adapter: folder or name of a LoRA adapter for it.
             dtype: ``"auto"`` (as saved), ``"float32"``, ``"bfloat16"`` or ``"float16"``.
             device: e.g. ``"cuda:0"``; None takes a GPU where there is one.
-            options: arguments of :class:`TransformersAgent`. ``form`` and ``actions`` are those
-                that a run's policy was trained with, unless they are given.
+            options: arguments of :class:`TransformersAgent`. ``form``, ``actions`` and ``stop``
+                are those that a run's policy was trained with, unless they are given.
 
         Raises:
             DataError: the folder does not hold a model.
@@ -335,14 +340,13 @@ class TransformersAgent:
                     prompts, distinct, owner, uniform_BT, trees, images
                 )
         texts = self._text.texts(replies)
-        stop = self.stop_ids
         found = []
         for b, (ids, tokens) in enumerate(zip(prompt_ids, replies, strict=True)):
             text, tree = texts[b], trees[b]
             if tree is not None:
                 # As listed: a tokenizer need not write every character.
                 text = prompts[b].choices[tree.options.index(tokens)]
-            finished = steps == 1 or tokens[-1] in stop
+            finished = steps == 1 or self._text.ended(tokens, text)
             options = None if tree is None else ReplyList(tree.options, tree.whole)
             found.append(Reply(text, ids, tokens, logprobs[b], finished=finished, options=options))
         if not images:
@@ -572,12 +576,30 @@ class TransformersAgent:
             logp_BT[alive_K, t] = logp_K
             count_B[alive_K] = t + 1
             on_K = ~torch.isin(token_K, stop_S) & (room_B[alive_K] > t + 1)
+            if self.stop:
+                on_K &= ~self._stopped(token_BT[:, : t + 1], alive_K)
             alive_K, row_K, token_K = alive_K[on_K], row_K[on_K], token_K[on_K]
             if t + 1 == steps or not len(alive_K):
                 break
             rows, row_K = self._extend(rows, row_K, token_K, decoder)
         columns = zip(token_BT.tolist(), logp_BT.tolist(), count_B.tolist(), strict=True)
         return [(tuple(tokens[:n]), tuple(logps[:n])) for tokens, logps, n in columns]
+
+    def _stopped(self, token_BT: torch.Tensor, alive_K: torch.Tensor) -> torch.Tensor:
+        """Return which of K replies have come to a stop string with their last token, bool [K].
+
+        Text is made only of those whose last token can complete one.
+        """
+        import torch
+
+        if self._may_stop_V is None:
+            self._may_stop_V = torch.zeros(self._vocabulary, dtype=torch.bool)
+            self._may_stop_V[self._text.may_stop(self._vocabulary)] = True
+            self._may_stop_V = self._may_stop_V.to(token_BT.device)
+        found_K = self._may_stop_V[token_BT[alive_K, -1]]
+        for k in found_K.nonzero().flatten().tolist():
+            found_K[k] = self._text.stops(token_BT[alive_K[k]].tolist())
+        return found_K
 
     def _generate_listed(
         self,
@@ -800,16 +822,11 @@ class TransformersAgent:
         """Read rows that begin with a picture; what follows is read like any other text."""
         assert self._pictures is not None, "pictures were marked by it"
         base = _base(self.model)
-        embedded, position_3UL = self._pictures.embed(base, ids_UL, images, mask_UL)
-        out = base.get_decoder()(
-            inputs_embeds=embedded,
-            attention_mask=mask_UL,
-            position_ids=position_3UL,
-            use_cache=cache,
-        )
+        inputs = self._pictures.embed(base, ids_UL, images, mask_UL)
+        out = base.get_decoder()(**inputs, attention_mask=mask_UL, use_cache=cache)
         logits = base.get_output_embeddings()(out.last_hidden_state[:, -1]).float()
         # Text moves along all three axes at once, so one position goes on from here.
-        position = position_3UL.amax(dim=0)[:, -1:]
+        position = inputs["position_ids"].amax(dim=0)[:, -1:]
         return _Rows(logits, out.past_key_values, mask_UL, position)
 
     def _extend(

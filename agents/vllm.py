@@ -53,6 +53,8 @@ class VLLMAgent:
         seed: of the sampling.
         stop_ids: further token ids that end a reply, beside the end-of-text tokens of the
             tokenizer, of the generation settings and of the chat template.
+        stop: strings that end a reply, e.g. ``["</action>"]``; the token that completes one is the
+            last. An engine in this process needs its ``tokenizer`` for them.
         actions: ``"free"``: any text. ``"listed"``: one of the prompt's ``choices``, token by token
             among the tokens by which one of them goes on, for each of which the engine is asked
             where there is a choice; any text where it has none.
@@ -79,6 +81,7 @@ class VLLMAgent:
         max_new_tokens: int = _NEW_TOKENS,
         seed: int = 0,
         stop_ids: Sequence[int] = (),
+        stop: Sequence[str] = (),
         actions: str = "free",
         form: str | None = None,
         name: str | None = None,
@@ -101,7 +104,8 @@ class VLLMAgent:
         self.stop_ids = frozenset(stop_ids) | found
         self._refresh = refresh or engine.reset_cache
         self._pictures = pictures
-        self._text = TokenText(tokenizer, self.stop_ids)
+        self.stop = tuple(stop)
+        self._text = TokenText(tokenizer, self.stop_ids, stop)
         self._check()
         self._choices = Choices(self.chat_format, max_new_tokens, actions)
         self.reseed(seed)
@@ -123,8 +127,8 @@ class VLLMAgent:
             adapter: folder of a LoRA adapter for it.
             tokenizer: folder or name of the tokenizer; None: the model's.
             engine: arguments of :class:`LocalEngine`, e.g. ``{"memory": 0.8}``.
-            options: arguments of :class:`VLLMAgent`. ``form`` and ``actions`` are those that a
-                run's policy was trained with, unless they are given.
+            options: arguments of :class:`VLLMAgent`. ``form``, ``actions`` and ``stop`` are those
+                that a run's policy was trained with, unless they are given.
 
         Raises:
             DataError: the folder does not hold a model.
@@ -145,6 +149,8 @@ class VLLMAgent:
             settings.setdefault("lora_rank", _rank_of(Path(adapter)))
         loaded = load_tokenizer(tokenizer or model)
         config: Any = AutoConfig.from_pretrained(model, trust_remote_code=False)
+        if options.get("stop"):
+            settings["tokenizer"] = loaded
         processor = load_image_processor(model, config)
         if processor is not None:
             settings |= {"image_processor": processor, "tokenizer": loaded}
@@ -260,8 +266,8 @@ class VLLMAgent:
         return None if make is None else _VLLMQueue(self, make(self._rule()))
 
     def _rule(self) -> SamplingRule:
-        stop = tuple(sorted(self.stop_ids))
-        return SamplingRule(self.temperature, self.greedy, self.top_p, stop)
+        stop_ids = tuple(sorted(self.stop_ids))
+        return SamplingRule(self.temperature, self.greedy, self.top_p, stop_ids, self.stop)
 
     def _begin(self, prompts: Sequence[Prompt]) -> list[_Asked]:
         """Return the prompts as the engine is asked them."""
@@ -307,7 +313,7 @@ class VLLMAgent:
                     request.prompt_ids,
                     answer.token_ids,
                     answer.logprobs,
-                    finished=self.max_new_tokens == 1 or answer.token_ids[-1] in self.stop_ids,
+                    finished=self.max_new_tokens == 1 or self._text.ended(answer.token_ids, text),
                     image=request.image,
                     plain_ids=one.plain_ids if request.image is not None else (),
                     options=one.options,

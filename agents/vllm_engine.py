@@ -63,6 +63,8 @@ class SamplingRule:
     top_p: float = 1.0
     stop_ids: tuple[int, ...] = ()
     """Tokens that end a reply."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a reply, whose tokens are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +193,7 @@ class LocalEngine:
         cache_gib: size of the cache in GiB; None: what ``memory`` leaves on a GPU, 1 on a CPU.
         max_rows: rows that are computed at once.
         lora_rank: largest rank of adapters to load; 0: none are loaded.
-        tokenizer: needed for ``choices`` and pictures; the engine reads and writes token ids.
+        tokenizer: needed for stop strings and pictures; the engine reads and writes token ids.
         image_processor: of a vision-language model; without it prompts are text. One picture a
             prompt.
         can_sleep: free a GPU's memory on :meth:`sleep`. A CPU has nothing to free.
@@ -510,7 +512,9 @@ def _sampling(request: TokenRequest, rule: SamplingRule) -> Any:
         seed=request.seed,
         logprobs=0,
         stop_token_ids=list(rule.stop_ids),
-        detokenize=False,
+        stop=list(rule.stop) or None,
+        include_stop_str_in_output=True,
+        detokenize=bool(rule.stop),
         allowed_token_ids=list(request.allowed) or None,
     )
 

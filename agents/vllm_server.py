@@ -150,6 +150,7 @@ class ServerEngine:
                 "stop_token_ids": list(rule.stop_ids),
                 "logprobs": 0,
             }
+            | ({"stop": list(rule.stop), "include_stop_str_in_output": True} if rule.stop else {})
             | ({"allowed_token_ids": list(request.allowed)} if request.allowed else {})
         )
 

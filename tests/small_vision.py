@@ -34,22 +34,28 @@ def make_tokenizer() -> Any:
     return tokenizer
 
 
-def make_vision_policy(seed: int = 0, head: int = 8, heads: int = 4) -> Any:
-    """Return a policy over a tiny Qwen2.5-VL, loud enough to tell rooms apart.
+def make_vision_policy(
+    seed: int = 0, head: int = 8, heads: int = 4, family: str = "Qwen2_5_VL"
+) -> Any:
+    """Return a policy over a tiny Qwen2.5-VL or Qwen3-VL, loud enough to tell rooms apart.
 
     Its heads are ``head`` wide; vLLM computes none that are narrower than 32 on a CPU.
     """
     import torch
-    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+    import transformers
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (
         Qwen2VLImageProcessorPil,
     )
 
     from creditrl.trainers.models.policy import Policy
 
+    kinds: Any = transformers
     tokenizer = make_tokenizer()
     begin, end, image, video = tokenizer.convert_tokens_to_ids(list(MARKS))
-    config = Qwen2_5_VLConfig(
+    eyes: dict[str, Any] = {"depth": 1, "window_size": 64, "fullatt_block_indexes": [0]}
+    if family == "Qwen3VL":
+        eyes = {"depth": 2, "num_position_embeddings": 64, "deepstack_visual_indexes": [0]}
+    config = getattr(kinds, f"{family}Config")(
         text_config={
             "vocab_size": len(tokenizer),
             "hidden_size": head * heads,
@@ -57,6 +63,7 @@ def make_vision_policy(seed: int = 0, head: int = 8, heads: int = 4) -> Any:
             "num_hidden_layers": 2,
             "num_attention_heads": heads,
             "num_key_value_heads": heads,
+            "head_dim": head,
             "max_position_embeddings": 2048,
             "rope_parameters": {
                 "rope_type": "default",
@@ -68,16 +75,14 @@ def make_vision_policy(seed: int = 0, head: int = 8, heads: int = 4) -> Any:
             "eos_token_id": tokenizer.eos_token_id,
         },
         vision_config={
-            "depth": 1,
             "hidden_size": 16,
             "intermediate_size": 32,
             "num_heads": 2,
             "patch_size": 16,
             "spatial_merge_size": 2,
             "temporal_patch_size": 1,
-            "window_size": 64,
             "out_hidden_size": head * heads,
-            "fullatt_block_indexes": [0],
+            **eyes,
         },
         image_token_id=image,
         video_token_id=video,
@@ -87,7 +92,7 @@ def make_vision_policy(seed: int = 0, head: int = 8, heads: int = 4) -> Any:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen2_5_VLForConditionalGeneration(config)
+        model = getattr(kinds, f"{family}ForConditionalGeneration")(config)
         with torch.no_grad():
             for value in model.parameters():
                 if value.dim() > 1:

@@ -101,6 +101,8 @@ class RolloutConfig:
     """Sampling temperature of collection."""
     max_new_tokens: int = 16
     """Most tokens of a reply."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a reply, e.g. ["</action>"]; the token that completes one is the last."""
     token_budget: int | None = None
     """Padded tokens, replies included, that the training model decodes at once; it keeps twice as
     many of growing conversations. None: 131,072 on a GPU, 32,768 on a CPU."""
@@ -527,6 +529,11 @@ def _check_together(config: TrainConfig, where: str) -> None:
                 f"{where}: rollout.backend is 'vllm-server', which decodes elsewhere already: "
                 "expected rollout.ray.engines 0."
             )
+    if rollout.stop and config.method.name == "archer":
+        raise ConfigError(
+            f"{where}: rollout.stop was given, and the replies that ArCHer's critics draw know no "
+            "stop strings: expected none."
+        )
     if rollout.actions == "choice" and rollout.backend != "transformers":
         raise ConfigError(
             f"{where}: rollout.actions is 'choice', and vLLM cannot read a list of replies behind "

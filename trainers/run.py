@@ -349,7 +349,8 @@ class Run:
         # Whoever loads the policy decodes replies of the length it was trained with.
         policy.model.generation_config.max_new_tokens = self.config.rollout.max_new_tokens
         policy.save(path)
-        Prompting(self.config.rollout.form, self.config.rollout.actions).write(path)
+        rollout = self.config.rollout
+        Prompting(rollout.form, rollout.actions, rollout.stop).write(path)
         return path
 
     def timed(self, phase: str, work: Callable[[], T]) -> T:

@@ -167,6 +167,7 @@ def _episodes(vocabulary: int, count: int, length: int) -> list[Trajectory]:
         for turn in range(2):
             context += seen_2[turn]
             said = _words(said_2[turn])
+            expert_ids = said_2[turn][::-1]  # another action, from which StepAgent's model learns
             turns.append(
                 Turn(
                     observation=_words(seen_2[turn]),
@@ -178,8 +179,8 @@ def _episodes(vocabulary: int, count: int, length: int) -> list[Trajectory]:
                     reply_ids=said_2[turn],
                     logprobs=(-1.0,) * reply,
                     segment=f"{turn}",
-                    expert=said,
-                    expert_ids=said_2[turn],
+                    expert=_words(expert_ids),
+                    expert_ids=expert_ids,
                 )
             )
             context += said_2[turn]

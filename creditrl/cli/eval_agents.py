@@ -30,6 +30,7 @@ _OF_AGENTS = {
     "adapter": ("transformers", "vllm"),
     "base_url": ("vllm", *_CHAT),
     "actions": ("transformers", "vllm"),
+    "stop": ("transformers", "vllm", *_CHAT),
     "api_key_env": ("vllm", *_CHAT),
     "concurrency": (*_CHAT, _CALLABLE),
     "timeout": (*_CHAT, "command", _CALLABLE),
@@ -209,6 +210,7 @@ def _sampling(options: EvalOptions) -> dict[str, Any]:
         max_new_tokens=options.max_new_tokens,
         seed=options.seed,
         actions=options.actions,
+        stop=options.stop,
     )
 
 
@@ -222,7 +224,7 @@ def _vllm(options: EvalOptions, model: str = "") -> Any:
                 "--adapter with --base-url: name the adapter as the server does, with --model."
             )
         engine = {"api_key_env": options.api_key_env} if options.api_key_env else {}
-        sampling["actions"] = options.actions or "free"
+        sampling |= {"actions": options.actions or "free", "stop": options.stop or ()}
         return VLLMAgent.from_server(options.base_url, options.model, engine=engine, **sampling)
     adapter = options.adapter
     folder = Path(model)
@@ -245,6 +247,7 @@ def _chat(options: EvalOptions) -> Any:
         "base_url": options.base_url,
         "api_key_env": options.api_key_env,
         "max_tokens": options.max_new_tokens,
+        "stop": options.stop,
         "concurrency": options.concurrency,
         "timeout": options.timeout,
         "extra": _extra(options.extra),

@@ -65,6 +65,9 @@ class EvalOptions:
     """Take the most probable token instead of sampling."""
     max_new_tokens: int | None = None
     """Longest reply of the language model, in tokens; None: as saved with it, or 256."""
+    stop: tuple[str, ...] | None = None
+    """Strings that end a reply of the language model, such as ``"</action>"``; None: as a run's
+    policy was trained, else none."""
     device: str | None = None
     """Device of the language model; None uses a GPU if there is one."""
     base_url: str | None = None

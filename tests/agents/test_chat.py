@@ -63,6 +63,15 @@ def test_what_is_set_is_sent_and_nothing_else(endpoint):
     assert endpoint.requests[1].keys() == {"model", "stop", "messages"}
 
 
+def test_the_closing_tag_that_ended_an_answer_is_read_with_it(endpoint):
+    agent = ChatAgent(client(endpoint, stop=("</action>",)))
+    said = "<think>a</think><action>up"
+    endpoint.plans = [Plan(said), Plan(said, finish_reason="length"), Plan("up")]
+    replies = [agent.act([Prompt("?")])[0] for _ in range(3)]
+    assert [r.text for r in replies] == [said + "</action>", said, "up"]
+    assert endpoint.requests[0]["stop"] == ["</action>"]
+
+
 def test_the_key_comes_from_the_environment_and_goes_into_the_header(endpoint, monkeypatch):
     monkeypatch.setenv("MY_KEY", KEY + "\n")
     ask_one(client(endpoint, api_key_env="MY_KEY"))

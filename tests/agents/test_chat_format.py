@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from creditrl.agents.chat_format import ChatFormat
+from creditrl.agents.conversation import Conversation
 from creditrl.envs.prompt import Message
 from creditrl.errors import ConfigError
 
@@ -115,3 +118,11 @@ def test_the_begin_token_is_written_where_the_tokenizer_would(chat_tokenizer_mak
         single="<|im_start|> $A", special_tokens=[("<|im_start|>", bos)]
     )
     assert ChatFormat(tokenizer).first([Message("user", "x")]) == "<|im_start|>x"
+
+
+def test_a_turn_is_ended_behind_a_reply_that_a_stop_string_ended(chat_tokenizer):
+    chat = ChatFormat(chat_tokenizer)
+    agent = SimpleNamespace(chat_format=chat, stop=("</action>",), stop_ids={chat.turn_end_id})
+    for last, ended in ((5, chat.turn_end), (chat.turn_end_id, "")):
+        text = Conversation(prefix_ids=(1, last))._render(agent, (Message("user", "a wall"),))
+        assert text.startswith(ended + "\n<|im_start|>user")

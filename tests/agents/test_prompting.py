@@ -98,8 +98,8 @@ def test_a_policy_remembers_how_it_was_asked(tmp_path: Path) -> None:
     assert Prompting.read(policy) == Prompting()
     (tmp_path / "run" / "config.toml").write_text('[rollout]\nform = "compact"\n')
     assert Prompting.read(policy) == Prompting("compact", "free")
-    Prompting("react", "listed").write(policy)
-    assert Prompting.read(policy) == Prompting("react", "listed")
+    Prompting("react", "listed", ("</action>",)).write(policy)
+    assert Prompting.read(policy) == Prompting("react", "listed", ("</action>",))
     for named in (policy, policy.parent, tmp_path / "run"):
         assert policy_folder(str(named)) == str(policy)
     (policy / "creditrl.json").write_text('{"form": 3}')

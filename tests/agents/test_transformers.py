@@ -173,6 +173,35 @@ def test_replies_stop_at_stop_tokens_and_say_so(make, word_tokenizer):
     assert r.text == word_tokenizer.decode(r.token_ids[:-1], skip_special_tokens=True)
 
 
+def test_a_stop_string_ends_a_reply_with_the_token_that_completes_it(make, word_tokenizer):
+    options = {"max_new_tokens": 12, "temperature": 2.0}
+    free = make(**options).act(ask(MANY * 4))
+    stop = word_tokenizer.decode(free[0].token_ids[3:5])
+    agent = make(**options, stop=[stop])
+    stopped = agent.act(ask(MANY * 4))
+    for whole, reply in zip(free, stopped, strict=True):
+        ids = [whole.token_ids[:n] for n in range(13)]
+        texts = word_tokenizer.batch_decode(ids, skip_special_tokens=True)
+        end = next((n for n, text in enumerate(texts) if stop in text), 12)
+        assert reply.token_ids == whole.token_ids[:end]
+        assert reply.logprobs == whole.logprobs[:end]
+        assert reply.finished == whole.finished or reply.text.endswith(stop)
+    assert stopped[0].finished and len(stopped[0].token_ids) == 5
+    assert len({len(reply.token_ids) for reply in stopped}) > 1
+    with pytest.raises(ConfigError, match="expected a list of strings"):
+        make(stop=stop)
+
+
+def test_the_text_ends_with_the_stop_string_where_its_token_goes_on(make, word_tokenizer):
+    # "down" is one token; the reply keeps it, and its text does not.
+    agent = make(max_new_tokens=12, temperature=2.0, stop=["do"])
+    ended = [r for r in agent.act(ask(MANY * 4)) if r.text.endswith("do")]
+    assert ended
+    for reply in ended:
+        whole = word_tokenizer.decode(reply.token_ids, skip_special_tokens=True)
+        assert whole == reply.text + "wn"
+
+
 def test_long_runs_keep_logprobs_while_replies_end_one_by_one(make, model):
     agent = make(max_new_tokens=40, temperature=1.5, stop_ids=[3, 9])
     replies = agent.act(ask(MANY * 3))

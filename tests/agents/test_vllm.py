@@ -158,6 +158,25 @@ def choice(**fields):
 ONE = TokenRequest((7, 8), 1, seed=0)
 
 
+def test_stop_strings_reach_the_server_and_end_replies(monkeypatch):
+    tokenizer = small_policy().tokenizer
+    ids = tokenizer("#P", add_special_tokens=False)["input_ids"]
+    logprobs = {"token_logprobs": [-0.5] * len(ids)}
+    client = serve(
+        monkeypatch,
+        completions=lambda body: choice(
+            token_ids=ids, prompt_token_ids=body["prompt"], logprobs=logprobs
+        ),
+    )
+    server = ServerEngine("http://127.0.0.1:1/v1")
+    stop = tokenizer.decode(ids)
+    [reply] = VLLMAgent(server, tokenizer, stop=[stop]).act([Prompt("up")])
+    assert client.bodies[-1]["stop"] == [stop] and client.bodies[-1]["include_stop_str_in_output"]
+    assert reply.finished and reply.text == stop and len(reply.logprobs) == len(ids)
+    [reply] = VLLMAgent(server, tokenizer).act([Prompt("up")])
+    assert "stop" not in client.bodies[-1] and not reply.finished
+
+
 def test_a_server_that_does_not_say_which_tokens_fails_the_episode_only(monkeypatch):
     serve(monkeypatch, completions=lambda _: {"choices": [{"text": "up"}]})
     [answer] = ServerEngine("http://127.0.0.1:1/v1").generate([ONE], SamplingRule())

@@ -197,3 +197,11 @@ def test_a_text_model_is_refused_when_it_is_loaded(tmp_path, capsys):
     train = [*flags(words, words), f"--run.folder={tmp_path / 'run'}", "--budget.updates=1"]
     assert run(train) == 2
     assert "reads text" in capsys.readouterr().err
+
+
+def test_qwen3_vl_is_scored_as_it_was_sampled():
+    policy = make_vision_policy(family="Qwen3VL")
+    trajectories = play(make_agent(policy))
+    found = policy.score(build_rows(trajectories), token_budget=4096)
+    np.testing.assert_allclose(found, sampled(trajectories), atol=1e-4)
+    test_the_model_itself_makes_the_same_logits(policy, trajectories)

@@ -76,7 +76,8 @@ def export_policy(
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         policy.save(draft)
-        Prompting(config.rollout.form, config.rollout.actions).write(draft)
+        rollout = config.rollout
+        Prompting(rollout.form, rollout.actions, rollout.stop).write(draft)
         if own_base:
             _name_base(draft / _ADAPTER_CONFIG, str((target / "base").resolve()))
         try:

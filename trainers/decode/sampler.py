@@ -69,7 +69,7 @@ class TransformersSampler(Sampler):
 
     def __init__(self, config: TrainConfig) -> None:
         self.name = f"policy:{config.policy.model}"
-        self.actions = config.rollout.actions
+        self.actions, self.stop = config.rollout.actions, config.rollout.stop
         self.token_budget = config.rollout.token_budget
 
     def agent(
@@ -84,6 +84,7 @@ class TransformersSampler(Sampler):
                 max_new_tokens=max_new_tokens,
                 seed=seed,
                 actions=self.actions,
+                stop=self.stop,
                 name=self.name,
                 token_budget=self.token_budget,
             )
@@ -95,6 +96,7 @@ class TransformersSampler(Sampler):
             max_new_tokens=max_new_tokens,
             seed=seed,
             actions=self.actions,
+            stop=self.stop,
             name=self.name,
             token_budget=self.token_budget,
             image_processor=policy.image_processor,
@@ -113,6 +115,7 @@ class TransformersSampler(Sampler):
             max_new_tokens=max_new_tokens,
             seed=seed,
             actions=self.actions,
+            stop=self.stop,
             name=self.name,
             token_budget=self.token_budget,
             image_processor=policy.image_processor,
@@ -176,6 +179,7 @@ class VLLMSampler(Sampler):
             max_new_tokens=max_new_tokens,
             seed=seed,
             actions=self.config.rollout.actions,
+            stop=self.config.rollout.stop,
             name=self.name,
             generation_config=policy.base.generation_config,
             refresh=lambda: sync.push(policy),
@@ -229,7 +233,7 @@ def engine_settings(config: TrainConfig, policy: Policy) -> tuple[Any, dict[str,
         cache_gib=cfg.cache_gib,
         max_rows=cfg.max_rows,
         lora_rank=rank,
-        tokenizer=policy.tokenizer if policy.pictures else None,
+        tokenizer=policy.tokenizer if policy.pictures or config.rollout.stop else None,
         image_processor=policy.image_processor,
         can_sleep=cfg.sleep,
         seed=config.run.seed,

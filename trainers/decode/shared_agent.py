@@ -47,6 +47,7 @@ class SharedAgent(TransformersAgent):
             "greedy": self.greedy,
             "max_new_tokens": self.max_new_tokens,
             "actions": self.actions,
+            "stop": self.stop,
             "token_budget": self.token_budget,
         }
         with ranks.together("act", sampling, list(prompts), uniform_BT):

@@ -245,13 +245,13 @@ def next_logprobs(
     At temperature 1, on the CPU. ``images`` has a picture for each prompt, or None.
     """
     ids = torch.tensor(prompts, device=policy.device)
-    inputs: dict[str, torch.Tensor] = {"input_ids": ids}
+    inputs: dict[str, Any] = {"input_ids": ids}
     with torch.inference_mode():
         if any(image is not None for image in images):
             assert policy.pictures is not None, "who shows pictures has a reader"
-            embedded, position_3PL = policy.pictures.embed(policy.base, ids, images)
-            inputs = {"inputs_embeds": embedded, "position_ids": position_3PL}
-        logits = policy.model(**inputs, use_cache=False).logits[:, -1].float()
+            inputs = policy.pictures.embed(policy.base, ids, images)
+        last = policy.base.get_decoder()(**inputs, use_cache=False).last_hidden_state[:, -1]
+        logits = policy.base.get_output_embeddings()(last).float()
     return torch.log_softmax(logits, dim=-1).cpu()
 
 

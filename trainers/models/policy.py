@@ -760,11 +760,10 @@ class Policy:
             shared = find_prefixes(*(at.cpu().numpy() for at in (ids_RL, row_U, position_U)))
             if shared is not None:
                 return hidden_after_prefixes(decoder, ids_RL, shared, row_U, position_U, mlp_at)
-        inputs: dict[str, torch.Tensor] = {"input_ids": ids_RL}
+        inputs: dict[str, Any] = {"input_ids": ids_RL}
         if pictured:
             assert self._pictures is not None, "checked by the caller"
-            embedded, position_3RL = self._pictures.embed(self.base, ids_RL, images)
-            inputs = {"inputs_embeds": embedded, "position_ids": position_3RL}
+            inputs = self._pictures.embed(self.base, ids_RL, images)
         # No attention mask: padding stands at the right, where a causal model does not look.
         with (
             mlp_at(ids_RL.numel(), row_U, position_U),

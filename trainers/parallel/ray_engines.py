@@ -35,7 +35,7 @@ from creditrl.agents.vllm_engine import (
 from creditrl.envs.ray_pool import PATIENCE, lost_errors, require_ray
 from creditrl.errors import ConfigError, CreditRLError, EngineError
 from creditrl.trainers.collect.ahead import HeldWeights
-from creditrl.trainers.config import RunConfig, TrainConfig
+from creditrl.trainers.config import RolloutConfig, RunConfig, TrainConfig
 from creditrl.trainers.decode.sampler import (
     PolicyAgent,
     Sampler,
@@ -332,7 +332,14 @@ class TransformersEngines(RayEngines):
 
     def __init__(self, config: TrainConfig, policy: Policy) -> None:
         # What a copy is built from; other sections have types that are made by each process.
-        self._config = TrainConfig(policy=config.policy, run=RunConfig(seed=config.run.seed))
+        said = config.rollout
+        self._config = TrainConfig(
+            policy=config.policy,
+            rollout=RolloutConfig(
+                actions=said.actions, stop=said.stop, token_budget=said.token_budget
+            ),
+            run=RunConfig(seed=config.run.seed),
+        )
         self._tokenizer = policy.tokenizer if config.policy.model == "small" else None
         super().__init__(config, policy)
 
@@ -630,6 +637,7 @@ class RaySampler(Sampler):
             "seed": seed,
             "name": self.name,
             "actions": self.config.rollout.actions,
+            "stop": self.config.rollout.stop,
             "tokenizer": tokenizer,
         }
         if self._engines is None:

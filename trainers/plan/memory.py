@@ -3,8 +3,8 @@
 Weights, gradients and optimizer states are exact. Activations are counted as what autograd keeps of
 a block of a Llama-like decoder (RMS norms, attention without a stored matrix, gated MLP). Where
 micro-batches are full and every token is scored, plan and peak agree within 10 % (``creditrl bench
-gpu --sections memory``), but for StepAgent with all weights, whose peak is lower. Everything here
-is arithmetic on numbers; where these come from is :mod:`creditrl.trainers.plan.shape`.
+gpu --sections memory``). Everything here is arithmetic on numbers; where these come from is
+:mod:`creditrl.trainers.plan.shape`.
 """
 
 from __future__ import annotations
