@@ -248,6 +248,34 @@ def test_play_is_interrupted_with_130() -> None:
         assert process.stderr.read() == "creditrl: interrupted.\n"
 
 
+@pytest.mark.parametrize("command", ["creditrl", "-m creditrl", "-m creditrl.cli"])
+@pytest.mark.parametrize("moment", ["numpy", "gymnasium.envs", "rich.table"])
+def test_an_interrupt_while_it_is_imported_is_one_line(
+    tmp_path: Path, command: str, moment: str
+) -> None:
+    # Python imports this file at its start; it sends the signal when the module is looked for.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {moment!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+    )
+    (tmp_path / "creditrl").write_text("from creditrl.cli import main\nmain()\n")  # as pip's is
+    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, *command.split(), "envs"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, "creditrl: interrupted.\n")
+
+
 @pytest.mark.parametrize(("agent", "solved"), [("expert", 1.0), ("random", None), ("first", None)])
 def test_eval_measures_and_writes(
     tmp_path: Path,
