@@ -38,7 +38,7 @@ def creditrl(folder: Path, command: str, stdin: str = "", code: int = 0) -> str:
     name, *words = shlex.split(command)
     assert name == "creditrl"
     done = subprocess.run(
-        [sys.executable, "-m", "creditrl.cli", *words],
+        [sys.executable, "-P", "-m", "creditrl.cli", *words],  # -P: as the installed command is
         input=stdin,
         capture_output=True,
         text=True,
@@ -75,6 +75,22 @@ def test_an_environment_of_ones_own_works_in_the_commands_of_the_guide(folder: P
     for name in ("check", "play", "train"):
         again = creditrl(folder, next_of(told[name]))
         assert "success" in again and "--plugin stairs.py" in next_of(again)
+
+
+def test_a_module_is_found_in_the_working_directory(folder: Path) -> None:
+    command = "creditrl check stairs:Mine/Stairs-v0 --rules state_keys"
+    assert "1 rules hold, 0 broken" in creditrl(folder, command)
+    (folder / "empty").mkdir()
+    told = creditrl(folder, "creditrl check empty:Mine/Stairs-v0", code=2)
+    assert "'empty' is a folder without __init__.py" in told
+
+
+def test_an_environment_of_ones_own_is_listed_and_suggested(folder: Path) -> None:
+    told = creditrl(folder, "creditrl envs --plugin stairs.py")
+    assert re.search(r"Mine/Stairs-v0 +Mine/Stairs-v0 +Three steps\.", told)
+    told = creditrl(folder, "creditrl play stairs.py:Mine/Stars-v0", code=2)
+    assert "Did you mean 'Mine/Stairs-v0'?" in told
+    assert "CreditRL/WebShop-v0, Mine/Stairs-v0. One of your own" in told
 
 
 def test_the_words_in_the_record_of_the_guide_reach_its_prompts(folder: Path) -> None:
