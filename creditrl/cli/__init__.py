@@ -168,8 +168,9 @@ def _dispatch(arguments: Sequence[str]) -> int:
     by_name = {command.name: command for command in COMMANDS}
     name = arguments[0]
     if name not in by_name:
+        close = did_you_mean(name, [*by_name, "--help", "--version"])
         raise UnknownNameError(
-            f"No command named {name!r}.{did_you_mean(name, by_name)} "
+            f"No command named {name!r}.{close} "
             f"Known: {', '.join(by_name)}. `creditrl --help` says what they do."
         )
     command = by_name[name]

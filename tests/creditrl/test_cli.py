@@ -92,6 +92,18 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
         (("data", "get"), "Missing dataset name"),
         (("data", "get", "sokobann"), "Did you mean 'sokoban'?"),
         (("bench", "env"), "Did you mean 'envs'?"),
+        (("--hlep",), "Did you mean '--help'?"),
+        (("eval", "VisualSokoban", "--hlep"), "Did you mean '--help'?"),
+        (("report", "--hlep"), "Did you mean '--help'?"),
+        (("export", "polcy", "run"), "Did you mean 'policy'?"),
+        (
+            ("eval", "VisualSokoban", "--episodes", "foo"),
+            "creditrl: --episodes: expected a whole number or None, found 'foo'. See",
+        ),
+        (
+            ("eval", "VisualSokoban", "--episodes", "9999"),
+            "has 2000 tasks, each of which is played once: ask for at most 2000.",
+        ),
     ],
 )
 def test_a_bad_request_is_one_line_and_exit_code_2(
@@ -222,6 +234,15 @@ def test_play_ends_with_the_input() -> None:
     assert told.returncode == 0
     assert "'dance' was not executed (unparsed)." in told.stdout
     assert "The input ended." in told.stdout
+
+
+@pytest.mark.parametrize(("command", "one"), [("data", "get NAME"), ("bench", "tasks ID")])
+def test_the_help_of_a_command_with_sub_commands_lists_them(
+    command: str, one: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, "--help"]) == 0
+    told = capsys.readouterr().out
+    assert f"  creditrl {command} {one} " in told
 
 
 def test_play_is_interrupted_with_130() -> None:

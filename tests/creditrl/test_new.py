@@ -84,8 +84,9 @@ def test_an_editable_package_is_found_beside_its_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("env", "Missing kind"),
-        ("agent mine", "Missing kind"),
+        ("", "Missing kind"),
+        ("env", "Missing name"),
+        ("agent mine", "Nothing new of the kind 'agent'"),
         ("env My-Stairs", "small letters"),
         ("env ../stairs", "small letters"),
         ("env class", "choose another name"),
