@@ -3,8 +3,8 @@
 Other tests execute those of `eval --suite` (test_first_minutes.py), `eval --goal-table`
 (test_goal_table.py), `train`, `export policy`, `bench envs`, `bench train`, `bench methods`,
 `bench conformance` (tests/bench/test_conformance.py), and those with an environment of one's own
-(test_plugins.py). `doctor`, `bench scale` and `bench gpu` name commands that are executed here. What `docs`
-names serves until it is stopped (test_docs.py).
+(test_plugins.py). `doctor`, `bench scale` and `bench gpu` name commands that are executed here.
+What `docs` names serves until it is stopped (test_docs.py).
 """
 
 from __future__ import annotations
