@@ -20,8 +20,8 @@ _COMMAND = "creditrl new env|method NAME"
 class NewOptions:
     """Write a small package with an environment or a credit method, and its test.
 
-    pip installs it, and then every command knows what it brings. An environment comes with a recipe
-    that trains on it.
+    pip installs it, and then every command knows what it brings. A recipe beside it trains with
+    that.
     """
 
     folder: str | None = None
@@ -51,6 +51,6 @@ def run(argv: list[str]) -> int:
     if kind == "env":
         next_step(shlex.join(["creditrl", "check", f"{module}:Mine/{class_name(name)}-v0"]))
     else:
-        words = ["train", "@small", "--method.name", module.stem, "--plugin", str(module)]
-        next_step(shlex.join(["creditrl", *words]))
+        recipe = f"@{module.with_suffix('.toml')}"
+        next_step(shlex.join(["creditrl", "train", recipe, "--plugin", str(module)]))
     return 0
