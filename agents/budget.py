@@ -22,6 +22,9 @@ __all__ = ["BUDGET_SPENT", "Budget", "Meter"]
 BUDGET_SPENT = "the budget is spent"
 """Error of the episodes that a budget cuts off; they were not played, rather than failed."""
 
+_SILENT = 5.0
+"""Seconds without a first reply after which the user is told what is waited for."""
+
 
 @dataclass(slots=True)
 class Budget:
@@ -159,7 +162,16 @@ class Meter:
             return None
         self.watch.asked(prompt)
         ask_first = getattr(self._agent, "ask_first", None)
-        return None if ask_first is None else ask_first(prompt)
+        if ask_first is None:
+            return None
+        silence = f"After {_SILENT:g} s still waiting for the first reply of {self.name}."
+        waits = threading.Timer(_SILENT, self.watch.notice, [silence])
+        waits.daemon = True
+        waits.start()
+        try:
+            return ask_first(prompt)
+        finally:
+            waits.cancel()
 
     def _answers(self, prompts: Sequence[Prompt]) -> list[Reply]:
         first = self._speaks and not self._begun

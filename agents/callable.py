@@ -19,6 +19,7 @@ from creditrl.agents.base import Agent
 from creditrl.agents.outside import turn_info
 from creditrl.background import agents_background
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
+from creditrl.plugins import search_here
 from creditrl.types import Prompt, Reply
 
 __all__ = ["CallableAgent", "as_agent", "import_agent", "is_coroutine", "takes_batches"]
@@ -289,8 +290,7 @@ def _plays_alone(found: Any) -> bool:
 def _module(place: str, spec: str) -> ModuleType:
     try:
         if not place.endswith(".py"):
-            if "" not in sys.path and str(Path.cwd()) not in sys.path:
-                sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
+            search_here()
             return importlib.import_module(place)
         path = Path(place)
         if not path.is_file():

@@ -549,9 +549,10 @@ def _check(
             "so make it with group_size=1."
         )
     if tasks is None and count > len(venv.tasks):
+        size = len(venv.tasks)
         raise ConfigError(
-            f"{count} episodes wanted, but the split has only {len(venv.tasks)} tasks: ask for at "
-            "most as many, or name the tasks with tasks=."
+            f"{count} episodes wanted, but the split has {size} task{'s' * (size > 1)}, each of "
+            f"which is played once: ask for at most {size}."
         )
 
 

@@ -30,7 +30,10 @@ class Watch:
         """
 
     def notice(self, text: str) -> None:
-        """Take a line that the user should read; a warning unless overridden."""
+        """Take a line that the user should read; a warning unless overridden.
+
+        May be called by another thread.
+        """
         warnings.warn(text, stacklevel=2)
 
 

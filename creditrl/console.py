@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from creditrl.plugins import named_flags
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["console", "next_step", "say", "table", "wrote"]
+__all__ = ["console", "look_step", "next_step", "say", "table", "wrote"]
 
 PLAIN_WIDTH = 120
 """Columns of a table that does not go to a terminal."""
@@ -57,3 +58,8 @@ def next_step(command: str) -> None:
     """Name the next sensible command."""
     flags = f" {shlex.join(named_flags())}" if command.startswith("creditrl ") else ""
     say(f"Next: {command}{flags.rstrip()}")
+
+
+def look_step(path: str | Path) -> None:
+    """Name the command that opens a file in the browser."""
+    next_step(f"python -m webbrowser {Path(path).resolve().as_uri()}")

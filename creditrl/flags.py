@@ -23,6 +23,14 @@ _ONE_BOX = 80
 """Columns in which the help has its boxes under each other."""
 _MARKUP = re.compile(r"``|:\w+:`~?(?:[\w.]*\.)?(\w+)`")
 """Of docstrings, for which a terminal has no use."""
+_NO_TYPE = re.compile(
+    r"no type matching (\S.*?) could be instantiated from (\[.*?\])\. Got errors: .*"
+)
+_NO_NUMBER = re.compile(
+    r"(?:invalid literal for (int)\(\) with base 10|could not convert string to (float)): (.*)"
+)
+"""What tyro says of values that cannot be read."""
+_KINDS = {"INT": "a whole number", "FLOAT": "a number", "STR": "a text", "{None}": "None"}
 _TRUE, _FALSE = ("true", "True"), ("false", "False")
 
 
@@ -234,6 +242,7 @@ class _Names:
             return
         section, _, field = name.rpartition(".")
         inside = [known for known in self.flags if known.rpartition(".")[0] == section]
+        inside += [] if section else ["help"]
         near = difflib.get_close_matches(field, [k.rpartition(".")[2] for k in inside], n=1)
         # Someone who forgot or mistyped the part's name meant the field of that name.
         tails = [known for known in self.flags if known.rpartition(".")[2] == field]
@@ -326,6 +335,20 @@ def _one_line(box: str) -> str:
     # The title is part of the frame, or a paragraph of its own where tyro must draw in ASCII; the
     # paragraph before the first rule is empty in the one case and the title in the other.
     message = " ".join(paragraphs[1] if len(paragraphs) > 1 else paragraphs[0]).replace(" .", ".")
+    message = _NO_TYPE.sub(_expected_type, _NO_NUMBER.sub(_expected_number, message))
+    message = re.sub(r"^Error parsing (--)", r"\1", message)
     # A dataclass that refused a combination of values is no flag, and its name says nothing here.
     message = re.sub(r"^Error parsing [A-Z]\w*: ", "", message)
     return f"{(message or 'The flags cannot be read').rstrip('.')}."
+
+
+def _expected_type(found: re.Match[str]) -> str:
+    none, *others = sorted(found[1].split("|"), key="{None}".__ne__)
+    kinds = [*others, none] if none == "{None}" else [none, *others]
+    named = " or ".join(_KINDS.get(kind, kind.strip("{}")) for kind in kinds)
+    return f"expected {named}, found {found[2][1:-1]}"
+
+
+def _expected_number(found: re.Match[str]) -> str:
+    kind = "INT" if found[1] else "FLOAT"
+    return f"expected {_KINDS[kind]}, found {found[3]}"

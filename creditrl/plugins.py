@@ -26,6 +26,7 @@ __all__ = [
     "name_plugins",
     "named_flags",
     "named_plugins",
+    "search_here",
     "take_plugins",
 ]
 
@@ -36,16 +37,22 @@ _named: list[str] = []
 def load_plugin(where: str) -> None:
     """Import a module (``package.module``) or a file (``path/method.py``) that registers something.
 
-    Once a process.
+    Once a process. Modules are looked for in the working directory too.
 
     Raises:
-        ConfigError: there is no such module or file.
+        ConfigError: there is no such module or file, or it is a folder that is no package.
     """
     if not where.endswith(".py"):
+        search_here()
         try:
-            importlib.import_module(where)
+            module = importlib.import_module(where)
         except ModuleNotFoundError as error:
             raise ConfigError(f"Plugin {where!r} cannot be imported: {error}.") from error
+        if module.__file__ is None:
+            raise ConfigError(
+                f"Plugin {where!r} is a folder without __init__.py: name a file in it, or install "
+                "the package that it holds."
+            )
         return
     path = Path(where).expanduser().resolve()
     if not path.is_file():
@@ -63,6 +70,12 @@ def load_plugin(where: str) -> None:
     except BaseException:
         del sys.modules[spec.name]
         raise
+
+
+def search_here() -> None:
+    """Have modules looked for in the working directory, as ``python -m`` has."""
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ __all__ = [
     "ENVIRONMENTS",
     "environment_class",
     "environment_id",
+    "known_ids",
     "known_records",
     "record_of",
     "register_environment",
@@ -65,6 +67,19 @@ def known_records() -> tuple[Environment, ...]:
     return tuple(_RECORDS.values())
 
 
+def known_ids() -> tuple[str, ...]:
+    """Return the ids of :func:`known_records`, and of other text environments in Gymnasium."""
+    known = dict.fromkeys(record.id for record in known_records())
+    for env_id, spec in gym.registry.items():
+        creator: Any = spec.entry_point
+        if isinstance(creator, str):  # of a module that nobody imported it is none from a plugin
+            module, _, name = creator.partition(":")
+            creator = getattr(sys.modules.get(module), name, None)
+        if isinstance(creator, type) and issubclass(creator, TextEnv):
+            known[env_id] = None
+    return tuple(known)
+
+
 def record_of(env_id: str) -> Environment | None:
     """Return the record of an id, else of another version of it; None: there is none."""
     found = _find(env_id)
@@ -103,10 +118,11 @@ def environment_id(name: str) -> str:
     if found is None and name in gym.registry:
         found = name  # an environment that somebody else registered
     if found is None:
+        ids = known_ids()
         raise UnknownNameError(
-            f"No environment named {name!r}.{did_you_mean(name, by_name)} "
-            f"Known: {', '.join(e.id for e in ENVIRONMENTS)}. One of your own comes with "
-            "`--plugin FILE.py`, or as FILE.py:ID."
+            f"No environment named {name!r}.{did_you_mean(name, [*by_name, *ids])} "
+            f"Known: {', '.join(ids)}. One of your own comes with `--plugin FILE.py`, or as "
+            "FILE.py:ID."
         )
     return found
 

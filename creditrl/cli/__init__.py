@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from creditrl._ctrl_c import INTERRUPTED, raise_again
 from creditrl._version import __version__
 from creditrl.disk import disk_line
 from creditrl.errors import CreditRLError, UnknownNameError, did_you_mean
@@ -16,7 +17,6 @@ from creditrl.plugins import name_plugins, take_plugins
 __all__ = ["COMMANDS", "Command", "main", "run"]
 
 USAGE_ERROR = 2
-INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 
@@ -136,6 +136,7 @@ def run(argv: Sequence[str]) -> int:
     arguments = [argument for argument in argv if argument != "--debug"]
     debug = len(arguments) < len(argv) or os.environ.get("CREDITRL_DEBUG", "") not in ("", "0")
     try:
+        raise_again()
         return _dispatch(arguments)
     except KeyboardInterrupt:
         print("creditrl: interrupted.", file=sys.stderr)
@@ -167,8 +168,9 @@ def _dispatch(arguments: Sequence[str]) -> int:
     by_name = {command.name: command for command in COMMANDS}
     name = arguments[0]
     if name not in by_name:
+        close = did_you_mean(name, [*by_name, "--help", "--version"])
         raise UnknownNameError(
-            f"No command named {name!r}.{did_you_mean(name, by_name)} "
+            f"No command named {name!r}.{close} "
             f"Known: {', '.join(by_name)}. `creditrl --help` says what they do."
         )
     command = by_name[name]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from creditrl._origin import install_command
-from creditrl.cli.options import new_file, parse_env_command, short_name
+from creditrl.cli.options import new_file, parse_env_command, short_name, show_commands
 from creditrl.console import console, next_step, table, wrote
 from creditrl.envs.tasks import SPLITS
 from creditrl.errors import (
@@ -105,29 +105,40 @@ class BenchSearchOptions:
     """Measure next to nothing: shows that everything runs."""
 
 
-_FILES = (
-    *("credit", "methods", "train", "baselines", "small", "actions", "exact", "rollout", "scale"),
-    *("recipes", "gpu"),
-)
-"""Benches with a file of their own, ``bench_NAME.py``, imported when it is asked for."""
+_COMMANDS = {
+    "envs": "speed of environments, ours beside upstream's",
+    "conformance ENV": "games on our engine and on upstream's, compared answer by answer",
+    "tasks ID": "whether an environment's tasks can be solved",
+    "search": "time and memory of WebShop's search",
+    "credit": "the credit of every method against true advantages",
+    "methods": "methods compared, equally tuned and tested on many seeds",
+    "train": "tokens per second and memory of training, beside TRL's",
+    "baselines": "the table of random actions, the expert and small policies",
+    "small": "results of the small recipes",
+    "actions": "the cost of choosing among listed actions",
+    "exact": "the credit of every method against exact advantages, in a minute",
+    "rollout": "copies that wait for each other's replies, and copies that do not",
+    "scale": "where the first bottleneck of a large cluster is",
+    "recipes": "dry runs of the papers' recipes",
+    "gpu": "what a GPU run needs, tried in a few minutes",
+}
 
 
 def run(argv: list[str]) -> int:
     """Run one of the benches."""
     here = {"envs": _envs, "conformance": _conformance, "tasks": _tasks, "search": _search}
-    known = [*here, *_FILES]
     if not argv or argv[0] in ("-h", "--help"):
-        words = " | ".join(
-            {"conformance": "conformance ENV", "tasks": "tasks ID"}.get(n, n) for n in known
-        )
-        override(BenchEnvsOptions(), ["--help"], f"creditrl bench {words}")
+        show_commands("creditrl bench", _COMMANDS)
+        return 0
     name, *rest = argv
+    known = [usage.split()[0] for usage in _COMMANDS]
     if name not in known:
         raise UnknownNameError(
             f"No bench named {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}."
         )
     if name in here:
         return here[name](rest)
+    # The others have a file each, which is imported when it is asked for.
     bench: Callable[[list[str]], int] = getattr(
         import_module(f"creditrl.cli.bench_{name}"), f"bench_{name}"
     )

@@ -58,9 +58,9 @@ def run(argv: list[str]) -> int:
 def _words() -> dict[str, list[str]]:
     """Return what may follow each command: sub-commands, names, flags."""
     from creditrl.cli.docs import collect_helps
-    from creditrl.envs.register import ENVIRONMENTS, short_name
+    from creditrl.envs.register import known_ids, short_name
 
-    ids = [short_name(entry.id) for entry in ENVIRONMENTS]
+    ids = [short_name(env_id) for env_id in known_ids()]
     recipes = [f"@{name}" for name in known_recipes()]
     names = {
         **dict.fromkeys(("check", "play", "serve", "eval"), ids),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from creditrl.cli.fetch import Order, get_archive, get_file, has_record
+from creditrl.cli.options import show_commands
 from creditrl.console import console, next_step, say, table
 from creditrl.envs.data import Archive, OfficialData, PlainFile
 from creditrl.envs.record import load
@@ -52,10 +53,19 @@ class GetOptions:
     """Fetch and unpack again, and replace files that you have changed."""
 
 
+_COMMANDS = {
+    "ls": "list the official data that is present",
+    "get NAME": "get official data, or say how to",
+    "import FILE": "make a run folder of conversations in the formats of others",
+    "export NAME": "write builtin tasks as the benchmark's files, or a run for `datasets`",
+}
+
+
 def run(argv: list[str]) -> int:
     """Run ``data ls``, ``get NAME``, ``import FILE`` or ``export NAME``."""
     if not argv or argv[0] in ("-h", "--help"):
-        override(ListOptions(), ["--help"], "creditrl data ls | get | import | export")
+        show_commands("creditrl data", _COMMANDS)
+        return 0
     action, *rest = argv
     if action == "ls":
         return _ls(override(ListOptions(), rest, "creditrl data ls"))
@@ -77,7 +87,7 @@ def run(argv: list[str]) -> int:
         from creditrl.cli.import_run import run as import_run
 
         return import_run(rest)
-    actions = ("ls", "get", "import", "export")
+    actions = [usage.split()[0] for usage in _COMMANDS]
     raise UnknownNameError(
         f"No data command {action!r}.{did_you_mean(action, actions)} Known: {', '.join(actions)}."
     )

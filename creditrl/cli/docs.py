@@ -82,9 +82,9 @@ def collect_helps() -> dict[str, str]:
         helps[words] = told = _help(words)
         usage = re.sub(r"\s+", " ", told[: told.find("[-h]")])
         below = usage.partition(f"creditrl {words} ")[2]
-        if "|" in below:
-            for part in below.split("|"):
-                collect(f"{words} {part.split()[0]}")
+        parts = [part.split()[0] for part in below.split("|")] if "|" in below else []
+        for part in parts or re.findall(rf"(?m)^  creditrl {words} (\S+)", told):
+            collect(f"{words} {part}")
 
     with plain_terminal(_COLUMNS):
         for command in COMMANDS:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from creditrl.cli.options import short_name
 from creditrl.console import console, next_step, table
-from creditrl.envs.register import ENVIRONMENTS
+from creditrl.envs.register import ENVIRONMENTS, environment_class, known_ids, record_of
 from creditrl.flags import override
 
 __all__ = ["run"]
@@ -14,15 +14,19 @@ __all__ = ["run"]
 
 @dataclass(frozen=True, slots=True)
 class EnvsOptions:
-    """List the environments."""
+    """List the environments, those of plugins and of installed packages too."""
 
 
 def run(argv: list[str]) -> int:
     """List the environments."""
     override(EnvsOptions(), argv, "creditrl envs")
     rows = table("id", "short name", "what")
-    for entry in ENVIRONMENTS:
-        rows.add_row(entry.id, short_name(entry.id), entry.summary)
+    for env_id in known_ids():
+        record = record_of(env_id)
+        summary = record.summary if record is not None else ""
+        if not summary:  # one from outside
+            summary = (environment_class(env_id).__doc__ or "").strip().partition("\n")[0]
+        rows.add_row(env_id, short_name(env_id), summary)
     console().print(rows)
     name = short_name(ENVIRONMENTS[0].id)
     print(f"Options of one: creditrl play {name} --help")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import itertools
 import json
 import shlex
@@ -106,7 +107,9 @@ def _run(argv: list[str], resumed: _Resumed | None) -> int:
 def _next_step(out: Path, options: EvalOptions, again: str) -> None:
     """Name a command: to look at the episodes, or to measure what one compares with."""
     if options.keep_episodes:
-        next_step(f"creditrl view {shlex.quote(str(out))}")
+        # The viewer has an extra; a report needs none.
+        look = "view" if importlib.util.find_spec("pyarrow") else "report"
+        next_step(f"creditrl {look} {shlex.quote(str(out))}")
     else:
         next_step(f"{again} --agent {'random' if options.agent == 'expert' else 'expert'}")
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from creditrl.cli.options import require_training, short_name, show_plugins_left
 from creditrl.console import next_step, say, wrote
-from creditrl.errors import ConfigError
+from creditrl.errors import ConfigError, did_you_mean
 from creditrl.flags import override
 
 __all__ = ["run"]
@@ -48,7 +48,13 @@ def run(argv: list[str]) -> int:
     """Run ``export policy``."""
     if argv and argv[0] in ("-h", "--help"):
         override(ExportPolicyOptions(), ["--help"], _COMMAND)
-    if len(argv) < 2 or argv[0] != "policy" or argv[1].startswith("-"):
+    if argv and argv[0] != "policy":
+        raise ConfigError(
+            f"Nothing to export is named {argv[0]!r}.{did_you_mean(argv[0], ['policy'])} "
+            f"Expected `{_COMMAND} --to FOLDER`; a run's episodes: `creditrl data export "
+            "trajectories RUN`."
+        )
+    if len(argv) < 2 or argv[1].startswith("-"):
         if argv[:1] == ["policy"] and {"-h", "--help"} & set(argv):
             override(ExportPolicyOptions(), ["--help"], _COMMAND)
         raise ConfigError(f"Missing run or model: expected `{_COMMAND} --to FOLDER`.")

@@ -33,7 +33,8 @@ def run(argv: list[str]) -> int:
         rows.add_row(info.name, info.kind, info.granularity, info.reward_source, info.paper)
     console().print(rows)
     if importlib.util.find_spec("torch") is None:
-        command = install_command("train")
-        print(f"Training needs PyTorch, which is not installed. Run: {command}")
-    next_step("creditrl train @quickstart")
+        print("Training needs PyTorch, which is not installed.")
+        next_step(install_command("train"))
+    else:
+        next_step("creditrl train @quickstart")
     return 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from creditrl.console import next_step, wrote
-from creditrl.errors import ConfigError
+from creditrl.errors import ConfigError, did_you_mean
 from creditrl.flags import override
 from creditrl.templates import class_name, write_package
 
@@ -20,8 +20,8 @@ _COMMAND = "creditrl new env|method NAME"
 class NewOptions:
     """Write a small package with an environment or a credit method, and its test.
 
-    pip installs it, and then every command knows what it brings. An environment comes with a recipe
-    that trains on it.
+    pip installs it, and then every command knows what it brings. A recipe beside it trains with
+    that.
     """
 
     folder: str | None = None
@@ -32,10 +32,16 @@ def run(argv: list[str]) -> int:
     """Run ``new``."""
     if {"-h", "--help"} & set(argv):
         override(NewOptions(), ["--help"], _COMMAND)
-    if len(argv) < 2 or argv[0] not in ("env", "method") or argv[1].startswith("-"):
+    kinds = ("env", "method")
+    word = argv[0] if argv and not argv[0].startswith("-") else ""
+    if word not in kinds:
+        found = f"Nothing new of the kind {word!r}.{did_you_mean(word, kinds)}"
         raise ConfigError(
-            "Missing kind: expected `creditrl new env NAME` or `creditrl new method NAME`."
+            f"{found if word else 'Missing kind.'} "
+            "Expected `creditrl new env NAME` or `creditrl new method NAME`."
         )
+    if len(argv) < 2 or argv[1].startswith("-"):
+        raise ConfigError(f"Missing name: expected `creditrl new {word} NAME`.")
     kind, name = cast("Literal['env', 'method']", argv[0]), argv[1]
     options = override(NewOptions(), argv[2:], f"creditrl new {kind} {name}")
     module, *others = write_package(kind, name, options.folder)
@@ -45,6 +51,6 @@ def run(argv: list[str]) -> int:
     if kind == "env":
         next_step(shlex.join(["creditrl", "check", f"{module}:Mine/{class_name(name)}-v0"]))
     else:
-        words = ["train", "@small", "--method.name", module.stem, "--plugin", str(module)]
-        next_step(shlex.join(["creditrl", *words]))
+        recipe = f"@{module.with_suffix('.toml')}"
+        next_step(shlex.join(["creditrl", "train", recipe, "--plugin", str(module)]))
     return 0

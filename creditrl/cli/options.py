@@ -30,6 +30,7 @@ __all__ = [
     "parse_env_command",
     "require_training",
     "short_name",
+    "show_commands",
     "show_plugins_left",
 ]
 
@@ -119,7 +120,7 @@ def _deal(
             elif name in env or positive in env:
                 hand = hands[1]
             else:
-                close = did_you_mean(f"--{name}", [f"--{known}" for known in own + env])
+                close = did_you_mean(f"--{name}", [f"--{known}" for known in [*own, *env, "help"]])
                 raise ConfigError(f"Unknown flag --{name}.{close} `{prog} --help` lists all.")
         elif not hands[0] and not hands[1]:
             raise ConfigError(
@@ -136,6 +137,20 @@ def _help(defaults: Any, env_config: Any, prog: str) -> None:
     except SystemExit:
         print(f"\nOptions of {prog.rsplit(' ', 1)[-1]} itself:")
         override(env_config, ["--help"], prog)
+
+
+def show_commands(prog: str, commands: Mapping[str, str]) -> None:
+    """Print the help of a command that has sub-commands.
+
+    Args:
+        prog: how it is called.
+        commands: what each does, by how it is called.
+    """
+    width = max(map(len, commands))
+    print(f"usage: {prog} COMMAND [-h]\n")
+    for usage, summary in commands.items():
+        print(f"  {prog} {usage:<{width}}  {summary}")
+    print(f"\n`{prog} {next(iter(commands)).split()[0]} --help` lists the options of one.")
 
 
 def new_file(name: str | None, flag: str = "--json") -> Path | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from creditrl._origin import install_command
-from creditrl.console import next_step, wrote
+from creditrl.console import look_step, next_step, wrote
 from creditrl.errors import ConfigError
 from creditrl.flags import override
 
@@ -89,7 +89,7 @@ def run(argv: list[str]) -> int:
     elif pictures:
         print(f"Beside it {len(pictures)} pictures, which the HTML file holds as well.")
     if options.analysis or not runs:
-        next_step(f"open {page} in a browser")
+        look_step(page)
     else:
         next_step(f"creditrl report {shlex.join(paths)} --analysis")
     return 0

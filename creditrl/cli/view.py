@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from creditrl.console import next_step, say, wrote
+from creditrl.console import look_step, say, wrote
 from creditrl.errors import ConfigError, require_extra
 from creditrl.files import write_atomic
 from creditrl.flags import override
@@ -153,7 +153,7 @@ def _film(run: ViewedRun, words: str, out: str | None) -> int:
     if why:
         say(f"There are no pictures, so its text is played: {why}")
     wrote(written)
-    next_step(f"open {written} in a browser")
+    look_step(written)
     return 0
 
 
@@ -193,5 +193,5 @@ def _export(runs: Sequence[ViewedRun], options: ViewOptions, target: Path, named
             f"episodes: {PROG} {shlex.quote(named)} --export {shlex.quote(str(target))} "
             f"--episodes {shlex.quote(first)}"
         )
-    next_step(f"open {target} in a browser")
+    look_step(target)
     return 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from creditrl.config import setting
-from creditrl.console import console, next_step, wrote
+from creditrl.console import console, look_step, next_step, wrote
 from creditrl.errors import ConfigError, DataError
 from creditrl.files import write_atomic
 from creditrl.terminal import PlainConsole, plain
@@ -72,13 +73,13 @@ def show_tokens(run: ViewedRun, words: str, out: str | None) -> int:
     kinds = [kind for row in rows for kind in row.kinds]
     _print_legend(shown, kinds, most, masked, colours)
     if target is None:
-        next_step(f"creditrl view {run.path}")
+        next_step(f"creditrl view {shlex.quote(str(run.path))}")
         return 0
     svg = shown.export_svg(title=f"{run.name}, episode {key}")
     # Its fonts would be loaded from elsewhere; those of the machine do.
     write_atomic(target, re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL))
     wrote(target)
-    next_step(f"open {target} in a browser")
+    look_step(target)
     return 0
 
 

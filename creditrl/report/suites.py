@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 _FILE = "suite.json"
+_BASELINE = " (baseline)"
 _COLUMNS = ("success %", "score", "executed %", "turns", "tokens")
 
 
@@ -197,8 +198,9 @@ def suite_figure(records: Sequence[SuiteRecord]) -> Figure:
     for place, name in enumerate(names):
         played = sum(name in record.results for record in records)
         for order, line in enumerate(_lines(name, records, read_baselines())):
-            # An agent may have a baseline's name.
-            label = line.agent if order < played else f"{line.agent} (baseline)"
+            label = line.agent
+            if order >= played:
+                label = label.removesuffix(_BASELINE) + _BASELINE
             points.setdefault(label, []).append((place, line.success))
     series = [
         Series(
@@ -236,10 +238,15 @@ def _lines(
 ) -> list[_Line]:
     played = [r for r in records if name in r.results]
     result = played[0].results[name]
-    return [
-        *(_line(r.name, r.results[name]) for r in played),
-        *(_baseline(name, row) for row in rows.values() if _same(name, row, result)),
-    ]
+    lines = [_line(r.name, r.results[name]) for r in played]
+    names = {r.name for r in records}
+    for row in rows.values():
+        if _same(name, row, result):
+            line = _baseline(name, row)
+            # An agent may have a baseline's name.
+            label = line.agent + _BASELINE if line.agent in names else line.agent
+            lines.append(replace(line, agent=label))
+    return lines
 
 
 def _tasks(result: EvalResult) -> frozenset[str]:

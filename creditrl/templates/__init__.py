@@ -29,7 +29,11 @@ _FILES = {
         "env_test.py.txt": "test_$module.py",
         "env.toml.txt": "$module.toml",
     },
-    "method": {"method.py.txt": "$module.py", "method_test.py.txt": "test_$module.py"},
+    "method": {
+        "method.py.txt": "$module.py",
+        "method_test.py.txt": "test_$module.py",
+        "method.toml.txt": "$module.toml",
+    },
 }
 _GROUPS = {"env": "creditrl.environments", "method": "creditrl.methods"}
 

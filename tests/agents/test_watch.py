@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 import warnings
 
 import pytest
 from chat_server import Plan
 
-from creditrl.agents import ChatAgent, evaluate
+from creditrl.agents import ChatAgent, budget, evaluate
 from creditrl.agents.watch import Watch
 from creditrl.cli import run
 from creditrl.errors import EngineError
@@ -48,6 +49,22 @@ def test_the_first_question_is_asked_alone_and_told(endpoint) -> None:
     )
     assert told.replies[0].text == "<think></think><action>up</action>"
     assert endpoint.times[1] - endpoint.times[0] >= 0.05, "the others wait for the first"
+
+
+def test_a_silent_endpoint_is_said_while_it_is_waited_for(endpoint, monkeypatch) -> None:
+    monkeypatch.setattr(budget, "_SILENT", 0.01)
+    told, heard = Told(), threading.Event()
+    told.notice = lambda text: (told.notices.append(text), heard.set())
+
+    def answer(body):
+        assert heard.wait(30)  # it answers when the notice has come
+        return Plan("<think></think><action>up</action>")
+
+    endpoint.answer = answer
+    play(endpoint, told, episodes=1, env_options={"max_turns": 1})
+    [line] = told.notices
+    assert line.startswith("After 0.01 s still waiting for the first reply of chat:toy")
+    assert endpoint.url in line
 
 
 def test_a_dead_endpoint_is_said_at_once() -> None:

@@ -166,7 +166,8 @@ def test_a_section_that_breaks_is_told_and_the_others_go_on(
     assert len(content["sections"]["sharing"]["tables"][0]["rows"]) == 3
     (line,) = failures(content)
     assert line == "streams: RuntimeError: no kernel image is available"
-    assert line in capsys.readouterr().out and f"- {line}" in page.read_text()
+    told = capsys.readouterr().out
+    assert line in told and "Next: creditrl doctor\n" in told and f"- {line}" in page.read_text()
 
 
 def test_a_missed_goal_is_no_failure_and_nan_holds_nothing() -> None:

@@ -179,7 +179,7 @@ def test_the_command_writes_a_page_of_what_it_measured(
     assert min(costs["loop_us"]["fixed"], costs["pickle_us"], costs["pack_us"]) > 0
     for one in found["updates"]:
         assert f"{one['seconds']:.0f} | {one['busy']['collectors, Python']:.0%}" in page
-    assert "Next: creditrl bench rollout" in capsys.readouterr().out
+    assert "Next: creditrl bench rollout --tiny\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

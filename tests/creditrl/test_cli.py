@@ -92,6 +92,18 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
         (("data", "get"), "Missing dataset name"),
         (("data", "get", "sokobann"), "Did you mean 'sokoban'?"),
         (("bench", "env"), "Did you mean 'envs'?"),
+        (("--hlep",), "Did you mean '--help'?"),
+        (("eval", "VisualSokoban", "--hlep"), "Did you mean '--help'?"),
+        (("report", "--hlep"), "Did you mean '--help'?"),
+        (("export", "polcy", "run"), "Did you mean 'policy'?"),
+        (
+            ("eval", "VisualSokoban", "--episodes", "foo"),
+            "creditrl: --episodes: expected a whole number or None, found 'foo'. See",
+        ),
+        (
+            ("eval", "VisualSokoban", "--episodes", "9999"),
+            "has 2000 tasks, each of which is played once: ask for at most 2000.",
+        ),
     ],
 )
 def test_a_bad_request_is_one_line_and_exit_code_2(
@@ -224,6 +236,15 @@ def test_play_ends_with_the_input() -> None:
     assert "The input ended." in told.stdout
 
 
+@pytest.mark.parametrize(("command", "one"), [("data", "get NAME"), ("bench", "tasks ID")])
+def test_the_help_of_a_command_with_sub_commands_lists_them(
+    command: str, one: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, "--help"]) == 0
+    told = capsys.readouterr().out
+    assert f"  creditrl {command} {one} " in told
+
+
 def test_play_is_interrupted_with_130() -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "creditrl.cli", "play", "VisualSokoban"],
@@ -246,6 +267,34 @@ def test_play_is_interrupted_with_130() -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 130
         assert process.stderr.read() == "creditrl: interrupted.\n"
+
+
+@pytest.mark.parametrize("command", ["creditrl", "-m creditrl", "-m creditrl.cli"])
+@pytest.mark.parametrize("moment", ["numpy", "gymnasium.envs", "rich.table"])
+def test_an_interrupt_while_it_is_imported_is_one_line(
+    tmp_path: Path, command: str, moment: str
+) -> None:
+    # Python imports this file at its start; it sends the signal when the module is looked for.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {moment!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+    )
+    (tmp_path / "creditrl").write_text("from creditrl.cli import main\nmain()\n")  # as pip's is
+    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, *command.split(), "envs"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, "creditrl: interrupted.\n")
 
 
 @pytest.mark.parametrize(("agent", "solved"), [("expert", 1.0), ("random", None), ("first", None)])

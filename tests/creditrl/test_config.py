@@ -520,7 +520,7 @@ def test_what_could_be_meant_of_two_fields_is_refused(flag):
             "Unknown flag --rollout.gruops. Did you mean '--rollout.groups'?",
         ),
         (["--group-size", "4"], "Unknown flag --group-size. Did you mean '--rollout.group-size'?"),
-        (["--rollout.groups", "four"], "Error parsing --rollout.groups: invalid literal for int()"),
+        (["--rollout.groups", "four"], "--rollout.groups: expected a whole number, found 'four'."),
         (["--rollout.mode", "turbo"], "invalid choice 'turbo' for argument '--rollout.mode'"),
         (["--rollout.groups"], "Missing value for argument '--rollout.groups'"),
         (["stray"], "Unrecognized options: stray."),

@@ -31,10 +31,11 @@ def python(folder: Path, *words: str, path: Path | None = None) -> str:
     return done.stdout
 
 
-def installed(package: Path, target: Path) -> Path:
+def installed(package: Path, target: Path, *options: str) -> Path:
     """Install a package alone, with what this environment has, and return where to."""
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    python(package.parent, "pip", "install", *options, "--target", str(target), str(package))
+    options = ("--quiet", "--no-deps", "--no-build-isolation", "--no-index", *options)
+    words = ["pip", "install", "--target", str(target), *options, str(package)]
+    python(package.parent, *words)
     return target
 
 
@@ -66,11 +67,26 @@ def test_installed_it_needs_no_plugin(folder: Path, tmp_path: Path) -> None:
     assert "winners" in python(tmp_path, "creditrl.cli", "methods", path=site)
 
 
+def test_an_editable_package_is_found_beside_its_folder(tmp_path: Path) -> None:
+    python(tmp_path, "creditrl.cli", "new", "env", "my_stairs")
+    site = installed(tmp_path / "my_stairs", tmp_path / "site", "--editable")
+    made = (
+        f"import site; site.addsitedir({str(site)!r})\n"
+        "import gymnasium as gym\n"
+        "print(gym.make('my_stairs:Mine/MyStairs-v0').reset(seed=0)[0])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", made], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert "step 0" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("env", "Missing kind"),
-        ("agent mine", "Missing kind"),
+        ("", "Missing kind"),
+        ("env", "Missing name"),
+        ("agent mine", "Nothing new of the kind 'agent'"),
         ("env My-Stairs", "small letters"),
         ("env ../stairs", "small letters"),
         ("env class", "choose another name"),

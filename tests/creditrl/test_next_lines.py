@@ -1,19 +1,23 @@
 """The command that a command names last works when it is pasted, also where a path has a space.
 
 Other tests execute those of `eval --suite` (test_first_minutes.py), `eval --goal-table`
-(test_goal_table.py), `train`, `export policy`, `bench envs`, `bench train`, `bench methods`, and
-those with an environment of one's own (test_plugins.py). What `docs` names serves until
-it is stopped (test_docs.py).
+(test_goal_table.py), `train`, `export policy`, `bench envs`, `bench train`, `bench methods`,
+`bench conformance` (tests/bench/test_conformance.py), and those with an environment of one's own
+(test_plugins.py). `doctor`, `bench scale` and `bench gpu` name commands that are executed here.
+What `docs` names serves until it is stopped (test_docs.py).
 """
 
 from __future__ import annotations
 
 import io
+import json
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pytest
 
@@ -43,6 +47,13 @@ CASES = {
     ),
     "credit": ("creditrl credit RUN --method grpo --passes 1 --replace", "--passes 1"),
     "report": ("creditrl report RUN", ""),
+    "report --analysis": ("creditrl report RUN --analysis --out 'my report'", ""),
+    "view --export": ("creditrl view RUN --export 'my page.html'", ""),
+    "view --gif": ("creditrl view RUN --gif 1/u0/0 --out 'my episode.gif'", ""),
+    "view --tokens": ("creditrl view RUN --tokens 1/u0/0", "--export page.html"),
+    "view --tokens, written": ("creditrl view RUN --tokens 1/u0/0 --out 'my tokens.svg'", ""),
+    "train --plan": (f"creditrl train @quickstart {TINY} --plan", "--run.folder=planned"),
+    "train --dry-run": (f"creditrl train @quickstart {TINY} --dry-run", "--run.folder=tried"),
     "export trajectories": (
         "creditrl data export trajectories RUN --folder episodes",
         "--export page.html",
@@ -65,10 +76,24 @@ CASES = {
         "creditrl bench baselines --tiny --envs VisualSokoban",
         "--episodes 1",
     ),
+    "bench rollout": ("creditrl bench rollout --tiny", "--episodes 2"),
+    # What the file has is not done again, see below.
+    "bench recipes": ("creditrl bench recipes --recipes sft_alfworld", ""),
     "bench small": (
         f"creditrl bench small --envs VisualSokoban --seeds 0 --folder 'my small' -- {TINY}",
         f"{SMALL} --run.folder=alfworld",
     ),
+}
+DRY_RUN = {
+    "model": "Llama-3.2-3B-Instruct",
+    "trains": "adapters",
+    "plan_gib": 56.4,
+    "fits": True,
+    "updates": 535,
+    "weights": 3_000_000,
+    "longest_row": 1398,
+    "metrics": {"grad_norm": 2.1},
+    "cpu_seconds": 5.0,
 }
 
 
@@ -94,6 +119,8 @@ def test_the_command_that_is_named_next_works(
         '[{"task_id": "easy/train/0", "conversations": [{"from": "human", "value": "The room."},'
         ' {"from": "gpt", "value": "Thought: Why not.\\nAction: up"}]}]'
     )
+    (tmp_path / "recipes.json").write_text(json.dumps({"sft_alfworld": DRY_RUN}))
+    monkeypatch.setenv("BROWSER", "true")  # a program that opens nothing
     command, shorter = CASES[name]
     words = shlex.split(command.replace("RUN", shlex.quote(str(trained))))
     assert run(words[1:]) == 0
@@ -103,3 +130,18 @@ def test_the_command_that_is_named_next_works(
         assert run(words) == 0, following
     else:
         subprocess.run([sys.executable, *words], check=True, timeout=60, capture_output=True)
+        if "webbrowser" in words:
+            assert Path(url2pathname(urlsplit(words[-1]).path)).is_file(), following
+
+
+def test_without_the_viewers_packages_an_evaluation_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("pyarrow", "matplotlib"):
+        monkeypatch.setitem(sys.modules, name, None)
+    words = shlex.split(f"{EVAL} --agent random --out 'my results.json'")
+    for _ in range(2):
+        assert run(words[1:]) == 0
+        (following,) = re.findall(r"^Next: (creditrl report .*)$", capsys.readouterr().out, re.M)
+        words = shlex.split(following)

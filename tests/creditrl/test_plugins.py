@@ -39,7 +39,7 @@ def creditrl(folder: Path, command: str, stdin: str = "", code: int = 0) -> str:
     name, *words = shlex.split(command)
     assert name == "creditrl"
     done = subprocess.run(
-        [sys.executable, "-m", "creditrl.cli", *words],
+        [sys.executable, "-P", "-m", "creditrl.cli", *words],  # -P: as the installed command is
         input=stdin,
         capture_output=True,
         text=True,
@@ -67,15 +67,31 @@ def test_an_environment_of_ones_own_works_in_the_commands_of_the_guide(folder: P
     (block,) = re.findall(r"<!-- run by: plugins -->\n```bash\n(.*?)```", ENVIRONMENT, re.S)
     told = {}
     for line in block.strip().splitlines():
-        told[line.split()[1]] = creditrl(folder, line, stdin="climb\nclimb\nclimb\n")
-    assert "22 rules hold, 0 broken" in told["check"] and "Solved after 3 turns" in told["play"]
-    assert re.search(r"after grpo +100\.0 %", told["train"])
-    assert "1 held-out level" in told["train"] and "has no expert" in told["train"]
+        told[line.split()[1]] = creditrl(folder, line, stdin="jump\njump\nclimb\njump\n")
+    assert "22 rules hold, 0 broken" in told["check"] and "Solved after 4 turns" in told["play"]
+    assert re.search(r"after grpo +(9\d\.\d|100\.0) %", told["train"])
+    assert "16 held-out levels" in told["train"] and "has no expert" in told["train"]
     assert (folder / "runs/stairs/credit.parquet").is_file() and (folder / "stairs.html").is_file()
     # The next command works when it is pasted.
     for name in ("check", "play", "train"):
         again = creditrl(folder, next_of(told[name]))
         assert "success" in again and "--plugin stairs.py" in next_of(again)
+
+
+def test_a_module_is_found_in_the_working_directory(folder: Path) -> None:
+    command = "creditrl check stairs:Mine/Stairs-v0 --rules state_keys"
+    assert "1 rules hold, 0 broken" in creditrl(folder, command)
+    (folder / "empty").mkdir()
+    told = creditrl(folder, "creditrl check empty:Mine/Stairs-v0", code=2)
+    assert "'empty' is a folder without __init__.py" in told
+
+
+def test_an_environment_of_ones_own_is_listed_and_suggested(folder: Path) -> None:
+    told = creditrl(folder, "creditrl envs --plugin stairs.py")
+    assert re.search(r"Mine/Stairs-v0 +Mine/Stairs-v0 +Four steps, firm or loose\.", told)
+    told = creditrl(folder, "creditrl play stairs.py:Mine/Stars-v0", code=2)
+    assert "Did you mean 'Mine/Stairs-v0'?" in told
+    assert "CreditRL/WebShop-v0, Mine/Stairs-v0. One of your own" in told
 
 
 def test_the_words_in_the_record_of_the_guide_reach_its_prompts(folder: Path) -> None:
@@ -92,7 +108,7 @@ def test_the_words_in_the_record_of_the_guide_reach_its_prompts(folder: Path) ->
     done = subprocess.run(
         [sys.executable, "-c", asked], capture_output=True, text=True, cwd=folder, check=True
     )
-    assert "You are a climber of stairs." in done.stdout and "- rest\n" in done.stdout
+    assert "You are a climber of stairs." in done.stdout and "- jump\n" in done.stdout
 
 
 def test_a_runs_plugin_is_somebodys_code_until_it_is_named(folder: Path) -> None:

@@ -24,6 +24,7 @@ from creditrl.report.suites import (
 )
 from creditrl.results import results_schema
 
+LEADERBOARD = Path(__file__).parents[2] / "docs" / "results" / "leaderboard"
 PLAY = ["eval", "VisualSokoban", "--suite", "standard", "--no-keep-episodes"]
 
 
@@ -63,7 +64,7 @@ def test_an_agent_stands_among_the_baselines_with_paired_differences(suites) -> 
 def test_the_committed_baselines_are_paired_task_by_task(suites) -> None:
     # The agent is the baseline itself: by pairs there is no difference at all.
     rows = table(suite_blocks(load_suites([suites / "random"])))
-    assert rows["random"][-1] == "+0.0 [+0.0, +0.0]"
+    assert rows["random (baseline)"][-1] == "+0.0 [+0.0, +0.0]" and "random" in rows
     record = load_suites([suites / "random"])[0]
     (result,) = record.results.values()
     row = read_baselines()["VisualSokoban", "random"]
@@ -115,6 +116,13 @@ def test_agents_are_ranked_by_mean_success_over_equal_tasks(suites, tmp_path) ->
     assert run(["report", "--leaderboard", *folders, "--out", str(out)]) == 0
     page = (out / "report.html").read_text()
     assert page.index("expert") < page.index("random") and "Leaderboard" in page
+
+
+def test_the_committed_leaderboard_keeps_the_schema_and_ranks_every_agent() -> None:
+    records = load_suites(sorted(path for path in LEADERBOARD.iterdir() if path.is_dir()))
+    (board, *_) = [b for b in leaderboard_blocks(records) if isinstance(b, Table)]
+    assert [row[0] for row in board.rows] == [str(n + 1) for n in range(len(records))]
+    assert {"random", "expert"} <= {row[1] for row in board.rows}
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ def test_from_the_guides_agent_to_a_report_beside_the_baselines(newcomer: Any) -
     report = (newcomer.folder / "runs/report/1/report.md").read_text("utf-8")
     for row in ("my_agent.py:act", "random", "expert", "small policy"):
         assert row in report
+    newcomer.types("creditrl report --leaderboard runs/eval/standard-*")
+    assert "Leaderboard" in (newcomer.folder / "runs/report/2/report.md").read_text("utf-8")
     # The processor's time does not depend on what else the machine does; a quarter is usual.
     assert newcomer.cpu_seconds() - before < 60
     told = newcomer.types(one)

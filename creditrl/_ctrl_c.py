@@ -1,0 +1,51 @@
+"""Ctrl-C while the command line is still being imported: one line, as later.
+
+The package imports this first. In the process of the command ``creditrl``, and in no other that
+imports the package, a signal then ends it at once: an exception would go through others' imports,
+where some make another one of it. ``creditrl.cli`` takes over with :func:`raise_again`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["INTERRUPTED", "raise_again"]
+
+INTERRUPTED = 130
+"""The command's exit code after Ctrl-C."""
+
+
+def raise_again() -> None:
+    """Make Ctrl-C a ``KeyboardInterrupt`` again."""
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _is_command() -> bool:
+    """Return whether this process is ``creditrl`` or ``python -m creditrl``."""
+    script = sys.argv[0] if sys.argv else ""
+    if script != "-m":  # so it is called until the module has been found
+        return script.replace("\\", "/").rpartition("/")[2] in ("creditrl", "creditrl.exe")
+    words = sys.orig_argv
+    return "-m" in words and words[words.index("-m") + 1] in ("creditrl", "creditrl.cli")
+
+
+def _end(*_: object) -> None:
+    import os
+
+    os.write(2, b"creditrl: interrupted.\n")
+    os._exit(INTERRUPTED)
+
+
+def _begin() -> None:
+    import signal
+
+    # Who ignores the signal, as shells do for programs in the background, goes on ignoring it.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+if _is_command():
+    _begin()
