@@ -61,9 +61,10 @@ _WHY = """\
 Lambda is why an exact part can be worth little: at 0.95, and with gamma near 1, nearly all later
 steps are added to a turn's own, and exact progress becomes the outcome less the value of the state,
 which is what PPO and REINFORCE with a baseline have anyway: the cosines of `spa, exact progress`
-and of `pg` agree. At lambda 0 it stays the credit of its turn. HISR's shares of a success add up to
-1 however likely the success was, and failures are paid nothing, so that its cosine stays below
-GRPO's where many turns or a partner's luck decide, whatever is exact in it."""
+and of `pg` agree. At lambda 0 it stays the credit of its turn."""
+
+_WHY_HISR = """HISR's shares of a success add up to 1 however likely the success was, and failures are paid
+nothing, which is no estimate of the advantage, whatever is exact in it."""
 
 
 def read_results(path: Path) -> dict[str, Any]:
@@ -108,8 +109,10 @@ def exact_page(data: Mapping[str, Any]) -> str:
             rows += [(name, *_over(noise, name, "grpo")) for name in mine]
         lines += ["## What an exact part is worth", "", _ORACLES, ""]
         lines += [*_table(("noise over GRPO's", *_TASKS), rows), ""]
-        if "pg" in names:
+        if {"pg", "spa"} <= {*names}:
             lines += [_WHY, ""]
+        if "hisr" in names:
+            lines += [_WHY_HISR, ""]
     if {"branch", "vine"} <= {*names}:
         lines += [
             "## Continuations, at equal turns",
