@@ -29,6 +29,7 @@ from creditrl.bench.credit_measures import (
 )
 from creditrl.bench.credit_settings import bench_method
 from creditrl.bench.exact_mdps import ENV_ID, MDPS, Exact, Mdp, State, solve
+from creditrl.bench.exact_oracles import ORACLES, oracle_credit
 from creditrl.errors import CreditRLError
 from creditrl.types import BoolArray, FloatArray, IntArray, Prompt, Trajectory
 
@@ -88,6 +89,10 @@ class Agreement:
     signal: float
     """Signal-to-noise of the gradient per turn played: squared length of its mean over groups, over
     its variance times the turns of a group."""
+    noise: float
+    """Turns to be played until the gradient's variance is as large as the squared length of its
+    mean, of the mean's part along the true gradient (the simple noise scale of McCandlish et al.
+    2018, arXiv 1812.06162); NaN where that part does not point along it."""
     leakage: float
     """Share of all absolute credit that turns have whose true advantage is 0."""
     wasted: float
@@ -114,6 +119,7 @@ def agreement(credit_N: FloatArray, turns: Turns) -> Agreement:
         cosine=cosine,
         error=error,
         signal=_signal(weight_N * credit_N, turns),
+        noise=_noise(weight_N * credit_N, turns, true_P),
         leakage=share,
         wasted=wasted,
     )
@@ -136,6 +142,17 @@ def _signal(credit_N: FloatArray, turns: Turns) -> float:
     groups = len(gradient_GP)
     inner_GG = gradient_GP @ gradient_GP.T
     return signal_to_noise(inner_GG, np.arange(groups), turns.played / groups)
+
+
+def _noise(credit_N: FloatArray, turns: Turns, true_P: FloatArray) -> float:
+    """Return how many turns have as much noise as gradient."""
+    gradient_GP = gradients(credit_N, turns)
+    groups, length = len(gradient_GP), float(np.linalg.norm(true_P))
+    along = float(gradient_GP.mean(axis=0) @ true_P) / length if length > ZERO else 0.0
+    if groups < 2 or not along > ZERO:
+        return np.nan
+    variance = float(gradient_GP.var(axis=0, ddof=1).sum())
+    return variance * turns.played / groups / along**2
 
 
 def gradients(credit_N: FloatArray, turns: Turns) -> FloatArray:
@@ -205,7 +222,8 @@ def measure(
         seed: of the policy, the episodes and the models.
 
     Returns:
-        Agreement by (method, task), CPU seconds by method, and why a method scores nothing.
+        Agreement by (method, task), CPU seconds by method, and why a method scores nothing. What
+        has an exact part in the place of a learned one stands behind its method, by its own name.
     """
     from creditrl.agents.transformers import TransformersAgent
     from creditrl.trainers.after.side_by_side import credit_side_by_side
@@ -221,10 +239,11 @@ def measure(
     found: dict[tuple[str, str], Agreement] = {}
     seconds: dict[str, float] = {}
     unscored: dict[str, str] = {}
-    truths, exacts = [], []
+    parts, truths, exacts = [], [], []
     for number, mdp in enumerate(MDPS):
         table = probabilities(mdp, agent)
         mine = [t for t in episodes if t.policy_version == number]
+        parts.append(mine)
         exacts.append((solve(mdp, table.__getitem__), table))
         truths.append(table_of_turns(mdp, mine, *exacts[-1]))
     ends = np.cumsum([len(truth.pair_N) for truth in truths])
@@ -242,7 +261,13 @@ def measure(
             continue
         try:
             _, credits = credit_side_by_side(
-                {name: bench_method(name)}, episodes, policy, rollout, fit_on=others, seed=seed
+                {name: bench_method(name)},
+                episodes,
+                policy,
+                rollout,
+                fit_on=others,
+                seed=seed,
+                drawn_alone=True,
             )
         except CreditRLError as error:
             unscored[name] = " ".join(str(error).split())
@@ -250,6 +275,10 @@ def measure(
         seconds[name] = time.process_time() - begin
         for mdp, truth, part in zip(MDPS, truths, np.split(credits[name], ends[:-1]), strict=True):
             found[name, mdp.name] = agreement(part, truth)
+        for oracle in (oracle for oracle in ORACLES if oracle.method == name):
+            for mdp, mine, truth, (exact, _) in zip(MDPS, parts, truths, exacts, strict=True):
+                credit_N = oracle_credit(oracle, mine, truth, exact)
+                found[oracle.name, mdp.name] = agreement(credit_N, truth)
     return found, seconds, unscored
 
 

@@ -10,14 +10,18 @@ from typing import Any
 import numpy as np
 
 from creditrl.bench.method_results import FORMAT
+from creditrl.bench.method_tasks import TASK_SETS
 from creditrl.errors import DataError
 from creditrl.files import write_atomic
 from creditrl.results import read_results as read_json_file
+from creditrl.trainers.methods.base import list_methods
 from creditrl.view.method_curves import method_curves
 from creditrl.view.method_ratios import RatioDot, ratio_dots
 
 __all__ = ["read_results", "task_page", "write_page"]
 
+_TRUTH = "truth.md"
+"""Page of ``creditrl bench credit``, linked where it lies beside this one."""
 _MODELS = ("explore", "models")
 """Parts of the processor time that only a method with learned models has."""
 
@@ -48,9 +52,15 @@ def write_page(found: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     paths, parts = [path], []
+    measured = [data["plan"]["tasks"]["name"] for data in found]
     panels = {data["plan"]["tasks"]["name"]: _dots(data, "turns_ratio") for data in found}
     panels = {name: dots for name, dots in panels.items() if dots}
     lines = ["# Credit methods side by side", "", _INTRODUCTION, ""]
+    if path.with_name(_TRUTH).is_file():
+        lines += [f"How near each credit comes to true advantages: [{_TRUTH}]({_TRUTH}).", ""]
+    absent = [f"{name} ({t.title})" for name, t in TASK_SETS.items() if name not in measured]
+    if absent:
+        lines += [f"**Task sets not measured:** {'; '.join(absent)}.", ""]
     if panels:
         picture = path.with_name(f"{path.stem}_turns.png")
         paths.append(ratio_dots(panels, picture, "turns to GRPO's last success, GRPO = 1"))
@@ -69,9 +79,10 @@ _INTRODUCTION = (
     "tasks and a seed that no test uses. The headline is turns: how many a method needs to be "
     "as good as GRPO is at its end, over how many GRPO needs (below 1: fewer). Where a method "
     "does not get there the ratio is only known to be above its whole budget, which is written "
-    "as > and counts so in the intervals. Intervals are 95 %, by bootstrap over tasks and "
-    "seeds, paired; with few seeds they are somewhat narrow, so the difference is also given "
-    "with Student's interval over the seeds. p is Holm's, over the methods of a table."
+    "as > and counts so in the intervals. Gain is a method's end less its own start. Intervals "
+    "are 95 %, by bootstrap over tasks and seeds, paired; with few seeds they are somewhat narrow, "
+    "so the difference is also given with Student's interval over the seeds. p is Holm's, over the "
+    "methods of a table."
 )
 
 
@@ -88,18 +99,17 @@ def task_page(data: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
     for title, name in pictures.items():
         lines += [f"![{title}]({name})", ""]
     for measure in tasks["measures"]:
-        for setting, title in (
-            ("best", "every method at its best setting"),
-            ("shared", "every method at the shared setting"),
-        ):
+        for setting, title in _SETTINGS.items():
             rows = _rows(data, setting, measure)
             if rows:
                 lines += [f"### {measure.capitalize()}, {title}", "", *_results(rows), ""]
-    ablated = [row for row in data["results"] if row["setting"] not in ("best", "shared")]
+    ablated = [row for row in data["results"] if row["setting"] not in _SETTINGS]
     if ablated:
         lines += ["### Ablations, against the method at its best", "", *_ablations(data, ablated)]
         lines += [""]
-    lines += ["### Tuning", "", *_tuning(data), "", "### Cost of a run", "", *_cost(data), ""]
+    if data["chosen"]:
+        lines += ["### Tuning", "", *_tuning(data), ""]
+    lines += ["### Cost of a run", "", *_cost(data), ""]
     lines += _gaps(data)
     if data.get("command"):
         lines += [f"Made by `{data['command']}`.", ""]
@@ -124,6 +134,18 @@ def _setup(data: Mapping[str, Any]) -> str:
     )
 
 
+_SETTINGS = {
+    "best": "every method at its best setting",
+    "shared": "every method at the shared setting",
+}
+
+
+def _shown(data: Mapping[str, Any]) -> str:
+    """Return the setting of pictures and costs: the best one, where it was tested."""
+    tested = {row["setting"] for row in data["results"]}
+    return next((setting for setting in _SETTINGS if setting in tested), "best")
+
+
 def _rows(data: Mapping[str, Any], setting: str, measure: str) -> list[Mapping[str, Any]]:
     rows = data["results"]
     return [row for row in rows if row["setting"] == setting and row["measure"] == measure]
@@ -133,7 +155,8 @@ def _results(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ratios = sorted(rows, key=lambda row: -row["end"]["value"])
     return _table(
         (
-            *("method", "seeds", "start", "end", "over seeds, sd", "area under the curve"),
+            *("method", "seeds", "start", "end", "gain, points", "over seeds, sd"),
+            "area under the curve",
             *("against GRPO, points", "p", "Student's over seeds"),
             *("turns to GRPO's end", "p", "CPU seconds to it", "p", "reached", "below start"),
         ),
@@ -143,6 +166,7 @@ def _results(rows: Sequence[Mapping[str, Any]]) -> list[str]:
                 len(row["seeds"]),
                 _percent(row["start"]["value"]),
                 _estimate(row["end"]),
+                _points(_gain(row)),
                 _percent(row["spread"]),
                 _percent(row["area"]["value"]),
                 _points(row["difference"]),
@@ -158,6 +182,13 @@ def _results(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             for row in ratios
         ],
     )
+
+
+def _gain(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the end less the start; results of before this was measured have no interval."""
+    without = {"value": row["end"]["value"] - row["start"]["value"], "low": None}
+    found: Mapping[str, Any] = row.get("gain", without)
+    return found
 
 
 def _ablations(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -198,7 +229,7 @@ def _tuning(data: Mapping[str, Any]) -> list[str]:
 
 def _cost(data: Mapping[str, Any]) -> list[str]:
     rows = []
-    for row in _rows(data, "best", data["plan"]["tasks"]["measures"][0]):
+    for row in _rows(data, _shown(data), data["plan"]["tasks"]["measures"][0]):
         parts = row["cpu_parts"]
         whole = sum(parts.values())
         models = sum(parts.get(name, 0.0) for name in _MODELS)
@@ -230,6 +261,11 @@ def _cost(data: Mapping[str, Any]) -> list[str]:
 
 def _gaps(data: Mapping[str, Any]) -> list[str]:
     lines = []
+    compared = {*data["plan"]["methods"], *data["unsuited"]}
+    own = [m.name for m in list_methods() if m.method.__module__.startswith("creditrl.")]
+    absent = [name for name in own if name not in compared]
+    if absent:
+        lines += [f"**Methods not compared:** {', '.join(absent)}.", ""]
     if data["missing"]:
         lines += [
             f"**Not complete.** {len(data['missing'])} runs are missing: "
@@ -255,7 +291,7 @@ def _gaps(data: Mapping[str, Any]) -> list[str]:
 def _pictures(data: Mapping[str, Any], path: Path) -> dict[str, Path]:
     """Draw the curves of a task set; returns the files by title."""
     tasks = data["plan"]["tasks"]
-    measure = tasks["measures"][-1]
+    measure, setting = tasks["measures"][-1], _shown(data)
     paths: dict[str, Path] = {}
     for key, words in (("turns", "environment turns"), ("cpu_seconds", "CPU seconds of training")):
         curves = {
@@ -264,7 +300,7 @@ def _pictures(data: Mapping[str, Any], path: Path) -> dict[str, Path]:
                 "success_ST": np.array(curve["by_seed"], dtype=np.float64),
             }
             for method in data["plan"]["methods"]
-            if (curve := data["curves"].get(f"{method}/best/{measure}")) and curve[key][-1] > 0
+            if (curve := data["curves"].get(f"{method}/{setting}/{measure}")) and curve[key][-1] > 0
         }
         if curves:
             title = f"{measure.capitalize()} against {words}, {tasks['name']}"
@@ -279,8 +315,8 @@ def _pictures(data: Mapping[str, Any], path: Path) -> dict[str, Path]:
 
 
 def _dots(data: Mapping[str, Any], kind: str) -> list[RatioDot]:
-    """Return the ratios of the methods at their best, of success."""
-    rows = _rows(data, "best", data["plan"]["tasks"]["measures"][0])
+    """Return the ratios of the methods at the shown setting, of success."""
+    rows = _rows(data, _shown(data), data["plan"]["tasks"]["measures"][0])
     return [
         RatioDot(row["method"], ratio["value"], ratio["low"], ratio["high"], ratio["limit"])
         for row in rows

@@ -13,6 +13,7 @@ __all__ = [
     "BASELINE",
     "METHODS",
     "RUNGS",
+    "SETTINGS",
     "TEST_SPLIT",
     "TUNING_SPLIT",
     "Ablation",
@@ -23,6 +24,8 @@ METHODS = ("grpo", "gigpo", "ppo", "spa", "istar", "hisr", "three_spo", "sft")
 """Methods compared by default."""
 BASELINE = "grpo"
 """Baseline of the comparison."""
+SETTINGS = ("best", "shared")
+"""Each method at the best of its trials, and all at one setting."""
 RUNGS = (0.25, 1.0)
 """Shares of a run's turns that trials are given: all a quarter, the best third the whole."""
 TUNING_SPLIT, TEST_SPLIT = "valid_seen", "valid_unseen"
@@ -78,6 +81,8 @@ class BenchPlan:
     methods: tuple[str, ...] = METHODS
     seeds: tuple[int, ...] = tuple(range(8))
     """Of the tests."""
+    settings: tuple[str, ...] = SETTINGS
+    """Which of :data:`SETTINGS` are tested."""
     turns: int = 0
     """Environment turns of a run."""
     trials: int = 12
@@ -98,6 +103,11 @@ class BenchPlan:
         for name in ("turns", "trials", "levels", "points", "ablation_seeds"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: expected at least 1.")
+        if not self.settings or set(self.settings) - set(SETTINGS):
+            raise ConfigError(
+                f"settings are {' '.join(self.settings) or 'none'}: expected "
+                f"{' or '.join(SETTINGS)}."
+            )
         if not self.seeds or self.tuning_seed in self.seeds:
             raise ConfigError(
                 f"seeds are {self.seeds}, the tuning's is {self.tuning_seed}: expected some, "

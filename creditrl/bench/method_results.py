@@ -47,6 +47,8 @@ class MethodResult:
     """Of the cloned policies; every interval is over tasks and seeds."""
     end: Estimate
     """After training, at temperature 1."""
+    gain: Estimate
+    """Of ``end`` to the same policy's ``start``, paired by task and seed."""
     area: Estimate
     """Mean over the training: the area under the curve over turns, divided by the turns."""
     difference: Estimate | None
@@ -127,6 +129,7 @@ def compare(
         seeds=seeds,
         start=paired_interval(curves.y_GSK[0].T),
         end=paired_interval(curves.end_KS),
+        gain=paired_interval(curves.end_KS - curves.y_GSK[0].T),
         area=paired_interval(curves.area_KS),
         difference=difference,
         difference_p=difference_p,
@@ -171,9 +174,9 @@ def summarise(bench: Bench) -> dict[str, Any]:
         DataError: runs of one seed did not begin alike, or an evaluation failed.
     """
     plan, methods = bench.plan, bench.methods
-    by_setting = {kind: _finished(bench, kind, methods) for kind in ("best", "shared")}
+    by_setting = {kind: _finished(bench, kind, methods) for kind in plan.settings}
     ablated = _finished(bench, "ablation", bench.ablated)
-    starts = check_starts([*by_setting["best"].values(), *by_setting["shared"].values()])
+    starts = check_starts([runs for found in by_setting.values() for runs in found.values()])
     results, curves = [], {}
     for measure in plan.tasks.measures:
         for kind, by_method in by_setting.items():

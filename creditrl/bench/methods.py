@@ -117,12 +117,14 @@ class Bench:
             self._run([run for m in self.methods for run, _ in self._rung(m, rung)])
 
     def test(self) -> None:
-        """Train every method at its best setting and at the shared one, a seed after the other."""
+        """Train every method at each of the plan's settings, a seed after the other."""
         self._run(self._tests([s for s in self.plan.seeds if self.start(s) is not None]))
 
     @property
     def ablated(self) -> tuple[str, ...]:
-        """The methods whose ablation is tested."""
+        """The methods whose ablation is tested, at their best."""
+        if "best" not in self.plan.settings:
+            return ()
         return tuple(m for m in self.methods if m in self.plan.ablations and m in ABLATIONS)
 
     # -- what was found ---------------------------------------------------------------------------
@@ -189,7 +191,7 @@ class Bench:
         runs = []
         for seed in seeds:
             for method in self.methods:
-                runs += [self.test_run(method, kind, seed) for kind in ("best", "shared")]
+                runs += [self.test_run(method, kind, seed) for kind in self.plan.settings]
         for seed in seeds[: self.plan.ablation_seeds]:
             runs += [self.test_run(method, "ablation", seed) for method in self.ablated]
         return list({run.name: run for run in runs}.values())
@@ -200,7 +202,12 @@ class Bench:
         return [(self._tuning(method, number, rung), number) for number in numbers]
 
     def _numbers(self, method: str, rung: int) -> list[int]:
-        """Return the trials of a rung; none where one alone is left, whose place is known."""
+        """Return the trials of a rung; none where one alone is left, whose place is known.
+
+        The shared setting needs none.
+        """
+        if "best" not in self.plan.settings:
+            return []
         if rung == 0:
             return list(range(self.plan.trials))
         before = self._numbers(method, rung - 1)

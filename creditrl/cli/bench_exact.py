@@ -1,10 +1,13 @@
-"""``creditrl bench exact``: the credit of every method against exact advantages, in a minute."""
+"""``creditrl bench exact``: the credit of every method against exact advantages, in minutes."""
 
 from __future__ import annotations
 
 import json
 import math
+import shlex
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 from creditrl.cli.options import new_file, require_training
 from creditrl.console import console, next_step, table, wrote
@@ -14,20 +17,16 @@ from creditrl.flags import override
 
 __all__ = ["bench_exact"]
 
-_SHOWN = {
-    "within": "Actions of one state ordered as their values are, %",
-    "cosine": "Cosine with the true policy gradient",
-    "signal": "Signal-to-noise of the gradient, per 1,000 turns",
-    "leakage": "Credit of turns that change nothing, % of all",
-}
-_UNITS = {"within": 100.0, "cosine": 1.0, "signal": 1000.0, "leakage": 100.0}
+_SHOWN = ("within", "cosine", "noise", "leakage")
+"""Measures on the terminal; file and page have all."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchExactOptions:
     """Score episodes of five tiny tasks, whose true advantages are computed, by every method.
 
-    A small policy that was never trained plays them; learned models are fitted to other episodes.
+    A small policy that was never trained plays them; learned models are fitted to other episodes,
+    and some methods stand there once more with an exact part in the place of a learned one.
     """
 
     methods: tuple[str, ...] = ()
@@ -40,11 +39,24 @@ class BenchExactOptions:
     """Seed of the policy, the episodes and the learned models."""
     json: str | None = None
     """Write all measures to this file."""
+    page: str | None = None
+    """Measure nothing: make a page of this JSON file."""
+    out: str = "docs/results/exact.md"
+    """Page to write."""
 
 
 def bench_exact(argv: list[str]) -> int:
     """Measure and show; returns the exit code."""
     options = override(BenchExactOptions(), argv, "creditrl bench exact")
+    if options.page is not None:
+        from creditrl.bench.exact_page import exact_page, read_results
+
+        out = Path(options.out)
+        content = exact_page(read_results(Path(options.page)))
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(out, content)
+        wrote(out)
+        return 0
     for name in ("groups", "group_size"):
         if getattr(options, name) < 2:
             raise ConfigError(
@@ -55,40 +67,47 @@ def bench_exact(argv: list[str]) -> int:
     from creditrl.bench.credit_settings import method_names
     from creditrl.bench.exact import measure
     from creditrl.bench.exact_mdps import MDPS
+    from creditrl.bench.exact_page import FORMAT, MEASURES, cell
+    from creditrl.bench.exact_published import published_rows
 
     names = method_names(options.methods)
     found, seconds, unscored = measure(names, options.groups, options.group_size, options.seed)
+    # JSON has no NaN.
+    rows: list[dict[str, Any]] = [
+        {"method": name, "task": task}
+        | {key: None if math.isnan(value) else value for key, value in asdict(result).items()}
+        for (name, task), result in found.items()
+    ]
     tasks = [mdp.name for mdp in MDPS]
-    for measured, title in _SHOWN.items():
-        shown = table("method", *(f">{task}" for task in tasks), title=title)
-        for name in (name for name in names if name in seconds):
-            values = [getattr(found[name, task], measured) for task in tasks]
-            digits = 2 if measured in ("cosine", "signal") else 0
-            cells = [
-                "" if math.isnan(value) else f"{_UNITS[measured] * value:.{digits}f}"
-                for value in values
-            ]
-            shown.add_row(name, *cells)
+    for measured in _SHOWN:
+        shown = table("credit", *(f">{task}" for task in tasks), title=MEASURES[measured].title)
+        for start in range(0, len(rows), len(tasks)):
+            part = rows[start : start + len(tasks)]
+            shown.add_row(part[0]["method"], *(cell(measured, row[measured]) for row in part))
         console().print(shown)
+    published = published_rows()
+    shown = table("case", "credit", ">published", ">here", title="Figures of AgentCreditBench v0.5")
+    for row in published:
+        figures = ((f"{value:.3f}" for value in side) for side in (row.published, row.ours))
+        shown.add_row(row.case, row.credit, *(" / ".join(side) for side in figures))
+    console().print(shown)
     for name, why in unscored.items():
         print(f"{name} scores nothing here: {why}")
-    if path is not None:
-        rows = [
-            {"method": name, "task": task}
-            # JSON has no NaN.
-            | {key: None if math.isnan(value) else value for key, value in asdict(result).items()}
-            for (name, task), result in found.items()
-        ]
-        content = {
-            "groups": options.groups,
-            "group_size": options.group_size,
-            "seed": options.seed,
-            "cpu_seconds": seconds,
-            "unscored": unscored,
-            "rows": rows,
-        }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps(content, indent=1) + "\n")
-        wrote(path)
-    next_step("creditrl bench credit --tiny --out truth")
+    if path is None:
+        next_step("creditrl bench credit --tiny --out truth")
+        return 0
+    data = {
+        "format": FORMAT,
+        "groups": options.groups,
+        "group_size": options.group_size,
+        "seed": options.seed,
+        "cpu_seconds": seconds,
+        "unscored": unscored,
+        "published": [asdict(row) for row in published],
+        "rows": rows,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, json.dumps(data, indent=1) + "\n")
+    wrote(path)
+    next_step(shlex.join(["creditrl", "bench", "exact", "--page", str(path)]))
     return 0

@@ -45,6 +45,9 @@ class BenchMethodsOptions:
     """Task sets: rooms, rooms-long, alfworld, virtualhome, webshop, sotopia."""
     methods: tuple[str, ...] = ()
     """Methods; GRPO is always included. None: eight; "all": all."""
+    settings: tuple[str, ...] = ("best", "shared")
+    """Settings that are tested and reported: best, shared. What is left out can follow later, in
+    the same folder; without best nothing is tuned."""
     seeds: int = 8
     """Seeds 0, 1, ... of the tests."""
     trials: int = 12
@@ -157,6 +160,7 @@ def _plan(options: BenchMethodsOptions, tasks: Any) -> Any:
         tasks=tasks,
         methods=(BASELINE, *(name for name in named if name != BASELINE)),
         seeds=tuple(range(options.seeds)),
+        settings=options.settings,
         turns=options.turns or tasks.turns,
         trials=options.trials,
         levels=options.levels,

@@ -126,6 +126,24 @@ def test_where_the_shared_setting_is_best_it_is_run_once(tmp_path: Path):
     assert made._rung("grpo", 1) == []  # one is left: there is nothing to choose
 
 
+def test_the_shared_setting_can_follow_later(tmp_path: Path):
+    def named(*settings: str) -> list[str]:
+        plan = {"methods": ("grpo",), "trials": 2, "seeds": (0,), "settings": settings}
+        made = bench(tmp_path, ablations=("grpo",), **plan)
+        if "best" in settings:
+            put(made, "grpo", 0, 0, 0.4)
+            put(made, "grpo", 1, 0, 0.5)
+        return [name for name in made.missing() if not name.startswith("clone")]
+
+    trials = ["grpo-trial00-rung0", "grpo-trial01-rung0"]
+    ablated = "grpo-best+invalid-penalty-seed0"
+    assert named("best") == [*trials, "grpo-best-seed0", ablated]
+    assert named("shared") == ["grpo-shared-seed0"]  # which needs no tuning
+    assert named("best", "shared") == [*trials, "grpo-best-seed0", "grpo-shared-seed0", ablated]
+    with pytest.raises(ConfigError, match="settings are bset: expected best or shared"):
+        named("bset")
+
+
 def test_what_is_not_done_is_named(tmp_path: Path):
     made = bench(tmp_path, methods=("grpo",), trials=1, seeds=(0,))
     assert made.missing() == [
@@ -137,7 +155,9 @@ def test_what_is_not_done_is_named(tmp_path: Path):
     found = summarise(made)
     assert found["missing"] == made.missing() and found["results"] == []
     data = json.loads(json.dumps(found))
-    assert "4 runs are missing: clone-seed0" in task_page(data, {})
+    page = task_page(data, {})
+    assert "4 runs are missing: clone-seed0" in page
+    assert "**Methods not compared:** agentprm, " in page and " grpo," not in page
 
 
 # -- results --------------------------------------------------------------------------------------
@@ -178,6 +198,17 @@ def test_only_seeds_that_both_have_are_compared(flat):
     assert result.difference is not None and result.difference.value == 0.5
 
 
+def test_the_gain_is_paired_with_the_same_policys_start(finished):
+    # Of four tasks the start solves one or three; each seed gains exactly the last one.
+    runs = {
+        0: finished([[1, 0, 0, 0], [1, 0, 0, 1], [1, 0, 0, 1]]),
+        1: finished([[1, 1, 1, 0], [1, 1, 1, 1], [1, 1, 1, 1]]),
+    }
+    gain = compare("x", "best", "success", runs, None).gain
+    assert gain.value == pytest.approx(0.25)
+    assert 0.0 <= gain.low < 0.25 < gain.high <= 1.0
+
+
 def test_a_run_that_ends_below_its_start_is_counted(finished, flat):
     fell = finished([[1, 1], [1, 0], [1, 0]])
     assert compare("x", "best", "success", {0: fell, 1: flat(1, 1)}, None).below_start == 1
@@ -210,6 +241,7 @@ def test_a_tiny_bench_runs_and_is_not_run_twice(
     assert rows["grpo", "shared"]["difference"] is None
     assert rows["three_spo", "shared"]["difference"]["n"] == 16
     for row in rows.values():
+        assert row["gain"]["value"] == pytest.approx(row["end"]["value"] - row["start"]["value"])
         assert row["turns"] >= 600 and row["cpu_parts"]["update"] > 0
         assert row["start"]["value"] == pytest.approx(data["clones"][1]["success"])
     # Tuning is counted: two trials of a quarter of the turns for each method.

@@ -38,7 +38,7 @@ from creditrl.types import (
     TurnTable,
 )
 
-__all__ = ["COMPARING_KINDS", "FIT_PASSES", "RECORD_ALL", "credit_side_by_side"]
+__all__ = ["COMPARING_KINDS", "FIT_PASSES", "RECORD_ALL", "credit_per_turn", "credit_side_by_side"]
 
 FIT_PASSES = 8
 """Passes over the episodes by which models that learn update by update are fitted."""
@@ -58,6 +58,7 @@ def credit_side_by_side(
     seed: int = 0,
     states: StateSource | None = "state",
     passes: int = FIT_PASSES,
+    drawn_alone: bool = False,
     on_error: Callable[[str, CreditRLError], None] | None = None,
     show: Callable[..., None] | None = None,
 ) -> tuple[TurnTable, dict[str, FloatArray]]:
@@ -84,6 +85,8 @@ def credit_side_by_side(
         states: source of the state hashes that the turns hold; None: they hold none.
         passes: over the episodes to fit to, for models that learn update by update (critics,
             iStar's and PRIME's). Those that a method fits before training are fitted as it says.
+        drawn_alone: of the tokens of a turn only those count that had an alternative. The others of
+            a reply that was chosen from a list have no gradient.
         on_error: takes (label, error) of a method that cannot score these episodes, and the others
             go on; None raises the error.
         show: reports progress: ``show(methods done, seconds, method=label)``.
@@ -105,7 +108,7 @@ def credit_side_by_side(
     found: dict[str, FloatArray] = {}
     for done, (label, method) in enumerate(methods.items()):
         # A copy of the object, not of its weights: a reference made here is not the caller's.
-        scorer = _Scorer(method, copy.copy(policy), rollout, states, seed, passes)
+        scorer = _Scorer(method, copy.copy(policy), rollout, states, seed, passes, drawn_alone)
         try:
             found[label] = scorer.credit(episodes, fitting)
         except CreditRLError as error:
@@ -115,6 +118,39 @@ def credit_side_by_side(
         if show is not None:
             show(done + 1, time.perf_counter() - begin, method=label)
     return table, found
+
+
+def credit_per_turn(
+    credit: Credit, turns: TurnTable, tokens: TokenTable, drawn_alone: bool = False
+) -> FloatArray:
+    """Return the credit of each turn, [N]: the mean over its tokens where those have it, else 0.
+
+    Args:
+        credit: of the turns, or of the tokens.
+        turns: the turns.
+        tokens: their tokens.
+        drawn_alone: without the tokens that had no alternative, whose log-probability is 0.
+
+    Raises:
+        CreditInputError: there are no advantages, or one is not finite (names the episode).
+    """
+    if credit.advantage_N is not None:
+        value_N = np.asarray(credit.advantage_N, dtype=np.float32)
+    elif credit.advantage_M is not None:
+        counts_M = np.ones(len(tokens), dtype=np.bool_)
+        if drawn_alone:
+            counts_M = tokens.logprob_M != 0
+        turn_M = tokens.turn_M[counts_M]
+        sums_N = turn_sum(credit.advantage_M[counts_M], turn_M, len(turns))
+        count_N = np.maximum(tokens_per_turn(turn_M, len(turns)), 1)
+        value_N = (sums_N / count_N).astype(np.float32)
+    else:
+        raise CreditInputError(
+            f"Method {credit.method!r} returned a credit without advantages: set advantage_N or "
+            "advantage_M."
+        )
+    name = f"The credit of {credit.method}"
+    return finite(name, value_N, turns.episode_N, turns.episode_ids).astype(np.float32)
 
 
 class _Scorer:
@@ -128,12 +164,14 @@ class _Scorer:
         states: StateSource | None,
         seed: int,
         passes: int,
+        drawn_alone: bool,
     ) -> None:
         self.method = method
         self.policy = policy
         self.states = states
         self.seed = seed
         self.passes = passes
+        self.drawn_alone = drawn_alone
         if method.binary_outcomes:
             rollout = replace(rollout, reward="success", reward_scale=1.0)
         self.rollout = rollout
@@ -173,7 +211,7 @@ class _Scorer:
         for batch, index in zip(batches, indices, strict=True):
             credit = self.method.credit(batch.turns, batch.tokens)
             place = np.concatenate([np.arange(start_B[b], start_B[b + 1]) for b in index])
-            credit_N[place] = self._per_turn(credit, batch)
+            credit_N[place] = credit_per_turn(credit, batch.turns, batch.tokens, self.drawn_alone)
         return credit_N
 
     # -- models -----------------------------------------------------------------------------------
@@ -263,23 +301,6 @@ class _Scorer:
             own_M = self.policy.score(batch.rows, temperature=self.rollout.temperature)
             logprob_M = np.where(unknown_M, own_M, logprob_M)
         return logprob_M
-
-    def _per_turn(self, credit: Credit, batch: Batch) -> FloatArray:
-        turns = batch.turns
-        if credit.advantage_N is not None:
-            value_N = np.asarray(credit.advantage_N, dtype=np.float32)
-        elif credit.advantage_M is not None:
-            turn_M = batch.tokens.turn_M
-            sums_N = turn_sum(credit.advantage_M, turn_M, len(turns))
-            count_N = np.maximum(tokens_per_turn(turn_M, len(turns)), 1)
-            value_N = (sums_N / count_N).astype(np.float32)
-        else:
-            raise CreditInputError(
-                f"Method {self.method.name!r} returned a credit without advantages: set "
-                "advantage_N or advantage_M."
-            )
-        name = f"The credit of {self.method.name}"
-        return finite(name, value_N, turns.episode_N, turns.episode_ids).astype(np.float32)
 
     # -- what episodes lack -----------------------------------------------------------------------
 

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from creditrl.checked import Checked, Fraction, Natural
+import numpy as np
+
+from creditrl.checked import Bounds, Checked, Fraction, Natural
 from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables, value_metrics
+from creditrl.trainers.credit.progress import turns_left, visit_values
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import PPO_LOSS, CriticMethod, ExploreConfig, register_method
 from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.critic_config import CriticConfig
 from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
 from creditrl.trainers.space import COMMON, DISCOUNT, EXPLORED, MODEL_RATE
-from creditrl.types import Credit, StateSource, TokenTable, TurnTable
+from creditrl.types import Credit, FloatArray, StateSource, TokenTable, TurnTable
 
 if TYPE_CHECKING:
     from creditrl.trainers.models.base import LearnedModel
@@ -39,6 +42,10 @@ class PRM4AConfig(Checked):
     refit: Natural = 0
     """Updates between passes of the process critic over an update's own episodes, after they were
     scored. The paper goes through its three stages again with the policy of before; 0: once."""
+    min_r2: Annotated[float, Bounds(high=1)] | None = None
+    """Least R2 of the process critic on an update's episodes, which it has not learned from, beside
+    what it is fitted to of one visit; below it, that is the score: the turn's discounted outcome.
+    Ours; None: it always counts (the paper)."""
     exploration: ExploreConfig = ExploreConfig()
     """Episodes that it is fitted to (as SPA's: inferred)."""
     gae: GAEConfig = GAEConfig(gamma=0.0, decay="turn")
@@ -83,14 +90,14 @@ class PRM4A(CriticMethod[PRM4AConfig]):
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return GAE's advantages over the process critic's scores, and the critic's targets."""
-        reward_N = turns.require("process_N", hint="PRM4A.build_models adds it")
+        reward_N, metrics = self._scores(turns)
         gae_M, target_M = gae_of_tables(turns, tokens, self.config.gae, reward_N=reward_N)
         return Credit(
             self.name,
             advantage_M=gae_M,
             value_target_M=target_M,
             parts={"reward": reward_N},
-            metrics=value_metrics(turns, tokens, self.config.gae, reward_N=reward_N),
+            metrics=metrics | value_metrics(turns, tokens, self.config.gae, reward_N=reward_N),
         )
 
     def build_models(
@@ -110,3 +117,21 @@ class PRM4A(CriticMethod[PRM4AConfig]):
             seed=seed,
         )
         return (process, *super().build_models(policy, seed))
+
+    def _scores(self, turns: TurnTable) -> tuple[FloatArray, dict[str, float]]:
+        """Return the scores of turns, and how good the process critic's are."""
+        cfg = self.config
+        score_N = turns.require("process_N", hint="PRM4A.build_models adds it")
+        if cfg.min_r2 is None:
+            return score_N, {}
+        outcome_N = turns.success_N.astype(np.float32)
+        if cfg.outcome == "score":
+            outcome_N = turns.require("score_N", hint="turn tables of episodes have it")
+        steps_N = turns.turn_N if cfg.compat == "released" else turns_left(turns.episode_N)
+        alone_N = np.arange(len(turns))
+        visit_N = visit_values(outcome_N, alone_N, alone_N, steps_N, gamma=cfg.gamma)
+        spread = float(visit_N.var())
+        r2 = 1.0 - float(((score_N - visit_N) ** 2).mean()) / spread if spread else 0.0
+        counts = r2 >= cfg.min_r2
+        found_N = score_N if counts else visit_N
+        return found_N, {"process_r2": r2, "process_counts": float(counts)}

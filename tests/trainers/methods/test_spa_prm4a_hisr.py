@@ -140,6 +140,17 @@ def test_prm4as_turns_are_problems_of_their_own():
     np.testing.assert_allclose(target_M, [0.9, 0.9, 0.8, 0.4, 0.2], atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("least", "scores"), [(0.76, [0.9, 0.8, 0.4, 0.2]), (0.77, [0.975, 1.0, 0.025, 0.0])]
+)
+def test_a_process_critic_that_explains_little_gives_way_to_the_outcome(least, scores):
+    # Visits are worth (0.95 + 1) / 2, 1, (1 - 0.95) / 2 and 0: R2 is 1 - 0.0566 / 0.2378 = 0.762.
+    found = PRM4A(PRM4AConfig(min_r2=least)).credit(TURNS, TOKENS)
+    np.testing.assert_allclose(found.parts["reward"], scores, atol=1e-6)
+    assert found.metrics["process_r2"] == pytest.approx(0.762, abs=1e-3)
+    assert found.metrics["process_counts"] == float(least == 0.76)
+
+
 def hisr(**changes):
     return HISR(HISRConfig(**({"gae": PLAIN} | changes))).credit(TURNS, TOKENS)
 

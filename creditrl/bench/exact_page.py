@@ -1,0 +1,160 @@
+"""The page of ``creditrl bench exact``, made from its JSON alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from creditrl.bench.exact_mdps import MDPS
+from creditrl.bench.exact_oracles import ORACLES
+from creditrl.errors import DataError
+from creditrl.results import read_results as read_json_file
+
+__all__ = ["FORMAT", "MEASURES", "Shown", "cell", "exact_page", "read_results"]
+
+FORMAT = "creditrl bench exact 1"
+"""Stands in the JSON as ``format``."""
+_TASKS = tuple(mdp.name for mdp in MDPS)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How a measure is shown."""
+
+    title: str
+    unit: float = 1.0
+    """What a value is multiplied by."""
+    digits: int = 2
+
+
+MEASURES: Mapping[str, Shown] = {
+    "within": Shown("Actions of one state ordered as their values are, %", 100.0, 0),
+    "cosine": Shown("Cosine with the true policy gradient"),
+    "noise": Shown("Turns until the gradient's noise is no more than the gradient", digits=0),
+    "leakage": Shown("Credit of turns that change nothing, % of all", 100.0, 0),
+    "signal": Shown("Signal-to-noise of the gradient, per 1,000 turns", 1000.0),
+    "error": Shown("Error of the gradient, in lengths of the true one"),
+    "wasted": Shown("Mean absolute credit of turns that change nothing", digits=3),
+}
+"""By field of :class:`creditrl.bench.exact.Agreement`."""
+
+_INTRODUCTION = """\
+A small policy that was never trained plays {groups} groups of {group_size} episodes of each of five
+tiny tasks with finitely many states. Its true advantages are computed by dynamic programming, so
+nothing in the truth is noise. Learned models have the settings of the small recipes and were fitted
+to as many other episodes. `vine`, `tree_grpo` and `branch` collect their own episodes, and the
+turns of their continuations count. A row named "exact" has computed values in the place of what its
+method learns. Of a reply's tokens only those that had an alternative count."""
+
+_ORACLES = """\
+The noise of each method over GRPO's (below 1: fewer turns for the same precision), as its recipe
+has it and with an exact part in the place of the learned one: the rise of the true value for SPA's
+progress, the true value for the critics of PPO and Turn-PPO, segments that end where the value
+moves with their true progress and Bayes' rule for HISR, the true advantage for iStar's implicit
+reward, the true value of actions for PRM4A's scores. Where a method's rewards are its own, its
+critic is the mean of what followed in the batch. "Lambda 0" credits every turn with its own step
+alone."""
+
+_WHY = """\
+Lambda is why an exact part can be worth little: at 0.95, and with gamma near 1, nearly all later
+steps are added to a turn's own, and exact progress becomes the outcome less the value of the state,
+which is what PPO and REINFORCE with a baseline have anyway: the cosines of `spa, exact progress`
+and of `pg` agree. At lambda 0 it stays the credit of its turn."""
+
+_WHY_HISR = (
+    "HISR's shares of a success add up to 1 however likely the success was, and failures are paid "
+    "nothing, which is no estimate of the advantage, whatever is exact in it."
+)
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """Read the JSON of ``creditrl bench exact``.
+
+    Raises:
+        DataError: it is not one.
+    """
+    found = read_json_file(path)
+    if found.get("format") != FORMAT:
+        raise DataError(
+            f"{path} has format {found.get('format')!r}: expected {FORMAT!r}. Make it by "
+            "`creditrl bench exact --json FILE`."
+        )
+    return found
+
+
+def cell(measure: str, value: float | None) -> str:
+    """Return a value as tables show it, empty where there is none."""
+    shown = MEASURES[measure]
+    return "" if value is None else f"{shown.unit * value:,.{shown.digits}f}"
+
+
+def exact_page(data: Mapping[str, Any]) -> str:
+    """Return the Markdown of what :func:`read_results` returned."""
+    found = {(row["method"], row["task"]): row for row in data["rows"]}
+    names = list(dict.fromkeys(name for name, _ in found))
+    lines = ["# Credit against computed advantages", "", _INTRODUCTION.format(**data), ""]
+    for measure, shown in MEASURES.items():
+        rows = [
+            (_code(name), *(cell(measure, found[name, task][measure]) for task in _TASKS))
+            for name in names
+        ]
+        lines += [f"## {shown.title}", "", *_table(("credit", *_TASKS), rows), ""]
+    noise = {key: row["noise"] for key, row in found.items()}
+    oracles = [oracle for oracle in ORACLES if oracle.name in names]
+    if oracles and "grpo" in names:
+        rows = []
+        for method in dict.fromkeys(oracle.method for oracle in oracles):
+            rows.append((f"`{method}`", *_over(noise, method, "grpo")))
+            mine = (oracle.name for oracle in oracles if oracle.method == method)
+            rows += [(name, *_over(noise, name, "grpo")) for name in mine]
+        lines += ["## What an exact part is worth", "", _ORACLES, ""]
+        lines += [*_table(("noise over GRPO's", *_TASKS), rows), ""]
+        if {"pg", "spa"} <= {*names}:
+            lines += [_WHY, ""]
+        if "hisr" in names:
+            lines += [_WHY_HISR, ""]
+    if {"branch", "vine"} <= {*names}:
+        lines += [
+            "## Continuations, at equal turns",
+            "",
+            "The noise of `branch` over that of `vine`, continuations counted; `branch` is "
+            "unbiased on all five (tested).",
+            "",
+            *_table(
+                ("noise", *_TASKS), [("`branch` over `vine`", *_over(noise, "branch", "vine"))]
+            ),
+            "",
+        ]
+    lines += ["## Figures of others", ""]
+    lines += [
+        "Rows of AgentCreditBench v0.5 (its README), made again by this package's methods.",
+        "",
+    ]
+    published = [
+        (row["case"], _code(row["credit"]), _numbers(row["published"]), _numbers(row["ours"]))
+        for row in data["published"]
+    ]
+    lines += _table(("case", "credit", "published", "here"), published)
+    for name, why in data["unscored"].items():
+        lines += ["", f"`{name}` scores nothing here: {why}"]
+    return "\n".join(lines) + "\n"
+
+
+def _over(noise: Mapping[tuple[str, str], float | None], name: str, other: str) -> tuple[str, ...]:
+    pairs = ((noise[name, task], noise[other, task]) for task in _TASKS)
+    return tuple(f"{mine / theirs:.2f}" if mine and theirs else "" for mine, theirs in pairs)
+
+
+def _code(name: str) -> str:
+    return name if " " in name else f"`{name}`"
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return " / ".join(f"{value:.3f}".rstrip("0").rstrip(".") for value in values)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
