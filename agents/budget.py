@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -161,7 +161,7 @@ class Meter:
         if not (first and self._speaks):
             return None
         self.watch.asked(prompt)
-        ask_first = getattr(self._agent, "ask_first", None)
+        ask_first: Callable[[Prompt], Reply] | None = getattr(self._agent, "ask_first", None)
         if ask_first is None:
             return None
         silence = f"After {_SILENT:g} s still waiting for the first reply of {self.name}."
