@@ -715,19 +715,23 @@ class _Gate:
 
     def __init__(self, most: int) -> None:
         self._most = self._width = most
-        self._slots = asyncio.Semaphore(most)
-        self._owed = 0
-        """Slots of requests at work that are closed when those leave."""
+        self._at_work = 0
+        self._left = asyncio.Event()
         self._answered = 0
         """Since the width last changed."""
         self._narrowed = 0
 
     async def __aenter__(self) -> int:
-        await self._slots.acquire()
+        while self._at_work >= self._width:
+            await self._left.wait()
+        self._at_work += 1
         return self._narrowed
 
     async def __aexit__(self, *exc: object) -> None:
-        self._open()
+        self._at_work -= 1
+        # Wakes all who wait; each looks whether there is room for it.
+        self._left.set()
+        self._left.clear()
 
     def narrow(self, before: int) -> None:
         """Halve the width, unless that was done since the request was let in.
@@ -737,22 +741,13 @@ class _Gate:
         """
         if before == self._narrowed:
             self._narrowed += 1
-            width = max(1, self._width // 2)
-            self._owed += self._width - width
-            self._width, self._answered = width, 0
+            self._width, self._answered = max(1, self._width // 2), 0
 
     def widen(self) -> None:
         """Count an answer; as many as the width let one more in, up to the most."""
         self._answered += 1
         if self._answered >= self._width < self._most:
             self._width, self._answered = self._width + 1, 0
-            self._open()
-
-    def _open(self) -> None:
-        if self._owed:
-            self._owed -= 1
-        else:
-            self._slots.release()
 
 
 _Read: TypeAlias = "Callable[[Any, str], ChatAnswer | _Failure]"
