@@ -180,7 +180,7 @@ def test_wrong_questions_are_refused():
         evaluate("VisualSokoban", RandomAgent(), episodes=0)
     with pytest.raises(ConfigError, match="pass an id"):
         evaluate(venv, RandomAgent(), episodes=4, split="train")
-    with pytest.raises(ConfigError, match="has only"):
+    with pytest.raises(ConfigError, match="each of which is played once"):
         evaluate("VisualSokoban", RandomAgent(), episodes=10**9, num_envs=2)
     with pytest.raises(UnknownNameError, match="Sokoban"):
         evaluate("VisualSokobann", RandomAgent())

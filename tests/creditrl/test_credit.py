@@ -139,9 +139,9 @@ def test_scoring_again_keeps_what_is_there_and_overwrites_on_request_only(record
 def test_learned_models_are_told_by_the_seed(recorded):
     found = []
     for seed in (0, 0, 1):
-        command = ["credit", str(recorded), "--method=prm4a", f"--seed={seed}", "--passes=1"]
+        command = ["credit", str(recorded), "--method=agentprm", f"--seed={seed}", "--passes=1"]
         assert run([*command, "--replace"]) == 0
-        found.append(CreditFile.read(recorded / "credit.parquet").credit["prm4a"])
+        found.append(CreditFile.read(recorded / "credit.parquet").credit["agentprm"])
     np.testing.assert_array_equal(found[0], found[1])
     assert (found[0] != found[2]).any()
 
