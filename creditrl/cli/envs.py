@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from creditrl.cli.options import short_name
 from creditrl.console import console, next_step, table
 from creditrl.envs.register import ENVIRONMENTS, environment_class, known_ids, record_of
+from creditrl.errors import ConfigError
 from creditrl.flags import override
 
 __all__ = ["run"]
@@ -25,7 +26,10 @@ def run(argv: list[str]) -> int:
         record = record_of(env_id)
         summary = record.summary if record is not None else ""
         if not summary:  # one from outside
-            summary = (environment_class(env_id).__doc__ or "").strip().partition("\n")[0]
+            try:
+                summary = (environment_class(env_id).__doc__ or "").strip().partition("\n")[0]
+            except ConfigError as error:  # the others are listed all the same
+                summary = str(error)
         rows.add_row(env_id, short_name(env_id), summary)
     console().print(rows)
     name = short_name(ENVIRONMENTS[0].id)

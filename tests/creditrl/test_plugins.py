@@ -89,6 +89,13 @@ def test_a_module_is_found_in_the_working_directory(folder: Path) -> None:
 def test_an_environment_of_ones_own_is_listed_and_suggested(folder: Path) -> None:
     told = creditrl(folder, "creditrl envs --plugin stairs.py")
     assert re.search(r"Mine/Stairs-v0 +Mine/Stairs-v0 +Four steps, firm or loose\.", told)
+    (folder / "broken.py").write_text(
+        "from creditrl.envs.record import Environment\n"
+        "from creditrl.envs.register import register_environment\n"
+        "register_environment(Environment('Mine/Broken-v0', 'nowhere:Env', 'nowhere:Envs'))\n"
+    )
+    told = creditrl(folder, "creditrl envs --plugin broken.py")
+    assert "Mine/Broken-v0 is registered, but nowhere cannot be imported" in " ".join(told.split())
     told = creditrl(folder, "creditrl play stairs.py:Mine/Stars-v0", code=2)
     assert "Did you mean 'Mine/Stairs-v0'?" in told
     assert "CreditRL/WebShop-v0, Mine/Stairs-v0. One of your own" in told
