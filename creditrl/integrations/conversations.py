@@ -52,11 +52,7 @@ _ROLES: dict[str, Literal["system", "user", "assistant"]] = {
 }
 _NOT_LEARNED = (("loss", False), ("train", False), ("weight", 0))
 _YOUR_TURN = re.compile(r"\byour turn\b[^\n]*(\n|$)", re.IGNORECASE)
-_BLOCKS = re.compile(
-    r"\s*(?:Thought:\s*(?P<thought>.*?)\s*\n\s*)?Action:\s*(?P<action>[^\n]+?)\s*", re.DOTALL
-)
-"""An answer as AgentGym publishes it."""
-_LISTED = re.compile(r"\s*\bAVAILABLE ACTIONS:[^\n]*\s*\Z")
+_LISTED = "AVAILABLE ACTIONS:"
 _OBSERVATION = re.compile(r"\s*Observation:[ \t]*\n?")
 _GOALS = (
     re.compile(r"Your task is to: (?P<sentence>.+)"),
@@ -286,14 +282,32 @@ def _first_turn(talk: Sequence[tuple[str, str, bool]], form: PromptForm) -> int 
 
 def _in_form(reply: str, form: PromptForm) -> str:
     """Return a reply of AgentGym in the policy's form; any other as it is."""
-    found = _BLOCKS.fullmatch(reply)
+    found = _blocks(reply)
     if found is None or form.parse(reply).valid_format:
         return reply
-    return form.reply(found["action"], " ".join((found["thought"] or "").split()))
+    thought, action = found
+    return form.reply(action, " ".join(thought.split()))
+
+
+def _blocks(reply: str) -> tuple[str, str] | None:
+    """Return (thought, action) of an answer as AgentGym publishes it; None: it is another."""
+    lines = reply.split("\n")
+    at = next((i for i, line in enumerate(lines) if line.lstrip().startswith("Action:")), None)
+    if at is None:
+        return None
+    thought = "\n".join(lines[:at]).strip()
+    action = "\n".join(lines[at:]).lstrip().removeprefix("Action:").strip()
+    if not action or "\n" in action or not (thought == "" or thought.startswith("Thought:")):
+        return None
+    return thought.removeprefix("Thought:"), action
 
 
 def _seen(text: str) -> str:
-    text = _LISTED.sub("", text)
+    """Return an observation of AgentGym without its first word and its list of actions."""
+    body = text.rstrip()
+    at = body.find(_LISTED, body.rfind("\n") + 1)
+    if at >= 0 and not body[at - 1 : at].isalpha():
+        text = body[:at].rstrip()
     return text[found.end() :] if (found := _OBSERVATION.match(text)) else text
 
 
