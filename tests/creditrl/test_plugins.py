@@ -225,7 +225,8 @@ def test_a_folder_in_envs_is_an_environment(tree: Path) -> None:
     own = tree / "envs/stairs"
     own.mkdir()
     env = code(ENVIRONMENT).partition("gym.register")[0]
-    (own / "env.py").write_text(env.replace("Mine/Stairs-v0", "CreditRL/Stairs-v0"))
+    env = env.replace("Mine/Stairs-v0", "CreditRL/Stairs-v0")
+    (own / "env.py").write_text(f'{env}\n__all__ = ["StairsConfig", "StairsEnv"]\n')
     place = "creditrl.envs.stairs.env"
     (own / "__init__.py").write_text(
         "from creditrl.envs.record import Environment\n\n"
