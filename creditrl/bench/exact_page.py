@@ -63,10 +63,9 @@ steps are added to a turn's own, and exact progress becomes the outcome less the
 which is what PPO and REINFORCE with a baseline have anyway: the cosines of `spa, exact progress`
 and of `pg` agree. At lambda 0 it stays the credit of its turn."""
 
-_WHY_HISR = (
-    "HISR's shares of a success add up to 1 however likely the success was, and failures are paid "
-    "nothing, which is no estimate of the advantage, whatever is exact in it."
-)
+_WHY_HISR = """\
+HISR's shares of a success add up to 1 however likely the success was, and failures are paid
+nothing, which is no estimate of the advantage, whatever is exact in it."""
 
 
 def read_results(path: Path) -> dict[str, Any]:
