@@ -438,12 +438,15 @@ class Runner:
     ) -> list[int]:
         """Return the tests that read what was changed, in the order in which they are tried."""
         own = f"test_{Path(mutant.file).stem}.py"
+        folder = Path(mutant.file).parent.name
         ranked = []
         for place, (seconds, read) in enumerate(readers):
             lines = read.get(path, ())
             if lines if mutant.lines is None else any(line in mutant.lines for line in lines):
                 ranked.append((items[place].path.name != own, seconds, place))
-        return [place for _, _, place in sorted(ranked)]
+        # The code that sets a field of a class without functions is of no file.
+        near = [i for i, item in enumerate(items) if item.path.parent.name == folder]
+        return [place for _, _, place in sorted(ranked)] or near
 
     def _baseline(
         self, items: Sequence[pytest.Item], paths: set[str]

@@ -216,10 +216,9 @@ def value_metrics(
         ``explained_variance`` of the discounted returns by the critic, and, where
         ``cfg.min_explained`` is set, ``critic_counts``: 1 where the advantages are the critic's.
     """
-    # Lambda 1 without values: the advantage is the discounted return.
-    plain = replace(cfg, lam=1.0, at_limit="end", whiten=False, min_explained=None)
-    no_value = replace(tokens, value_M=np.zeros(len(tokens), dtype=np.float32))
-    _, return_M = gae_of_tables(turns, no_value, plain, reward_N=reward_N, reward_M=reward_M)
+    # With lambda 1 a value's target is the discounted return, whatever the values are.
+    plain = replace(cfg, lam=1.0, at_limit="end", min_explained=None)
+    _, return_M = gae_of_tables(turns, tokens, plain, reward_N=reward_N, reward_M=reward_M)
     assert tokens.value_M is not None
     found = explained_variance(tokens.value_M, return_M)
     if cfg.min_explained is None:
@@ -231,8 +230,9 @@ def explained_variance(value_M: ArrayLike, target_M: ArrayLike) -> float:
     """Return ``1 - var(target - value) / var(target)``; 0 where the targets are constant."""
     target = np.asarray(target_M, dtype=np.float64)
     spread = float(np.var(target)) if len(target) else 0.0
-    left = float(np.var(target - np.asarray(value_M, dtype=np.float64))) if spread else 0.0
-    return 1.0 - left / spread if spread else 0.0
+    if not spread:
+        return 0.0
+    return 1.0 - float(np.var(target - np.asarray(value_M, dtype=np.float64))) / spread
 
 
 def _gae(

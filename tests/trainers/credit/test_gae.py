@@ -268,6 +268,14 @@ def test_a_critic_that_explains_too_little_does_not_count(least, advantage):
     assert found == {"explained_variance": 0.75} | counts
 
 
+def test_what_a_critic_explains_is_the_plain_return():
+    # Neither the limit's bootstrap, which has no values here, nor lambda matters; rewards do.
+    cfg = plain(lam=0.3, at_limit="bootstrap")
+    assert value_metrics(TWO, KNOWING, cfg) == {"explained_variance": 0.75}
+    paid = value_metrics(TWO, KNOWING, cfg, reward_N=[0, 0], reward_M=[0, 1])
+    assert paid == {"explained_variance": 1.0}
+
+
 @pytest.mark.parametrize("decay", ["token", "turn"])
 def test_without_a_critic_the_advantage_is_the_discounted_return(decay):
     turns = turn_table([1, 2], ["only", "only"])

@@ -20,6 +20,7 @@ def test_value_loss_by_hand():
     loss, metrics = value_loss(
         value, torch.tensor([0.0, 1.0]), torch.tensor([2.0, 3.0]), ValueLossConfig()
     )
+    assert ValueLossConfig().clip == 0.5
     assert loss.item() == pytest.approx(0.5 * 6.25 / 2)
     loss.backward()
     assert value.grad.tolist() == [0.0, -1.0]  # the clipped row has none; (1 - 3) / 2
