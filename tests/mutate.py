@@ -436,7 +436,7 @@ class Runner:
         readers: Sequence[tuple[float, dict[str, set[int]]]],
         path: str,
     ) -> list[int]:
-        """Return the tests that read what was changed, in the order in which they are tried."""
+        """Return the tests that read what was changed, then others of its folder."""
         own = f"test_{Path(mutant.file).stem}.py"
         folder = Path(mutant.file).parent.name
         ranked = []
@@ -444,9 +444,10 @@ class Runner:
             lines = read.get(path, ())
             if lines if mutant.lines is None else any(line in mutant.lines for line in lines):
                 ranked.append((items[place].path.name != own, seconds, place))
-        # The code that sets a field of a class without functions is of no file.
-        near = [i for i, item in enumerate(items) if item.path.parent.name == folder]
-        return [place for _, _, place in sorted(ranked)] or near
+        chosen = [place for _, _, place in sorted(ranked)]
+        # The code that sets a field is of no file: who reads a default is not seen.
+        near = (i for i, item in enumerate(items) if item.path.parent.name == folder)
+        return list(dict.fromkeys([*chosen, *near]))
 
     def _baseline(
         self, items: Sequence[pytest.Item], paths: set[str]

@@ -213,6 +213,16 @@ def test_novelty_weighs_against_rates():
     found = rewards(StateScoreConfig(differences="rates"))
     expected = [w + (1 - w) * rate for rate in (0.25, -0.75, 0.0, 0.25, -0.75)]
     assert found == pytest.approx(expected)
+    # An action that leaves the state as it was earns no novelty.
+    cfg = StateScoreConfig(differences="rates")
+    stayed = history().reward(10, 20, moved=False, depth=1, gained=0.0, cfg=cfg)
+    assert stayed == pytest.approx((1 - w) * 0.25)
+
+
+def test_of_one_trajectory_its_outcome_is_the_rate():
+    table = StateTable()
+    table.record([10], True)
+    assert table.reward(99, None, moved=True, depth=0, gained=1.0, cfg=RATES) == 0.0
 
 
 def test_contradictory_differences_are_refused():
