@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from creditrl.bench.exact import agreement, table_of_turns
+from creditrl.bench.exact import Agreement, agreement, table_of_turns
 from creditrl.bench.exact_mdps import ENV_ID, WON, DelayedEffect, Mdp, Recovery, State, solve
 from creditrl.trainers.batch import token_table, turn_table
 from creditrl.trainers.methods.base import method_info
 from creditrl.types import FloatArray, Task, Trajectory, Turn
 
-__all__ = ["Published", "method_credit", "play", "published_rows"]
+__all__ = ["Published", "delayed_effect", "method_credit", "play", "published_rows"]
 
 _COMPARED: Mapping[str, Any] = {"gamma": 1.0, "normalise": "mean-std"}
 """GiGPO's numbers there."""
@@ -66,20 +66,25 @@ def _delayed_effect() -> list[Published]:
     """The outcome on every turn: all but the first have done nothing for it."""
     rows = []
     for horizon, expected in ((2, 0.5), (32, 0.969)):
-        mdp = DelayedEffect(horizon)
-        waits = ("wait", "hum") * horizon
-        episodes = [
-            play(mdp, n, 0, lever, *waits[n % 2 :][: horizon - 1])
-            for n, lever in enumerate(("left", "right") * 4)
-        ]
-        uniform = _uniform(mdp)
-        exact = solve(mdp, uniform)
-        policy = {state: uniform(state) for state in exact.value}
-        table = table_of_turns(mdp, episodes, exact, policy)
-        share = agreement(method_credit("grpo", episodes), table).leakage
+        found, _ = delayed_effect(horizon)
         case = f"delayed effect, {horizon} turns, share of credit that leaks"
-        rows.append(Published(case, "grpo", (expected,), (share,)))
+        rows.append(Published(case, "grpo", (expected,), (found.leakage,)))
     return rows
+
+
+def delayed_effect(horizon: int) -> tuple[Agreement, FloatArray]:
+    """Return (how GRPO's credit agrees, that credit [N]) in episodes of so many turns."""
+    mdp = DelayedEffect(horizon)
+    waits = ("wait", "hum") * horizon
+    episodes = [
+        play(mdp, n, 0, lever, *waits[n % 2 :][: horizon - 1])
+        for n, lever in enumerate(("left", "right") * 4)
+    ]
+    uniform = _uniform(mdp)
+    exact = solve(mdp, uniform)
+    policy = {state: uniform(state) for state in exact.value}
+    credit_N = method_credit("grpo", episodes)
+    return agreement(credit_N, table_of_turns(mdp, episodes, exact, policy)), credit_N
 
 
 def _uniform(mdp: Mdp) -> Callable[[State], dict[str, float]]:

@@ -21,7 +21,12 @@ from creditrl.bench.exact_mdps import (
     solve,
 )
 from creditrl.bench.exact_oracles import ORACLES, oracle_credit
-from creditrl.bench.exact_published import method_credit, play, published_rows
+from creditrl.bench.exact_published import (
+    delayed_effect,
+    method_credit,
+    play,
+    published_rows,
+)
 from creditrl.cli import run
 from creditrl.trainers.batch import turn_table
 from creditrl.trainers.collect.base import CollectContext
@@ -149,10 +154,22 @@ def test_what_all_turns_of_a_state_get_changes_no_gradient(turns):
 
 def test_published_rows_are_reproduced():
     """AgentCreditBench v0.5 prints two digits of credit and three of a share."""
-    rows = published_rows()
+    rows = {row.case + ", " + row.credit: row for row in published_rows()}
     assert len(rows) == 7
-    for row in rows:
-        assert row.ours == pytest.approx(row.published, abs=0.011), row
+    for name, row in rows.items():
+        if "leaks" in name:
+            assert row.ours == pytest.approx(row.published, abs=5e-4), name
+        elif name.endswith("gigpo"):
+            assert row.ours == pytest.approx(row.published, abs=0.011), name
+        else:
+            assert np.round(row.ours, 2) == pytest.approx(row.published), name
+
+
+@pytest.mark.parametrize(("horizon", "leaked"), [(2, 0.5), (4, 0.75), (32, 0.969)])
+def test_the_outcome_on_every_turn_leaks_to_those_that_did_nothing(horizon, leaked):
+    found, credit_N = delayed_effect(horizon)
+    assert found.leakage == pytest.approx(leaked, abs=5e-4)
+    assert found.wasted == pytest.approx(np.abs(credit_N).mean())
 
 
 # -- what an exact part is worth ------------------------------------------------------------------
@@ -319,17 +336,21 @@ def collected(method, mdp, groups, updates=1):
     return table, compared
 
 
-def off_by(credit_N, turns):
-    """Return the mean gradient's distance from the true one in standard errors, by pair."""
+def off_by(credit_N, turns, seldom=0):
+    """Return the mean gradient's distance from the true one in standard errors, by pair.
+
+    Pairs seen less often than ``seldom`` are left out: a sample does not tell their spread.
+    """
     gradient_GP = gradients(credit_N, turns) / MEMBERS
     true_P = turns.visits_P * turns.chance_P * turns.advantage_P
     error_P = gradient_GP.std(axis=0, ddof=1) / len(gradient_GP) ** 0.5
     moves = error_P > 1e-12
     off_P = np.abs(gradient_GP.mean(axis=0) - true_P)
-    # The spread of what hardly ever happened cannot be told from the sample.
-    seen = np.bincount(turns.pair_N, minlength=len(off_P)) >= 30
-    assert off_P[seen & ~moves] == pytest.approx(0, abs=1e-9)
-    return off_P[seen & moves] / error_P[seen & moves]
+    if seldom:
+        seen = np.bincount(turns.pair_N, minlength=len(off_P)) >= seldom
+        off_P, error_P, moves = off_P[seen], error_P[seen], moves[seen]
+    assert off_P[~moves] == pytest.approx(0, abs=1e-9)
+    return off_P[moves] / error_P[moves]
 
 
 @pytest.mark.parametrize("mdp", MDPS, ids=lambda mdp: mdp.name)
@@ -340,11 +361,13 @@ def test_branches_leave_the_policy_gradient_unbiased(mdp):
     table, compared = collected(method, mdp, groups=1600 if mdp is MDPS[1] else 400, updates=2)
     advantage_N, weight_N = tree_advantage(table)
     turns = compared(weight_N)
-    assert (weight_N < 1).any()
+    if mdp not in (MDPS[2], MDPS[4]):  # little of what is behind a branch is open
+        assert (weight_N < 1).any()
+        assert np.mean(off_by(weight_N * advantage_N, turns, seldom=30) ** 2) < 2.0
+        return
+    assert (weight_N < 1).mean() > 0.5
     off_P = off_by(weight_N * advantage_N, turns)
     assert np.mean(off_P**2) < 2.0
-    if mdp in (MDPS[0], MDPS[1], MDPS[3]):  # where little of what is behind a branch is open
-        return
     # Without the weights, what is behind a branch counts more often than the policy comes there.
     assert np.mean(off_by(advantage_N, turns) ** 2) > 4.0
 
