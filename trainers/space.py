@@ -15,6 +15,7 @@ __all__ = [
     "CLIP",
     "COMMON",
     "CRITIC_RATE",
+    "DENSE_LAMBDA",
     "DISCOUNT",
     "ENTROPY",
     "EXPLORED",
@@ -76,5 +77,8 @@ PENALTY = one_of(0.0, 0.03, 0.1, 0.3)
 CRITIC_RATE = log_range(1e-4, 3e-3)
 MODEL_RATE = log_range(1e-5, 1e-3)
 LAMBDA = one_of(0.8, 0.9, 0.95, 1.0)
+DENSE_LAMBDA = one_of(0.0, 0.5, 0.95)
+"""For rewards of turns that say themselves what a turn was worth: GAE at 0.95 sums them to the
+outcome again (docs/results/exact.md)."""
 WEIGHTING = one_of("token-mean", "seq-mean-token-mean")
 EXPLORED: Space = {"method.exploration.tasks": one_of(8, 16, 32, 64)}

@@ -20,7 +20,7 @@ from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.critic_config import CriticConfig
 from creditrl.trainers.models.hisr_config import HindsightConfig, SegmenterConfig
 from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
-from creditrl.trainers.space import COMMON, EXPLORED, MODEL_RATE, log_range
+from creditrl.trainers.space import COMMON, DENSE_LAMBDA, MODEL_RATE, log_range
 from creditrl.types import Credit, TokenTable, TurnTable
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ class HISR(CriticMethod[HISRConfig]):
 
     space = {
         **COMMON,
-        **EXPLORED,
         "method.alpha": log_range(0.005, 0.3),
+        "method.gae.lam": DENSE_LAMBDA,
         "method.sprm.backbone.lr": MODEL_RATE,
     }
 

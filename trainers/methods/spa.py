@@ -35,7 +35,7 @@ from creditrl.trainers.methods.base import (
 )
 from creditrl.trainers.models.critic_config import CriticConfig
 from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
-from creditrl.trainers.space import COMMON, EXPLORED, MODEL_RATE, one_of
+from creditrl.trainers.space import COMMON, DENSE_LAMBDA, MODEL_RATE, one_of
 from creditrl.types import Credit, FloatArray, StateSource, TokenTable, TurnTable
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ class SPA(CriticMethod[SPAConfig]):
 
     space = {
         **COMMON,
-        **EXPLORED,
         "method.beta": one_of(0.0, 0.03, 0.1, 0.3),
+        "method.gae.lam": DENSE_LAMBDA,
         "method.estimator.backbone.lr": MODEL_RATE,
     }
 
