@@ -23,6 +23,7 @@ import numpy as np
 from creditrl.agents.chat_format import ChatFormat
 from creditrl.agents.choices import Choices, TokenTree, check_actions, tree_of
 from creditrl.agents.decoding import LogitMemo, choose_tokens, chunk_prompts, merge_equal
+from creditrl.agents.kv_cache import cache_argument, cache_of
 from creditrl.agents.pictures import (
     PictureReader,
     load_image_processor,
@@ -730,8 +731,8 @@ class TransformersAgent:
                 attention_mask=torch.where(sees, 0.0, never).to(dtype).unsqueeze(1),
                 position_ids=rows.position[at_P, -1:]
                 + torch.from_numpy(batch.depth_PN[chosen]).to(device),
-                past_key_values=cache,
                 use_cache=True,
+                **cache_argument(_base(self.model), cache),
             )
             logp = torch.log_softmax(out.logits.float() / self.temperature, dim=-1)
             here = (pair_E >= start) & (pair_E < start + size) & (column_E >= 0)
@@ -827,7 +828,7 @@ class TransformersAgent:
         logits = base.get_output_embeddings()(out.last_hidden_state[:, -1]).float()
         # Text moves along all three axes at once, so one position goes on from here.
         position = inputs["position_ids"].amax(dim=0)[:, -1:]
-        return _Rows(logits, out.past_key_values, mask_UL, position)
+        return _Rows(logits, cache_of(out), mask_UL, position)
 
     def _extend(
         self,
@@ -886,11 +887,11 @@ class TransformersAgent:
             input_ids=ids,
             attention_mask=mask,
             position_ids=position,
-            past_key_values=cache,
             use_cache=use_cache,
+            **cache_argument(_base(self.model), cache),
             **self._forward_args,
         )
-        return _Rows(out.logits[:, -1].float(), out.past_key_values, mask, position)
+        return _Rows(out.logits[:, -1].float(), cache_of(out), mask, position)
 
 
 def _merge_pictures(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from creditrl.agents.kv_cache import cache_argument, cache_of
 from creditrl.types import IntArray
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def hidden_after_prefixes(
         begun = decoder(
             input_ids=ids_RL[torch.from_numpy(shared.row_K).to(device), :longest], use_cache=True
         )
-    cache = begun.past_key_values
+    cache = cache_of(begun)
     for layer in cache.layers:
         layer.keys = layer.keys.index_select(0, prefix_R)
         layer.values = layer.values.index_select(0, prefix_R)
@@ -160,8 +161,8 @@ def hidden_after_prefixes(
             input_ids=ids_RL.gather(1, position_RS),
             attention_mask=mask,
             position_ids=position_RS,
-            past_key_values=cache,
             use_cache=True,
+            **cache_argument(decoder, cache),
         )
     hidden: torch.Tensor = out.last_hidden_state[row_U, own_U]
     return hidden

@@ -1,0 +1,32 @@
+"""The key-value cache of a transformers model, which its releases name in two ways."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+__all__ = ["cache_argument", "cache_of"]
+
+
+def cache_argument(model: Any, cache: Any) -> dict[str, Any]:
+    """Return the argument of ``forward`` that gives a model its cache.
+
+    Since 5.24 at the latest it is ``cache``; ``past_key_values`` warns, and ends with 5.40.
+
+    Args:
+        model: the model itself, without adapters around it.
+        cache: the cache, or None.
+    """
+    return {_name(type(model)): cache}
+
+
+def cache_of(output: Any) -> Any:
+    """Return the cache that a forward pass left."""
+    return output["cache"] if "cache" in output else output.past_key_values
+
+
+@functools.cache
+def _name(kind: type) -> str:
+    known = inspect.signature(kind.forward).parameters
+    return "cache" if "cache" in known else "past_key_values"
