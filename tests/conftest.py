@@ -21,6 +21,10 @@ from creditrl._origin import install_command
 
 TESTS = Path(__file__).parent
 
+# Two workers with as many threads each as there are cores wait for each other.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # How long an example takes says how busy the machine is, so no test fails for it.
 hypothesis.settings.register_profile(
     "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]

@@ -596,6 +596,9 @@ def _pytest(runner: Runner, tests: Sequence[str]) -> int:
         "-p",
         "no:cacheprovider",
         "--hypothesis-profile=mutate",
+        # All tests, in this process.
+        "-o",
+        "addopts=--import-mode=importlib",
     ]
     return int(pytest.main([*options, *tests], plugins=[runner]))
 

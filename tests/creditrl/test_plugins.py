@@ -237,7 +237,7 @@ def test_a_folder_in_envs_is_an_environment(tree: Path) -> None:
     assert "0 broken" in python(tree, "-m creditrl check Stairs")
     python(tree, "-m creditrl train @small --env.id Stairs --run.folder run --budget.updates 1")
     assert "environments/Stairs.md" in python(tree, PAGES).split()
-    found = python(tree, "-m pytest --collect-only -q -k Stairs tests/envs/test_each_task.py")
+    found = python(tree, "-m pytest -o addopts=--import-mode=importlib --collect-only -q -k Stairs tests/envs/test_each_task.py")
     assert "test_each_task.py::" in found
 
 
@@ -252,7 +252,7 @@ def test_a_file_in_trainers_methods_is_a_method(tree: Path) -> None:
     assert "methods/winners_only.md" in told(PAGES).split()
     tests = ("test_loop.py", "test_credit_properties.py", "test_small_recipes.py")
     places = " ".join(f"tests/trainers/{name}" for name in tests)
-    found = told(f"-m pytest --collect-only -q -k winners_only {places}")
+    found = told(f"-m pytest -o addopts=--import-mode=importlib --collect-only -q -k winners_only {places}")
     assert all(re.search(rf"{name}::.*winners_only", found) for name in tests), found
 
 
