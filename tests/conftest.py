@@ -61,6 +61,7 @@ for _name in (
     "shops",
     "webshop_files",
     "chat_server",
+    "fake_hub",
     "damaged_answers",
     "small_home",
     "unity_server",
@@ -159,6 +160,15 @@ def endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A chat endpoint on this machine, and no answers kept from before; see ``chat_server.py``."""
     monkeypatch.setenv("CREDITRL_CACHE", str(tmp_path / "cache"))
     with sys.modules["chat_server"].serving() as server:
+        yield server
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A hub on this machine, and a token for it; see ``fake_hub.py``."""
+    with sys.modules["fake_hub"].serving() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        monkeypatch.setenv("HF_TOKEN", "hf_of_the_test")
         yield server
 
 

@@ -28,7 +28,8 @@ class Example:
     code: str
     mark: str | None
     """What runs instead: a shorter command, "CI", which has a step of its own for it, or the
-    test that runs it: "plugins" or, beside a package of others, "integrations" or "alfworld"."""
+    test that runs it: "plugins", "newcomer" or, beside a package of others, "integrations" or
+    "alfworld"."""
 
 
 EXAMPLES = [
@@ -37,7 +38,8 @@ EXAMPLES = [
     for m in BLOCK.finditer(text)
 ]
 PYTHON = [e for e in EXAMPLES if e.kind == "python" and e.mark is None]
-HERE = [e for e in EXAMPLES if e.kind == "bash" and e.mark not in ("CI", "plugins", "integrations")]
+OTHERS = ("CI", "plugins", "newcomer", "integrations")
+HERE = [e for e in EXAMPLES if e.kind == "bash" and e.mark not in OTHERS]
 ELSEWHERE = [e for e in EXAMPLES if e.kind == "bash" and e.mark == "CI"]
 
 

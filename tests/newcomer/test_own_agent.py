@@ -11,7 +11,7 @@ PAGE = "docs/guides/benchmark.md"
 def test_from_the_guides_agent_to_a_report_beside_the_baselines(newcomer: Any) -> None:
     before = newcomer.cpu_seconds()
     newcomer.saves("my_agent.py", newcomer.blocks(PAGE, "python")[0])
-    suite, one = (block.strip() for block in newcomer.blocks(PAGE, "bash"))
+    suite, one, _ = (block.strip() for block in newcomer.blocks(PAGE, "bash"))
     told = newcomer.types(suite)
     assert len(re.findall(r"^ \w+-valid_unseen +100 .* 0 $", told, re.M)) == 5
     newcomer.goes_on(told)

@@ -5,16 +5,24 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from fake_hub import FakeHub
+
 ENVIRONMENT = "docs/guides/add-an-environment.md"
 METHOD = "docs/guides/add-a-method.md"
+TRAINING = "docs/guides/training.md"
 MOVES = "jump\njump\nclimb\njump\n"
 """Up the stairs that `play` shows first."""
+SHORT = (
+    "--clone.episodes 8 --clone.updates 4 --compare.no-clone-same-time --eval.levels 4"
+    " --budget.updates 2"
+)
+"""Of a recipe that trains for minutes."""
 
 
 def test_an_environment_and_a_method_are_trained_and_looked_at(newcomer: Any) -> None:
     newcomer.saves("stairs.py", newcomer.blocks(ENVIRONMENT, "python")[0])
     newcomer.saves("winners_only.py", newcomer.blocks(METHOD, "python")[0])
-    (block,) = newcomer.blocks(ENVIRONMENT, "bash")
+    _, block = newcomer.blocks(ENVIRONMENT, "bash")
     told = {line.split()[1]: newcomer.types(line, MOVES) for line in block.splitlines()}
     assert "0 broken" in told["check"] and "Solved" in told["play"]
     assert re.search(r"success %.*\d", told["eval"])
@@ -35,3 +43,28 @@ def test_an_environment_and_a_method_are_trained_and_looked_at(newcomer: Any) ->
     assert "after winners_only" in told
     assert "success %" in newcomer.goes_on(told)
     assert len(newcomer.typed) <= 15
+
+
+def test_a_new_environments_package_is_tested_and_trained(newcomer: Any) -> None:
+    make, test, check, train = newcomer.blocks(ENVIRONMENT, "bash")[0].splitlines()
+    assert f"Next: {check}" in newcomer.types(make).splitlines()
+    tested = newcomer.types(test)
+    assert re.search(r"\b2 passed", tested) and "skipped" not in tested
+    assert "22 rules hold, 0 broken" in newcomer.types(check)
+    assert "after grpo" in newcomer.types(f"{train} --budget.updates 2")
+
+
+def test_a_new_methods_package_is_tested_trained_and_its_policy_pushed(
+    newcomer: Any, hub: FakeHub
+) -> None:
+    make, test, train = newcomer.blocks(METHOD, "bash")[0].splitlines()
+    assert f"Next: {train}" in newcomer.types(make).splitlines()
+    tested = newcomer.types(test)
+    assert re.search(r"\b1 passed", tested) and "skipped" not in tested
+    assert "after winners_only" in newcomer.types(f"{train} {SHORT} --run.folder runs/NAME")
+    (push,) = (block for block in newcomer.blocks(TRAINING, "bash") if "--push" in block)
+    plugin = train.partition("--plugin")[2]
+    told = newcomer.types(f"{push.strip()} --plugin {plugin}")
+    assert f"Pushed to {hub.url}/ACCOUNT/NAME" in told
+    pushed = {path.name: path.read_bytes() for path in (newcomer.folder / "policy").iterdir()}
+    assert hub.files == pushed and hub.private == {"ACCOUNT/NAME": True}
