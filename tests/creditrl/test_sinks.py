@@ -19,7 +19,9 @@ ROWS = (
     # Updates begin anew: a sink that took them for its step would drop these rows.
     {"phase": "train", "update": 1, "loss": 0.4, "environment_turns": 800},
     {"phase": "train", "update": 2, "loss": 0.3, "environment_turns": 1600},
+    {"phase": "held_out", "after": {"sampled": {"success": {"value": 0.75}}}},
 )
+BEFORE, AFTER = (f"held_out/{moment}/sampled/success/value" for moment in ("before", "after"))
 
 
 @pytest.fixture
@@ -52,8 +54,8 @@ def test_tensorboard(folder: Path) -> None:
     events.Reload()
     assert [(e.step, e.value) for e in events.Scalars("train/update")] == [(3, 1.0), (4, 2.0)]
     assert [e.value for e in events.Scalars("clone/update")] == [1.0, 200.0]
-    (before,) = events.Scalars("held_out/before/sampled/success/value")
-    assert before.value == 0.25
+    assert [(e.step, e.value) for e in events.Scalars(BEFORE)] == [(2, 0.25)]
+    assert [(e.step, e.value) for e in events.Scalars(AFTER)] == [(5, 0.75)]
 
 
 def leveldb_records(data: bytes) -> Iterator[bytes]:
@@ -91,8 +93,9 @@ def test_wandb(folder: Path) -> None:
             rows.append({"/".join(i.nested_key) or i.key: json.loads(i.value_json) for i in items})
         if record.WhichOneof("record_type") == "metric" and record.metric.step_metric:
             drawn_over.add((record.metric.glob_name, record.metric.step_metric))
-    assert [row["_step"] for row in rows] == [0, 1, 2, 3, 4]
-    assert [row.get("train/loss") for row in rows] == [None, None, None, 0.4, 0.3]
+    assert [row["_step"] for row in rows] == [0, 1, 2, 3, 4, 5]
+    assert [row.get("train/loss") for row in rows] == [None, None, None, 0.4, 0.3, None]
+    assert (rows[2][BEFORE], rows[5][AFTER]) == (0.25, 0.75)
     assert ("train/*", "train/update") in drawn_over
 
 
@@ -103,6 +106,8 @@ def test_trackio(folder: Path) -> None:
 
     rows = SQLiteStorage.get_logs("creditrl", "run")
     assert [row["step"] for row in rows if "train/loss" in row] == [3, 4]
+    assert [(row["step"], row[BEFORE]) for row in rows if BEFORE in row] == [(2, 0.25)]
+    assert [(row["step"], row[AFTER]) for row in rows if AFTER in row] == [(5, 0.75)]
 
 
 def test_mlflow(folder: Path) -> None:
@@ -114,5 +119,9 @@ def test_mlflow(folder: Path) -> None:
     (experiment,) = [e for e in client.search_experiments() if e.name == "creditrl"]
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.data.params == {"run.seed": "1"} and run.info.status == "FINISHED"
-    history = client.get_metric_history(run.info.run_id, "train/loss")
-    assert [(each.step, each.value) for each in history] == [(3, 0.4), (4, 0.3)]
+
+    def history(name: str) -> list[tuple[int, float]]:
+        return [(e.step, e.value) for e in client.get_metric_history(run.info.run_id, name)]
+
+    assert history("train/loss") == [(3, 0.4), (4, 0.3)]
+    assert (history(BEFORE), history(AFTER)) == ([(2, 0.25)], [(5, 0.75)])
