@@ -5,7 +5,7 @@ It asks nobody who they are: :class:`~creditrl.door.asgi.Guarded` does.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from creditrl._version import __version__
@@ -19,6 +19,7 @@ from creditrl.errors import (
     require_extra,
 )
 from creditrl.outside_json import absurd_count, read_json
+from creditrl.serve.agentgym import agentgym_requests
 from creditrl.serve.openapi import api_document, api_page
 from creditrl.serve.sessions import (
     MeasurementOverError,
@@ -93,14 +94,17 @@ def environment_app(
         return JSONResponse({"error": {"code": code, "message": line}}, status, headers)
 
     def endpoint(
-        work: Callable[[dict[str, str], dict[str, Any]], Response], takes: tuple[str, ...] = ()
+        work: Callable[[dict[str, str], dict[str, Any]], Response],
+        takes: tuple[str, ...] | None = (),
     ) -> Callable[[Request], Awaitable[Response]]:
         async def handle(request: Request) -> Response:
             try:
                 body = await _body(request, takes)
                 if on_request is not None:
                     on_request()
-                return await run_in_threadpool(work, dict(request.path_params), body)
+                return await run_in_threadpool(
+                    work, {**request.query_params, **request.path_params}, body
+                )
             except _Refused as no:
                 return refusal(no.status, no.code, str(no))
             except ClientDisconnect:
@@ -166,6 +170,11 @@ def environment_app(
         sessions.drop(path["session"], path["snapshot"])
         return Response(status_code=204)
 
+    def agentgym(
+        work: Callable[[Mapping[str, Any]], Any],
+    ) -> Callable[[Request], Awaitable[Response]]:
+        return endpoint(lambda query, body: answer(work({**query, **body})), takes=None)
+
     async def page(request: Request) -> Response:
         return HTMLResponse(api_page(document, str(request.base_url).rstrip("/")))
 
@@ -204,12 +213,21 @@ def environment_app(
             methods=["POST"],
         ),
         Route(kept, endpoint(drop), methods=["DELETE"]),
+        *(
+            Route(path, agentgym(work), methods=[method])
+            for (method, path), work in agentgym_requests(sessions).items()
+        ),
     ]
     return Starlette(routes=routes, exception_handlers={404: unknown, 405: unknown})
 
 
-async def _body(request: Request, takes: tuple[str, ...]) -> dict[str, Any]:
-    """Return the JSON object in the body; an empty body is an empty object."""
+async def _body(request: Request, takes: tuple[str, ...] | None) -> dict[str, Any]:
+    """Return the JSON object in the body; an empty body is an empty object.
+
+    Args:
+        request: the request.
+        takes: its fields; None: whatever there is.
+    """
     received = await request.body()
     if not received:
         return {}
@@ -224,7 +242,7 @@ async def _body(request: Request, takes: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise _Refused(400, "bad_request", "The body is no JSON object.")
     for key in data:
-        if key not in takes:
+        if takes is not None and key not in takes:
             known = ", ".join(takes) or "none"
             raise _Refused(400, "bad_request", f"Unknown field {key!r}. Known: {known}.")
     return data

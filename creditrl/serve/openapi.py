@@ -9,6 +9,7 @@ from typing import Any
 
 from creditrl._version import __version__
 from creditrl.outside_json import LARGEST_INT, MOST_COST, MOST_TOKENS
+from creditrl.serve.agentgym import IDS, INDICES
 
 __all__ = ["api_document", "api_page"]
 
@@ -150,6 +151,33 @@ _SCHEMAS: dict[str, Any] = {
             },
         },
     },
+    "AgentGymRequest": {
+        "type": "object",
+        "properties": {
+            **dict.fromkeys(IDS, {"type": "string", "description": "From create; one of them."}),
+            **dict.fromkeys(INDICES, {"type": "integer", "description": "reset; one of them."}),
+            "action": {"type": "string", "description": "step"},
+        },
+    },
+    "AgentGymState": {
+        "type": "object",
+        "required": ["observation", "state", "available_actions", "reward", "score", "done"],
+        "properties": {
+            "observation": {"type": "string"},
+            "state": {"type": "string", "description": "The same."},
+            "available_actions": {"type": "array", "items": {"type": "string"}},
+            "reward": {"type": "number"},
+            "score": {"type": "number"},
+            "done": {"type": "boolean"},
+        },
+    },
+    "AgentGymId": {
+        "type": ["object", "string"],
+        "properties": {"id": {"type": "string"}},
+        "description": "WebShop: the id alone.",
+    },
+    "AgentGymText": {"type": "string"},
+    "AgentGymClosed": {"const": True},
 }
 _OPERATIONS: tuple[tuple[str, str, str, str, str, str, str], ...] = (
     # method, path, name, summary, body, code, answer
@@ -167,6 +195,16 @@ _OPERATIONS: tuple[tuple[str, str, str, str, str, str, str], ...] = (
      "Go back to a state that was kept", "", "200", "State"),
     ("delete", "/sessions/{session}/snapshots/{snapshot}", "drop", "Keep a state no longer", "",
      "204", ""),
+    ("post", "/agentgym/create", "agentgym_create", "For AgentGym's clients: begin a session", "",
+     "200", "AgentGymId"),
+    ("post", "/agentgym/reset", "agentgym_reset", "Likewise: begin an episode", "AgentGymRequest",
+     "200", "AgentGymState"),
+    ("post", "/agentgym/step", "agentgym_step", "Likewise: do one action", "AgentGymRequest", "200",
+     "AgentGymState"),
+    ("get", "/agentgym/observation", "agentgym_observation",
+     "Likewise: see the present observation again", "", "200", "AgentGymText"),
+    ("post", "/agentgym/close", "agentgym_close", "Likewise: end the session", "AgentGymRequest",
+     "200", "AgentGymClosed"),
 )  # fmt: skip
 _ERRORS = {
     "400": "The request is not JSON, or has a value that cannot be (`bad_request`).",
