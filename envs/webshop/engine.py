@@ -467,9 +467,9 @@ def admissible(shop: Shop, rules: Rules, values: tuple[str, ...]) -> tuple[str, 
     """Return the clicks that a page with these clickables takes; a search is never among them."""
 
     def written() -> tuple[str, ...]:
-        actions = (f"click[{value}]" for value in values if value != "search")
+        actions = [f"click[{value}]" for value in values if value != "search"]
         # Upstream's form cannot say every option.
-        return tuple(a for a in actions if parse_action(rules, a) == ("click", a[6:-1]))
+        return tuple([a for a in actions if parse_action(rules, a) == ("click", a[6:-1])])
 
     return shop.recall(("admissible", rules, values), written)
 

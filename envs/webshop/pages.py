@@ -140,16 +140,17 @@ def parse_action(rules: Rules, action: str) -> tuple[str, str] | None:
 
     What follows the last bracket is no matter.
     """
-    if rules.upstream:  # by (.+)\[(.+)\], which takes the last bracket of the first line
+    upstream = rules.upstream
+    if upstream:  # by (.+)\[(.+)\], which takes the last bracket of the first line
         action = action.partition("\n")[0]
     close = action.rfind("]")
     if close < 3:
         return None
-    start = action.rfind("[", 1, close - 1) if rules.upstream else action.find("[", 0, close - 1)
+    start = action.rfind("[", 1, close - 1) if upstream else action.find("[", 0, close - 1)
     if start < 1:
         return None
-    name = action[:start] if rules.upstream else action[:start].lstrip()
-    if not rules.upstream and (not name or "]" in name):
+    name = action[:start] if upstream else action[:start].lstrip()
+    if not upstream and (not name or "]" in name):
         return None
     return name, action[start + 1 : close].lower()
 

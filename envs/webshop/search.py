@@ -61,25 +61,18 @@ _LOOK_UP = 16
 _ONE = np.float32(1)
 
 
-class _Term(NamedTuple):
-    """A term that some document has."""
-
-    documents: slice
-    """Where its documents are in the postings."""
-    idf: np.float32
-    gain: np.float32
-    """Its largest gain."""
-
-
 class _Clause(NamedTuple):
     """One term of a query, as often as the query has it."""
 
     size: int
     """Documents that have it."""
     documents: slice
+    """Where they are in the postings."""
     weight: np.float32
     limit: float
     """The most that it adds to a score."""
+    scores: NDArray[np.float64] | None
+    """What it adds to the score of each of them; None with many documents in all."""
 
 
 class Index:
@@ -91,7 +84,7 @@ class Index:
         self.postings = postings
         self._rank_N = rank_N
         self._folder = folder
-        self._term = lru_cache(_REMEMBERED_TERMS)(self._find_term)
+        self._clause = lru_cache(_REMEMBERED_TERMS)(self._make_clause)
         self._places = lru_cache(_REMEMBERED)(self._best_places)
 
     @classmethod
@@ -208,25 +201,26 @@ class Index:
 
     def _clauses(self, query: str) -> list[_Clause]:
         """Return the query's terms that documents have, the rarest first."""
-        clauses = []
-        for word, count in Counter(terms(query)).items():
-            term = self._term(word)
-            if term is not None:
-                weight = np.float32(count) * term.idf
-                limit = float(weight - weight / (_ONE + term.gain))
-                size = term.documents.stop - term.documents.start
-                clauses.append(_Clause(size, term.documents, weight, limit))
-        clauses.sort(key=_size)
-        return clauses
+        # Only what stands once is remembered: there are too many ways to repeat words.
+        found = [
+            self._clause(word) if count == 1 else self._make_clause(word, count)
+            for word, count in Counter(terms(query)).items()
+        ]
+        return sorted([clause for clause in found if clause is not None], key=_size)
 
-    def _find_term(self, word: str) -> _Term | None:
+    def _make_clause(self, word: str, count: int = 1) -> _Clause | None:
         postings = self.postings
         number = postings.number(word)
         if number is None:
             return None
         start, stop = postings.starts[number : number + 2].tolist()
-        idf = math.log(1 + (postings.counted - (stop - start) + 0.5) / (stop - start + 0.5))
-        return _Term(slice(start, stop), np.float32(idf), postings.limits[number])
+        size, documents = stop - start, slice(start, stop)
+        idf = math.log(1 + (postings.counted - size + 0.5) / (size + 0.5))
+        weight = np.float32(count) * np.float32(idf)
+        limit = float(weight - weight / (_ONE + postings.limits[number]))
+        at_once = len(self) <= AT_ONCE
+        scores = self._scores(weight, documents) if at_once else None
+        return _Clause(size, documents, weight, limit, scores)
 
     # Both ways below add up the clauses of a document in the order of ``clauses``. A clause that
     # applies adds more than 0, so a total of 0 says that none did: a gain is 1e-6 at least, because
@@ -236,9 +230,7 @@ class Index:
         """Return all documents that have a term, and their scores."""
         postings = self.postings
         place_P = np.concatenate([postings.places[c.documents] for c in clauses])
-        code_P = np.concatenate([postings.codes[c.documents] for c in clauses])
-        weight_P = np.repeat([c.weight for c in clauses], [c.size for c in clauses])
-        score_P = weight_P - weight_P / (_ONE + postings.gains[code_P])
+        score_P = np.concatenate([c.scores for c in clauses])
         total_N: NDArray[np.float64] = np.bincount(place_P, weights=score_P).astype(np.float64)
         place_C = np.flatnonzero(total_N)
         return place_C, total_N[place_C]
@@ -286,7 +278,7 @@ class Index:
     def _add(self, clause: _Clause, total_N: NDArray[np.float64]) -> None:
         """Add a clause to the totals of all documents that have the term."""
         place_P = self.postings.places[clause.documents]
-        np.add.at(total_N, place_P, self._scores(clause, clause.documents))
+        np.add.at(total_N, place_P, self._scores(clause.weight, clause.documents))
 
     def _look_up(self, clause: _Clause, place_C: IntArray, total_N: NDArray[np.float64]) -> None:
         """Add a clause to the totals of those of the documents that have the term."""
@@ -294,13 +286,14 @@ class Index:
         at_C = np.searchsorted(place_P, place_C)
         np.minimum(at_C, clause.size - 1, out=at_C)
         has = np.flatnonzero(place_P[at_C] == place_C)
-        total_N[place_C[has]] += self._scores(clause, clause.documents.start + at_C[has])
+        total_N[place_C[has]] += self._scores(clause.weight, clause.documents.start + at_C[has])
 
-    def _scores(self, clause: _Clause, which: slice | NDArray[np.intp]) -> NDArray[np.float64]:
+    def _scores(self, weight: np.float32, which: slice | NDArray[np.intp]) -> NDArray[np.float64]:
+        """Return what a clause of a weight adds to the scores of some of its documents."""
         code_P, gains = self.postings.codes[which], self.postings.gains
         one_by_one = len(code_P) <= len(gains)
         gain_S = gains[code_P] if one_by_one else gains
-        score_S: NDArray[np.float32] = clause.weight - clause.weight / (_ONE + gain_S)
+        score_S: NDArray[np.float32] = weight - weight / (_ONE + gain_S)
         wide_S = score_S.astype(np.float64)  # added twenty times as fast as float32
         return wide_S if one_by_one else wide_S[code_P]
 

@@ -23,6 +23,7 @@ from creditrl.envs.webshop.pages import (
     product_of,
     products_on,
 )
+from creditrl.envs.webshop.product import Product
 from creditrl.envs.webshop.reward import Parts
 from creditrl.envs.webshop.shop import Shop
 
@@ -69,7 +70,7 @@ def observation(
     marks = _marks(shop, rules, page) if mode == "text_rich" else ()
     where = (page.keywords, page.number) if page.kind == "results" else (page.asin, page.sub)
     body = shop.recall(
-        (mode, rules, page.kind, where, marks), lambda: write(_body(shop, rules, page))
+        (mode, rules, page.kind, where, marks), lambda: _written(shop, rules, page, mode, marks)
     )
     head = write(_instruction(instruction))
     if mode == "text":
@@ -136,11 +137,29 @@ def _instruction(instruction: str) -> list[Visible]:
     return _shown("Instruction:", instruction)
 
 
+def _written(shop: Shop, rules: Rules, page: Page, mode: Mode, marks: tuple[int, ...]) -> str:
+    """Return what a page shows below the instruction."""
+    write, between = (_plain, " [SEP] ") if mode == "text" else (_rich, "")
+    if page.kind != "results":
+        return write(_body(shop, rules, page))
+
+    def piece(product: Product, clicked: bool) -> str:
+        # Most products were listed before, for another query.
+        key = ("listed", mode, product.asin, clicked)
+        return shop.recall(key, lambda: write(_listed(product, clicked)))
+
+    products = enumerate(products_on(shop, rules, page))
+    pieces = [piece(product, i in marks) for i, product in products]
+    return between.join([write(_above_products(shop, rules, page)), *pieces])
+
+
 def _body(shop: Shop, rules: Rules, page: Page) -> Iterable[Visible]:
-    yield Visible(_BACK, "button")
     if page.kind == "results":
-        yield from _results(shop, rules, page)
+        yield from _above_products(shop, rules, page)
+        for product in products_on(shop, rules, page):
+            yield from _listed(product, product.asin in page.visited)
         return
+    yield Visible(_BACK, "button")
     yield Visible(_PREV, "button")
     if page.kind == "item":
         yield from _item(shop, rules, page)
@@ -148,16 +167,19 @@ def _body(shop: Shop, rules: Rules, page: Page) -> Iterable[Visible]:
         yield from _sub(shop, page)
 
 
-def _results(shop: Shop, rules: Rules, page: Page) -> Iterable[Visible]:
+def _above_products(shop: Shop, rules: Rules, page: Page) -> Iterable[Visible]:
     total = len(found(shop, rules, page.keywords))
+    yield Visible(_BACK, "button")
     yield Visible(f"Page {page.number} (Total results: {total})")
     if page.number > 1:
         yield Visible(_PREV, "button")
     if has_next(shop, rules, page):
         yield Visible(_NEXT, "button")
-    for product in products_on(shop, rules, page):
-        yield Visible(product.asin, "product", product.asin in page.visited)
-        yield from _shown(product.title, product.price_tag)
+
+
+def _listed(product: Product, clicked: bool) -> Iterable[Visible]:
+    yield Visible(product.asin, "product", clicked)
+    yield from _shown(product.title, product.price_tag)
 
 
 def _item(shop: Shop, rules: Rules, page: Page) -> Iterable[Visible]:
