@@ -8,10 +8,10 @@ text's order.
 from __future__ import annotations
 
 import marshal
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, NamedTuple
 
 from creditrl.envs.alfworld.problem import Flavour, Goal, Problem
@@ -150,21 +150,17 @@ def display_names(ids: Iterable[str]) -> dict[str, str]:
     Numbers fall in the order of the ids: the first of n apples is ``apple n``. An id with ``basin``
     anywhere gets ``basin`` behind its class. Ids without ``_bar_`` are no instances and stay.
     """
-    ordered = sorted(ids)
-    classes = {}
-    for name in ordered:
-        head, found, _ = name.partition("_bar_")
-        if found:
-            classes[name] = head + "basin" if "basin" in name else head
-    left = Counter(classes.values())
     shown = {}
-    for name in ordered:
-        kind = classes.get(name)
-        if kind is None:
+    counts: dict[str, int] = {}
+    for name in sorted(ids, reverse=True):
+        kind, found, _ = name.partition("_bar_")
+        if not found:
             shown[name] = name
             continue
-        shown[name] = f"{kind} {left[kind]}"
-        left[kind] -= 1
+        if "basin" in name:
+            kind += "basin"
+        counts[kind] = counts.get(kind, 0) + 1
+        shown[name] = f"{kind} {counts[kind]}"
     return shown
 
 
@@ -185,7 +181,7 @@ def compile_game(problem: Problem, goal_text: str, flavour: Flavour) -> Game:
         return [(fact[0], fact[1]) for fact in facts.get(predicate, ())]
 
     # Upstream knows, and numbers, what a fact names; a thing that is only declared is not there.
-    named = {argument for some in facts.values() for fact in some for argument in fact}
+    named = set(chain.from_iterable(chain.from_iterable(facts.values())))
     names = display_names(named)
     objects = {name: i for i, name in enumerate(sorted(named & set(problem.objects)))}
     receptacles = {name: i for i, name in enumerate(sorted(named & set(problem.receptacles)))}
@@ -237,7 +233,8 @@ def compile_game(problem: Problem, goal_text: str, flavour: Flavour) -> Game:
     held = [objects[thing] for _, thing in pairs("holds")]
     if len(held) > 1:
         raise DataError(f"{problem.name}: the agent holds {len(held)} objects, expected at most 1.")
-    order = [*receptacles, *objects, *locations, problem.agent]
+    checked = facts.get("checked", ())
+    order = [*receptacles, *objects, *locations, problem.agent] if checked else []
     number = {name: i for i, name in enumerate(order)}
     start = State(
         location=where[0],
@@ -252,7 +249,7 @@ def compile_game(problem: Problem, goal_text: str, flavour: Flavour) -> Game:
         toggled=some_objects("istoggled"),
         on=some_objects("ison"),
         removed=(0,) * len(receptacles),
-        checked=sum(1 << number[f[0]] for f in facts.get("checked", ()) if f[0] in number),
+        checked=sum(1 << number[fact[0]] for fact in checked if fact[0] in number),
     )
     goal = problem.goal
     targets = by_type.get(goal.object, 0)

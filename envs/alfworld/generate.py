@@ -377,11 +377,13 @@ def _minus(number: int) -> str:
 
 def _id(name: str, position: tuple[int, int, int]) -> str:
     """Return an id as ALFRED's simulator writes it, coded for PDDL."""
-    parts = [name.lower()]
-    for value in position:
-        metres, rest = divmod(abs(value), 100)
-        parts.append(f"{'_minus_' if value < 0 else '_plus_'}{metres:02d}_dot_{rest:02d}")
-    return "_bar_".join(parts)
+    return "_bar_".join([name.lower(), *map(_coordinate, position)])
+
+
+@lru_cache(maxsize=4096)
+def _coordinate(value: int) -> str:
+    metres, rest = divmod(abs(value), 100)
+    return f"{'_minus_' if value < 0 else '_plus_'}{metres:02d}_dot_{rest:02d}"
 
 
 # Goals.

@@ -48,6 +48,10 @@ class Kind(IntEnum):
     SLICE = 14
 
 
+_VERBS = {kind: kind.name.lower() for kind in Kind}
+"""Kept, since an enumeration's ``name`` is slow."""
+
+
 class Move(NamedTuple):
     """One grounded action; which numbers are used depends on its kind."""
 
@@ -95,13 +99,8 @@ def choices(game: Game, state: State) -> Choices:
 
 
 def _choices(game: Game, state: State) -> Choices:
-    moves = [Move(Kind.LOOK), Move(Kind.INVENTORY)]
-    if game.flavour == "0.4":
-        moves.append(Move(Kind.HELP))
     place, held = state.location, state.held
-    by_command = {command(game, move): move for move in moves}
-    by_command.update([(said, move) for at, said, move in _walks(game) if at != place])
-    moves.clear()
+    moves: list[Move] = []
     for r in game.receptacles_at[place]:
         moves.append(Move(Kind.EXAMINE_RECEPTACLE, NOTHING, r))
         if game.openable >> r & 1:
@@ -127,21 +126,29 @@ def _choices(game: Game, state: State) -> Choices:
         if game.knives >> held & 1:
             some = state.objects_at[place] & game.sliceable
             moves += [Move(Kind.SLICE, o, tool=held) for o in bits(some)]
+    by_command = {said: move for said, move, at in _anywhere(game) if at != place}
     for move in moves:
         by_command[command(game, move)] = move
     return Choices(tuple(sorted(by_command)), by_command)
 
 
-def _walks(game: Game) -> list[tuple[int, str, Move]]:
-    """Return where each walk leads, its command, and the move: most of what can be done."""
-    found: list[tuple[int, str, Move]] | None = game.memo.get("walks")
+def _anywhere(game: Game) -> list[tuple[str, Move, int]]:
+    """Return most of what can be done: command, move, and the place where a walk leads.
+
+    Sorted by command, so that what a situation adds to it is soon sorted in.
+    """
+    found: list[tuple[str, Move, int]] | None = game.memo.get("anywhere")
     if found is None:
-        moves = [Move(Kind.GO, NOTHING, r) for r in range(len(game.location_of))]
-        found = game.memo["walks"] = [
-            (at, command(game, move), move)
-            for at, move in zip(game.location_of, moves, strict=True)
+        moves = [(Move(Kind.LOOK), NOTHING), (Move(Kind.INVENTORY), NOTHING)]
+        if game.flavour == "0.4":
+            moves.append((Move(Kind.HELP), NOTHING))
+        moves += [
+            (Move(Kind.GO, NOTHING, r), at)
+            for r, at in enumerate(game.location_of)
             if at != NOTHING
         ]
+        found = sorted([(command(game, move), move, at) for move, at in moves])
+        game.memo["anywhere"] = found
     return found
 
 
@@ -156,7 +163,7 @@ def command(game: Game, move: Move) -> str:
         verb, into = PUT[game.flavour]
         return f"{verb} {game.object_names[o]} {into} {game.receptacle_names[r]}"
     if kind in (Kind.OPEN, Kind.CLOSE):
-        return f"{kind.name.lower()} {game.receptacle_names[r]}"
+        return f"{_VERBS[kind]} {game.receptacle_names[r]}"
     if kind is Kind.EXAMINE_RECEPTACLE:
         return f"examine {game.receptacle_names[r]}"
     if kind is Kind.EXAMINE_OBJECT:
@@ -164,10 +171,10 @@ def command(game: Game, move: Move) -> str:
     if kind is Kind.USE:
         return f"use {game.object_names[o]}"
     if kind in (Kind.CLEAN, Kind.HEAT, Kind.COOL):
-        return f"{kind.name.lower()} {game.object_names[o]} with {game.receptacle_names[r]}"
+        return f"{_VERBS[kind]} {game.object_names[o]} with {game.receptacle_names[r]}"
     if kind is Kind.SLICE:
         return f"slice {game.object_names[o]} with {game.object_names[tool]}"
-    return kind.name.lower()
+    return _VERBS[kind]
 
 
 def apply(game: Game, state: State, move: Move) -> State:
