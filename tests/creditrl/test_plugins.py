@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "guides"
 ENVIRONMENT = (DOCS / "add-an-environment.md").read_text("utf-8")
 METHOD = (DOCS / "add-a-method.md").read_text("utf-8")
+COLLECT = "-m pytest -o addopts=--import-mode=importlib --collect-only -q"
 TINY = (
     "--clone.episodes 8 --clone.updates 4 --rollout.groups 2 --rollout.group-size 4"
     " --policy.small.layers 1 --policy.small.hidden 16 --policy.small.heads 2"
@@ -237,7 +238,7 @@ def test_a_folder_in_envs_is_an_environment(tree: Path) -> None:
     assert "0 broken" in python(tree, "-m creditrl check Stairs")
     python(tree, "-m creditrl train @small --env.id Stairs --run.folder run --budget.updates 1")
     assert "environments/Stairs.md" in python(tree, PAGES).split()
-    found = python(tree, "-m pytest -o addopts=--import-mode=importlib --collect-only -q -k Stairs tests/envs/test_each_task.py")
+    found = python(tree, f"{COLLECT} -k Stairs tests/envs/test_each_task.py")
     assert "test_each_task.py::" in found
 
 
@@ -252,7 +253,7 @@ def test_a_file_in_trainers_methods_is_a_method(tree: Path) -> None:
     assert "methods/winners_only.md" in told(PAGES).split()
     tests = ("test_loop.py", "test_credit_properties.py", "test_small_recipes.py")
     places = " ".join(f"tests/trainers/{name}" for name in tests)
-    found = told(f"-m pytest -o addopts=--import-mode=importlib --collect-only -q -k winners_only {places}")
+    found = told(f"{COLLECT} -k winners_only {places}")
     assert all(re.search(rf"{name}::.*winners_only", found) for name in tests), found
 
 
