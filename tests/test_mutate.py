@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 FORMULA = '''
@@ -63,6 +65,7 @@ LIST = """
 """
 
 
+@pytest.mark.slow
 def test_survivors_are_named_unless_they_are_listed_with_a_reason(tmp_path):
     formula, tests, listed = (tmp_path / f"{n}" for n in ("formula.py", "test_it.py", "list.toml"))
     formula.write_text(FORMULA)

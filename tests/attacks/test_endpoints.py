@@ -69,6 +69,7 @@ def play(endpoint, journal, **settings):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BROKE)
 def test_a_bad_answer_ends_one_episode_and_the_evaluation_goes_on(endpoint, tmp_path, name):
     endpoint.plans = [Plan(body=BROKE[name])]

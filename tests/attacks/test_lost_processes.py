@@ -47,6 +47,7 @@ def make(**options):
     ).unwrapped
 
 
+@pytest.mark.slow
 @LINUX
 @pytest.mark.parametrize("length", [2, 2_000_000])
 def test_a_stopped_worker_costs_its_own_copies_and_no_more(length):
@@ -82,6 +83,7 @@ def test_stopped_workers_have_one_time_together(monkeypatch):
     venv.close()
 
 
+@pytest.mark.slow
 @LINUX
 def test_a_snapshot_of_a_stopped_worker_names_it_and_close_ends_it():
     venv = make()
@@ -114,6 +116,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @LINUX
 def test_the_processes_of_a_killed_torchrun_end_and_one_says_why(tmp_path):
     script, pid = tmp_path / "rank.py", tmp_path / "pid"

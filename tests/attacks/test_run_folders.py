@@ -285,6 +285,7 @@ def without_none(value):
     return [without_none(v) for v in value if v is not None] if isinstance(value, list) else value
 
 
+@pytest.mark.slow
 def test_1000_spoiled_files_are_read_or_refused_in_one_line(copied):
     files = ("config.toml", "results.json", "metrics.jsonl", "evaluations/after.json")
     whole = {name: (copied / name).read_text() for name in files}
@@ -327,6 +328,7 @@ sys.exit(run(sys.argv[2:]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [300, 3000, 60_000])
 def test_a_file_that_may_not_grow_is_one_line(trained, tmp_path, size):
     """The kernel refuses whatever passes the limit: a config, metrics, a checkpoint."""

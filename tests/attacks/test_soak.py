@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import soak
 
 
+@pytest.mark.slow
 def test_honest_clients_are_served_among_hostile_ones() -> None:
     found = soak.soak(6.0)
     assert len(found.attacks) == 17

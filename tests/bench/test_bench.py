@@ -15,6 +15,7 @@ from creditrl.cli import run
 from creditrl.measure import Contest, Figures, one_core, run_rounds
 
 
+@pytest.mark.slow
 def test_bench_envs_prints_a_table_and_writes_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -53,6 +54,7 @@ def test_bench_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert path.read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_without_upstream_it_names_the_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def test_what_the_file_has_is_not_done_again(tmp_path: Path) -> None:
     assert found == {"grpo_webshop": MADE}
 
 
+@pytest.mark.slow
 def test_the_command_does_a_recipe_and_writes_both_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

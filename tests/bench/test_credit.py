@@ -139,6 +139,7 @@ def measured(rollouts: int) -> Truth:
     return truth_of(starts, outcome_KR, ended, won)
 
 
+@pytest.mark.slow
 def test_the_estimate_agrees_with_values_worked_by_hand_within_its_error():
     truth = measured(64)
     value = {**VALUE, **{votes: float(votes.count("y") >= 2) for votes in ALL}}
@@ -441,6 +442,7 @@ def test_sizes_that_cannot_be_are_refused(settings: dict[str, int], message: str
 # -- the command -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_bench_credit_measures_goes_on_and_refuses_another_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

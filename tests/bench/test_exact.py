@@ -175,6 +175,7 @@ def test_the_outcome_on_every_turn_leaks_to_those_that_did_nothing(horizon, leak
 # -- what an exact part is worth ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_exact_parts_are_better_than_the_outcome(played):
     """Each turn's own step leaves out what came later by chance; at lambda near 1 it comes back."""
     _, episodes, exact, table = played
@@ -353,6 +354,7 @@ def off_by(credit_N, turns, seldom=0):
     return off_P[moves] / error_P[moves]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mdp", MDPS, ids=lambda mdp: mdp.name)
 def test_branches_leave_the_policy_gradient_unbiased(mdp):
     method = method_info("branch").method(method_info("branch").config(turns=2.0, ways=2))

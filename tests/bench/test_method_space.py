@@ -54,6 +54,7 @@ def test_a_clip_is_two_bounds_unless_the_method_has_an_upper_one_of_its_own():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OWN)
 def test_every_drawn_setting_is_one_that_the_method_takes(name: str, tmp_path: Path):
     bench = Bench(BenchPlan(tasks=TASK_SETS["rooms"], methods=(name,), turns=1), tmp_path, 1, print)

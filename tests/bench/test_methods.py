@@ -32,6 +32,7 @@ def bench(folder: Path, tasks: str = "rooms", **plan: object) -> Bench:
 # -- plans ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tasks", TASK_SETS)
 def test_methods_differ_in_nothing_but_the_method(tasks: str, tmp_path: Path):
     own = tuple(m.name for m in list_methods() if m.method.__module__.startswith("creditrl."))
@@ -82,6 +83,7 @@ def test_a_method_keeps_its_own_numbers_and_the_shared_optimizer():
         task_set("alfword")
 
 
+@pytest.mark.slow
 def test_an_ablation_is_its_method_with_something_changed(tmp_path: Path):
     made = bench(tmp_path, methods=tuple(ABLATIONS))
     for method, ablation in ABLATIONS.items():
@@ -223,6 +225,7 @@ def test_runs_of_a_seed_that_began_with_other_weights_are_refused(flat):
 # -- the command ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_tiny_bench_runs_and_is_not_run_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

@@ -146,6 +146,7 @@ def test_trl_is_measured_beside_us(tmp_path: Path, capsys: pytest.CaptureFixture
     assert found["ratios"]["update: ours / trl"] > 0
 
 
+@pytest.mark.slow
 def test_the_bench_prints_a_table_and_writes_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -196,6 +197,7 @@ def test_what_is_missing_is_one_line_and_the_rest_is_measured(
     assert "--sizes names none" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_side_that_does_not_start_is_named_and_the_rest_is_measured(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):

@@ -56,6 +56,7 @@ def test_every_recorded_program_leads_to_the_recorded_graph(folder: OfficialFold
     assert done == 251
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flavour", list(PROFILE_OF))
 def test_every_recorded_walk_leaves_the_marks_of_upstream(
     flavour: Flavour, folder: OfficialFolder

@@ -158,6 +158,7 @@ def test_a_recipe_names_a_method_with_other_numbers(recorded, tmp_path):
     assert (credit["far"] != credit["gigpo"]).any()
 
 
+@pytest.mark.slow
 def test_methods_that_cannot_score_the_run_say_why_in_a_line_and_the_others_go_on(plain, capsys):
     assert run(["credit", str(plain), "--method=gigpo,prm4a,hisr,stepagent,pg,rft,grpo"]) == 0
     out = capsys.readouterr().out
@@ -212,6 +213,7 @@ def test_max_episodes_takes_whole_groups_of_the_newest_updates(recorded, capsys)
     assert {row.update for row in rows} == {2} and {row.group for row in rows} == {0}
 
 
+@pytest.mark.slow
 def test_transitions_of_a_search_and_demonstrations_are_not_scored(tmp_path, capsys):
     tree = train(tmp_path / "tree", "three_spo")
     assert run(["credit", str(tree), "--method=grpo,three_spo"]) == 2

@@ -67,6 +67,7 @@ def said(text: str) -> str:
 # --- pages ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", ENVIRONMENTS, ids=lambda entry: entry.id)
 def test_every_environment_has_its_page(site: Path, entry) -> None:
     name = entry.id.removeprefix("CreditRL/").removesuffix("-v0")
@@ -185,6 +186,7 @@ def test_the_search_knows_the_pages(site: Path) -> None:
         assert words in text
 
 
+@pytest.mark.slow
 @pytest.mark.chromium
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("page", ["index.html", "methods/gigpo.html"])

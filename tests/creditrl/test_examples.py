@@ -44,6 +44,7 @@ def test_the_notebook_of_an_agent_compares_it_with_the_baselines(tmp_path: Path)
         assert f"| {agent} |" in report
 
 
+@pytest.mark.slow
 def test_the_notebook_of_a_method_draws_its_curve_and_its_credit(tmp_path: Path) -> None:
     outputs = outputs_of("write_a_credit_method.ipynb", tmp_path)
     assert len(shown(outputs, "image/png")) == 2  # the live curve, the credit
@@ -59,6 +60,7 @@ def test_notebooks_are_kept_without_outputs(path: Path) -> None:
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
 
 
+@pytest.mark.slow
 def test_grpo_in_one_file_trains_and_stays_a_page_of_code() -> None:
     path = EXAMPLES / "one_file_grpo.py"
     assert len(path.read_text().splitlines()) < 300

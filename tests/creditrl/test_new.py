@@ -46,6 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_installed_it_needs_no_plugin(folder: Path, tmp_path: Path) -> None:
     site = installed(folder / "my-stairs", tmp_path / "env")
     recipe = f"@{folder / 'my-stairs' / 'my_stairs.toml'}"

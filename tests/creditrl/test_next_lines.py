@@ -104,6 +104,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_command_that_is_named_next_works(
     name: str,

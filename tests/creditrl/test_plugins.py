@@ -64,6 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_an_environment_of_ones_own_works_in_the_commands_of_the_guide(folder: Path) -> None:
     (block,) = re.findall(r"<!-- run by: plugins -->\n```bash\n(.*?)```", ENVIRONMENT, re.S)
     told = {}
@@ -119,6 +120,7 @@ def test_the_words_in_the_record_of_the_guide_reach_its_prompts(folder: Path) ->
     assert "You are a climber of stairs." in done.stdout and "- jump\n" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_runs_plugin_is_somebodys_code_until_it_is_named(folder: Path) -> None:
     creditrl(
         folder,
@@ -131,6 +133,7 @@ def test_a_runs_plugin_is_somebodys_code_until_it_is_named(folder: Path) -> None
     creditrl(folder, "creditrl credit runs/two --method winners_only,grpo --trust")
 
 
+@pytest.mark.slow
 def test_a_sweep_brings_plugins_to_its_runs(folder: Path) -> None:
     command = (
         "creditrl sweep @small --env.id stairs.py:Mine/Stairs-v0 --optim.lr 1e-4,1e-3"
@@ -141,6 +144,7 @@ def test_a_sweep_brings_plugins_to_its_runs(folder: Path) -> None:
     assert "2 of 2 runs are done already" in creditrl(folder, command)
 
 
+@pytest.mark.slow
 def test_a_method_of_ones_own_is_swept_and_its_credit_measured(folder: Path) -> None:
     plugin = "--plugin winners_only.py"
     told = creditrl(
@@ -222,6 +226,7 @@ def python(tree: Path, line: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_folder_in_envs_is_an_environment(tree: Path) -> None:
     own = tree / "envs/stairs"
     own.mkdir()
@@ -242,6 +247,7 @@ def test_a_folder_in_envs_is_an_environment(tree: Path) -> None:
     assert "test_each_task.py::" in found
 
 
+@pytest.mark.slow
 def test_a_file_in_trainers_methods_is_a_method(tree: Path) -> None:
     (tree / "trainers/methods/winners_only.py").write_text(code(METHOD))
     told = partial(python, tree)

@@ -71,7 +71,14 @@ def test_python_examples_run(example: Example, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("example", HERE, ids=by_line)
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(e, marks=[pytest.mark.slow] if " bench " in (e.mark or e.code) else [])
+        for e in HERE  # benches train
+    ],
+    ids=by_line,
+)
 def test_commands_run(example: Example, tmp_path: Path) -> None:
     script = example.mark or example.code
     done = subprocess.run(

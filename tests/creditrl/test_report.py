@@ -453,6 +453,7 @@ EXPLORED = [
 ]
 
 
+@pytest.mark.slow
 def test_whole_runs_are_reported_with_every_analysis(tmp_path, capsys):
     made = {
         "gigpo": ["--method.name=gigpo", "--eval.also-splits", "valid_seen"],

@@ -110,6 +110,7 @@ def test_trackio(folder: Path) -> None:
     assert [(row["step"], row[AFTER]) for row in rows if AFTER in row] == [(5, 0.75)]
 
 
+@pytest.mark.slow
 def test_mlflow(folder: Path) -> None:
     pytest.importorskip("mlflow")
     log("mlflow", folder)

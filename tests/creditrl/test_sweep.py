@@ -28,6 +28,7 @@ TINY = [
 ]
 
 
+@pytest.mark.slow
 def test_a_sweep_gives_one_table(tmp_path, capsys):
     folder = tmp_path / "sweep"
     command = ["sweep", "@three_spo_small", "--method.alpha", "35,50", "--method.xi", "5"]

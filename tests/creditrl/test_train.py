@@ -192,6 +192,7 @@ def test_what_is_held_out_is_never_cloned_and_its_loss_is_told(phase, tmp_path, 
     assert told[24] < told[1]
 
 
+@pytest.mark.slow
 def test_a_finished_run_goes_on_with_a_longer_budget_and_no_other_change(tmp_path, capsys):
     whole, longer = tmp_path / "whole", tmp_path / "longer"
     assert train(f"--run.folder={whole}", *QUICK, "--budget.updates=3") == 0
@@ -243,6 +244,7 @@ def test_with_lora_the_reference_is_the_cloned_policy_and_the_next_command_works
     assert again == after["sampled"]["success"]["value"]
 
 
+@pytest.mark.slow
 def test_conversations_and_workers_train_as_well(tmp_path, capsys):
     folder = tmp_path / "run"
     flags = (
@@ -274,6 +276,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_next_updates(tmp_path):
     flags = [*SMALL, "--run.checkpoint-every=2", "--eval.no-greedy", "--compare.no-clone-same-time"]
     command = [sys.executable, "-m", "creditrl.cli", "train"]

@@ -77,6 +77,7 @@ VIEWS = {
 # --- pictures, for people to look at --------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_four_views_are_legible_at_1280_by_800(
     browser: Browser, two: ViewServer, artefacts: Path, scheme: str
@@ -261,6 +262,7 @@ def test_the_difference_shows_where_two_runs_part(browser: Browser, two: ViewSer
     assert "A at turn 5" in browser.text(".two")
 
 
+@pytest.mark.slow
 def test_a_run_that_trains_is_drawn_anew(browser: Browser, tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", {}, scored=())
     serving = ViewServer([ViewedRun(folder.path)])

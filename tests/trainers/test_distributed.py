@@ -105,6 +105,7 @@ def assert_equal_states(one: Any, two: Any) -> None:
         torch.testing.assert_close(theirs[name], value, atol=1e-5, rtol=1e-5, msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", METHODS)
 def test_two_processes_give_the_update_of_one(runs: Any, what: str) -> None:
     one, two, _, _ = runs[what]
@@ -251,6 +252,7 @@ def test_rank_0_alone_refuses_what_several_processes_cannot_do(
     check_shared(TrainConfig(policy=PolicyConfig(device="cuda")))
 
 
+@pytest.mark.slow
 def test_an_error_on_one_rank_ends_all_with_one_line(tmp_path: Path) -> None:
     done = torchrun(
         *("-m", "creditrl", "train", "@quickstart", "--rollout.backend", "vllm"),
@@ -264,6 +266,7 @@ def test_an_error_on_one_rank_ends_all_with_one_line(tmp_path: Path) -> None:
     assert done.stderr.count("Traceback (most recent call last)") == 1
 
 
+@pytest.mark.slow
 def test_two_processes_train_what_engines_on_a_ray_cluster_sample(tmp_path: Path) -> None:
     words = [
         *("-m", "creditrl", "train", "@quickstart", "--run.threads", "1"),
@@ -293,6 +296,7 @@ def test_two_processes_train_what_engines_on_a_ray_cluster_sample(tmp_path: Path
             assert theirs[key] == pytest.approx(ours[key], rel=1e-4, abs=1e-7)
 
 
+@pytest.mark.slow
 def test_two_processes_train_on_pictures_as_one_does(tmp_path: Path) -> None:
     model, texts = tmp_path / "model", save_text_model(tmp_path / "texts")
     make_vision_policy().save(model)
@@ -340,6 +344,7 @@ ranks.leave()
 """
 
 
+@pytest.mark.slow
 def test_float32_copies_of_weights_in_bfloat16_are_sharded_and_saved_whole(tmp_path: Path) -> None:
     (tmp_path / "halves.py").write_text(HALVES)
     found = tmp_path / "found.pt"
@@ -433,6 +438,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 def test_rank_0_may_play_for_hours_but_not_go_without_a_word(tmp_path: Path) -> None:
     script = tmp_path / "signs.py"
     script.write_text(SIGNS)

@@ -26,6 +26,7 @@ def recipe(name: str, *flags: str) -> TrainConfig:
 
 # Of each environment one, of each family one: a tree of states, a critic, cloning
 # alone, dialogue in groups. Pairs of a group: tests/bench/test_bench_recipes.py.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "flags", "metric"),
     [

@@ -187,6 +187,7 @@ def test_adapters_stand_whole_on_every_rank():
     assert begin == max(2000 + 4 * 10**6, sum(copied.resident.values()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "parameters"),
     [  # as their makers print them, to the last one
@@ -241,6 +242,7 @@ def optimizers():
     return [o for o in gc.get_objects() if issubclass(type(o), torch.optim.Optimizer)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, LoRAConfig(rank=2)], ids=["full", "lora"])
 @pytest.mark.parametrize("name", [info.name for info in list_methods()])
 def test_learned_models_are_those_that_the_run_builds(name, lora, make_small):
@@ -357,6 +359,7 @@ def test_what_fits_needs_no_advice():
     assert advise(recipe("quickstart"), 4 * GIB, gpu=False) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "gib"), [("grpo_webshop", 24), ("gigpo_alfworld", 24), ("hisr_alfworld", 40)]
 )

@@ -146,6 +146,7 @@ def test_pictures_that_are_gone_or_cannot_be_seen_are_missed(policy, episodes):
         play(TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=2))
 
 
+@pytest.mark.slow
 def test_istar_trains_on_pictures_beside_a_model_of_words_and_resumes(policy, tmp_path):
     model, words = tmp_path / "model", save_text_model(tmp_path / "words")
     policy.save(model)

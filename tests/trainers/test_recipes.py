@@ -27,6 +27,7 @@ def recipe(name: str) -> TrainConfig:
     return resolve(read_recipe(f"@{name}"), [], f"recipe {name}", "creditrl train")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", known_recipes())
 def test_a_recipe_resolves(name):
     config = recipe(name)
@@ -68,6 +69,7 @@ def test_another_method_takes_what_it_has_a_field_for():
         resolve({**data, "method": {**data["method"], "name": "hisr"}}, [], "x", "creditrl train")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_papers_recipe_is_of_the_method_and_the_environment_in_its_name(name):
     method, _, env = name.rpartition("_")
@@ -80,6 +82,7 @@ def test_a_papers_recipe_is_of_the_method_and_the_environment_in_its_name(name):
     assert "paper" in find_recipe(f"@{name}").read_text("utf-8").partition("[run]")[0]
 
 
+@pytest.mark.slow
 def test_every_papers_recipe_fits_one_gpu_of_80_gib():
     flags = {name: advise(recipe(name), 80 * GIB, gpu=True) for name in PAPERS}
     assert {name: found for name, found in flags.items() if found is not None} == {}

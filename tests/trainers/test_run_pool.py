@@ -40,6 +40,7 @@ def planned(name: str, *flags: str) -> PlannedRun:
     return PlannedRun(name, "@grpo_small", (*TINY, *flags))
 
 
+@pytest.mark.slow
 def test_runs_are_done_once_and_a_failed_one_does_not_stop_the_others(tmp_path):
     # The plugin lets itself be read in this process, and fails in the one that trains.
     plugin = tmp_path / "broken.py"
@@ -97,6 +98,7 @@ run_pool([planned("long", "--budget.updates=40", "--run.checkpoint-every=2")],
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a child outlives a killed parent")
 def test_a_killed_command_takes_its_runs_with_it_and_goes_on(tmp_path):
     folder = tmp_path / "many"

@@ -160,6 +160,7 @@ def test_models_are_fitted_to_given_episodes(policy, episodes):
     assert method.models[0].seen == {t.id for t in episodes[8:]} and len(method.models) == 1
 
 
+@pytest.mark.slow
 def test_models_on_shared_base_weights_leave_no_adapter(episodes):
     policy = make_policy(lora=LoRAConfig(rank=2))
     played = play(policy)

@@ -56,6 +56,7 @@ def train(name: str, folder: Path, *flags: str) -> tuple[RunFolder, bool]:
     return found, weights_hash(last) != found.read_results()["start"]["weights"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_recipe_trains(name, tmp_path):
     folder, moved = train(name, tmp_path / "run")

@@ -113,6 +113,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asgi, "BODY_SECONDS", 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "beginning",
     [b"", b"G", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n", head() + b"GET"],

@@ -91,6 +91,7 @@ def listeners(tree: ast.Module) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_nothing_listens_but_the_door() -> None:
     found = {
         (path, what)
@@ -405,6 +406,7 @@ SERVERS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_every_server_of_the_code_is_tried_here() -> None:
     made = [(path, name) for path, tree in sources() if not path.startswith(DOOR)
             for name in sites(tree)]  # fmt: skip

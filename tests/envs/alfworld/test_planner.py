@@ -286,6 +286,7 @@ def all_distances(game: Game, most: int = 1500) -> list[tuple[State, int | None]
     return [(state, distance.get(key)) for key, state in example.items()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TASK_TYPES)
 def test_no_plan_is_shorter_and_none_is_missed(kind: str) -> None:
     checked: Counter[int | None] = Counter()

@@ -143,6 +143,7 @@ def test_numba_returns_the_same_moves_as_python(level: Level):
     assert solve(level, engine="numba") == solve(level, engine="python")
 
 
+@pytest.mark.slow
 def test_more_boxes_than_the_exact_matching_takes_are_solved_optimally_too():
     level = parse_level("##########\n#@       #\n# $$$$$$$#\n#        #\n# .......#\n##########")
     assert len(level.boxes) == 7 > solver.EXACT_BOXES

@@ -138,6 +138,7 @@ def test_a_snapshot_in_mid_dialogue_branches() -> None:
     assert ends[0][2:] == (True, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partner", ["scripted", "small-talk"])
 def test_every_official_combination_plays_twenty_turns(test_data: Path, partner: str) -> None:
     venv = SotopiaVectorEnv(

@@ -56,6 +56,7 @@ def test_no_text_is_an_error(text):
     assert read_answer(text, ("Ann Lee", "Bo Diaz")).problems
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     [

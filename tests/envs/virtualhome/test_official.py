@@ -289,6 +289,7 @@ def test_a_line_and_a_graph_of_different_releases_are_told_apart(folder: Path) -
 # -- splits --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_splits_of_ours_share_nothing_and_unseen_names_are_unseen(test_data: Path) -> None:
     folder = test_data / "virtualhome"
     parts = {split: list(official_tasks(split, "triples", folder)) for split in SPLITS}

@@ -309,6 +309,7 @@ def shortest(home: Household) -> int:
     raise AssertionError("no plan at all")
 
 
+@pytest.mark.slow
 def test_plans_are_hardly_longer_than_the_shortest() -> None:
     found = best = 0
     homes = [made("train", index) for index in range(0, 3 * len(KINDS), 5)]
@@ -324,6 +325,7 @@ def test_plans_are_hardly_longer_than_the_shortest() -> None:
 # ----------------------------------------------------------------------- on recorded tasks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", ["v1", "fixed"])
 def test_goals_of_recorded_programs_are_planned_from_their_start(
     test_data: Path, profile: str

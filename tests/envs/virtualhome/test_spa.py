@@ -227,6 +227,7 @@ def test_what_is_listed_under_spa_means_what_it_says() -> None:
 # -- what SPA's environment was seen to do -------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_recorded_programs_show_what_spas_environment_shows(flavour: Any, test_data: Path) -> None:
     marks = json.loads(GOLDEN.read_text("utf-8"))[flavour]

@@ -127,6 +127,7 @@ EPISODE = (
 )
 
 
+@pytest.mark.slow
 @in_chromium
 @pytest.mark.parametrize(("compat", "mode"), [("fixed", "text"), ("upstream", "text_rich")])
 def test_an_episode_in_the_browser_is_the_episode_in_memory(compat: str, mode: str) -> None:
@@ -645,6 +646,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
+@pytest.mark.slow
 @in_chromium
 @pytest.mark.parametrize("how", ENDS)
 def test_nothing_is_left_running_after(how: str, folder: Path) -> None:

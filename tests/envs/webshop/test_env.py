@@ -107,6 +107,7 @@ def test_the_contract_holds() -> None:
     check(ENV_ID).raise_for_failures()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

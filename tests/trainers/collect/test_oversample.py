@@ -135,6 +135,7 @@ def test_a_failed_member_takes_its_group_with_it():
     assert second.metrics["groups_dropped"] == 0 and len(second.trajectories) == 12
 
 
+@pytest.mark.slow
 def test_a_run_learns_from_carried_groups_and_trees_refuse(tmp_path: Any):
     pytest.importorskip("torch")
     from creditrl.runs import RunFolder
@@ -191,6 +192,7 @@ class Faulty(Player):
             return self.act([prompt])[0]
 
 
+@pytest.mark.slow
 def test_a_thousand_faults_lose_no_copy_and_play_no_group_twice():
     venv: Any = ToyVectorEnv(18, workers=3, max_turns=30)
     venv.copies.restarts = 1000  # a worker that dies again while it begins is an error of its own

@@ -207,6 +207,7 @@ def test_without_backtracking_nothing_is_restored():
     assert collector.table.trajectories > 0
 
 
+@pytest.mark.slow
 def test_a_run_that_never_goes_back_fails():
     class Alike(RandomAgent):
         """Does the same whatever it sees: every rollout out of a state leads to the same one."""

@@ -67,6 +67,7 @@ def test_it_fits_a_constant(make_policy, episodes_of, kind):
     np.testing.assert_allclose(critic.values(rows), 0.7, atol=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "value"), [("copy", context_value), ("head", last_token_value)])
 def test_it_beats_its_constant_predictor_on_held_out_rows(make_policy, episodes_of, kind, value):
     train = build_rows(episodes_of("window", count=120, prompts=100, seed=1))
@@ -79,6 +80,7 @@ def test_it_beats_its_constant_predictor_on_held_out_rows(make_policy, episodes_
     assert error < 0.7 * constant, (error, constant)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_fitting_leaves_the_policy_alone(make_policy, episodes_of, kind):
     rows = build_rows(episodes_of("window"))

@@ -62,6 +62,7 @@ def test_before_its_first_step_it_says_exactly_nothing(make_policy, lora):
     assert not scored.tokens.scores["implicit_M"].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, LoRAConfig()])
 @pytest.mark.parametrize("loss", ["pairs", "outcome"])
 def test_it_tells_held_out_successes_from_failures_and_good_turns_from_bad(make_policy, lora, loss):

@@ -157,6 +157,7 @@ def test_gradient_checkpointing_gives_the_same_gradient(make_policy, episodes_of
     np.testing.assert_allclose(plain[2], again[2], rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_compiled_decoder_gives_the_same_gradient(make_policy, episodes_of, monkeypatch):
     policy = make_policy(dtype=torch.float64)
     built = []
@@ -441,6 +442,7 @@ def test_a_state_of_another_kind_or_shape_is_refused(make_policy):
 # ---- learning -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, LoRAConfig()])
 def test_gradient_steps_make_the_replies_likely(make_policy, episodes_of, lora):
     policy = make_policy(lora=lora)
