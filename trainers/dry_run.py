@@ -38,7 +38,7 @@ from creditrl.trainers.plan.two_layers import LAYERS, write_two_layers
 from creditrl.trainers.run import Run
 from creditrl.types import IntArray
 
-__all__ = ["Difference", "DryRun", "dry_run", "shrink"]
+__all__ = ["Difference", "DryRun", "dry_run", "shrink", "slow_bfloat16"]
 
 _COPIES = 2
 """Episodes of the update; every second one counts as solved, so that there is something to learn:
@@ -196,8 +196,20 @@ def shrink(config: TrainConfig) -> TrainConfig:
         ),
         compare=CompareConfig(),
         run=RunConfig(seed=config.run.seed, checkpoint_every=1),
-        policy=replace(config.policy, device="cpu", tokenizer_episodes=_TEXT_EPISODES),
+        policy=replace(
+            config.policy,
+            device="cpu",
+            dtype="float32" if slow_bfloat16() else config.policy.dtype,
+            tokenizer_episodes=_TEXT_EPISODES,
+        ),
     )
+
+
+def slow_bfloat16() -> bool:
+    """Return whether bfloat16 takes this processor some forty times as long as float32."""
+    import torch
+
+    return not torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def _less(part: Any) -> Any:
