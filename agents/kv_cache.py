@@ -18,7 +18,7 @@ def cache_argument(model: Any, cache: Any) -> dict[str, Any]:
         model: the model itself, without adapters around it.
         cache: the cache, or None.
     """
-    return {_name(type(model)): cache}
+    return {_name(type(model).forward): cache}
 
 
 def cache_of(output: Any) -> Any:
@@ -27,6 +27,6 @@ def cache_of(output: Any) -> Any:
 
 
 @functools.cache
-def _name(kind: type) -> str:
-    known = inspect.signature(kind.forward).parameters
+def _name(forward: Any) -> str:
+    known = inspect.signature(forward).parameters
     return "cache" if "cache" in known else "past_key_values"
