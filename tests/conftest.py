@@ -25,6 +25,9 @@ TESTS = Path(__file__).parent
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Ray lets its workers wait for whatever else runs: on a busy machine for minutes.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 # How long an example takes says how busy the machine is, so no test fails for it.
 hypothesis.settings.register_profile(
     "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
