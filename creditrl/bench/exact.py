@@ -29,7 +29,7 @@ from creditrl.bench.credit_measures import (
 )
 from creditrl.bench.credit_settings import bench_method
 from creditrl.bench.exact_mdps import ENV_ID, MDPS, Exact, Mdp, State, solve
-from creditrl.bench.exact_oracles import ORACLES, Known, oracle_credit
+from creditrl.bench.exact_oracles import ORACLES, oracle_credit
 from creditrl.errors import CreditRLError
 from creditrl.types import BoolArray, FloatArray, IntArray, Prompt, Trajectory
 
@@ -254,8 +254,9 @@ def measure(
         begin = time.process_time()
         if method_info(name).method.plays_on:
             for number, mdp in enumerate(MDPS):
-                rows = _playing_on(bench_method(name), mdp, agent, exacts[number], rollout, seed)
-                found |= {(row, mdp.name): agreed for row, agreed in rows.items()}
+                found[name, mdp.name] = _playing_on(
+                    bench_method(name), mdp, agent, exacts[number], rollout, seed
+                )
             seconds[name] = time.process_time() - begin
             continue
         try:
@@ -288,8 +289,8 @@ def _playing_on(
     truth: tuple[Exact, Mapping[State, Mapping[str, float]]],
     rollout: RolloutConfig,
     seed: int,
-) -> dict[str, Agreement]:
-    """Return the agreement of a method that collects by itself on one task, and with exact parts.
+) -> Agreement:
+    """Return the agreement of a method that collects by itself, on one task.
 
     What an earlier update taught its collector may matter, so the second one is measured.
     """
@@ -333,19 +334,10 @@ def _playing_on(
             one.close()
     episodes = found.trajectories
     turns = context.rewards(turn_table(episodes).with_scores(**found.scores))
-    tokens = token_table(episodes)
-    agreed = {}
-    for oracle in (None, *(oracle for oracle in ORACLES if oracle.method == method.name)):
-        if oracle is not None:
-            known = Known.of(table_of_turns(mdp, episodes, *truth), truth[0], turns)
-            turns, tokens = oracle.give(method, turns, tokens, known)
-        credit = method.credit(turns, tokens)
-        assert credit.advantage_N is not None, "such credit is of turns"
-        table = table_of_turns(mdp, episodes, *truth, found.environment_turns, credit.weight_N)
-        agreed[method.name if oracle is None else oracle.name] = agreement(
-            credit.advantage_N, table
-        )
-    return agreed
+    credit = method.credit(turns, token_table(episodes))
+    assert credit.advantage_N is not None, "such credit is of turns"
+    table = table_of_turns(mdp, episodes, *truth, found.environment_turns, credit.weight_N)
+    return agreement(credit.advantage_N, table)
 
 
 def probabilities(mdp: Mdp, agent: TransformersAgent) -> dict[State, dict[str, float]]:

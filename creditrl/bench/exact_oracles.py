@@ -147,7 +147,6 @@ _ALONE: Mapping[str, Any] = {"lam": 0.0, "min_explained": None}
 """Every turn is credited with its own step alone."""
 
 ORACLES: Sequence[Oracle] = (
-    Oracle("branch, exact values", "branch", _values),
     Oracle("hisr, exact segments and hindsight", "hisr", _hindsight),
     Oracle("hisr, the same, lambda 0", "hisr", _hindsight, _ALONE),
     Oracle("istar, exact advantages", "istar", _advantages),

@@ -51,11 +51,11 @@ method learns. Of a reply's tokens only those that had an alternative count."""
 _ORACLES = """\
 The noise of each method over GRPO's (below 1: fewer turns for the same precision), as its recipe
 has it and with an exact part in the place of the learned one: the rise of the true value for SPA's
-progress, the true value for the critics of PPO, Turn-PPO and Branch (which has none by default),
-segments that end where the value moves with their true progress and Bayes' rule for HISR, the true
-advantage for iStar's implicit reward, the true value of actions for PRM4A's scores. Where a
-method's rewards are its own, its critic is the mean of what followed in the batch. "Lambda 0"
-credits every turn with its own step alone."""
+progress, the true value for the critics of PPO and Turn-PPO, segments that end where the value
+moves with their true progress and Bayes' rule for HISR, the true advantage for iStar's implicit
+reward, the true value of actions for PRM4A's scores. Where a method's rewards are its own, its
+critic is the mean of what followed in the batch. "Lambda 0" credits every turn with its own step
+alone."""
 
 _WHY = """\
 Lambda is why an exact part can be worth little: at 0.95, and with gamma near 1, nearly all later

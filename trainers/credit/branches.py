@@ -75,9 +75,7 @@ class Forest:
         return found
 
 
-def tree_advantage(
-    turns: TurnTable, shrink: float = 1.0, value_N: FloatArray | None = None
-) -> tuple[FloatArray, FloatArray]:
+def tree_advantage(turns: TurnTable, shrink: float = 1.0) -> tuple[FloatArray, FloatArray]:
     """Return advantages over the ways out of states, and how much each turn counts.
 
     The value of a turn, ``T``, is the mean outcome of what followed it: of its episode's return
@@ -90,8 +88,7 @@ def tree_advantage(
     Other ways out of a turn's state are branches off it, and the group's other episodes that were
     played from the start and left the same state at the same turn, as all do at the first (where
     there is no ``b'``); an episode with branches there is one way, of their mean. Where there is no
-    other way, the baseline that led there stands. A critic's value of the state takes the place of
-    ``b'`` where there is one.
+    other way, the baseline that led there stands.
 
     ``E[A | s, a] = Q(s, a) - c(s)`` with a ``c`` that no action at ``s`` had a part in, as long as
     whether an episode is left before a turn depends neither on what came of that turn nor on how
@@ -103,8 +100,6 @@ def tree_advantage(
             ``parent_N`` and ``left_N`` (see the module) and ``state_N``, without which states are
             equal at the first turn only.
         shrink: weight of ``b'`` in ways, at least 0.
-        value_N: of the state before each turn, from a critic that no turn of the table was shown
-            to; None: there is none.
 
     Returns:
         ``advantage_N`` and ``weight_N``, float32. A turn that several episodes share has the same
@@ -143,8 +138,6 @@ def tree_advantage(
                 out = {b: own, **{c: way[c][0] for c in children.get((b, turn), ())}}
                 others = [v for c, v in peers.get(key(begin + turn), {}).items() if c != b]
                 weight_B[b] /= len(out)
-                if value_N is not None:
-                    led = float(value_N[begin + turn])
                 for c in reversed(out):  # itself last
                     rest = [value for other, value in out.items() if other != c]
                     base[c], weight_B[c] = _drawn(rest + others, led, shrink), weight_B[b]

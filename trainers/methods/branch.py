@@ -17,17 +17,11 @@ of continuations from ``(s, a)``, ``b`` one of continuations that ``a`` had no p
 gives all ways out of a state together the weight that the policy comes to it with. (One bias is
 left, as in every mean over tokens: the batch's number of turns divides.) See
 :func:`creditrl.trainers.credit.branches.tree_advantage`.
-
-With ``critic`` a turn critic's value takes the place of the baseline that led to the state, as a
-control variate. Even exact values (``creditrl bench exact``) take little off the noise of the
-gradient, since other ways out of the state say the same, so the default is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from creditrl.checked import Checked, Count, NonNegative
 from creditrl.trainers.collect.base import CollectContext, Collector
@@ -36,13 +30,8 @@ from creditrl.trainers.collect.continued import ForestCollector
 from creditrl.trainers.credit.branches import tree_advantage
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import PPO_LOSS, Method, credit_of_parts, register_method
-from creditrl.trainers.models.critic_config import CriticConfig
 from creditrl.trainers.space import COMMON, PENALTY, one_of
 from creditrl.types import Credit, StateSource, TokenTable, TurnTable
-
-if TYPE_CHECKING:
-    from creditrl.trainers.models.base import LearnedModel
-    from creditrl.trainers.models.policy import Policy
 
 __all__ = ["Branch", "BranchConfig"]
 
@@ -61,8 +50,6 @@ class BranchConfig(Checked):
     """State identity within a group at one turn; None: only first states are equal."""
     shrink: NonNegative = 1.0
     """How many ways out of a state the baseline that led there counts as."""
-    critic: CriticConfig | None = None
-    """Critic of turns, whose value takes the place of that baseline; None: there is none."""
     invalid_penalty: float = 0.0
     """Taken off the advantage of turns whose action was not executed."""
     loss: PolicyLossConfig = PPO_LOSS
@@ -103,16 +90,6 @@ class Branch(Method[BranchConfig]):
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return advantages over the ways out of states, and the weights of turns."""
         cfg = self.config
-        way_N, weight_N = tree_advantage(turns, cfg.shrink, turns.scores.get("value_N"))
+        way_N, weight_N = tree_advantage(turns, cfg.shrink)
         credit = credit_of_parts(self.name, turns, cfg.invalid_penalty, way=way_N)
-        weight_N = weight_N / weight_N.mean()
-        return replace(credit, weight_N=weight_N, value_target_N=turns.return_N)
-
-    def build_models(
-        self, policy: Policy, seed: int, temperature: float = 1.0
-    ) -> Sequence[LearnedModel]:
-        """Return the critic of turns, where there is one."""
-        from creditrl.trainers.models.turn_critic import TurnCritic
-
-        critic = self.config.critic
-        return () if critic is None else (TurnCritic(policy, critic, seed=seed),)
+        return replace(credit, weight_N=weight_N / weight_N.mean())

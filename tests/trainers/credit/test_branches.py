@@ -32,14 +32,6 @@ def test_without_shrinking_a_baseline_is_the_other_ways_alone():
     np.testing.assert_allclose(advantage_N, [0.5, 1, 1, -0.5, -0.5, 0.5, -1, -1])
 
 
-def test_a_critics_value_takes_the_place_of_the_baseline_that_led_there():
-    # a's second turn: c's way, 0, and 1/4; c's: a's, 1, and 1/4. Nothing left the third turns.
-    value = np.array([0.5, 0.25, 0.75, 0.5, 0.25, 0.5, 0.25, 0.25])
-    advantage_N, weight_N = tree_advantage(turn_table(**TREE), value_N=value)
-    np.testing.assert_allclose(advantage_N, [0.25, 0.875, 0.25, -0.5, -0.25, 0.25, -0.625, -0.25])
-    np.testing.assert_allclose(weight_N, tree_advantage(turn_table(**TREE))[1])
-
-
 def test_members_in_equal_states_are_ways_out_of_them():
     # b's second turn left the state that a's did. Others of a: c and b, 0 each, and 0 that led; of
     # c: a's 1 and b's 0; of b: what a and c came to together, 1/2, and the 1/2 that led to it.
