@@ -209,7 +209,9 @@ def slow_bfloat16() -> bool:
     """Return whether bfloat16 takes this processor some forty times as long as float32."""
     import torch
 
-    return not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    # A build without oneDNN does not tell.
+    tells = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return tells and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def _less(part: Any) -> Any:

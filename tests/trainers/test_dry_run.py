@@ -17,25 +17,30 @@ from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.plan.shape import model_shape
 from creditrl.trainers.plan.two_layers import write_two_layers
 
+SHORT = "--rollout.max-new-tokens=8"
+
 
 def recipe(name: str, *flags: str) -> TrainConfig:
     return resolve(read_recipe(f"@{name}"), list(flags), name, "creditrl train")
 
 
-# A critic, and cloning alone. CI does all papers' recipes by turns (`.ci/run dry`).
+# Of each environment one, of each family one: a tree of states, a critic, cloning
+# alone, dialogue in groups. Pairs of a group: tests/bench/test_bench_recipes.py.
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "metric"),
+    ("name", "flags", "metric"),
     [
-        ("ragen_virtualhome", "critic/explained_variance"),
-        ("sft_webshop", "loss"),
+        ("three_spo_alfworld", (SHORT,), "ref_kl"),
+        ("ragen_virtualhome", (), "critic/explained_variance"),
+        ("sft_webshop", (), "loss"),
+        ("grpo_sotopia", (SHORT,), "clip_fraction"),
     ],
 )
 def test_a_papers_recipe_builds_and_does_one_update(
-    name: str, metric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, flags: tuple[str, ...], metric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    config = recipe(name)
+    config = recipe(name, *flags)
     with Progress(mode="off") as progress:
         found = dry_run(config, progress)
     assert found.fits and 20 < found.plan_gib < 72
@@ -49,6 +54,13 @@ def test_a_papers_recipe_builds_and_does_one_update(
     assert not changed & {"policy.checkpointing", "rollout.form", "optim.lr"}
     assert ("policy.dtype" in changed) == slow_bfloat16()
     assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+@pytest.mark.slow
+def test_a_recipe_that_sees_pictures_does_one_update() -> None:
+    with Progress(mode="off") as progress:
+        found = dry_run(recipe("istar_visualsokoban", SHORT), progress)
+    assert found.fits and "implicit_prm/accuracy" in found.metrics
 
 
 @pytest.mark.parametrize(
