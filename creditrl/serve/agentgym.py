@@ -74,10 +74,10 @@ def _text(state: Mapping[str, Any]) -> str:
 
 
 def _answer(state: Mapping[str, Any]) -> dict[str, Any]:
-    info = state["info"]
+    info, text = state["info"], _text(state)
     return {
-        "observation": _text(state),
-        "state": _text(state),
+        "observation": text,
+        "state": text,
         "available_actions": info["admissible_actions"],
         "reward": state.get("reward", 0.0),
         "score": info["score"],
