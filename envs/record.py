@@ -3,11 +3,39 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
-__all__ = ["Environment", "load"]
+__all__ = ["Environment", "Measure", "MethodTasks", "load"]
+
+Measure = Literal["success", "score"]
+
+
+@dataclass(frozen=True, slots=True)
+class MethodTasks:
+    """Tasks, a policy that has begun to solve them, and how long methods train it."""
+
+    name: str
+    title: str
+    """What is played, in words."""
+    base: str
+    """Name of the recipe that it changes."""
+    changes: Mapping[str, Any]
+    """Nested as in the recipe, and instead of what it says."""
+    turns: int
+    """Environment turns of a run, exploration before training included."""
+    measures: tuple[Measure, ...] = ("success",)
+    """What is compared; settings are chosen by the last one."""
+    explored: int = 32
+    """Tasks of an exploration before training at the shared setting, of methods that have one; as
+    many as small recipes explore would be most of a run's turns."""
+
+    @property
+    def measure(self) -> Measure:
+        """What settings are chosen by: the score where rewards are graded."""
+        return self.measures[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +71,10 @@ class Environment:
     """What ``creditrl bench envs`` measures of it, an :class:`~creditrl.envs.bench.EnvBench`."""
     conformance: str = ""
     """Its comparison with upstream's package, a :class:`~creditrl.envs.bench.Conformance`."""
+    method_tasks: tuple[MethodTasks, ...] = ()
+    """Task sets of it on which ``creditrl bench methods`` compares methods."""
+    credit_flags: tuple[str, ...] = ()
+    """What ``creditrl bench credit`` changes of the recipe."""
 
 
 @cache

@@ -39,17 +39,8 @@ class Setting:
     """What is changed of the recipe."""
 
 
-_OWN = (
-    Setting("VisualSokoban", "@quickstart"),
-    # Where most episodes fail, most advantages are 0, so cloning goes on here.
-    Setting("ALFWorld", "@alfworld_small", ("--clone.updates", "200")),
-)
-
-
 def setting_of(word: str) -> Setting:
     """Return how an environment is measured; ``FILE_OR_MODULE:ID`` brings its plugin.
-
-    One without numbers of its own here is measured with the recipe that its record names.
 
     Raises:
         UnknownNameError: there is no such environment.
@@ -57,13 +48,11 @@ def setting_of(word: str) -> Setting:
     """
     env_id = environment_id(name_environment(word))
     env = short_name(env_id)
-    for own in _OWN:
-        if own.env == env:
-            return own
     record = record_of(env_id)
+    flags = () if record is None else record.credit_flags
     if record is None or record.recipe == "small":
-        return Setting(env, "@small", ("--env.id", env_id))
-    return Setting(env, f"@{record.recipe}")
+        return Setting(env, "@small", ("--env.id", env_id, *flags))
+    return Setting(env, f"@{record.recipe}", flags)
 
 
 @dataclass(frozen=True, slots=True)

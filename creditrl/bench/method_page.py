@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from creditrl.bench.method_results import FORMAT
-from creditrl.bench.method_tasks import TASK_SETS
+from creditrl.bench.method_tasks import task_sets
 from creditrl.errors import DataError
 from creditrl.files import write_atomic
 from creditrl.results import read_results as read_json_file
@@ -58,7 +58,7 @@ def write_page(found: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
     lines = ["# Credit methods side by side", "", _INTRODUCTION, ""]
     if path.with_name(_TRUTH).is_file():
         lines += [f"How near each credit comes to true advantages: [{_TRUTH}]({_TRUTH}).", ""]
-    absent = [f"{name} ({t.title})" for name, t in TASK_SETS.items() if name not in measured]
+    absent = [f"{name} ({t.title})" for name, t in task_sets().items() if name not in measured]
     if absent:
         lines += [f"**Task sets not measured:** {'; '.join(absent)}.", ""]
     if panels:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from creditrl.bench.method_tasks import TaskSet
+from creditrl.envs.record import MethodTasks
 from creditrl.errors import ConfigError
 
 __all__ = [
@@ -77,7 +77,7 @@ ABLATIONS: Mapping[str, Ablation] = {
 class BenchPlan:
     """Measurements on one task set."""
 
-    tasks: TaskSet
+    tasks: MethodTasks
     methods: tuple[str, ...] = METHODS
     seeds: tuple[int, ...] = tuple(range(8))
     """Of the tests."""

@@ -42,7 +42,7 @@ class BenchMethodsOptions:
     """
 
     tasks: tuple[str, ...] = ("rooms",)
-    """Task sets: rooms, rooms-long, alfworld, virtualhome, webshop, sotopia."""
+    """Task sets: rooms, rooms-long, or another environment's name in lower case."""
     methods: tuple[str, ...] = ()
     """Methods; GRPO is always included. None: eight; "all": all."""
     settings: tuple[str, ...] = ("best", "shared")

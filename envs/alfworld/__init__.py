@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from creditrl.envs.record import Environment
+from creditrl.envs.record import Environment, MethodTasks
 
 __all__ = ["ENVIRONMENT"]
 
@@ -17,4 +17,15 @@ ENVIRONMENT = Environment(
     export="creditrl.envs.alfworld.export:EXPORT",
     bench="creditrl.envs.alfworld.bench:BENCH",
     conformance="creditrl.envs.alfworld.bench_conformance:CONFORMANCE",
+    method_tasks=(
+        MethodTasks(
+            name="alfworld",
+            title="ALFWorld, builtin households, all six types, 30 turns",
+            base="alfworld_small",
+            changes={"clone": {"updates": 65}},
+            turns=80_000,
+        ),
+    ),
+    # Where most episodes fail, most advantages are 0, so cloning goes on here.
+    credit_flags=("--clone.updates", "200"),
 )

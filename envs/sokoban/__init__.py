@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from creditrl.envs.record import Environment
+from creditrl.envs.record import Environment, MethodTasks
 
 __all__ = ["ENVIRONMENT"]
+
+_GROUPS = {"groups": 16, "group_size": 8}
 
 ENVIRONMENT = Environment(
     id="CreditRL/VisualSokoban-v0",
@@ -16,4 +18,26 @@ ENVIRONMENT = Environment(
     data="creditrl.envs.sokoban.data:DATA",
     picture="creditrl.envs.sokoban.picture:picture_of",
     bench="creditrl.envs.sokoban.bench:BENCH",
+    method_tasks=(
+        MethodTasks(
+            name="rooms",
+            title="VisualSokoban, easy, 2 to 8 moves",
+            base="grpo_small",
+            changes={"rollout": _GROUPS, "clone": {"updates": 130}},
+            turns=200_000,
+        ),
+        MethodTasks(
+            name="rooms-long",
+            title="VisualSokoban, medium, 10 to 20 moves",
+            base="grpo_small",
+            changes={
+                "env": {
+                    "options": {"tier": "medium", "min_optimal_moves": 10, "max_optimal_moves": 20}
+                },
+                "rollout": _GROUPS,
+                "clone": {"episodes": 2000, "updates": 1500},
+            },
+            turns=300_000,
+        ),
+    ),
 )

@@ -50,7 +50,7 @@ scenario has no terms; ``offers.moves(ask)``, the literal actions that a side ca
 
 from __future__ import annotations
 
-from creditrl.envs.record import Environment
+from creditrl.envs.record import Environment, MethodTasks
 
 __all__ = ["ENVIRONMENT"]
 
@@ -64,4 +64,17 @@ ENVIRONMENT = Environment(
     forms=("creditrl.envs.sotopia.prompt_form:SotopiaForm",),
     data="creditrl.envs.sotopia.data:DATA",
     bench="creditrl.envs.sotopia.bench:BENCH",
+    method_tasks=(
+        MethodTasks(
+            name="sotopia",
+            title="SOTOPIA, price and division, graded reward",
+            base="sotopia_small",
+            changes={
+                "env": {"options": {"task_types": ["price", "items"]}},
+                "clone": {"updates": 10},
+            },
+            turns=20_000,
+            measures=("success", "score"),
+        ),
+    ),
 )

@@ -37,7 +37,7 @@ file                   what it holds
 
 from __future__ import annotations
 
-from creditrl.envs.record import Environment
+from creditrl.envs.record import Environment, MethodTasks
 
 __all__ = ["ENVIRONMENT"]
 
@@ -50,4 +50,15 @@ ENVIRONMENT = Environment(
     words="creditrl.envs.virtualhome.prompt:VIRTUALHOME",
     data="creditrl.envs.virtualhome.data:DATA",
     bench="creditrl.envs.virtualhome.bench:BENCH",
+    method_tasks=(
+        MethodTasks(
+            name="virtualhome",
+            title="VirtualHome, builtin houses, 20 turns",
+            base="virtualhome_small",
+            # Turns are slow here, so updates are small: some 1,000 turns each.
+            changes={"rollout": {"groups": 8, "group_size": 8}, "clone": {"updates": 30}},
+            turns=16_000,
+            explored=8,
+        ),
+    ),
 )

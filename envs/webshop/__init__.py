@@ -45,7 +45,7 @@ file                what it holds
 
 from __future__ import annotations
 
-from creditrl.envs.record import Environment
+from creditrl.envs.record import Environment, MethodTasks
 
 __all__ = ["ENVIRONMENT"]
 
@@ -59,4 +59,14 @@ ENVIRONMENT = Environment(
     data="creditrl.envs.webshop.data:DATA",
     export="creditrl.envs.webshop.export:EXPORT",
     bench="creditrl.envs.webshop.bench:BENCH",
+    method_tasks=(
+        MethodTasks(
+            name="webshop",
+            title="WebShop, 1,000 products, graded reward",
+            base="webshop_small",
+            changes={"rollout": {"reward": "environment"}, "clone": {"updates": 40}},
+            turns=35_000,
+            measures=("success", "score"),
+        ),
+    ),
 )

@@ -9,7 +9,7 @@ import pytest
 
 from creditrl.bench.method_plan import BenchPlan
 from creditrl.bench.method_space import draw, to_flags
-from creditrl.bench.method_tasks import TASK_SETS
+from creditrl.bench.method_tasks import task_set
 from creditrl.bench.methods import Bench
 from creditrl.trainers.methods import list_methods, method_info
 from creditrl.trainers.space import COMMON, Dimension
@@ -59,7 +59,7 @@ def test_a_clip_is_two_bounds_unless_the_method_has_an_upper_one_of_its_own():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OWN)
 def test_every_drawn_setting_is_one_that_the_method_takes(name: str, tmp_path: Path):
-    bench = Bench(BenchPlan(tasks=TASK_SETS["rooms"], methods=(name,), turns=1), tmp_path, 1, print)
+    bench = Bench(BenchPlan(tasks=task_set("rooms"), methods=(name,), turns=1), tmp_path, 1, print)
     assert bench.methods == (name,)
     shared = bench._test(name, "shared", {}, 0, (), start="small").config()
     changed = 0

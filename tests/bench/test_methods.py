@@ -16,7 +16,7 @@ import pytest
 from creditrl.bench.method_page import read_results, task_page, write_page
 from creditrl.bench.method_plan import ABLATIONS, BenchPlan
 from creditrl.bench.method_results import check_starts, compare, summarise
-from creditrl.bench.method_tasks import TASK_SETS, recipe_of, task_set
+from creditrl.bench.method_tasks import recipe_of, task_set, task_sets
 from creditrl.bench.methods import Bench, survivors
 from creditrl.cli import run
 from creditrl.errors import ConfigError, DataError, UnknownNameError
@@ -26,14 +26,14 @@ from creditrl.trainers.methods import list_methods
 
 def bench(folder: Path, tasks: str = "rooms", **plan: object) -> Bench:
     given = {"turns": 1000, **plan}
-    return Bench(BenchPlan(tasks=TASK_SETS[tasks], **given), folder, 1, print)  # type: ignore[arg-type]
+    return Bench(BenchPlan(tasks=task_set(tasks), **given), folder, 1, print)  # type: ignore[arg-type]
 
 
 # -- plans ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tasks", TASK_SETS)
+@pytest.mark.parametrize("tasks", task_sets())
 def test_methods_differ_in_nothing_but_the_method(tasks: str, tmp_path: Path):
     own = tuple(m.name for m in list_methods() if m.method.__module__.startswith("creditrl."))
     every = bench(tmp_path, tasks, methods=own)
@@ -74,11 +74,11 @@ def test_tuning_and_tests_share_neither_tasks_nor_seeds(tmp_path: Path):
 
 
 def test_a_method_keeps_its_own_numbers_and_the_shared_optimizer():
-    recipe = recipe_of(TASK_SETS["alfworld"], "hisr")
+    recipe = recipe_of(task_set("alfworld"), "hisr")
     assert recipe["method"]["alpha"] == 0.02 and recipe["env"]["options"]["size"] == "small"
     assert recipe["optim"]["schedule"] == "constant" and recipe["optim"]["lr"] == 5e-4
     with pytest.raises(UnknownNameError, match="No method named 'nonsense'"):
-        recipe_of(TASK_SETS["alfworld"], "nonsense")
+        recipe_of(task_set("alfworld"), "nonsense")
     with pytest.raises(UnknownNameError, match="alfworld"):
         task_set("alfword")
 
