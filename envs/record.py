@@ -6,9 +6,10 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Environment", "Measure", "MethodTasks", "load"]
+__all__ = ["Environment", "Measure", "MethodTasks", "file_at", "load"]
 
 Measure = Literal["success", "score"]
 
@@ -71,10 +72,20 @@ class Environment:
     """What ``creditrl bench envs`` measures of it, an :class:`~creditrl.envs.bench.EnvBench`."""
     conformance: str = ""
     """Its comparison with upstream's package, a :class:`~creditrl.envs.bench.Conformance`."""
+    suites: tuple[str, ...] = ()
+    """Files of its tasks in suites, ``"package:suite.json"``: files of one name are one suite."""
+    baselines: str = ""
+    """File of what agents reach in the suite ``standard``, ``"package:file.json"``."""
     method_tasks: tuple[MethodTasks, ...] = ()
     """Task sets of it on which ``creditrl bench methods`` compares methods."""
     credit_flags: tuple[str, ...] = ()
     """What ``creditrl bench credit`` changes of the recipe."""
+
+
+def file_at(place: str) -> Path:
+    """Return the path of a file that a package holds, ``"package:file.json"``."""
+    package, _, name = place.partition(":")
+    return Path(importlib.import_module(package).__path__[0], name)
 
 
 @cache

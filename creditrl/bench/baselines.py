@@ -14,11 +14,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from creditrl.bench.small import RECIPES
+from creditrl.envs.record import file_at
+from creditrl.envs.register import known_records
 from creditrl.errors import CreditRLError, DataError
 from creditrl.suites import TaskListing, load_suite
 
@@ -180,22 +181,23 @@ def differences(rows: Iterable[Row], committed: Mapping[tuple[str, str], Row]) -
 
 
 def read_baselines(path: Path | None = None) -> dict[tuple[str, str], Row]:
-    """Return the rows of a file, or those that come with the package, by environment and agent.
+    """Return the rows of a file, or those that environments bring, by environment and agent.
 
     Raises:
         DataError: it is not what :func:`write_baselines` writes.
     """
-    source = files("creditrl.bench") / "baselines.json" if path is None else path
-    if not source.is_file():
-        return {}
+    own = (file_at(record.baselines) for record in known_records() if record.baselines)
+    return {row.key: row for source in (own if path is None else (path,)) for row in _read(source)}
+
+
+def _read(source: Path) -> list[Row]:
     try:
         content = json.loads(source.read_text("utf-8"))
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']}, expected {FORMAT}")
-        rows = [Row(**{**row, "made_by": tuple(row["made_by"])}) for row in content["rows"]]
-    except (ValueError, KeyError, TypeError) as error:
+        return [Row(**{**row, "made_by": tuple(row["made_by"])}) for row in content["rows"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{source}: no baseline table of this version ({error!r}).") from None
-    return {row.key: row for row in rows}
 
 
 def write_baselines(path: Path, rows: Mapping[tuple[str, str], Row]) -> Path:

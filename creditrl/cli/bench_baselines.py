@@ -25,7 +25,7 @@ class BenchBaselinesOptions:
     """
 
     envs: tuple[str, ...] = ()
-    """Environments, e.g. ALFWorld WebShop; none: all."""
+    """Environments, e.g. VisualSokoban SOTOPIA; none: all."""
     train: bool = False
     """Also train and evaluate the small policies (minutes on two cores, each)."""
     folder: str = "runs/baselines"
@@ -33,7 +33,7 @@ class BenchBaselinesOptions:
     tiny: bool = False
     """Train next to nothing and play four tasks: shows that everything runs."""
     json: str | None = None
-    """Write the table with the new rows to this file."""
+    """Write the table of these environments, with the new rows, to this file."""
     page: str | None = None
     """Page to write the table into, between its markers."""
 
@@ -87,7 +87,8 @@ def bench_baselines(argv: list[str]) -> int:
         print("Random actions and the expert: as the table says.")
     whole = baselines.replaced({} if options.tiny else committed, found)
     if path is not None:
-        wrote(baselines.write_baselines(path, whole))
+        named = {key: row for key, row in whole.items() if row.env in (options.envs or known)}
+        wrote(baselines.write_baselines(path, named))
     if page is not None:
         write_atomic(page, baselines.put_into_page(page.read_text("utf-8"), whole))
         wrote(page)

@@ -2,8 +2,8 @@
 
 A suite is a JSON file: name, description and lists, each with an environment, its options (the
 split among them), a seed, the ids of the tasks and their hashes. The i-th task of a list is seeded
-with ``seed + i``. ``standard.json`` comes with the package and needs no download; it is made by
-``python -m creditrl.suites`` and never changes: a change is another suite.
+with ``seed + i``. Environments bring their parts of a suite. The suite ``standard`` needs no
+download; it is made by ``python -m creditrl.suites`` and never changes: a change is another suite.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from creditrl.envs.record import file_at
+from creditrl.envs.register import ENVIRONMENTS, known_records
+from creditrl.envs.tasks import SPLITS
 from creditrl.errors import ConfigError, DataError, UnknownNameError, did_you_mean
 from creditrl.outside_json import read_json_file
 from creditrl.trust import sends_key
@@ -28,7 +31,6 @@ __all__ = [
     "write_suite",
 ]
 
-_FOLDER = Path(__file__).parent
 _STANDARD_TASKS = 100
 """Tasks per environment and split: a 95 % interval of a success rate is then at most +-10 %."""
 
@@ -49,7 +51,7 @@ class TaskListing:
 
     @property
     def name(self) -> str:
-        """A name for files: ``ALFWorld-valid_unseen``."""
+        """A name for files: ``VisualSokoban-valid_unseen``."""
         return f"{self.env_id.removeprefix('CreditRL/').rsplit('-v', 1)[0]}-{self.split}"
 
     @property
@@ -92,8 +94,8 @@ class Suite:
 
 
 def list_suites() -> list[str]:
-    """Return the names of the suites that come with the package."""
-    return sorted(path.stem for path in _FOLDER.glob("*.json"))
+    """Return the names of the suites that environments bring."""
+    return sorted({path.stem for path in _files()})
 
 
 def load_suite(name: str) -> Suite:
@@ -103,13 +105,23 @@ def load_suite(name: str) -> Suite:
         UnknownNameError: there is no suite of that name.
         DataError: the file cannot be read or has another layout.
     """
-    path = Path(name) if name.endswith(".json") else _FOLDER / f"{name}.json"
-    if not path.is_file():
+    own = name.endswith(".json")
+    paths = [Path(name)] if own else [path for path in _files() if path.stem == name]
+    if not paths or not paths[0].is_file():
         known = list_suites()
         raise UnknownNameError(
             f"No suite {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}, or the path "
             "of a .json file."
         )
+    first, *others = map(_read, paths)
+    return replace(first, listings=sum((part.listings for part in others), first.listings))
+
+
+def _files() -> list[Path]:
+    return [file_at(place) for record in known_records() for place in record.suites]
+
+
+def _read(path: Path) -> Suite:
     try:
         data = read_json_file(path)
         listings = tuple(_listing(entry) for entry in data["listings"])
@@ -117,7 +129,7 @@ def load_suite(name: str) -> Suite:
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path}: no suite ({type(error).__name__}: {error}). Expected name, description and "
-            "listings, as creditrl/suites/standard.json has them."
+            "listings, as creditrl/envs/sokoban/standard.json has them."
         ) from None
 
 
@@ -143,9 +155,6 @@ def make_listing(env_id: str, split: str, count: int, seed: int = 0, **options: 
 
 def make_standard(count: int = _STANDARD_TASKS, envs: Sequence[str] | None = None) -> Suite:
     """Return the standard suite: every environment with its usual options, every builtin split."""
-    from creditrl.envs.register import ENVIRONMENTS
-    from creditrl.envs.tasks import SPLITS
-
     return Suite(
         "standard",
         f"{count} tasks of each split of each environment, builtin data, usual options",

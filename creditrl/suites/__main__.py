@@ -1,12 +1,13 @@
-"""``python -m creditrl.suites``: make the standard suite anew; a test compares it with the file."""
+"""``python -m creditrl.suites``: make the standard suite anew; a test compares the files."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from creditrl.envs.record import file_at
+from creditrl.envs.register import ENVIRONMENTS
 from creditrl.suites import make_standard, write_suite
 
 if __name__ == "__main__":
-    target = Path(__file__).parent / "standard.json"
-    write_suite(make_standard(), target)
-    print(f"Wrote {target}")
+    for record in ENVIRONMENTS:
+        (target,) = map(file_at, record.suites)
+        write_suite(make_standard(envs=[record.id]), target)
+        print(f"Wrote {target}")

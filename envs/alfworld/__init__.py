@@ -17,6 +17,8 @@ ENVIRONMENT = Environment(
     export="creditrl.envs.alfworld.export:EXPORT",
     bench="creditrl.envs.alfworld.bench:BENCH",
     conformance="creditrl.envs.alfworld.bench_conformance:CONFORMANCE",
+    suites=("creditrl.envs.alfworld:standard.json",),
+    baselines="creditrl.envs.alfworld:baselines.json",
     method_tasks=(
         MethodTasks(
             name="alfworld",

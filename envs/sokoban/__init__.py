@@ -18,6 +18,8 @@ ENVIRONMENT = Environment(
     data="creditrl.envs.sokoban.data:DATA",
     picture="creditrl.envs.sokoban.picture:picture_of",
     bench="creditrl.envs.sokoban.bench:BENCH",
+    suites=("creditrl.envs.sokoban:standard.json",),
+    baselines="creditrl.envs.sokoban:baselines.json",
     method_tasks=(
         MethodTasks(
             name="rooms",

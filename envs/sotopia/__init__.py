@@ -64,6 +64,8 @@ ENVIRONMENT = Environment(
     forms=("creditrl.envs.sotopia.prompt_form:SotopiaForm",),
     data="creditrl.envs.sotopia.data:DATA",
     bench="creditrl.envs.sotopia.bench:BENCH",
+    suites=("creditrl.envs.sotopia:standard.json",),
+    baselines="creditrl.envs.sotopia:baselines.json",
     method_tasks=(
         MethodTasks(
             name="sotopia",

@@ -50,6 +50,8 @@ ENVIRONMENT = Environment(
     words="creditrl.envs.virtualhome.prompt:VIRTUALHOME",
     data="creditrl.envs.virtualhome.data:DATA",
     bench="creditrl.envs.virtualhome.bench:BENCH",
+    suites=("creditrl.envs.virtualhome:standard.json",),
+    baselines="creditrl.envs.virtualhome:baselines.json",
     method_tasks=(
         MethodTasks(
             name="virtualhome",

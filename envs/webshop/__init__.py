@@ -59,6 +59,8 @@ ENVIRONMENT = Environment(
     data="creditrl.envs.webshop.data:DATA",
     export="creditrl.envs.webshop.export:EXPORT",
     bench="creditrl.envs.webshop.bench:BENCH",
+    suites=("creditrl.envs.webshop:standard.json",),
+    baselines="creditrl.envs.webshop:baselines.json",
     method_tasks=(
         MethodTasks(
             name="webshop",
