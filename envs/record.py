@@ -65,6 +65,9 @@ class Environment:
     """The benchmark's own files that it reads, an :class:`~creditrl.envs.data.OfficialData`."""
     export: str = ""
     """How its builtin tasks become such files, a :class:`~creditrl.envs.data.DataExport`."""
+    goal: str = ""
+    """Regular expression whose group is the goal in a prompt that others publish; the group is
+    named ``sentence`` where a full stop ends it. For ``creditrl data import``."""
     picture: str = ""
     """A function from an observation's text to its picture, uint8 [H, W, 3], or to None where it
     has none; for the viewer and for films of recorded episodes."""

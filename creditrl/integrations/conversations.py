@@ -5,7 +5,7 @@ A file is a JSON list of records, or one record per line. A record holds its mes
 ``reward``) finds its task and its outcome. These are the forms in which ETO, SPA and AgentGym
 publish. AgentGym's answers, "Thought:" and "Action:" on lines of their own and the thought left out
 at times, become answers in the form of the policy's prompts; the actions that it lists behind
-ALFWorld's observations are left out.
+observations are left out.
 
 What comes before the first turn is no turn: instructions, their acknowledgement, a worked example
 (up to a message that says "your turn"), and answers that are marked as not to be learned from
@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from creditrl.agents.prompts import Ask, PromptForm, words_for
 from creditrl.envs.base import TextEnv
+from creditrl.envs.register import known_records
 from creditrl.envs.state import hash_state
 from creditrl.envs.tasks import TaskSet
 from creditrl.errors import DataError, OutsideJSONError, UnknownNameError
@@ -54,13 +55,8 @@ _NOT_LEARNED = (("loss", False), ("train", False), ("weight", 0))
 _YOUR_TURN = re.compile(r"\byour turn\b[^\n]*(\n|$)", re.IGNORECASE)
 _LISTED = "AVAILABLE ACTIONS:"
 _OBSERVATION = re.compile(r"\s*Observation:[ \t]*\n?")
-_GOALS = (
-    re.compile(r"Your task is to: (?P<sentence>.+)"),
-    re.compile(r"Instruction: \[SEP\] (.+?) \[SEP\]", re.DOTALL),
-    re.compile(r"The task is (?P<sentence>.+)"),
-    re.compile(r"Your task: (.+)"),
-)
-"""How ALFWorld, WebShop, VirtualHome and our own prompts say what is asked."""
+_GOAL = r"Your task: (.+)"
+"""How our own prompts say what is asked; an environment's record says how those of others do."""
 _SOLVED = 1.0 - 1e-9
 
 
@@ -314,7 +310,8 @@ def _seen(text: str) -> str:
 def _goal(record: Mapping[str, Any], observation: str) -> str:
     if isinstance(record.get("goal"), str):
         return str(record["goal"])
-    found = next((m for m in (goal.search(observation) for goal in _GOALS) if m), None)
+    patterns = [*(env.goal for env in known_records() if env.goal), _GOAL]
+    found = next((m for m in (re.search(goal, observation) for goal in patterns) if m), None)
     if found is None:
         return ""
     goal = found[1].strip()
@@ -366,7 +363,7 @@ def normal(goal: str) -> str:
 
 
 def _game(path: Any) -> str | None:
-    """Return the id of ALFWorld's task, ``<split>/<task>/<trial>``, of a game's path."""
+    """Return the id ``<split>/<task>/<trial>`` of a game, from its path."""
     if not isinstance(path, str):
         return None
     parts = [part for part in re.split(r"[\\/]", path) if part and not part.endswith(".tw-pddl")]

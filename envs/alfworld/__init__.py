@@ -15,6 +15,7 @@ ENVIRONMENT = Environment(
     words="creditrl.envs.alfworld.prompt:alfworld_words",
     data="creditrl.envs.alfworld.data:DATA",
     export="creditrl.envs.alfworld.export:EXPORT",
+    goal=r"Your task is to: (?P<sentence>.+)",
     bench="creditrl.envs.alfworld.bench:BENCH",
     conformance="creditrl.envs.alfworld.bench_conformance:CONFORMANCE",
     suites=("creditrl.envs.alfworld:standard.json",),

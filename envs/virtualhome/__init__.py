@@ -49,6 +49,7 @@ ENVIRONMENT = Environment(
     recipe="virtualhome_small",
     words="creditrl.envs.virtualhome.prompt:VIRTUALHOME",
     data="creditrl.envs.virtualhome.data:DATA",
+    goal=r"The task is (?P<sentence>.+)",
     bench="creditrl.envs.virtualhome.bench:BENCH",
     suites=("creditrl.envs.virtualhome:standard.json",),
     baselines="creditrl.envs.virtualhome:baselines.json",

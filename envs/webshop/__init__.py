@@ -58,6 +58,7 @@ ENVIRONMENT = Environment(
     words="creditrl.envs.webshop.prompt:WEBSHOP",
     data="creditrl.envs.webshop.data:DATA",
     export="creditrl.envs.webshop.export:EXPORT",
+    goal=r"(?s)Instruction: \[SEP\] (.+?) \[SEP\]",
     bench="creditrl.envs.webshop.bench:BENCH",
     suites=("creditrl.envs.webshop:standard.json",),
     baselines="creditrl.envs.webshop:baselines.json",
