@@ -15,6 +15,7 @@ from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
 from creditrl.plugins import load_installed
 
 __all__ = [
+    "DEFAULT_ENV",
     "ENVIRONMENTS",
     "environment_class",
     "environment_id",
@@ -131,6 +132,10 @@ def short_name(env_id: str) -> str:
     """Return the name that a user types: without namespace and version where it is ours."""
     own = env_id.removeprefix("CreditRL/")
     return env_id if own == env_id else own.rsplit("-v", 1)[0]
+
+
+DEFAULT_ENV = short_name(ENVIRONMENTS[0].id)
+"""The environment of usage texts, and of commands that name none."""
 
 
 def environment_class(env_id: str) -> type[TextEnv[Any]]:

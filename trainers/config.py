@@ -406,7 +406,7 @@ def resolve(
     if "imported" in data:
         raise ConfigError(
             f"{where} is of imported conversations, which have no policy. Clone them: "
-            f"creditrl train @sft_alfworld --clone.from-run {Path(where).parent}"
+            f"creditrl train RECIPE --clone.from-run {Path(where).parent}"
         )
     said = _words(_named({}, argv, "run", "plugins", ()))
     for plugin in said or (plugins_of(data) if trust else ()):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from creditrl.cli.options import require_training
 from creditrl.console import console, table
+from creditrl.envs.register import DEFAULT_ENV
 from creditrl.errors import ConfigError
 from creditrl.flags import override
 
@@ -17,7 +18,7 @@ __all__ = ["bench_actions"]
 class BenchActionsOptions:
     """Compare the cost of replies among listed actions and of free text, with a small policy."""
 
-    env: str = "ALFWorld"
+    env: str = DEFAULT_ENV
     """Environment of the prompts."""
     form: str = "compact"
     """Prompt form."""

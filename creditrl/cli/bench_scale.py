@@ -7,6 +7,7 @@ from typing import Any
 
 from creditrl.cli.options import new_file
 from creditrl.console import console, next_step, table, wrote
+from creditrl.envs.register import DEFAULT_ENV
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean, require_extra
 from creditrl.files import write_atomic
 from creditrl.flags import override
@@ -25,7 +26,7 @@ class BenchScaleOptions:
     """Copies of the environment; each plays an episode per update."""
     turns: int = 16
     """Turns of an episode."""
-    env: str = "ALFWorld"
+    env: str = DEFAULT_ENV
     """Environment whose costs the simulation takes; all are measured."""
     shards: int = 64
     """Cores that step environments; 0: collectors do."""

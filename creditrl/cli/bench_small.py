@@ -7,6 +7,7 @@ from pathlib import Path
 
 from creditrl.cli.options import new_file
 from creditrl.console import next_step, wrote
+from creditrl.envs.register import DEFAULT_ENV
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
 from creditrl.files import write_atomic
 from creditrl.flags import override
@@ -23,7 +24,7 @@ class BenchSmallOptions:
     """
 
     envs: tuple[str, ...] = ()
-    """Environments, e.g. ALFWorld WebShop; none: all."""
+    """Environments, e.g. VisualSokoban; none: all."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """Seeds of the runs."""
     folder: str = "runs/small"
@@ -64,5 +65,5 @@ def bench_small(argv: list[str]) -> int:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(out, page)
         wrote(out)
-    next_step("creditrl train @alfworld_small")
+    next_step(f"creditrl train @{small.RECIPES[DEFAULT_ENV]}")
     return 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from creditrl.cli.options import short_name
 from creditrl.console import console, next_step, table
-from creditrl.envs.register import ENVIRONMENTS, environment_class, known_ids, record_of
+from creditrl.envs.register import DEFAULT_ENV, environment_class, known_ids, record_of
 from creditrl.errors import ConfigError
 from creditrl.flags import override
 
@@ -32,7 +32,6 @@ def run(argv: list[str]) -> int:
                 summary = str(error)
         rows.add_row(env_id, short_name(env_id), summary)
     console().print(rows)
-    name = short_name(ENVIRONMENTS[0].id)
-    print(f"Options of one: creditrl play {name} --help")
-    next_step(f"creditrl play {name}")
+    print(f"Options of one: creditrl play {DEFAULT_ENV} --help")
+    next_step(f"creditrl play {DEFAULT_ENV}")
     return 0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from creditrl.cli.options import parse_env_command, short_name
 from creditrl.console import next_step, say, wrote
+from creditrl.envs.register import DEFAULT_ENV
 from creditrl.errors import ConfigError, require_extra
 from creditrl.files import write_atomic
 from creditrl.progress import Progress, counted
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 _COMMAND = "creditrl data import"
-_USAGE = f"Expected `{_COMMAND} FILE --env ALFWorld --out RUN`."
+_USAGE = f"Expected `{_COMMAND} FILE --env ID --out RUN`."
 _BLOCK = 256
 """Episodes per part of the store."""
 _SHOWN = 3
@@ -44,7 +45,7 @@ class ImportOptions:
     """Read expert conversations (ShareGPT, or OpenAI's messages; JSON or JSONL) into a new run.
 
     FILE is one that others publish, e.g. ETO's or SPA's. `creditrl view` shows the run, and
-    `creditrl train @sft_alfworld --clone.from-run RUN` clones it. Options of the environment say
+    `creditrl train RECIPE --clone.from-run RUN` clones it. Options of the environment say
     whose tasks these are, e.g. --data official --split train.
     """
 
@@ -107,7 +108,7 @@ class ImportedRun:
 def run(argv: list[str]) -> int:
     """Run ``data import``."""
     if argv and argv[0] in ("-h", "--help"):
-        argv = ["FILE", "--env", "ALFWorld", "--help"]
+        argv = ["FILE", "--env", DEFAULT_ENV, "--help"]
     if not argv or argv[0].startswith("-"):
         raise ConfigError(f"Missing file. {_USAGE}")
     path, rest = Path(argv[0]).expanduser(), list(argv[1:])

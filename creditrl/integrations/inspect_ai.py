@@ -2,7 +2,7 @@
 
 Any of its model providers plays, and its viewer shows the conversations::
 
-    inspect eval creditrl/suite -T env=ALFWorld --model openai-api/endpoint/MODEL
+    inspect eval creditrl/suite -T env=VisualSokoban --model openai-api/endpoint/MODEL
     inspect eval creditrl/environment -T env=WebShop --model anthropic/MODEL
 
 Tasks, seeds and conversations are those of ``creditrl eval --form react``.
@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from creditrl._origin import install_command
-from creditrl.envs.register import environment_id, short_name
+from creditrl.envs.register import DEFAULT_ENV, environment_id, short_name
 from creditrl.envs.tasks import HELD_OUT
 from creditrl.errors import DataError, EngineError
 from creditrl.integrations.play import Play, plan_episodes, require_package
@@ -124,7 +124,7 @@ def classes() -> SimpleNamespace:
 
     @ai.task
     def environment(
-        env: str = "ALFWorld",
+        env: str = DEFAULT_ENV,
         split: str = HELD_OUT,
         episodes: int = 100,
         seed: int = 0,

@@ -4,8 +4,9 @@ Its id is ``creditrl-verifiers``. The environment plays the user of the conversa
 a reply in the form that the first message asks for. The trace has the sum of the environment's
 rewards as its reward, and success, score, grounding accuracy and turns as metrics::
 
-    vf-eval creditrl-verifiers --env.taskset.env ALFWorld --env.taskset.episodes 100 --no-push \
-      --client.base-url http://127.0.0.1:8000/v1 --client.api-key-var OPENAI_API_KEY -m MODEL
+    vf-eval creditrl-verifiers --env.taskset.env VisualSokoban --env.taskset.episodes 100 \
+      --no-push --client.base-url http://127.0.0.1:8000/v1 \
+      --client.api-key-var OPENAI_API_KEY -m MODEL
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from creditrl._origin import install_command
+from creditrl.envs.register import DEFAULT_ENV
 from creditrl.integrations.play import Play, plan_episodes, require_package
 
 __all__ = ["ID", "PIP", "classes"]
@@ -42,7 +44,7 @@ def classes() -> SimpleNamespace:
     class CreditRLConfig(vf.TasksetConfig):  # type: ignore[misc]
         """Choice of the episodes that are played, and of their prompts."""
 
-        env: str = "ALFWorld"
+        env: str = DEFAULT_ENV
         """Id of the environment, or its short name."""
         options: dict[str, Any] = Field(default_factory=dict)
         """Options of the environment, e.g. ``{"split": "valid_unseen"}``."""
