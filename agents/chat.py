@@ -36,7 +36,7 @@ class ChatAgent:
     Example:
         >>> agent = ChatAgent("Qwen/Qwen2.5-7B-Instruct",                # doctest: +SKIP
         ...                   base_url="http://127.0.0.1:8000/v1", temperature=0.4)
-        >>> creditrl.agents.evaluate("ALFWorld", agent)                  # doctest: +SKIP
+        >>> creditrl.agents.evaluate("VisualSokoban", agent)             # doctest: +SKIP
     """
 
     def __init__(

@@ -115,7 +115,7 @@ def task_set_hash(hashes: Iterable[str]) -> str:
 
 
 def environment_version(env_id: str) -> int | None:
-    """Return the version in an environment's id, ``0`` of ``"CreditRL/ALFWorld-v0"``."""
+    """Return the version in an environment's id, ``0`` of ``"CreditRL/VisualSokoban-v0"``."""
     digits = env_id.rpartition("-v")[2]
     return int(digits) if digits.isdecimal() and "-v" in env_id else None
 

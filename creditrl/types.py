@@ -48,7 +48,7 @@ class Task:
     id: str
     """Unique among the tasks of its environment, stable over versions, e.g. ``"easy/train/17"``."""
     type: str
-    """Kind of task (ALFWorld's six types, a Sokoban tier, ...)."""
+    """Kind of task, e.g. a tier of levels."""
     split: str
     """``"train"``, ``"valid_seen"``, ``"valid_unseen"`` or a name of the environment's own."""
     index: int
@@ -56,7 +56,7 @@ class Task:
     goal: str = ""
     """Goal in words; ``info["goal"]``."""
     difficulty: float = float("nan")
-    """The environment's own measure (Sokoban: optimal moves); NaN where unknown."""
+    """The environment's own measure, e.g. optimal moves; NaN where unknown."""
     data: Any = None
     """Data that the engine needs to begin; picklable."""
 

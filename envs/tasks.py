@@ -371,7 +371,7 @@ def data_home(name: str, argument: str | os.PathLike[str] | None = None) -> Path
 
 
 _MOST_LEVELS = 5
-"""Folders from a file of a release up to the one that holds it all: ALFWorld's have most."""
+"""Folders from a file of a release up to the one that holds it all, in the deepest release."""
 
 
 def meant_folder(given: Path, holds: Callable[[Path], bool]) -> Path | None:
@@ -417,7 +417,7 @@ def where_to_look(
         holds: whether another one holds the data.
         command: brings the data to ``home``.
         variable: environment variable that names the folder of the data.
-        what: the data, e.g. ``"ALFWorld's games"``.
+        what: the data, e.g. ``"Boxoban's levels"``.
     """
     meant = meant_folder(home, holds)
     if meant is not None:

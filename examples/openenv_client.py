@@ -2,7 +2,7 @@
 
 pip install -e ".[openenv]" && python examples/openenv_client.py
 
-A client of `creditrl serve ALFWorld --openenv` is the same but for the server's address.
+A client of `creditrl serve VisualSokoban --openenv` is the same but for the server's address.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def play(env: Any, seed: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Play an environment through OpenEnv's client.")
-    parser.add_argument("--env", default="ALFWorld", help="id, or short name")
+    parser.add_argument("--env", default="VisualSokoban", help="id, or short name")
     parser.add_argument("--seed", type=int, default=7, help="of the episode")
     told = parser.parse_args()
     with closing(Server(app(told.env), websockets=True)) as server:

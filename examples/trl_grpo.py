@@ -15,7 +15,7 @@ from creditrl.integrations.trl import dataset, environment_factory, grounding_ac
 
 parser = argparse.ArgumentParser(description="Train a model with TRL's GRPO on an environment.")
 parser.add_argument("--model", default="Qwen/Qwen3-0.6B", help="name, or folder")
-parser.add_argument("--env", default="ALFWorld", help="id, or short name")
+parser.add_argument("--env", default="VisualSokoban", help="id, or short name")
 parser.add_argument("--steps", type=int, default=200, help="updates")
 parser.add_argument("--group-size", type=int, default=8, help="episodes of each task")
 parser.add_argument("--tokens", type=int, default=2048, help="of an episode's replies, at most")

@@ -53,7 +53,7 @@ async def play(told: argparse.Namespace) -> Any:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Play an episode in verl's own agent loop.")
     parser.add_argument("--model", default="Qwen/Qwen3-0.6B", help="name, or folder")
-    parser.add_argument("--env", default="ALFWorld", help="id, or short name")
+    parser.add_argument("--env", default="VisualSokoban", help="id, or short name")
     parser.add_argument("--tokens", type=int, default=128, help="of a reply, at most")
     out = asyncio.run(play(parser.parse_args()))
     print(f"{sum(out.response_mask)} tokens to train on, return {out.reward_score:.1f}")

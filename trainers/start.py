@@ -61,7 +61,7 @@ def train(
         trust: as ``--trust``: believe what the config of a run asks for.
         quiet: print nothing.
         sections: overrides by section, ``optim={"lr": 1e-4}``; ``method="grpo"`` and
-            ``env="ALFWorld"`` are short for the method's name and the environment's id.
+            ``env="VisualSokoban"`` are short for the method's name and the environment's id.
 
     Raises:
         UnknownNameError: there is no such recipe, method or environment.

@@ -215,12 +215,12 @@ class History(TextWrapper):
     Example:
         >>> import creditrl
         >>> from creditrl.wrappers import ReActAction
-        >>> env = ReActAction(gym.make("CreditRL/ALFWorld-v0"), form="react")
+        >>> env = ReActAction(gym.make("CreditRL/VisualSokoban-v0"), form="react")
         >>> env = History(env, form="react", output="messages")
         >>> messages, info = env.reset(seed=7)
-        >>> messages, *_ = env.step("Thought: I look around first.\nAction: look")
-        >>> print(messages[-1]["content"])
-        Observation: You are in the middle of a room. Looking quickly around you, you see nothing.
+        >>> messages, *_ = env.step("Thought: I begin on the left.\nAction: left")
+        >>> [message["role"] for message in messages[-3:]]
+        ['user', 'assistant', 'user']
     """
 
     kind: ClassVar[str] = "History"

@@ -4,7 +4,8 @@ Source: Shinn et al. 2023, "Reflexion: Language Agents with Verbal Reinforcement
 actor has the ReAct conversation; after a failed trial the model is shown it and writes what went
 wrong and a new plan; the next trial's prompt holds these texts, at most the last three. The
 sentences are ours.
-Difference: the environment's own success tells a failure (the paper's AlfWorld also counts loops).
+Difference: the environment's own success tells a failure (the paper's household tasks also count
+loops).
 """
 
 from __future__ import annotations

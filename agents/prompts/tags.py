@@ -81,7 +81,7 @@ class TagsForm(PromptForm):
         with_text = self.observation != "image"
         seen = words.window_trim(ask.observation)
         parts = [f"You are an expert agent in {words.place}."]
-        # ALFWorld's first observation states the task; later ones do not.
+        # A first observation may state the task; later ones do not.
         if ask.goal and not (with_text and ask.goal in seen):
             parts[0] += f" Your task is: {ask.goal}"
         if words.rules:

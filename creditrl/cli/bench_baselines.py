@@ -25,7 +25,7 @@ class BenchBaselinesOptions:
     """
 
     envs: tuple[str, ...] = ()
-    """Environments, e.g. VisualSokoban SOTOPIA; none: all."""
+    """Environments, e.g. VisualSokoban; none: all."""
     train: bool = False
     """Also train and evaluate the small policies (minutes on two cores, each)."""
     folder: str = "runs/baselines"

@@ -28,7 +28,7 @@ class Play:
     """Plays episodes of one environment and keeps the sums of the present one.
 
     Args:
-        env: id, or short name (``"ALFWorld"``).
+        env: id, or short name (``"VisualSokoban"``).
         form: the conversation: a prompt form or its name; only forms whose conversation grows.
         form_options: of a form by name, e.g. ``{"list_actions": True}``.
         options: of the environment, e.g. ``split="valid_unseen"``.

@@ -12,8 +12,8 @@ Example::
         model="Qwen/Qwen3-0.6B",
         args=GRPOConfig(reward_weights=[0.0], max_completion_length=2048),
         reward_funcs=[grounding_accuracy],
-        train_dataset=dataset("ALFWorld", episodes=1000, seed=7),
-        environment_factory=environment_factory("ALFWorld"),
+        train_dataset=dataset("VisualSokoban", episodes=1000, seed=7),
+        environment_factory=environment_factory("VisualSokoban"),
     )
 """
 
@@ -120,7 +120,7 @@ def environment_factory(env: str, *, list_actions: bool = False, **options: Any)
     """Return what ``GRPOTrainer(environment_factory=...)`` takes.
 
     Args:
-        env: id, or short name (``"WebShop"``).
+        env: id, or short name (``"VisualSokoban"``).
         list_actions: name the admissible actions after every observation.
         options: of the environment, the same as :func:`dataset`'s.
 

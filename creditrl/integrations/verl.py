@@ -3,10 +3,10 @@
 :func:`write_files` writes what a run needs: the loop's configuration and the data::
 
     from creditrl.integrations.verl import write_files
-    write_files("verl_alfworld", "ALFWorld", episodes=1000, seed=7)
+    write_files("verl_sokoban", "VisualSokoban", episodes=1000, seed=7)
 
-    python -m verl.trainer.main_ppo data.train_files=verl_alfworld/train.parquet \
-      actor_rollout_ref.rollout.agent.agent_loop_config_path=verl_alfworld/agent_loop.yaml ...
+    python -m verl.trainer.main_ppo data.train_files=verl_sokoban/train.parquet \
+      actor_rollout_ref.rollout.agent.agent_loop_config_path=verl_sokoban/agent_loop.yaml ...
 
 The conversation grows: tokens of replies have mask 1, those of observations 0. The trajectory's
 reward is the sum of the environment's; ``extra_fields`` has the reward, the grounding and the place

@@ -43,7 +43,7 @@ class SuiteRecord:
     """Of the agent; with the folder's name where several are of one agent."""
     path: Path
     results: Mapping[str, EvalResult]
-    """By list of tasks, ``"ALFWorld-valid_unseen"``."""
+    """By list of tasks, ``"VisualSokoban-valid_unseen"``."""
 
 
 @dataclass(frozen=True, slots=True)

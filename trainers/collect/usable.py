@@ -1,7 +1,8 @@
 """Explored episodes that learned models are fitted to: malformed and repetitive ones are dropped.
 
 Source: HISR, arXiv 2603.18683, which filters the cloned policy's rollouts so (26,433 of 28,510 are
-kept on ALFWorld, nearly all on VirtualHome). What makes an episode either is not printed: inferred.
+kept on one benchmark, nearly all on another). What makes an episode either is not printed:
+inferred.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class HistoryGroupConfig(Checked):
     gamma: Fraction = 0.95
     """Discount per turn of the returns that are compared."""
     normalise: Literal["mean", "mean-std"] = "mean-std"
-    """"mean-std" (the paper's ALFWorld) or "mean" (its WebShop)."""
+    """"mean-std" (the paper's household tasks) or "mean" (its WebShop)."""
     base_group: bool = False
     """Also take the episode's advantage, as k = 0: its outcome against the group's, counted once
     per turn; divided by the unbiased deviation where ``normalise`` divides."""

@@ -3,7 +3,7 @@
 Source: Feng et al. 2025, "Group-in-Group Policy Optimization" (GiGPO), section 4.2, the step-level
 relative advantage A^S.
 Differences: none for the two normalisations; "mean" is the default (their F_norm = 1 variant),
-"mean-std" what their ALFWorld script sets. Released code takes the penalty for invalid actions off
+"mean-std" what their household script sets. Released code takes the penalty for invalid actions off
 the returns before they are compared (``penalty_N``).
 """
 
@@ -33,7 +33,7 @@ class StepGroupConfig(Checked):
     """Compared quantity, and its normalisation."""
 
     gamma: Fraction = 0.95
-    """Discount per turn, in [0, 1] (value of the authors' ALFWorld script)."""
+    """Discount per turn, in [0, 1] (value of the authors' household script)."""
     min_group: Annotated[int, Bounds(2)] = 2
     """Turns that must share a state before they are compared; smaller groups get credit 0."""
     normalise: Literal["mean", "mean-std"] = "mean"

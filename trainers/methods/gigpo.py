@@ -44,7 +44,7 @@ class GiGPOConfig(Checked):
     gamma: float = 0.95
     """Discount per turn of the returns that are compared at a state."""
     normalise: Literal["mean", "mean-std"] = "mean"
-    """Of both advantages: only centred, or also divided by the std (their ALFWorld script)."""
+    """Of both advantages: only centred, or also divided by the std (their household script)."""
     anchor: StateSource = "state"
     """State identity: the simulator's state, or the observation's text."""
     similarity: Annotated[float, Bounds(0, 1, open_low=True)] | None = None

@@ -34,7 +34,7 @@ class HGPOConfig(Checked):
     gamma: float = 0.95
     """Discount per turn of the returns that are compared."""
     normalise: Literal["mean", "mean-std"] = "mean-std"
-    """"mean-std" (the paper's ALFWorld) or "mean" (its WebShop)."""
+    """"mean-std" (the paper's household tasks) or "mean" (its WebShop)."""
     base_group: bool = False
     """Also take the episode's advantage, its outcome against the group's, as the level k = 0."""
     weight_power: float = 1.0
