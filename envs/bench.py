@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import time
 import tracemalloc
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
@@ -24,9 +24,11 @@ from creditrl.measure import Contest, Round, Side, cpu_seconds
 from creditrl.types import Task
 
 __all__ = [
+    "Comparison",
     "Conformance",
     "EnvBench",
     "Games",
+    "OwnConformance",
     "Script",
     "any_of",
     "contest_sides",
@@ -90,6 +92,39 @@ class Conformance:
     script: Script
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of both sides."""
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Number of steps that were compared, and the first things that differ."""
+
+    what: str
+    episodes: int = 0
+    steps: int = 0
+    done: int = 0
+    """Steps with an action that could be done."""
+    differing: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what}: {self.episodes:,} episodes, {self.steps:,} steps "
+            f"({self.steps - self.done:,} of them with actions that cannot be done); "
+            f"episodes that differ: {len(self.differing):,}."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OwnConformance:
+    """A comparison of one environment with upstream's package in a way of its own."""
+
+    env: str
+    """Short name, as the command line takes it."""
+    options: Any
+    """Options of its command, a dataclass with their defaults."""
+    compare: Callable[[Any], Iterator[Comparison]]
+    """Compares with options."""
+    size: str
+    """Option of the number of actions, which a longer comparison doubles."""
 
 
 def any_of(rng: np.random.Generator, actions: Sequence[str]) -> str:

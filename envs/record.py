@@ -74,7 +74,8 @@ class Environment:
     bench: str = ""
     """What ``creditrl bench envs`` measures of it, an :class:`~creditrl.envs.bench.EnvBench`."""
     conformance: str = ""
-    """Its comparison with upstream's package, a :class:`~creditrl.envs.bench.Conformance`."""
+    """Its comparison with upstream's package, a :class:`~creditrl.envs.bench.Conformance`
+    or :class:`~creditrl.envs.bench.OwnConformance`."""
     suites: tuple[str, ...] = ()
     """Files of its tasks in suites, ``"package:suite.json"``: files of one name are one suite."""
     baselines: str = ""

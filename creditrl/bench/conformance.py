@@ -19,7 +19,7 @@ import numpy as np
 
 from creditrl._version import __version__
 from creditrl.envs.base import TextEnv
-from creditrl.envs.bench import Conformance
+from creditrl.envs.bench import Conformance, OwnConformance
 from creditrl.envs.check.subject import Moment, moment
 from creditrl.envs.record import load
 from creditrl.envs.register import known_records
@@ -141,7 +141,7 @@ def _difference(ours: Moment, theirs: Moment) -> str | None:
     return next((key for key in keys if ours.get(key) != theirs.get(key)), None)
 
 
-def conformances() -> tuple[Conformance, ...]:
+def conformances() -> tuple[Conformance | OwnConformance, ...]:
     """Return the comparisons that environments bring."""
     return tuple(load(record.conformance) for record in known_records() if record.conformance)
 

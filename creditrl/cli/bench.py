@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from creditrl._origin import install_command
 from creditrl.cli.options import new_file, parse_env_command, short_name, show_commands
@@ -23,6 +23,9 @@ from creditrl.errors import (
     require_extra,
 )
 from creditrl.flags import override
+
+if TYPE_CHECKING:
+    from creditrl.envs.bench import OwnConformance
 
 __all__ = ["run"]
 
@@ -55,24 +58,6 @@ class BenchConformanceOptions:
     """Wording of the games, as the environment's option; None: the games' own."""
     out: str | None = None
     """The log, JSON lines; None: conformance-ENV.jsonl in the working directory."""
-
-
-@dataclass(frozen=True, slots=True)
-class BenchHouseholdOptions:
-    """Play the same actions in VirtualHome by our rules and by upstream's, and compare.
-
-    Outcome and graph are compared after every action: of the recorded programs, and of walks that
-    are drawn, through the tidy scenes and through disorder. Exit code 1: something differed.
-    """
-
-    upstream: str | None = None
-    """A checkout of github.com/xavierpuigf/virtualhome: the tag v1.0.0, or master."""
-    data_dir: str | None = None
-    """The folder of VirtualHome's data; None: where `creditrl data` puts it."""
-    steps: int = 3_000
-    """Random actions, for each way to run that checkout."""
-    seed: int = 0
-    """Seed of the random actions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,24 +181,23 @@ def _envs(argv: list[str]) -> int:
 
 def _conformance(argv: list[str]) -> int:
     from creditrl.bench.conformance import Sides, conformances, read_log, write_log
+    from creditrl.envs.bench import OwnConformance
     from creditrl.progress import Progress, counted
 
     prog = "creditrl bench conformance ENV"
     by_name = {bench.env: bench for bench in conformances()}
-    if argv and argv[0].lower() == _HOUSEHOLDS:
-        return _households(argv[1:])
     if argv and argv[0] in ("-h", "--help"):
         override(BenchConformanceOptions(), ["--help"], prog)
     if not argv or argv[0].startswith("-"):
-        known = ", ".join([*by_name, _HOUSEHOLDS])
-        raise ConfigError(f"Missing environment: expected `{prog}`; known: {known}.")
+        raise ConfigError(f"Missing environment: expected `{prog}`; known: {', '.join(by_name)}.")
     bench = by_name.get(argv[0].lower())
     if bench is None:
-        names = [*by_name, _HOUSEHOLDS]
         raise UnknownNameError(
-            f"Nothing to compare {argv[0]!r} with.{did_you_mean(argv[0].lower(), names)} "
-            f"Known: {', '.join(names)}."
+            f"Nothing to compare {argv[0]!r} with.{did_you_mean(argv[0].lower(), by_name)} "
+            f"Known: {', '.join(by_name)}."
         )
+    if isinstance(bench, OwnConformance):
+        return _own_conformance(bench, argv[1:])
     options = override(BenchConformanceOptions(), argv[1:], f"creditrl bench conformance {argv[0]}")
     if options.games < 1:
         raise ConfigError(f"--games is {options.games}: expected at least 1.")
@@ -272,45 +256,21 @@ def _conformance(argv: list[str]) -> int:
     return 0
 
 
-_HOUSEHOLDS = "virtualhome"
-
-
-def _households(argv: list[str]) -> int:
-    from creditrl.envs.virtualhome.bench_upstream import (
-        compare_triples,
-        compare_walks,
-        flavours_of,
-        load_upstream,
-    )
-    from creditrl.envs.virtualhome.scenes import OfficialFolder
-
-    prog = f"creditrl bench conformance {_HOUSEHOLDS}"
-    options = override(BenchHouseholdOptions(), argv, prog)
-    if options.upstream is None:
-        raise ConfigError(
-            "--upstream is missing: expected a checkout of github.com/xavierpuigf/virtualhome, "
-            "of the tag v1.0.0 or of master."
-        )
-    if options.steps < 1:
-        raise ConfigError(f"--steps is {options.steps}: expected at least 1.")
-    checkout = Path(options.upstream).expanduser()
-    modules, folder = load_upstream(checkout), OfficialFolder(options.data_dir)
+def _own_conformance(bench: OwnConformance, argv: list[str]) -> int:
+    prog = f"creditrl bench conformance {bench.env}"
+    options = override(bench.options, argv, prog)
     differing = []
-    for flavour in flavours_of(checkout):
-        for found in (
-            compare_triples(modules, flavour, folder),
-            compare_walks(modules, flavour, folder, options.steps, options.seed),
-        ):
-            print(found, flush=True)
-            differing += found.differing
+    for found in bench.compare(options):
+        print(found, flush=True)
+        differing += found.differing
     for line in differing[:5]:
         print(line)
     if not differing:
-        more = [f"{prog} --steps {2 * options.steps}"]
+        more = [f"{prog} --{bench.size} {2 * getattr(options, bench.size)}"]
         more += [
             f"--{name.replace('_', '-')} {shlex.quote(str(value))}"
             for name, value in _changed(options)
-            if name != "steps"
+            if name != bench.size
         ]
         next_step(" ".join(more))
     return int(bool(differing))
@@ -386,7 +346,7 @@ def _search(argv: list[str]) -> int:
     return 0
 
 
-def _changed(options: BenchConformanceOptions | BenchHouseholdOptions) -> list[tuple[str, Any]]:
+def _changed(options: Any) -> list[tuple[str, Any]]:
     default = type(options)()
     return [
         (field.name, getattr(options, field.name))

@@ -51,6 +51,7 @@ ENVIRONMENT = Environment(
     data="creditrl.envs.virtualhome.data:DATA",
     goal=r"The task is (?P<sentence>.+)",
     bench="creditrl.envs.virtualhome.bench:BENCH",
+    conformance="creditrl.envs.virtualhome.bench_upstream:CONFORMANCE",
     suites=("creditrl.envs.virtualhome:standard.json",),
     baselines="creditrl.envs.virtualhome:baselines.json",
     method_tasks=(

@@ -15,23 +15,25 @@ import lzma
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
+from creditrl.envs.bench import Comparison, OwnConformance
 from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.bench_walk import Step, mark, read_words, stir, walk
 from creditrl.envs.virtualhome.graph import RELATIONS, GraphDict, Scene, World
 from creditrl.envs.virtualhome.profiles import SPA, V1, Profile
 from creditrl.envs.virtualhome.scenes import OfficialFolder, Release
-from creditrl.errors import ConformanceError, DataError
+from creditrl.errors import ConfigError, ConformanceError, DataError
 
 __all__ = [
+    "CONFORMANCE",
     "PROFILE_OF",
-    "Comparison",
     "Flavour",
     "Upstream",
+    "UpstreamOptions",
     "compare_triples",
     "compare_walks",
     "flavours_of",
@@ -220,25 +222,6 @@ def repaired(modules: SimpleNamespace, flavour: Flavour) -> Iterator[None]:
 # -- side by side --------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Comparison:
-    """Number of steps that were compared, and the first things that differ."""
-
-    what: str
-    episodes: int = 0
-    steps: int = 0
-    done: int = 0
-    """Steps with an action that could be done."""
-    differing: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        return (
-            f"{self.what}: {self.episodes:,} episodes, {self.steps:,} steps "
-            f"({self.steps - self.done:,} of them with actions that cannot be done); "
-            f"episodes that differ: {len(self.differing):,}."
-        )
-
-
 def compare_walks(
     modules: SimpleNamespace,
     flavour: Flavour,
@@ -363,6 +346,42 @@ def _compare(
             found.differing.append(f"{where}, step {number}, {step.act}: {differs}")
             break
     return world
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamOptions:
+    """Play the same actions in VirtualHome by our rules and by upstream's, and compare.
+
+    Outcome and graph are compared after every action: of the recorded programs, and of walks that
+    are drawn, through the tidy scenes and through disorder. Exit code 1: something differed.
+    """
+
+    upstream: str | None = None
+    """A checkout of github.com/xavierpuigf/virtualhome: the tag v1.0.0, or master."""
+    data_dir: str | None = None
+    """The folder of VirtualHome's data; None: where `creditrl data` puts it."""
+    steps: int = 3_000
+    """Random actions, for each way to run that checkout."""
+    seed: int = 0
+    """Seed of the random actions."""
+
+
+def _compare_all(options: UpstreamOptions) -> Iterator[Comparison]:
+    if options.upstream is None:
+        raise ConfigError(
+            "--upstream is missing: expected a checkout of github.com/xavierpuigf/virtualhome, "
+            "of the tag v1.0.0 or of master."
+        )
+    if options.steps < 1:
+        raise ConfigError(f"--steps is {options.steps}: expected at least 1.")
+    checkout = Path(options.upstream).expanduser()
+    modules, folder = load_upstream(checkout), OfficialFolder(options.data_dir)
+    for flavour in flavours_of(checkout):
+        yield compare_triples(modules, flavour, folder)
+        yield compare_walks(modules, flavour, folder, options.steps, options.seed)
+
+
+CONFORMANCE = OwnConformance("virtualhome", UpstreamOptions(), _compare_all, "steps")
 
 
 def _main(arguments: Sequence[str] | None = None) -> None:
