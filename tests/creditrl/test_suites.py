@@ -9,6 +9,7 @@ import pytest
 
 from creditrl.agents.intervals import wilson_interval
 from creditrl.cli import run
+from creditrl.envs.record import Environment
 from creditrl.envs.register import ENVIRONMENTS
 from creditrl.envs.tasks import SPLITS
 from creditrl.errors import ConfigError, DataError, UnknownNameError
@@ -62,6 +63,19 @@ def test_a_suite_of_ones_own_is_a_file(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'standard'"):
         load_suite("standart")
     assert list_suites() == ["standard"]
+
+
+def test_an_environment_from_outside_brings_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hall").mkdir()
+    (tmp_path / "hall" / "__init__.py").touch()
+    part = Suite("standard", "", (make_listing(SOKOBAN, "train", 2),))
+    write_suite(part, tmp_path / "hall" / "standard.json")
+    monkeypatch.syspath_prepend(tmp_path)
+    record = Environment("Mine/Hall-v0", "", "", suites=("hall:standard.json",))
+    monkeypatch.setattr("creditrl.suites.known_records", lambda: (*ENVIRONMENTS, record))
+    assert load_suite("standard").listings[-1:] == part.listings and list_suites() == ["standard"]
 
 
 def test_make_standard_spreads_tasks_over_the_split() -> None:
