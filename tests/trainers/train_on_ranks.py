@@ -26,10 +26,10 @@ from creditrl.trainers.methods.base import ExploreConfig
 from creditrl.trainers.models.backbone import Backbone
 from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.critic import Critic, CriticConfig
-from creditrl.trainers.models.hisr_config import HindsightConfig
+from creditrl.trainers.models.hindsight import HindsightConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
-from creditrl.trainers.models.utterance_critics_config import UtteranceCriticsConfig
+from creditrl.trainers.models.utterance_critics import UtteranceCriticsConfig
 from creditrl.trainers.parallel.distributed import SharedTrainer, trainer_for
 from creditrl.trainers.parallel.ranks import ALONE, Ranks, join
 

@@ -23,7 +23,7 @@ from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import PPO_LOSS, Method, register_method
 from creditrl.trainers.models.configs import BackboneConfig
-from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
+from creditrl.trainers.models.turn_scorer import TurnScorerConfig
 from creditrl.trainers.space import COMMON, MODEL_RATE, one_of
 from creditrl.types import Credit, TokenTable, TurnTable
 

@@ -22,7 +22,7 @@ from creditrl.trainers.credit.returns import discounted_return
 from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import Method, credit_of_parts, register_method
-from creditrl.trainers.models.utterance_critics_config import UtteranceCriticsConfig
+from creditrl.trainers.models.utterance_critics import UtteranceCriticsConfig
 from creditrl.trainers.space import DISCOUNT, ENTROPY, MODEL_RATE, STEPS, one_of
 from creditrl.types import Credit, TokenTable, TurnTable
 

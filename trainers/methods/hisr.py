@@ -17,9 +17,10 @@ from creditrl.trainers.credit.hindsight import segment_reward, turn_importance
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import PPO_LOSS, CriticMethod, ExploreConfig, register_method
 from creditrl.trainers.models.configs import BackboneConfig
-from creditrl.trainers.models.critic_config import CriticConfig
-from creditrl.trainers.models.hisr_config import HindsightConfig, SegmenterConfig
-from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
+from creditrl.trainers.models.critic import CriticConfig
+from creditrl.trainers.models.hindsight import HindsightConfig
+from creditrl.trainers.models.segmenter import SegmenterConfig
+from creditrl.trainers.models.turn_scorer import TurnScorerConfig
 from creditrl.trainers.space import COMMON, DENSE_LAMBDA, MODEL_RATE, log_range
 from creditrl.types import Credit, TokenTable, TurnTable
 

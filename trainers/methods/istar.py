@@ -34,7 +34,7 @@ from creditrl.trainers.credit.stats import group_stats
 from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import Method, credit_of_parts, register_method
-from creditrl.trainers.models.implicit_prm_config import ImplicitPRMConfig
+from creditrl.trainers.models.implicit_prm import ImplicitPRMConfig
 from creditrl.trainers.space import COMMON, MODEL_RATE, log_range
 from creditrl.types import Credit, FloatArray, TokenTable, Trajectory, TurnTable
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables, value_metrics
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import PPO_LOSS, CriticMethod, credit_of_parts, register_method
-from creditrl.trainers.models.critic_config import CriticConfig
+from creditrl.trainers.models.critic import CriticConfig
 from creditrl.types import Credit, TokenTable, TurnTable
 
 __all__ = ["PPO", "PPOConfig"]

@@ -18,7 +18,7 @@ from creditrl.trainers.credit.implicit import prime_advantage, scaled_by_return
 from creditrl.trainers.credit.spread import first_turns
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import PPO_LOSS, Method, credit_of_parts, register_method
-from creditrl.trainers.models.implicit_prm_config import ImplicitPRMConfig
+from creditrl.trainers.models.implicit_prm import ImplicitPRMConfig
 from creditrl.trainers.space import COMMON, MODEL_RATE, log_range
 from creditrl.types import Credit, TokenTable, Trajectory, TurnTable
 

@@ -17,8 +17,8 @@ from creditrl.trainers.credit.progress import turns_left, visit_values
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import PPO_LOSS, CriticMethod, ExploreConfig, register_method
 from creditrl.trainers.models.configs import BackboneConfig
-from creditrl.trainers.models.critic_config import CriticConfig
-from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
+from creditrl.trainers.models.critic import CriticConfig
+from creditrl.trainers.models.turn_scorer import TurnScorerConfig
 from creditrl.trainers.space import COMMON, DISCOUNT, EXPLORED, MODEL_RATE
 from creditrl.types import Credit, FloatArray, StateSource, TokenTable, TurnTable
 

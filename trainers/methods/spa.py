@@ -33,8 +33,8 @@ from creditrl.trainers.methods.base import (
     ExploreConfig,
     register_method,
 )
-from creditrl.trainers.models.critic_config import CriticConfig
-from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
+from creditrl.trainers.models.critic import CriticConfig
+from creditrl.trainers.models.turn_scorer import TurnScorerConfig
 from creditrl.trainers.space import COMMON, DENSE_LAMBDA, MODEL_RATE, one_of
 from creditrl.types import Credit, FloatArray, StateSource, TokenTable, TurnTable
 

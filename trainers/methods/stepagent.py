@@ -22,9 +22,9 @@ from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import PPO_LOSS, CriticMethod, register_method
 from creditrl.trainers.models.configs import BackboneConfig
-from creditrl.trainers.models.critic_config import CriticConfig
-from creditrl.trainers.models.discriminator_config import DiscriminatorConfig
-from creditrl.trainers.models.implicit_prm_config import ImplicitPRMConfig
+from creditrl.trainers.models.critic import CriticConfig
+from creditrl.trainers.models.discriminator import DiscriminatorConfig
+from creditrl.trainers.models.implicit_prm import ImplicitPRMConfig
 from creditrl.trainers.space import COMMON, CRITIC_RATE, LAMBDA, one_of
 from creditrl.types import Credit, FloatArray, TokenTable, TurnTable
 

@@ -18,7 +18,7 @@ from creditrl.trainers.credit.gae import GAEConfig, gae_turns, value_metrics
 from creditrl.trainers.credit.tables import token_table
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import CriticMethod, credit_of_parts, register_method
-from creditrl.trainers.models.critic_config import CriticConfig
+from creditrl.trainers.models.critic import CriticConfig
 from creditrl.types import Credit, TokenTable, TurnTable
 
 if TYPE_CHECKING:

@@ -7,17 +7,36 @@ what was done there, not where the agent went.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import Literal
+
 import numpy as np
 
+from creditrl.checked import Checked
 from creditrl.trainers.credit.imitation import discriminator_objective
 from creditrl.trainers.models.base import Batch
-from creditrl.trainers.models.discriminator_config import DiscriminatorConfig
+from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.expert_turns import expert_pairs
 from creditrl.trainers.models.policy import Policy
-from creditrl.trainers.models.turn_scorer import TurnScorer
+from creditrl.trainers.models.turn_scorer import TurnScorer, TurnScorerConfig
 from creditrl.types import Credit, FloatArray, IntArray, Trajectory
 
-__all__ = ["Discriminator"]
+__all__ = ["Discriminator", "DiscriminatorConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class DiscriminatorConfig(Checked):
+    """A model that tells the expert's turns from the agent's, and when it learns."""
+
+    scorer: TurnScorerConfig = field(
+        default_factory=lambda: TurnScorerConfig(
+            backbone=BackboneConfig(lr=1e-5), batch=64, held_out=0.0
+        )
+    )
+    """Its network; a batch counts turns (inferred). Nothing is held out: every update judges it on
+    episodes that it has not seen."""
+    update: Literal["before", "after"] = "before"
+    """Whether it learns from an update's turns before it scores them (GAIL's order), or after."""
 
 
 class Discriminator(TurnScorer):

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from creditrl.agents.chat_format import ChatFormat
 from creditrl.agents.prompts.cloze import cloze
+from creditrl.checked import Bounds, Checked, Count
 from creditrl.envs.prompt import Ask
 from creditrl.envs.words import words_for
 from creditrl.trainers.batch import RowBatch, build_rows
 from creditrl.trainers.models.backbone import Backbone
 from creditrl.trainers.models.base import Batch, LearnedModel
-from creditrl.trainers.models.hisr_config import HindsightConfig
+from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.progress import Outcome
 from creditrl.trainers.models.turn_scorer import split_by_task
@@ -30,7 +31,30 @@ from creditrl.types import Credit, FloatArray, Trajectory, Turn
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["HindsightModel"]
+__all__ = ["HindsightConfig", "HindsightModel"]
+
+
+@dataclass(frozen=True, slots=True)
+class HindsightConfig(Checked):
+    """A model that restores a lost turn from all else and the outcome."""
+
+    backbone: BackboneConfig = field(default_factory=lambda: BackboneConfig(lr=1e-6))
+    """Its network, begun as the policy (HISR: lr 1e-6)."""
+    epochs: Count = 1
+    """Passes over the explored turns."""
+    batch: Count = 192
+    """Turns of an optimizer step (household tasks 192, WebShop 24)."""
+    turns_per_episode: int | None = None
+    """Lost turns that are learned from, per episode; None: all."""
+    bare: bool = False
+    """For small models that were taught no English: no instructions, and the lost turn last, as
+    such a model met it, behind what came after it, the outcome and what came before."""
+    reach: int | None = None
+    """Show only so many turns before and after the lost one; None: all."""
+    online: bool = False
+    """Go on learning while the policy trains, which is the paper's own wish."""
+    held_out: Annotated[float, Bounds(0, 1, open_high=True)] = 0.1
+    """Share of the explored tasks that is kept for judging the model, in [0, 1)."""
 
 
 class HindsightModel(LearnedModel):

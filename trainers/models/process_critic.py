@@ -16,10 +16,10 @@ from creditrl.trainers.models.progress import Outcome, outcomes
 from creditrl.trainers.models.turn_scorer import (
     Objective,
     TurnScorer,
+    TurnScorerConfig,
     episode_of_turns,
     split_by_task,
 )
-from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
 from creditrl.types import FloatArray, IntArray, Trajectory
 
 __all__ = ["ProcessCritic", "visit_targets"]

@@ -9,8 +9,7 @@ from creditrl.errors import CreditInputError
 from creditrl.trainers.credit.promise import promise_objective
 from creditrl.trainers.models.base import Batch
 from creditrl.trainers.models.policy import Policy
-from creditrl.trainers.models.turn_scorer import TurnScorer
-from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
+from creditrl.trainers.models.turn_scorer import TurnScorer, TurnScorerConfig
 from creditrl.types import Credit, FloatArray, IntArray
 
 __all__ = ["PromiseModel"]

@@ -16,8 +16,12 @@ from creditrl.trainers.models.base import Batch
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.progress import Outcome, outcomes, sums_r2
 from creditrl.trainers.models.segmenter import Segmenter
-from creditrl.trainers.models.turn_scorer import TurnScorer, episode_of_turns, split_by_task
-from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
+from creditrl.trainers.models.turn_scorer import (
+    TurnScorer,
+    TurnScorerConfig,
+    episode_of_turns,
+    split_by_task,
+)
 from creditrl.types import FloatArray, IntArray, Trajectory
 
 __all__ = ["SegmentPRM"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
 from creditrl.agents.base import Agent
-from creditrl.errors import DataError
+from creditrl.checked import Checked, Count
+from creditrl.errors import ConfigError, DataError
 from creditrl.trainers.batch import build_rows
 from creditrl.trainers.credit.segments import (
     entropy_segments,
@@ -16,13 +18,36 @@ from creditrl.trainers.credit.segments import (
     rule_segments,
     segment_ids,
 )
-from creditrl.trainers.models.hisr_config import SegmenterConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.types import FloatArray, IntArray, Prompt, Trajectory
 
-__all__ = ["Segmenter"]
+__all__ = ["Segmenter", "SegmenterConfig"]
 
 _LEAD_IN = "Segments:"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmenterConfig(Checked):
+    """Cut of episodes into segments."""
+
+    kind: Literal["rule", "entropy", "llm", "turn"] = "rule"
+    """"rule": the environment's ``segment_key``; "entropy": jumps of the policy's entropy; "llm":
+    a language model is asked; "turn": every turn is a segment."""
+    least: Count = 4
+    """Segments that an episode should have (household tasks 4, WebShop 3)."""
+    jump: float = 1.0
+    """Of "entropy": how large a rise begins a segment, in standard deviations (inferred)."""
+    model: str = ""
+    """Of "llm": name of a model behind an OpenAI-compatible endpoint."""
+    base_url: str = ""
+    """Of "llm": the endpoint."""
+
+    def __post_init__(self) -> None:
+        Checked.__post_init__(self)
+        if self.kind == "llm" and not self.model:
+            raise ConfigError(
+                'SegmenterConfig.kind is "llm" and no model is named: set model and base_url.'
+            )
 
 
 class Segmenter:

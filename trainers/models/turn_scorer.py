@@ -8,25 +8,46 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 
+from creditrl.checked import Bounds, Checked, Count, Natural
 from creditrl.trainers.models.backbone import Backbone
 from creditrl.trainers.models.base import Batch, LearnedModel
+from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.ends import EndBatch, TurnEnds, turn_ends
 from creditrl.trainers.models.policy import Policy
-from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
 from creditrl.types import Credit, FloatArray, IntArray, Trajectory
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Objective", "TurnScorer", "episode_of_turns", "split_by_task"]
+__all__ = ["Objective", "TurnScorer", "TurnScorerConfig", "episode_of_turns", "split_by_task"]
 
 Objective: TypeAlias = Callable[[FloatArray, IntArray], tuple[float, FloatArray]]
 """(output of each of K turns, their places in the turn table) to (loss, its gradient by output)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnScorerConfig(Checked):
+    """A language model with a head that is read at the last token of each turn's reply."""
+
+    backbone: BackboneConfig = field(default_factory=lambda: BackboneConfig(lr=3e-6, warmup=500))
+    """Its network, begun as the policy (SPA: lr 3e-6, 500 steps of warm-up)."""
+    hidden: Natural = 64
+    """Width of the head's hidden layer; 0: a linear head."""
+    reads: Literal["hidden", "logits"] = "hidden"
+    """What the head reads: the last hidden state, or the logits of the next token (SPA's released
+    code)."""
+    epochs: Count = 1
+    """Passes over the explored episodes."""
+    batch: Count = 8
+    """Episodes of an optimizer step (SPA: 8)."""
+    held_out: Annotated[float, Bounds(0, 1, open_high=True)] = 0.1
+    """Share of the explored tasks that is kept for judging the model, in [0, 1)."""
 
 
 class TurnScorer(LearnedModel):

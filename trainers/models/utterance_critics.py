@@ -10,23 +10,61 @@ released one is a RoBERTa that reads both apart; a new critic says 0 everywhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import torch
 
 from creditrl.agents.transformers import TransformersAgent
+from creditrl.checked import Bounds, Checked, Count, Fraction
 from creditrl.trainers.credit.archer import lowest, polyak, q_targets
 from creditrl.trainers.models.backbone import Backbone
 from creditrl.trainers.models.base import Batch, LearnedModel
+from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.ends import EndBatch, TurnEnds, turn_ends
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.replay import Replay, Transition
-from creditrl.trainers.models.utterance_critics_config import UtteranceCriticsConfig
 from creditrl.types import Credit, FloatArray, IntArray, Prompt, Trajectory
 
-__all__ = ["UtteranceCritics"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["UtteranceCritics", "UtteranceCriticsConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class UtteranceCriticsConfig(Checked):
+    """Q and V of whole turns, their slow copies, and the memory that they learn from."""
+
+    backbone: BackboneConfig = field(default_factory=lambda: BackboneConfig(lr=1e-5))
+    """Their network, begun as the policy (released: a RoBERTa of its own; lr 1e-5)."""
+    hidden: Count | None = None
+    """Width of the two hidden layers of each head; None: the network's (released)."""
+    twins: Count = 2
+    """Critics of each kind, of which the lowest counts; 1 is the ablation without a twin."""
+    tau: Annotated[float, Bounds(0, 1, open_low=True)] = 0.1
+    """Share of the live critics that a step moves into the slow copies, in (0, 1]; 1 is the
+    ablation without targets: the copies are the critics."""
+    returns: Fraction = 0.0
+    """Weight, in [0, 1], of the discounted return that the turn's own episode had in Q's target;
+    the rest is the slow copies'. At 0, the paper's, an outcome comes back by one turn as the copies
+    follow once, and the first turns of long episodes learn last; at 1 nothing is bootstrapped, and
+    what the memory holds is judged by the policies that collected it."""
+    actions: Literal["fresh", "replayed"] = "fresh"
+    """What V is the mean over: replies that the present policy is asked for, in every step anew
+    (the paper), or the replies in the memory, which cost nothing and are partly of older
+    policies."""
+    max_new_tokens: Count | None = None
+    """Most tokens of such a reply; None: as many as the longest in the memory has."""
+    update: Literal["before", "after"] = "before"
+    """Whether they learn from an update's turns before these are scored (the paper), or after."""
+    capacity: Count = 10_000
+    """Most turns in the memory (released: 10,000)."""
+    batch: Count = 256
+    """Turns of an optimizer step, drawn from the memory (released: 64 times 4)."""
+    steps: Count = 5
+    """Optimizer steps per update (released: 5, and more for games)."""
 
 
 class UtteranceCritics(LearnedModel):
@@ -59,7 +97,7 @@ class UtteranceCritics(LearnedModel):
         self.fits = 0
         self.replay = Replay(config.capacity, gamma)
         width = policy.hidden_size
-        heads = [_Heads(width, config.hidden or width, 2 * config.twins, seed) for _ in "ls"]
+        heads = [_heads(width, config.hidden or width, 2 * config.twins, seed) for _ in "ls"]
         self.live = Backbone(policy, config.backbone, self.name, head=heads[0], seed=seed)
         self.slow = Backbone(
             policy,
@@ -224,6 +262,8 @@ class UtteranceCritics(LearnedModel):
 
     def _follow(self, tau: float) -> None:
         """Move the slow copies towards the critics: heads, and the part that they train."""
+        import torch
+
         with torch.no_grad():
             for slow, live in zip(self.slow.parameters(), self.live.parameters(), strict=True):
                 slow.copy_(polyak(slow, live, tau))
@@ -234,27 +274,34 @@ class UtteranceCritics(LearnedModel):
 
     def _error(self, target: FloatArray, counts: FloatArray, batch: EndBatch) -> torch.Tensor:
         """Return a micro-batch's part of the squared error, summed over critics."""
+        import torch
+
         said = self.live.at_ends(batch)
         wanted = torch.from_numpy(target[batch.turn_K]).to(said.device)
         weight = torch.from_numpy(counts[batch.turn_K]).to(said.device)
         return (weight * (said - wanted) ** 2).sum()
 
 
-class _Heads(torch.nn.Module):
-    """Independent small networks on one state; their outputs stand side by side."""
+def _heads(width: int, hidden: int, count: int, seed: int) -> torch.nn.Module:
+    """Return independent small networks on one state, whose outputs stand side by side."""
+    import torch
 
-    def __init__(self, width: int, hidden: int, count: int, seed: int) -> None:
-        super().__init__()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+    class Heads(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
             self.parts = torch.nn.ModuleList(_head(width, hidden) for _ in range(count))
 
-    def forward(self, state_KD: torch.Tensor) -> torch.Tensor:
-        """Return [K, count]."""
-        return torch.cat([part(state_KD) for part in self.parts], dim=-1)
+        def forward(self, state_KD: torch.Tensor) -> torch.Tensor:
+            return torch.cat([part(state_KD) for part in self.parts], dim=-1)
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Heads()
 
 
 def _head(width: int, hidden: int) -> torch.nn.Module:
+    import torch
+
     last = torch.nn.Linear(hidden, 1)
     torch.nn.init.zeros_(last.weight)
     torch.nn.init.zeros_(last.bias)

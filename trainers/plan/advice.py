@@ -10,7 +10,7 @@ from creditrl.agents.prompts import get_form
 from creditrl.trainers.config import TrainConfig
 from creditrl.trainers.methods.base import method_info
 from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig
-from creditrl.trainers.models.critic_config import CriticConfig
+from creditrl.trainers.models.critic import CriticConfig
 from creditrl.trainers.parallel.ranks import started
 from creditrl.trainers.plan.memory import (
     GIB,

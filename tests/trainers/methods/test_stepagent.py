@@ -13,7 +13,7 @@ from creditrl.trainers.credit.gae import GAEConfig
 from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
 from creditrl.trainers.methods.stepagent import StepAgent, StepAgentConfig
-from creditrl.trainers.models.implicit_prm_config import ImplicitPRMConfig
+from creditrl.trainers.models.implicit_prm import ImplicitPRMConfig
 
 LOG3 = np.log(3.0)
 # Two episodes of two turns, a token each, values 0; the first succeeds.

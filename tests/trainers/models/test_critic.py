@@ -12,8 +12,7 @@ from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
 from creditrl.trainers.methods.ppo import PPO, PPOConfig
 from creditrl.trainers.models.base import Batch
 from creditrl.trainers.models.configs import LoRAConfig
-from creditrl.trainers.models.critic import Critic
-from creditrl.trainers.models.critic_config import CriticConfig
+from creditrl.trainers.models.critic import Critic, CriticConfig
 from creditrl.types import Credit
 
 torch = pytest.importorskip("torch")

@@ -10,12 +10,11 @@ import pytest
 from creditrl.errors import ConfigError
 from creditrl.trainers.models.base import Batch
 from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig
-from creditrl.trainers.models.discriminator import Discriminator
-from creditrl.trainers.models.discriminator_config import DiscriminatorConfig
+from creditrl.trainers.models.discriminator import Discriminator, DiscriminatorConfig
 from creditrl.trainers.models.expert_turns import ExpertMatch, expert_pairs
-from creditrl.trainers.models.implicit_prm_config import ImplicitPRMConfig
+from creditrl.trainers.models.implicit_prm import ImplicitPRMConfig
 from creditrl.trainers.models.step_prm import StepPRM
-from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
+from creditrl.trainers.models.turn_scorer import TurnScorerConfig
 from creditrl.types import Credit, Task, Trajectory, Turn
 
 torch = pytest.importorskip("torch")

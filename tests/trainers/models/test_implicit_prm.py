@@ -9,8 +9,7 @@ import pytest
 
 from creditrl.trainers.models.base import Batch
 from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig
-from creditrl.trainers.models.implicit_prm import ImplicitPRM
-from creditrl.trainers.models.implicit_prm_config import ImplicitPRMConfig
+from creditrl.trainers.models.implicit_prm import ImplicitPRM, ImplicitPRMConfig
 from creditrl.types import Credit, Task, Trajectory, Turn
 
 torch = pytest.importorskip("torch")

@@ -10,15 +10,13 @@ import pytest
 from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.models.base import Batch
 from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig
-from creditrl.trainers.models.hindsight import HindsightModel
-from creditrl.trainers.models.hisr_config import HindsightConfig, SegmenterConfig
+from creditrl.trainers.models.hindsight import HindsightConfig, HindsightModel
 from creditrl.trainers.models.process_critic import ProcessCritic, visit_targets
 from creditrl.trainers.models.progress import ProgressEstimator
 from creditrl.trainers.models.promise import PromiseModel
 from creditrl.trainers.models.segment_prm import SegmentPRM
-from creditrl.trainers.models.segmenter import Segmenter
-from creditrl.trainers.models.turn_scorer import split_by_task
-from creditrl.trainers.models.turn_scorer_config import TurnScorerConfig
+from creditrl.trainers.models.segmenter import Segmenter, SegmenterConfig
+from creditrl.trainers.models.turn_scorer import TurnScorerConfig, split_by_task
 from creditrl.trainers.parallel.ranks import Ranks
 from creditrl.types import Credit, Reply, Task, Trajectory, Turn
 

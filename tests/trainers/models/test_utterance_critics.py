@@ -13,7 +13,7 @@ from creditrl.trainers.methods.archer import ArCHer, ArCHerConfig
 from creditrl.trainers.models.base import Batch
 from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig
 from creditrl.trainers.models.replay import Replay
-from creditrl.trainers.models.utterance_critics_config import UtteranceCriticsConfig
+from creditrl.trainers.models.utterance_critics import UtteranceCriticsConfig
 from creditrl.types import Credit, Prompt, Task, Trajectory, Turn
 
 torch = pytest.importorskip("torch")
