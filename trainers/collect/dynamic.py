@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from creditrl.errors import ConfigError
 from creditrl.trainers.collect.base import Collected, Collector
 from creditrl.trainers.collect.rollouts import RolloutCollector
 from creditrl.types import Trajectory
 
-__all__ = ["DynamicCollector"]
+__all__ = ["DynamicCollector", "outcomes_differ"]
+
+
+def outcomes_differ(
+    members: Sequence[Trajectory], outcome: Literal["return", "success"] = "success"
+) -> bool:
+    """Return whether the members of a group have different outcomes."""
+    return len({m.success if outcome == "success" else m.episode_return for m in members}) > 1
 
 
 class DynamicCollector(Collector):

@@ -11,9 +11,7 @@ addend the promise less the batch's mean. Every number is inferred.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from creditrl.checked import Checked, NonNegative
 from creditrl.errors import ConfigError
@@ -21,15 +19,13 @@ from creditrl.trainers.credit.gae import GAEConfig, gae_turns
 from creditrl.trainers.credit.promise import promise_before
 from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import PPO_LOSS, Method, register_method
+from creditrl.trainers.methods.base import PPO_LOSS, Method, Models, register_method
 from creditrl.trainers.models.configs import BackboneConfig
+from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.models.promise import PromiseModel
 from creditrl.trainers.models.turn_scorer import TurnScorerConfig
 from creditrl.trainers.space import COMMON, MODEL_RATE, one_of
 from creditrl.types import Credit, TokenTable, TurnTable
-
-if TYPE_CHECKING:
-    from creditrl.trainers.models.base import LearnedModel
-    from creditrl.trainers.models.policy import Policy
 
 __all__ = ["AgentPRM", "AgentPRMConfig"]
 
@@ -100,10 +96,6 @@ class AgentPRM(Method[AgentPRMConfig]):
             parts={"progress": progress_N, "promise": weighed_N},
         )
 
-    def build_models(
-        self, policy: Policy, seed: int, temperature: float = 1.0
-    ) -> Sequence[LearnedModel]:
+    def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
         """Return the process reward model."""
-        from creditrl.trainers.models.promise import PromiseModel
-
         return (PromiseModel(policy, self.config.prm, beta=self.config.beta, seed=seed),)

@@ -10,9 +10,8 @@ baseline per token is not here. Options of ours, off by default: targets that ho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 
@@ -21,14 +20,11 @@ from creditrl.trainers.credit.gae import explained_variance
 from creditrl.trainers.credit.returns import discounted_return
 from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import Method, credit_of_parts, register_method
-from creditrl.trainers.models.utterance_critics import UtteranceCriticsConfig
+from creditrl.trainers.methods.base import Method, Models, credit_of_parts, register_method
+from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.models.utterance_critics import UtteranceCritics, UtteranceCriticsConfig
 from creditrl.trainers.space import DISCOUNT, ENTROPY, MODEL_RATE, STEPS, one_of
 from creditrl.types import Credit, TokenTable, TurnTable
-
-if TYPE_CHECKING:
-    from creditrl.trainers.models.base import LearnedModel
-    from creditrl.trainers.models.policy import Policy
 
 __all__ = ["ArCHer", "ArCHerConfig"]
 
@@ -76,11 +72,6 @@ class ArCHer(Method[ArCHerConfig]):
         "method.warmup": one_of(2, 5, 10),
     }
 
-    @property
-    def policy_waits(self) -> int:
-        """The critics' warm-up."""
-        return self.config.warmup
-
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return how much better each turn's reply is than the policy's mean."""
         hint = "ArCHer.build_models adds it"
@@ -99,12 +90,8 @@ class ArCHer(Method[ArCHerConfig]):
         credit = credit_of_parts(self.name, turns, cfg.invalid_penalty, None, **parts)
         return replace(credit, metrics=metrics)
 
-    def build_models(
-        self, policy: Policy, seed: int, temperature: float = 1.0
-    ) -> Sequence[LearnedModel]:
+    def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
         """Return the critics."""
-        from creditrl.trainers.models.utterance_critics import UtteranceCritics
-
         cfg = self.config
         critics = UtteranceCritics(
             policy, cfg.critics, gamma=cfg.gamma, temperature=temperature, seed=seed

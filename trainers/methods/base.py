@@ -12,24 +12,25 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
 from creditrl.checked import Checked, Count, Positive
+from creditrl.envs.base import TextEnv
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
 from creditrl.plugins import load_installed
+from creditrl.trainers.collect.base import CollectContext, Collector
+from creditrl.trainers.collect.oversample import OversampleCollector
+from creditrl.trainers.collect.rollouts import RolloutCollector
 from creditrl.trainers.credit.penalty import ungrounded_penalty
 from creditrl.trainers.credit.spread import turns_to_tokens
 from creditrl.trainers.losses.config import PolicyLossConfig
+from creditrl.trainers.models.base import LearnedModel
+from creditrl.trainers.models.critic import Critic
+from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.space import COMMON, CRITIC_RATE, DISCOUNT, LAMBDA, Space
 from creditrl.types import Credit, FloatArray, StateSource, TokenTable, Trajectory, TurnTable
-
-if TYPE_CHECKING:
-    from creditrl.envs.base import TextEnv
-    from creditrl.trainers.collect.base import CollectContext, Collector
-    from creditrl.trainers.models.base import LearnedModel
-    from creditrl.trainers.models.policy import Policy
 
 __all__ = [
     "DAPO_LOSS",
@@ -41,14 +42,17 @@ __all__ = [
     "ExploreConfig",
     "Method",
     "MethodInfo",
+    "Models",
     "credit_of_parts",
     "list_methods",
     "method_info",
+    "outcome_of_turns",
     "register_method",
 ]
 
 Collection = Literal["groups", "independent", "demonstrations"]
 Granularity = Literal["token", "turn", "segment", "trajectory"]
+Models: TypeAlias = Sequence[LearnedModel]
 
 
 PPO_LOSS = PolicyLossConfig(ratio="token", clip_low=0.2, clip_high=0.2, aggregate="token-mean")
@@ -112,6 +116,8 @@ class Method(Generic[ConfigT]):
     plays_on: ClassVar[bool] = False
     """Whether its collector plays on from restored states, which the credit reads; of episodes that
     others collected it says what it says of a group that nothing was played on from."""
+    segments: ClassVar[bool] = False
+    """Whether turns must record which sub-goal they served."""
     own_rewards: ClassVar[bool] = False
     """Whether turns come with rewards of the method's own; a recipe's reward settings do not touch
     these."""
@@ -124,27 +130,28 @@ class Method(Generic[ConfigT]):
 
     @property
     def hash_states(self) -> StateSource | None:
-        """Source of the state hash that the method compares turns by; None where it needs none."""
-        return None
+        """Source of the state hash that the method compares turns by; None where it needs none.
 
-    @property
-    def segments(self) -> bool:
-        """Whether turns must record which sub-goal they served."""
-        return False
+        The config's field ``anchor``, where it has one.
+        """
+        return getattr(self.config, "anchor", None)
 
     @property
     def explore(self) -> ExploreConfig | None:
-        """The exploration before training that the learned models are fitted to; None: none."""
-        return None
+        """The exploration before training that the learned models are fitted to; None: none.
+
+        The config's field ``exploration``, where it has one.
+        """
+        return getattr(self.config, "exploration", None)
 
     @property
     def policy_waits(self) -> int:
         """Updates at the beginning in which the models learn and the policy stays as it is.
 
-        The warm-up of the method's critic, where its config has a field ``critic``.
+        The longer warm-up of the config's fields ``warmup`` and ``critic``, where it has these.
         """
-        critic = getattr(self.config, "critic", None)
-        return 0 if critic is None else int(critic.warmup)
+        critic = getattr(getattr(self.config, "critic", None), "warmup", 0)
+        return max(int(getattr(self.config, "warmup", 0)), int(critic))
 
     def check_environment(self, env_class: type[TextEnv[Any]]) -> None:
         """Raise for an environment on which the method says nothing; most are defined on all.
@@ -159,15 +166,8 @@ class Method(Generic[ConfigT]):
         A method that collects in another way (a tree, resampled groups) returns its own collector,
         or one around ``super().collector(context)``.
         """
-        from creditrl.trainers.collect.oversample import OversampleCollector
-        from creditrl.trainers.collect.rollouts import RolloutCollector
-
-        grouped = self.collection == "groups"
-        collector: OversampleCollector | RolloutCollector
-        if context.oversample > 1:
-            collector = OversampleCollector(context, grouped=grouped)
-        else:
-            collector = RolloutCollector.of(context, grouped=grouped)
+        make = OversampleCollector if context.oversample > 1 else RolloutCollector.of
+        collector = make(context, grouped=self.collection == "groups")
         self.check_environment(collector.venv.env_class)
         if self.expert_actions and not collector.venv.has_expert:
             raise ConfigError(
@@ -207,9 +207,7 @@ class Method(Generic[ConfigT]):
         """Return which policy loss the advantages go into: the config's field ``loss``."""
         return self.config.loss  # type: ignore[attr-defined, no-any-return]
 
-    def build_models(
-        self, policy: Policy, seed: int, temperature: float = 1.0
-    ) -> Sequence[LearnedModel]:
+    def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
         """Return the models that the method fits; none for most.
 
         Args:
@@ -231,12 +229,8 @@ class CriticMethod(Method[ConfigT]):
         "method.critic.lr": CRITIC_RATE,
     }
 
-    def build_models(
-        self, policy: Policy, seed: int, temperature: float = 1.0
-    ) -> Sequence[LearnedModel]:
+    def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
         """Return the critic; a method with more models puts them before it."""
-        from creditrl.trainers.models.critic import Critic
-
         return (Critic(policy, self.config.critic, seed=seed),)  # type: ignore[attr-defined]
 
 
@@ -297,6 +291,13 @@ def method_info(name: str) -> MethodInfo:
             f"Known: {', '.join(sorted(_METHODS))}. List them with `creditrl methods`."
         )
     return _METHODS[name]
+
+
+def outcome_of_turns(turns: TurnTable, outcome: Literal["success", "score"]) -> FloatArray:
+    """Return R of each turn's episode: 1 on success, else 0; or the environment's score."""
+    if outcome == "score":
+        return turns.require("score_N", hint="turn tables of episodes have it")
+    return turns.success_N.astype(np.float32)
 
 
 def credit_of_parts(

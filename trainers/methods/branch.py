@@ -75,11 +75,6 @@ class Branch(Method[BranchConfig]):
         "method.invalid_penalty": PENALTY,
     }
 
-    @property
-    def hash_states(self) -> StateSource | None:
-        """Turns are compared where they left the same state."""
-        return self.config.anchor
-
     def collector(self, context: CollectContext) -> Collector:
         """Return a collector that branches."""
         cfg = self.config

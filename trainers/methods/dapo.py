@@ -6,21 +6,23 @@ higher (section 3.1), dynamic sampling (3.2), token-level loss (3.3), overlong r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from creditrl.checked import Checked, Count
 from creditrl.trainers.collect.base import CollectContext, Collector
+from creditrl.trainers.collect.dynamic import DynamicCollector, outcomes_differ
+from creditrl.trainers.collect.rollouts import RolloutCollector
 from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_turns
 from creditrl.trainers.credit.overlong import overlong_penalty
 from creditrl.trainers.credit.spread import tokens_per_turn
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import DAPO_LOSS, Method, credit_of_parts, register_method
 from creditrl.trainers.space import COMMON, PENALTY, log_range, one_of
-from creditrl.types import Credit, TokenTable, Trajectory, TurnTable
+from creditrl.types import Credit, TokenTable, TurnTable
 
 __all__ = ["DAPO", "DAPOConfig"]
 
@@ -69,13 +71,11 @@ class DAPO(Method[DAPOConfig]):
 
     def collector(self, context: CollectContext) -> Collector:
         """Return a collector that plays on until groups differ within."""
-        from creditrl.trainers.collect.dynamic import DynamicCollector
-        from creditrl.trainers.collect.rollouts import RolloutCollector
-
         groups = RolloutCollector.of(context, grouped=True)
         if not self.config.dynamic_sampling:
             return groups
-        return DynamicCollector(groups, self._differ, self.config.tries)
+        differ = partial(outcomes_differ, outcome=self.config.outcome)
+        return DynamicCollector(groups, differ, self.config.tries)
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return the group advantage of outcomes with the penalty on long replies."""
@@ -89,9 +89,3 @@ class DAPO(Method[DAPOConfig]):
             turns = replace(turns, return_N=turns.return_N + sums_B[turns.episode_N])
         outcome_N = group_advantage_of_turns(turns, GroupConfig(kind="grpo"))
         return credit_of_parts(self.name, turns, cfg.invalid_penalty, outcome=outcome_N)
-
-    def _differ(self, members: Sequence[Trajectory]) -> bool:
-        """Whether the members of a group have different outcomes."""
-        if self.config.outcome == "success":
-            return len({member.success for member in members}) > 1
-        return len({member.episode_return for member in members}) > 1

@@ -8,29 +8,27 @@ off outcomes and returns before they are compared (``penalty_order="before"``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from creditrl.checked import Bounds, Checked
+from creditrl.envs.base import TextEnv
 from creditrl.errors import ConfigError
-from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_turns
+from creditrl.trainers.credit.group import GroupConfig, GroupKind, group_advantage_of_turns
 from creditrl.trainers.credit.penalty import ungrounded_penalty
 from creditrl.trainers.credit.step_group import StepGroupConfig, step_group
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import (
     GRPO_LOSS,
     Method,
+    Models,
     credit_of_parts,
     register_method,
 )
+from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.models.similar_states import SimilarStates
 from creditrl.trainers.space import COMMON, DISCOUNT, PENALTY, log_range
 from creditrl.types import Credit, StateSource, TokenTable, TurnTable
-
-if TYPE_CHECKING:
-    from creditrl.envs.base import TextEnv
-    from creditrl.trainers.models.base import LearnedModel
-    from creditrl.trainers.models.policy import Policy
 
 __all__ = ["GiGPO", "GiGPOConfig"]
 
@@ -105,33 +103,15 @@ class GiGPO(Method[GiGPOConfig]):
             turns = replace(turns, state_N=similar_N)
         before = cfg.penalty_order == "before"
         penalty_N = ungrounded_penalty(turns.grounded_N, cfg.invalid_penalty) if before else None
-        outcome_N = group_advantage_of_turns(
-            turns,
-            GroupConfig(
-                kind="grpo" if cfg.normalise == "mean-std" else "dr_grpo",
-                singleton=cfg.singleton,
-                over=cfg.over,
-            ),
-            penalty_N=penalty_N,
-        )
-        step_N = step_group(
-            turns,
-            StepGroupConfig(gamma=cfg.gamma, normalise=cfg.normalise),
-            penalty_N=penalty_N,
-        )
-        return credit_of_parts(
-            self.name,
-            turns,
-            0.0 if before else cfg.invalid_penalty,
-            outcome=outcome_N,
-            step=cfg.step_weight * step_N,
-        )
+        kind: GroupKind = "grpo" if cfg.normalise == "mean-std" else "dr_grpo"
+        group = GroupConfig(kind=kind, singleton=cfg.singleton, over=cfg.over)
+        outcome_N = group_advantage_of_turns(turns, group, penalty_N=penalty_N)
+        step = StepGroupConfig(gamma=cfg.gamma, normalise=cfg.normalise)
+        step_N = cfg.step_weight * step_group(turns, step, penalty_N=penalty_N)
+        after = 0.0 if before else cfg.invalid_penalty
+        return credit_of_parts(self.name, turns, after, outcome=outcome_N, step=step_N)
 
-    def build_models(
-        self, policy: Policy, seed: int, temperature: float = 1.0
-    ) -> Sequence[LearnedModel]:
+    def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
         """Return what finds similar texts, where these are compared."""
-        from creditrl.trainers.models.similar_states import SimilarStates
-
         similarity = self.config.similarity
         return () if similarity is None else (SimilarStates(similarity),)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_turns
+from creditrl.trainers.credit.group import GroupConfig, GroupKind, group_advantage_of_turns
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import GRPO_LOSS, Method, credit_of_parts, register_method
 from creditrl.trainers.space import COMMON, PENALTY, WEIGHTING, one_of
@@ -55,12 +55,7 @@ class GRPO(Method[GRPOConfig]):
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return the group advantage of each turn's episode."""
         cfg = self.config
-        outcome_N = group_advantage_of_turns(
-            turns,
-            GroupConfig(
-                kind="grpo" if cfg.divide_by_std else "dr_grpo",
-                singleton=cfg.singleton,
-                over=cfg.over,
-            ),
-        )
+        kind: GroupKind = "grpo" if cfg.divide_by_std else "dr_grpo"
+        group = GroupConfig(kind=kind, singleton=cfg.singleton, over=cfg.over)
+        outcome_N = group_advantage_of_turns(turns, group)
         return credit_of_parts(self.name, turns, cfg.invalid_penalty, outcome=outcome_N)

@@ -68,27 +68,18 @@ class HGPO(Method[HGPOConfig]):
         "method.normalise": one_of("mean", "mean-std"),
     }
 
-    @property
-    def hash_states(self) -> StateSource | None:
-        """Turns are compared where they stood before the same observations."""
-        return self.config.anchor
-
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return the weighted advantage over groups of equal histories."""
         cfg = self.config
         before = cfg.penalty_order == "before"
         penalty_N = ungrounded_penalty(turns.grounded_N, cfg.invalid_penalty) if before else None
-        history_N = history_group(
-            turns,
-            HistoryGroupConfig(
-                history=cfg.history,
-                gamma=cfg.gamma,
-                normalise=cfg.normalise,
-                base_group=cfg.base_group,
-                power=cfg.weight_power,
-            ),
-            penalty_N=penalty_N,
+        group = HistoryGroupConfig(
+            history=cfg.history,
+            gamma=cfg.gamma,
+            normalise=cfg.normalise,
+            base_group=cfg.base_group,
+            power=cfg.weight_power,
         )
-        return credit_of_parts(
-            self.name, turns, 0.0 if before else cfg.invalid_penalty, history=history_N
-        )
+        history_N = history_group(turns, group, penalty_N=penalty_N)
+        after = 0.0 if before else cfg.invalid_penalty
+        return credit_of_parts(self.name, turns, after, history=history_N)

@@ -5,9 +5,8 @@ Source: HISR, hindsight-modulated segmental rewards, arXiv 2603.18683.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,18 +14,24 @@ from creditrl.checked import Checked, Fraction, Positive
 from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables, value_metrics
 from creditrl.trainers.credit.hindsight import segment_reward, turn_importance
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import PPO_LOSS, CriticMethod, ExploreConfig, register_method
+from creditrl.trainers.methods.base import (
+    PPO_LOSS,
+    CriticMethod,
+    ExploreConfig,
+    Models,
+    outcome_of_turns,
+    register_method,
+)
+from creditrl.trainers.models.base import LearnedModel
 from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.critic import CriticConfig
-from creditrl.trainers.models.hindsight import HindsightConfig
-from creditrl.trainers.models.segmenter import SegmenterConfig
+from creditrl.trainers.models.hindsight import HindsightConfig, HindsightModel
+from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.models.segment_prm import SegmentPRM
+from creditrl.trainers.models.segmenter import Segmenter, SegmenterConfig
 from creditrl.trainers.models.turn_scorer import TurnScorerConfig
 from creditrl.trainers.space import COMMON, DENSE_LAMBDA, MODEL_RATE, log_range
 from creditrl.types import Credit, TokenTable, TurnTable
-
-if TYPE_CHECKING:
-    from creditrl.trainers.models.base import LearnedModel
-    from creditrl.trainers.models.policy import Policy
 
 __all__ = ["HISR", "HISRConfig"]
 
@@ -82,6 +87,7 @@ class HISRConfig(Checked):
 class HISR(CriticMethod[HISRConfig]):
     """Hindsight-modulated segmental process rewards."""
 
+    segments = True
     space = {
         **COMMON,
         "method.alpha": log_range(0.005, 0.3),
@@ -89,20 +95,9 @@ class HISR(CriticMethod[HISRConfig]):
         "method.sprm.backbone.lr": MODEL_RATE,
     }
 
-    @property
-    def segments(self) -> bool:
-        """The rule reads the environment's sub-goals."""
-        return True
-
-    @property
-    def explore(self) -> ExploreConfig | None:
-        """Both reward models are fitted to the cloned policy's episodes."""
-        return self.config.exploration
-
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return GAE's advantages over the modulated rewards, and the critic's targets."""
-        cfg = self.config
-        hint = "HISR.build_models adds it"
+        cfg, hint = self.config, "HISR.build_models adds it"
         segment_N = turns.require("segment_N", hint=hint)
         importance_N = np.ones(len(turns), dtype=np.float32)
         if cfg.him:
@@ -113,11 +108,7 @@ class HISR(CriticMethod[HISRConfig]):
                 len(turns),
                 cfg.beta,
             )
-        outcome_N = None
-        if cfg.scale_by_outcome:
-            outcome_N = turns.success_N.astype(np.float32)
-            if cfg.outcome == "score":
-                outcome_N = turns.require("score_N", hint="turn tables of episodes have it")
+        outcome_N = outcome_of_turns(turns, cfg.outcome) if cfg.scale_by_outcome else None
         reward_N = segment_reward(
             turns.require("segment_reward_N", hint=hint),
             importance_N,
@@ -137,28 +128,13 @@ class HISR(CriticMethod[HISRConfig]):
             metrics=value_metrics(turns, tokens, cfg.gae, reward_N=reward_N),
         )
 
-    def build_models(
-        self, policy: Policy, seed: int, temperature: float = 1.0
-    ) -> Sequence[LearnedModel]:
+    def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
         """Return the segment reward model, the hindsight model and the critic."""
-        from creditrl.trainers.models.hindsight import HindsightModel
-        from creditrl.trainers.models.segment_prm import SegmentPRM
-        from creditrl.trainers.models.segmenter import Segmenter
-
         cfg = self.config
         cut = cfg.segmenter if cfg.spr else replace(cfg.segmenter, kind="turn")
         segmenter = Segmenter(cut, policy, temperature=temperature)
-        models: list[LearnedModel] = [
-            SegmentPRM(policy, cfg.sprm, segmenter, outcome=cfg.outcome, seed=seed)
-        ]
+        told: dict[str, Any] = {"outcome": cfg.outcome, "seed": seed}
+        models: list[LearnedModel] = [SegmentPRM(policy, cfg.sprm, segmenter, **told)]
         if cfg.him:
-            models.append(
-                HindsightModel(
-                    policy,
-                    cfg.hindsight,
-                    outcome=cfg.outcome,
-                    temperature=temperature,
-                    seed=seed,
-                )
-            )
+            models.append(HindsightModel(policy, cfg.hindsight, temperature=temperature, **told))
         return (*models, *super().build_models(policy, seed))

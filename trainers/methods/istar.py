@@ -7,14 +7,16 @@ does instead is ``compat="released"``; the scripts there run base "rloo".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
 from creditrl.checked import Checked, Fraction
 from creditrl.trainers.collect.base import CollectContext, Collector
+from creditrl.trainers.collect.dynamic import DynamicCollector, outcomes_differ
+from creditrl.trainers.collect.rollouts import RolloutCollector
 from creditrl.trainers.credit.group import (
     GroupConfig,
     GroupKind,
@@ -33,14 +35,11 @@ from creditrl.trainers.credit.spread import tokens_per_turn, turn_sum, turns_to_
 from creditrl.trainers.credit.stats import group_stats
 from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import Method, credit_of_parts, register_method
-from creditrl.trainers.models.implicit_prm import ImplicitPRMConfig
+from creditrl.trainers.methods.base import Method, Models, credit_of_parts, register_method
+from creditrl.trainers.models.implicit_prm import ImplicitPRM, ImplicitPRMConfig
+from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.space import COMMON, MODEL_RATE, log_range
-from creditrl.types import Credit, FloatArray, TokenTable, Trajectory, TurnTable
-
-if TYPE_CHECKING:
-    from creditrl.trainers.models.base import LearnedModel
-    from creditrl.trainers.models.policy import Policy
+from creditrl.types import Credit, FloatArray, TokenTable, TurnTable
 
 __all__ = ["IStar", "IStarConfig"]
 
@@ -114,27 +113,18 @@ class IStar(Method[IStarConfig]):
 
     def policy_loss(self) -> PolicyLossConfig:
         """Return the loss: per turn, or as the released code and DAPO have it."""
-        cfg = self.config
-        loss = cfg.loss
-        if cfg.compat == "released" or cfg.process == "token":
-            loss = replace(loss, ratio="token")
+        cfg, loss = self.config, self.config.loss
         if cfg.base == "dapo":
             low, high = loss.clip_low, loss.clip_high
-            loss = replace(
-                loss,
-                ratio="token",
-                clip_low=0.2 if low is None else low,
-                clip_high=0.28 if high is None else high,
-            )
-        return loss
+            low, high = 0.2 if low is None else low, 0.28 if high is None else high
+            return replace(loss, ratio="token", clip_low=low, clip_high=high)
+        by_token = cfg.compat == "released" or cfg.process == "token"
+        return replace(loss, ratio="token") if by_token else loss
 
     def collector(self, context: CollectContext) -> Collector:
         """Return groups, with DAPO as base such as can teach something."""
-        from creditrl.trainers.collect.dynamic import DynamicCollector
-        from creditrl.trainers.collect.rollouts import RolloutCollector
-
         groups = RolloutCollector.of(context, grouped=True)
-        return DynamicCollector(groups, _mixed) if self.config.base == "dapo" else groups
+        return DynamicCollector(groups, outcomes_differ) if self.config.base == "dapo" else groups
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return the episode advantage plus ``alpha`` times the step advantage."""
@@ -159,31 +149,11 @@ class IStar(Method[IStarConfig]):
                 implicit_N = np.zeros_like(implicit_N)
                 none_M = np.zeros(len(tokens), dtype=np.float32)
                 tokens = tokens.with_scores(implicit_M=none_M)
-        return replace(self._credit(implicit_N, turns, tokens), metrics=metrics)
+        credit = self._released if cfg.compat == "released" else self._paper
+        return replace(credit(implicit_N, turns, tokens), metrics=metrics)
 
-    def _credit(self, implicit_N: FloatArray, turns: TurnTable, tokens: TokenTable) -> Credit:
-        cfg = self.config
-        if cfg.compat == "released":
-            return self._released(implicit_N, turns, tokens)
-        if cfg.process == "merged":
-            sums_B = episode_sum(implicit_N, turns.episode_N)
-            turns = replace(turns, return_N=turns.return_N + sums_B[turns.episode_N])
-        outcome_N = group_advantage_of_turns(turns, GroupConfig(kind=self._kind))
-        if cfg.process == "token":
-            return self._token_credit(turns, tokens, outcome_N)
-        step_N = np.zeros_like(outcome_N)
-        if cfg.process != "merged":
-            step_N = np.float32(cfg.alpha) * self._step(implicit_N, turns)
-        return credit_of_parts(
-            self.name, turns, cfg.invalid_penalty, outcome=outcome_N, step=step_N
-        )
-
-    def build_models(
-        self, policy: Policy, seed: int, temperature: float = 1.0
-    ) -> Sequence[LearnedModel]:
+    def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
         """Return the implicit process reward model, where its rewards are asked for."""
-        from creditrl.trainers.models.implicit_prm import ImplicitPRM
-
         if self.config.process == "environment":
             return ()
         prm = self.config.prm
@@ -197,65 +167,49 @@ class IStar(Method[IStarConfig]):
         kinds: dict[str, GroupKind] = {"reinforce++": "reinforce++_baseline", "rloo": "rloo"}
         return kinds.get(self.config.base, "grpo")
 
+    def _paper(self, implicit_N: FloatArray, turns: TurnTable, tokens: TokenTable) -> Credit:
+        cfg, alpha = self.config, np.float32(self.config.alpha)
+        if cfg.process == "merged":
+            sums_B = episode_sum(implicit_N, turns.episode_N)
+            turns = replace(turns, return_N=turns.return_N + sums_B[turns.episode_N])
+        outcome_N = group_advantage_of_turns(turns, GroupConfig(kind=self._kind))
+        floor = 0.0 if cfg.process == "environment" else cfg.std_floor * cfg.prm.beta
+        parts = partial(credit_of_parts, self.name, turns, cfg.invalid_penalty)
+        if cfg.process == "token":
+            implicit_M = tokens.require("implicit_M", hint=_MODEL)
+            step_M = group_normalised(implicit_M, turns.group_N[tokens.turn_M], floor=floor)
+            outcome_M = turns_to_tokens(outcome_N, tokens.turn_M)
+            return parts(tokens, outcome=outcome_M, step=alpha * step_M)
+        if cfg.process == "merged":
+            step_N = np.zeros_like(outcome_N)
+        elif cfg.base == "reinforce++":
+            value_N = np.asarray(implicit_N, dtype=np.float64)
+            centred_N = group_stats(value_N, turns.group_N).centred(value_N)
+            std = float(np.std(centred_N, ddof=1)) if len(centred_N) > 1 else 0.0
+            step_N = whiten(centred_N) * np.float32(min(1.0, std / floor) if floor else 1.0)
+        else:
+            step_N = group_normalised(implicit_N, turns.group_N, floor=floor)
+        return parts(outcome=outcome_N, step=alpha * step_N)
+
     def _released(self, implicit_N: FloatArray, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return what the released code computes, whose rows are turns."""
-        cfg = self.config
-        group = GroupConfig(kind=self._kind, whiten_over="tokens")
-        tokens_N = tokens_per_turn(tokens.turn_M, len(turns))
+        cfg, alpha = self.config, np.float32(self.config.alpha)
+        rows: dict[str, Any] = {
+            "episode_N": turns.episode_N,
+            "group_N": turns.group_N,
+            "cfg": GroupConfig(kind=self._kind, whiten_over="tokens"),
+            "tokens_N": tokens_per_turn(tokens.turn_M, len(turns)),
+        }
         value_N = turns.return_N + ungrounded_penalty(turns.grounded_N, cfg.invalid_penalty)
         step_N = np.zeros(len(turns), dtype=np.float32)
         if cfg.process == "merged":
-            scaled_N = scaled_by_return(implicit_N, np.arange(len(turns)))
-            value_N = value_N + np.float32(cfg.alpha) * scaled_N
+            value_N = value_N + alpha * scaled_by_return(implicit_N, np.arange(len(turns)))
         elif cfg.process == "token":
             implicit_M = tokens.require("implicit_M", hint=_MODEL)
             last_M = np.append(tokens.turn_M[1:] != tokens.turn_M[:-1], True)[: len(tokens)]
             scaled_M = scaled_by_return(np.where(last_M, 0.0, implicit_M), tokens.turn_M)
-            scaled_N = turn_sum(scaled_M, tokens.turn_M, len(turns))
-            step_N = group_advantage_of_rows(
-                scaled_N, turns.episode_N, turns.group_N, group, tokens_N=tokens_N
-            )
+            step_N = group_advantage_of_rows(turn_sum(scaled_M, tokens.turn_M, len(turns)), **rows)
         else:
-            step_N = released_step_advantage(
-                implicit_N, turns.episode_N, turns.group_N, group, tokens_N=tokens_N
-            )
-        outcome_N = group_advantage_of_rows(
-            value_N,
-            turns.episode_N,
-            turns.group_N,
-            group,
-            tokens_N=tokens_N,
-            episode_ids=turns.episode_ids,
-        )
-        return credit_of_parts(
-            self.name, turns, 0.0, outcome=outcome_N, step=np.float32(cfg.alpha) * step_N
-        )
-
-    def _step(self, implicit_N: FloatArray, turns: TurnTable) -> FloatArray:
-        cfg = self.config
-        floor = 0.0 if cfg.process == "environment" else cfg.std_floor * cfg.prm.beta
-        if cfg.base == "reinforce++":
-            value_N = np.asarray(implicit_N, dtype=np.float64)
-            centred_N = group_stats(value_N, turns.group_N).centred(value_N)
-            std = float(np.std(centred_N, ddof=1)) if len(centred_N) > 1 else 0.0
-            return whiten(centred_N) * np.float32(min(1.0, std / floor) if floor else 1.0)
-        return group_normalised(implicit_N, turns.group_N, floor=floor)
-
-    def _token_credit(self, turns: TurnTable, tokens: TokenTable, outcome_N: FloatArray) -> Credit:
-        cfg = self.config
-        implicit_M = tokens.require("implicit_M", hint=_MODEL)
-        step_M = group_normalised(
-            implicit_M, turns.group_N[tokens.turn_M], floor=cfg.std_floor * cfg.prm.beta
-        )
-        return credit_of_parts(
-            self.name,
-            turns,
-            cfg.invalid_penalty,
-            tokens,
-            outcome=turns_to_tokens(outcome_N, tokens.turn_M),
-            step=np.float32(cfg.alpha) * step_M,
-        )
-
-
-def _mixed(members: Sequence[Trajectory]) -> bool:
-    return len({member.success for member in members}) > 1
+            step_N = released_step_advantage(implicit_N, **rows)
+        outcome_N = group_advantage_of_rows(value_N, **rows, episode_ids=turns.episode_ids)
+        return credit_of_parts(self.name, turns, 0.0, outcome=outcome_N, step=alpha * step_N)

@@ -7,24 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from creditrl.checked import Checked, Count, Fraction
 from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.collect.base import CollectContext, Collector
+from creditrl.trainers.collect.dynamic import DynamicCollector
+from creditrl.trainers.collect.rollouts import RolloutCollector
 from creditrl.trainers.credit.implicit import prime_advantage, scaled_by_return
 from creditrl.trainers.credit.spread import first_turns
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import PPO_LOSS, Method, credit_of_parts, register_method
-from creditrl.trainers.models.implicit_prm import ImplicitPRMConfig
+from creditrl.trainers.methods.base import (
+    PPO_LOSS,
+    Method,
+    Models,
+    credit_of_parts,
+    register_method,
+)
+from creditrl.trainers.models.implicit_prm import ImplicitPRM, ImplicitPRMConfig
+from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.space import COMMON, MODEL_RATE, log_range
 from creditrl.types import Credit, TokenTable, Trajectory, TurnTable
-
-if TYPE_CHECKING:
-    from creditrl.trainers.models.base import LearnedModel
-    from creditrl.trainers.models.policy import Policy
 
 __all__ = ["PRIME", "PRIMEConfig"]
 
@@ -81,9 +85,6 @@ class PRIME(Method[PRIMEConfig]):
 
     def collector(self, context: CollectContext) -> Collector:
         """Return groups whose success rate lies in the band."""
-        from creditrl.trainers.collect.dynamic import DynamicCollector
-        from creditrl.trainers.collect.rollouts import RolloutCollector
-
         groups = RolloutCollector.of(context, grouped=True)
         return DynamicCollector(groups, self._teaches, self.config.tries)
 
@@ -118,12 +119,8 @@ class PRIME(Method[PRIMEConfig]):
         )
         return credit_of_parts(self.name, turns, cfg.invalid_penalty, tokens, prime=gain_M)
 
-    def build_models(
-        self, policy: Policy, seed: int, temperature: float = 1.0
-    ) -> Sequence[LearnedModel]:
+    def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
         """Return the implicit process reward model."""
-        from creditrl.trainers.models.implicit_prm import ImplicitPRM
-
         cfg = self.config
         return (ImplicitPRM(policy, cfg.prm, temperature=temperature, seed=seed),)
 

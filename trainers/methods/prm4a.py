@@ -5,9 +5,8 @@ Source: PRM4A, process reward models for agents (AgentPRM), arXiv 2502.10325.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -15,16 +14,21 @@ from creditrl.checked import Bounds, Checked, Fraction, Natural
 from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables, value_metrics
 from creditrl.trainers.credit.progress import turns_left, visit_values
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import PPO_LOSS, CriticMethod, ExploreConfig, register_method
+from creditrl.trainers.methods.base import (
+    PPO_LOSS,
+    CriticMethod,
+    ExploreConfig,
+    Models,
+    outcome_of_turns,
+    register_method,
+)
 from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.critic import CriticConfig
+from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.models.process_critic import ProcessCritic
 from creditrl.trainers.models.turn_scorer import TurnScorerConfig
 from creditrl.trainers.space import COMMON, DISCOUNT, EXPLORED, MODEL_RATE
-from creditrl.types import Credit, FloatArray, StateSource, TokenTable, TurnTable
-
-if TYPE_CHECKING:
-    from creditrl.trainers.models.base import LearnedModel
-    from creditrl.trainers.models.policy import Policy
+from creditrl.types import Credit, FloatArray, TokenTable, TurnTable
 
 __all__ = ["PRM4A", "PRM4AConfig"]
 
@@ -71,22 +75,14 @@ class PRM4AConfig(Checked):
 class PRM4A(CriticMethod[PRM4AConfig]):
     """Process reward models for agents."""
 
+    # Values are means over visits of a state.
+    hash_states = "state"
     space = {
         **COMMON,
         **EXPLORED,
         "method.gamma": DISCOUNT,
         "method.prm.backbone.lr": MODEL_RATE,
     }
-
-    @property
-    def hash_states(self) -> StateSource | None:
-        """Values are means over visits of a state."""
-        return "state"
-
-    @property
-    def explore(self) -> ExploreConfig | None:
-        """The process critic is fitted to explored episodes."""
-        return self.config.exploration
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return GAE's advantages over the process critic's scores, and the critic's targets."""
@@ -100,12 +96,8 @@ class PRM4A(CriticMethod[PRM4AConfig]):
             metrics=metrics | value_metrics(turns, tokens, self.config.gae, reward_N=reward_N),
         )
 
-    def build_models(
-        self, policy: Policy, seed: int, temperature: float = 1.0
-    ) -> Sequence[LearnedModel]:
+    def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
         """Return the process critic and PPO's critic."""
-        from creditrl.trainers.models.process_critic import ProcessCritic
-
         cfg = self.config
         process = ProcessCritic(
             policy,
@@ -124,9 +116,7 @@ class PRM4A(CriticMethod[PRM4AConfig]):
         score_N = turns.require("process_N", hint="PRM4A.build_models adds it")
         if cfg.min_r2 is None:
             return score_N, {}
-        outcome_N = turns.success_N.astype(np.float32)
-        if cfg.outcome == "score":
-            outcome_N = turns.require("score_N", hint="turn tables of episodes have it")
+        outcome_N = outcome_of_turns(turns, cfg.outcome)
         steps_N = turns.turn_N if cfg.compat == "released" else turns_left(turns.episode_N)
         alone_N = np.arange(len(turns))
         visit_N = visit_values(outcome_N, alone_N, alone_N, steps_N, gamma=cfg.gamma)

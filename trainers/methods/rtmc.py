@@ -7,19 +7,21 @@ weight of the prior, and the loss, which is GRPO's clipped one with every token 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from creditrl.trainers.credit.rollout_tree import RolloutTreeConfig, rollout_tree
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import PPO_LOSS, Method, credit_of_parts, register_method
+from creditrl.trainers.methods.base import (
+    PPO_LOSS,
+    Method,
+    Models,
+    credit_of_parts,
+    register_method,
+)
+from creditrl.trainers.models.actions import Actions
+from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.space import COMMON, DISCOUNT, PENALTY, one_of
 from creditrl.types import Credit, StateSource, TokenTable, TurnTable
-
-if TYPE_CHECKING:
-    from creditrl.trainers.models.base import LearnedModel
-    from creditrl.trainers.models.policy import Policy
 
 __all__ = ["RTMC", "RTMCConfig"]
 
@@ -56,21 +58,12 @@ class RTMC(Method[RTMCConfig]):
         "method.invalid_penalty": PENALTY,
     }
 
-    @property
-    def hash_states(self) -> StateSource | None:
-        """Episodes branch where they leave the same state."""
-        return self.config.anchor
-
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return how much better each turn's action did than others at its state."""
         action_N = turns.require("action_N", hint="RTMC.build_models adds it")
         tree_N = rollout_tree(turns, action_N, self.config.tree)
         return credit_of_parts(self.name, turns, self.config.invalid_penalty, tree=tree_N)
 
-    def build_models(
-        self, policy: Policy, seed: int, temperature: float = 1.0
-    ) -> Sequence[LearnedModel]:
+    def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
         """Return what numbers the actions; nothing is learned."""
-        from creditrl.trainers.models.actions import Actions
-
         return (Actions(),)

@@ -7,9 +7,8 @@ sparse reward.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -31,16 +30,16 @@ from creditrl.trainers.methods.base import (
     Collection,
     CriticMethod,
     ExploreConfig,
+    Models,
+    outcome_of_turns,
     register_method,
 )
 from creditrl.trainers.models.critic import CriticConfig
+from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.models.progress import ProgressEstimator
 from creditrl.trainers.models.turn_scorer import TurnScorerConfig
 from creditrl.trainers.space import COMMON, DENSE_LAMBDA, MODEL_RATE, one_of
 from creditrl.types import Credit, FloatArray, StateSource, TokenTable, TurnTable
-
-if TYPE_CHECKING:
-    from creditrl.trainers.models.base import LearnedModel
-    from creditrl.trainers.models.policy import Policy
 
 __all__ = ["SPA", "SPAConfig"]
 
@@ -161,12 +160,8 @@ class SPA(CriticMethod[SPAConfig]):
             | value_metrics(turns, tokens, cfg.gae, reward_N=reward_N, reward_M=kl_M),
         )
 
-    def build_models(
-        self, policy: Policy, seed: int, temperature: float = 1.0
-    ) -> Sequence[LearnedModel]:
+    def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
         """Return the progress estimator and the critic."""
-        from creditrl.trainers.models.progress import ProgressEstimator
-
         cfg = self.config
         critic = super().build_models(policy, seed)
         if self.progress != "learned":
@@ -182,9 +177,7 @@ class SPA(CriticMethod[SPAConfig]):
     def _progress(self, turns: TurnTable) -> tuple[FloatArray, dict[str, float]]:
         """Return the contributions that are paid, and how good the estimator's are."""
         cfg = self.config
-        outcome_N = turns.success_N.astype(np.float32)
-        if cfg.outcome == "score":
-            outcome_N = turns.require("score_N", hint="turn tables of episodes have it")
+        outcome_N = outcome_of_turns(turns, cfg.outcome)
         progress_N = self._contributions(turns, outcome_N)
         metrics = {"progress_r2": progress_r2(progress_N, outcome_N, turns.episode_N)}
         if cfg.min_r2 is not None:

@@ -7,9 +7,8 @@ code: the choices below are made from the paper's idea, and every number is infe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -20,17 +19,17 @@ from creditrl.trainers.credit.imitation import RewardForm, discriminator_reward,
 from creditrl.trainers.credit.spread import turns_to_tokens
 from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import PPO_LOSS, CriticMethod, register_method
+from creditrl.trainers.methods.base import PPO_LOSS, CriticMethod, Models, register_method
+from creditrl.trainers.models.base import LearnedModel
 from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.critic import CriticConfig
-from creditrl.trainers.models.discriminator import DiscriminatorConfig
+from creditrl.trainers.models.discriminator import Discriminator, DiscriminatorConfig
+from creditrl.trainers.models.expert_turns import ExpertMatch
 from creditrl.trainers.models.implicit_prm import ImplicitPRMConfig
+from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.models.step_prm import StepPRM
 from creditrl.trainers.space import COMMON, CRITIC_RATE, LAMBDA, one_of
 from creditrl.types import Credit, FloatArray, TokenTable, TurnTable
-
-if TYPE_CHECKING:
-    from creditrl.trainers.models.base import LearnedModel
-    from creditrl.trainers.models.policy import Policy
 
 __all__ = ["StepAgent", "StepAgentConfig"]
 
@@ -105,11 +104,6 @@ class StepAgent(CriticMethod[StepAgentConfig]):
     }
 
     @property
-    def policy_waits(self) -> int:
-        """The warm-up of its models."""
-        return max(self.config.warmup, super().policy_waits)
-
-    @property
     def needs_reference(self) -> bool:  # type: ignore[override]
         """The implicit reward is a ratio to it."""
         return self.config.reward in ("implicit", "both")
@@ -145,14 +139,8 @@ class StepAgent(CriticMethod[StepAgentConfig]):
             metrics=value_metrics(turns, tokens, cfg.gae, reward_N=paid_N),
         )
 
-    def build_models(
-        self, policy: Policy, seed: int, temperature: float = 1.0
-    ) -> Sequence[LearnedModel]:
+    def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
         """Return the models of the chosen rewards, and the critic."""
-        from creditrl.trainers.models.discriminator import Discriminator
-        from creditrl.trainers.models.expert_turns import ExpertMatch
-        from creditrl.trainers.models.step_prm import StepPRM
-
         cfg, most = self.config, self.config.pairs
         models: list[LearnedModel] = []
         if cfg.reward in ("implicit", "both"):

@@ -10,20 +10,16 @@ counts alike; advantages are whitened over turns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from creditrl.trainers.credit.gae import GAEConfig, gae_turns, value_metrics
 from creditrl.trainers.credit.tables import token_table
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods.base import CriticMethod, credit_of_parts, register_method
+from creditrl.trainers.methods.base import CriticMethod, Models, credit_of_parts, register_method
 from creditrl.trainers.models.critic import CriticConfig
+from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.models.turn_critic import TurnCritic
 from creditrl.types import Credit, TokenTable, TurnTable
-
-if TYPE_CHECKING:
-    from creditrl.trainers.models.base import LearnedModel
-    from creditrl.trainers.models.policy import Policy
 
 __all__ = ["TurnPPO", "TurnPPOConfig"]
 
@@ -72,10 +68,6 @@ class TurnPPO(CriticMethod[TurnPPOConfig]):
         credit = credit_of_parts(self.name, turns, self.config.invalid_penalty, gae=gae_N)
         return replace(credit, value_target_N=target_N, metrics=metrics)
 
-    def build_models(
-        self, policy: Policy, seed: int, temperature: float = 1.0
-    ) -> Sequence[LearnedModel]:
+    def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
         """Return the critic of turns."""
-        from creditrl.trainers.models.turn_critic import TurnCritic
-
         return (TurnCritic(policy, self.config.critic, seed=seed),)
