@@ -9,7 +9,7 @@ from typing import Any
 
 from creditrl.errors import ConfigError, CreditRLError, MissingExtraError
 from creditrl.trainers.after.model_card import is_local
-from creditrl.trainers.models.policy import base_of
+from creditrl.trainers.models.policy_files import base_of
 
 __all__ = ["check_push", "push_policy"]
 

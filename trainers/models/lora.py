@@ -26,7 +26,9 @@ __all__ = [
     "add_lora",
     "attach_lora",
     "has_lora",
+    "is_whole",
     "load_lora",
+    "load_weights",
     "lora_state",
     "merge_lora",
     "only_own_lora",
@@ -134,6 +136,32 @@ def own_weights(weights: Mapping[str, Any]) -> dict[str, Any]:
             if kind.startswith("lora_")
         )
     }
+
+
+def load_weights(model: Any, weights: dict[str, Any]) -> None:
+    """Give a model its adapters, or all of its weights.
+
+    Raises:
+        RuntimeError: they are another model's.
+    """
+    if not has_lora(model):
+        model.load_state_dict(weights)
+        return
+    if is_whole(model, weights):
+        # Adapters of learned models may stand beside them, here or there.
+        model.load_state_dict(own_weights(weights), strict=False)
+        return
+    import peft
+
+    odd = set(weights) ^ set(peft.get_peft_model_state_dict(model))
+    if odd:
+        raise RuntimeError(f"adapters sit on other layers, e.g. {min(odd)}.")
+    peft.set_peft_model_state_dict(model, weights)
+
+
+def is_whole(model: Any, weights: dict[str, Any]) -> bool:
+    """Return whether these are all weights, not only an adapter's."""
+    return set(own_weights(weights)) == set(own_weights(model.state_dict()))
 
 
 def has_lora(model: Any) -> bool:

@@ -250,7 +250,7 @@ def model_config(model: str) -> Any:
     folder = Path(model)
     adapter = folder / "adapter_config.json"
     if adapter.is_file():
-        from creditrl.trainers.models.policy import base_of
+        from creditrl.trainers.models.policy_files import base_of
 
         return model_config(base_of(folder))
     try:

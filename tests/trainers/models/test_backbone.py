@@ -199,7 +199,7 @@ def test_logits_are_made_where_sharded_weights_are_gathered(make_policy, episode
     width = policy.base.get_output_embeddings().out_features
     last = torch.nn.Linear(width, 1)
     backbone = Backbone(policy, BackboneConfig(), "progress", head=last, logits=True)
-    policy._plain_head()  # tries the layers once
+    policy._known_layers()  # tries the layers once
     gathered, seen = [], []
     run = policy._run
 

@@ -129,7 +129,7 @@ def test_logits_in_chunks_give_the_same_loss_and_gradient(make_policy, episodes_
 def test_the_last_mlp_left_out_where_nothing_is_read_changes_nothing(
     make_policy, episodes_of, monkeypatch
 ):
-    from creditrl.trainers.models import policy as module
+    from creditrl.trainers.models import forward as module
 
     policy = make_policy(dtype=torch.float64, lora=LoRAConfig())
     disturb(policy)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from creditrl.trainers.batch import RowBatch
-from creditrl.trainers.models import policy as policy_module
+from creditrl.trainers.models import forward
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.prefix import can_share, find_prefixes
@@ -92,9 +92,9 @@ def test_shared_beginnings_give_equal_scores_and_gradients(
     batch = members(4, 8, ragged=ragged)
     policy = small(lora=lora)
     runs: list[int] = []
-    real = policy_module.hidden_after_prefixes
+    real = forward.hidden_after_prefixes
     monkeypatch.setattr(
-        policy_module,
+        forward,
         "hidden_after_prefixes",
         lambda *args: runs.append(len(args[2].row_K)) or real(*args),
     )
@@ -110,8 +110,8 @@ def test_shared_beginnings_give_equal_scores_and_gradients(
 
 def test_blocks_that_are_run_again_are_run_in_one_pass(monkeypatch: pytest.MonkeyPatch):
     policy, batch = small(), members(4, 8, ragged=False)
-    policy._plain_head()
-    monkeypatch.setattr(policy_module, "hidden_after_prefixes", None)  # calling it would fail
+    policy._known_layers()
+    monkeypatch.setattr(forward, "hidden_after_prefixes", None)  # calling it would fail
     policy.checkpointing = True
     policy.reply_logprobs(batch).logprob_M.sum().backward()
     with pytest.raises(TypeError):

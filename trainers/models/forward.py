@@ -1,0 +1,379 @@
+"""Forward passes of a policy's model: scores of reply tokens, and last hidden states.
+
+Logits are made at the positions that predict reply tokens and nowhere else. Positions that several
+tokens share (equal prompts, see :mod:`creditrl.trainers.batch`) are computed once; so are, where
+the model's layers allow it, beginnings that rows share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from creditrl.agents.pictures import PictureReader
+from creditrl.agents.tree_scores import TreeBatch
+from creditrl.errors import ConfigError, CreditInputError
+from creditrl.trainers.batch import RowBatch
+from creditrl.trainers.models.checkpointing import checkpointed
+from creditrl.trainers.models.prefix import (
+    SharedPrefixes,
+    can_share,
+    find_prefixes,
+    hidden_after_prefixes,
+)
+from creditrl.trainers.models.scoring import (
+    Menus,
+    ReplyScores,
+    distinct_places,
+    menus_of,
+    score_tokens,
+)
+from creditrl.trainers.models.tail import last_mlp, only_at
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Forward", "Layers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """What a model's layers allow, tried once on a few tokens."""
+
+    plain_head: bool
+    """Whether the logits are the output layer on the last hidden state, and nothing more; some
+    models cap or scale them (Gemma 2, Granite, Cohere)."""
+    local_mlp: bool
+    """Whether the last block's MLP may be computed at some positions only."""
+    share_prefixes: bool
+    """Whether beginnings that rows share may be computed once."""
+
+    @classmethod
+    def of(cls, model: Any, device: torch.device) -> Layers:
+        """Try the layers of a causal language model, which stands whole on the device."""
+        import torch
+
+        ids = torch.arange(4, device=device).unsqueeze(0)
+        decoder, mlp = model.get_decoder(), last_mlp(model.get_decoder())
+        local_mlp = shares = False
+        with torch.no_grad():
+            theirs = model(input_ids=ids, use_cache=False).logits
+            hidden = decoder(input_ids=ids, use_cache=False).last_hidden_state
+            ours = model.get_output_embeddings()(hidden)
+            # Both ran the same operations on the same shapes, so plain means (almost) equal.
+            plain_head = _close(ours, theirs, 1e-3)
+            if mlp is not None:
+                first = torch.zeros(1, dtype=torch.long, device=device)
+                try:
+                    with only_at(mlp, first, first + 2):
+                        tried = decoder(input_ids=ids, use_cache=False).last_hidden_state
+                    # Other shapes round differently (bfloat16: 0.4 % at each step).
+                    local_mlp = _close(tried[0, 2], hidden[0, 2], 0.05)
+                except (RuntimeError, TypeError, IndexError, AttributeError):
+                    pass  # an MLP with inputs or outputs of another form (mixtures of experts)
+            try:
+                shares = plain_head and _tries_prefixes(model, ids)
+            except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
+                pass  # a cache or a mask of another form
+        return cls(plain_head, local_mlp, shares)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forward:
+    """A model and how it is run; see the attributes of :class:`Policy`."""
+
+    model: Any
+    """The causal language model itself, inside its adapters where it has some."""
+    layers: Layers
+    device: torch.device
+    pictures: PictureReader | None
+    checkpointing: bool
+    share_prefixes: bool
+    compiled: dict[int, Any] | None
+    """Compiled decoders by the id of the decoder; None: nothing is compiled."""
+    sharded: bool
+    """Whether weights are gathered for a pass."""
+    logits_per_chunk: int
+
+    def reply_scores(
+        self, rows: RowBatch, temperature: float, with_entropy: bool, with_hidden: bool
+    ) -> ReplyScores:
+        """Return the scores of a batch's reply tokens; see :meth:`Policy.reply_logprobs`."""
+        import torch
+
+        whole = np.zeros(rows.num_tokens, dtype=np.bool_)
+        if rows.tree_M is not None:
+            whole = np.array([*(tree.whole for tree in rows.trees), False])[rows.tree_M]
+        if whole.all() and len(whole) and not with_hidden:
+            return ReplyScores(*self._whole_scores(rows, whole, temperature))
+        found = self._token_scores(rows, temperature, with_entropy, with_hidden)
+        if not whole.any():
+            return found
+        logprob_K, entropy_K = self._whole_scores(rows, whole, temperature)
+        at_K = torch.from_numpy(np.flatnonzero(whole)).to(self.device)
+        logprob_M, entropy_M, hidden_M = found
+        return ReplyScores(
+            logprob_M.index_copy(0, at_K, logprob_K),
+            None if entropy_M is None else entropy_M.index_copy(0, at_K, entropy_K),
+            hidden_M,
+        )
+
+    def _whole_scores(
+        self, rows: RowBatch, whole: NDArray[np.bool_], temperature: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return log-probabilities and entropies of the tokens of replies compared as a whole.
+
+        Every prompt is read once, with the whole list behind it; see :mod:`agents.tree_scores`.
+        """
+        import torch
+
+        assert rows.tree_M is not None and rows.node_M is not None, "some tokens are of a list"
+        at = np.flatnonzero(whole)
+        tree_K, node_K, row_K = rows.tree_M[at], rows.node_M[at], rows.row_M[at]
+        depths = {k: rows.trees[k].depths for k in np.unique(tree_K).tolist()}
+        depth_K = np.array([depths[k][n] for k, n in zip(tree_K.tolist(), node_K, strict=True)])
+        # A reply's first token is predicted by the last one of its prompt.
+        length_K = rows.position_M[at] - depth_K + 1
+        pair_P3, pair_K = np.unique(
+            np.stack([row_K, length_K, tree_K], axis=1), axis=0, return_inverse=True
+        )
+        pair_K = pair_K.reshape(-1)
+        row_P, length_P, tree_P = pair_P3.T
+        batch = TreeBatch([rows.trees[k] for k in tree_P.tolist()])
+        width = int(length_P.max()) + batch.ids_PN.shape[1]
+        ids_PW = np.zeros((len(row_P), width), dtype=np.int64)
+        position_PW = np.zeros_like(ids_PW)
+        sees_PWW = np.broadcast_to(np.tri(width, dtype=np.bool_), (len(row_P), width, width)).copy()
+        for p, (row, length) in enumerate(zip(row_P.tolist(), length_P.tolist(), strict=True)):
+            end = length + batch.ids_PN.shape[1]
+            ids_PW[p, :length] = rows.ids_RL[row, :length]
+            ids_PW[p, length:end] = batch.ids_PN[p]
+            position_PW[p, :length] = np.arange(length)
+            position_PW[p, length:end] = length - 1 + batch.depth_PN[p]
+            sees_PWW[p, length:end, length:end] = batch.sees_PNN[p]
+        column_E = length_P[batch.pair_E] + batch.column_E  # -1: the prompt's last token
+        place_U, place_E = np.unique(batch.pair_E * width + column_E, return_inverse=True)
+        tensors = (ids_PW, position_PW, sees_PWW, place_U // width, place_U % width, place_E)
+        ids, position, sees, row_U, column_U, of_E = (
+            torch.from_numpy(array).to(self.device) for array in tensors
+        )
+        token_E = torch.from_numpy(batch.token_E).to(self.device)
+        logprob_E = self._after(ids, position, sees, row_U, column_U, of_E, token_E, temperature)
+        gain_E, entropy_E = batch.renormalised(logprob_E)
+        token_K = rows.token_M[at].tolist()
+        child_K = np.array(
+            [
+                rows.trees[tree].children[node][token]
+                for tree, node, token in zip(tree_K.tolist(), node_K.tolist(), token_K, strict=True)
+            ]
+        )
+        chosen_K = torch.from_numpy(batch.branch(pair_K, child_K)).to(self.device)
+        return gain_E[chosen_K], entropy_E[chosen_K]
+
+    def _after(
+        self,
+        ids: torch.Tensor,
+        position: torch.Tensor,
+        sees: torch.Tensor,
+        row_U: torch.Tensor,
+        column_U: torch.Tensor,
+        of_E: torch.Tensor,
+        token_E: torch.Tensor,
+        temperature: float,
+    ) -> torch.Tensor:
+        """Return the log-probability of E tokens after U places of rows that see what they may."""
+        import torch
+
+        dtype = self.model.get_output_embeddings().weight.dtype
+        mask = torch.where(sees, 0.0, torch.finfo(dtype).min).to(dtype).unsqueeze(1)
+        inputs = {"input_ids": ids, "position_ids": position, "attention_mask": mask}
+        if not self.layers.plain_head:
+            logits_UV = self.model(**inputs, use_cache=False).logits[row_U, column_U]
+            return score_tokens(logits_UV, of_E, token_E, temperature, False)[0]
+        decoder = self.model.get_decoder()
+        again = self.checkpointing and torch.is_grad_enabled()
+        with checkpointed(decoder) if again else nullcontext():
+            out = decoder(**inputs, use_cache=False)
+        hidden_UD = out.last_hidden_state[row_U, column_U]
+        return self._score(hidden_UD, of_E, token_E, temperature, False, ())[0]
+
+    def _token_scores(
+        self, rows: RowBatch, temperature: float, with_entropy: bool, with_hidden: bool
+    ) -> ReplyScores:
+        """Return the scores of all tokens, each as drawn by itself."""
+        import torch
+
+        row_U, position_U, place_M = distinct_places(rows, self.device)
+        token_M = torch.from_numpy(rows.token_M).to(self.device)
+        ids_RL = torch.from_numpy(rows.ids_RL).to(self.device)
+        if rows.images and self.pictures is None:
+            raise CreditInputError(
+                "The rows have pictures, and this model reads text: expected a policy that was "
+                "loaded with its image processor."
+            )
+        if self.pictures is not None and not rows.images:
+            self.pictures.require_pictures(ids_RL)
+        if not self.layers.plain_head:
+            if rows.images:
+                raise ConfigError(
+                    f"{type(self.model).__name__} makes its logits in a way of its own: expected"
+                    " a plain output layer on the last hidden state beside pictures."
+                )
+            if with_hidden:
+                raise ConfigError(
+                    f"{type(self.model).__name__} makes its logits in a way of its own, so its "
+                    "last hidden state is not known. Use a critic of kind 'copy'."
+                )
+            logits_UV = self.model(input_ids=ids_RL, use_cache=False).logits[row_U, position_U]
+            found = score_tokens(
+                logits_UV, place_M, token_M, temperature, with_entropy, menus_of(rows)
+            )
+            return ReplyScores(*found)
+        hidden_UD = self.hidden(ids_RL, row_U, position_U, rows.images)
+        logprob_M, entropy_M = self._score(
+            hidden_UD, place_M, token_M, temperature, with_entropy, menus_of(rows)
+        )
+        return ReplyScores(logprob_M, entropy_M, hidden_UD[place_M] if with_hidden else None)
+
+    def hidden(
+        self,
+        ids_RL: torch.Tensor,
+        row_U: torch.Tensor,
+        position_U: torch.Tensor,
+        images: Sequence[Any] = (),
+    ) -> torch.Tensor:
+        """Return the last hidden state at U positions, [U, D]."""
+        import torch
+
+        decoder = self.model.get_decoder()
+        again = self.checkpointing and torch.is_grad_enabled()
+        pictured = any(image is not None for image in images)
+
+        def mlp_at(size: int, row: torch.Tensor, position: torch.Tensor) -> Any:
+            # Blocks that are computed again in the backward pass are so without the hooks.
+            few = 2 * len(row) <= size and not self.model.training and not again
+            mlp = last_mlp(decoder) if few and self.layers.local_mlp else None
+            return nullcontext() if mlp is None else only_at(mlp, row, position)
+
+        if self.compiled is not None and not (pictured or again or self.sharded):
+            out = _run_compiled(self.compiled, decoder, ids_RL)
+            return cast("torch.Tensor", out.last_hidden_state[row_U, position_U])
+        # Weights that are gathered for a pass, and blocks that are run again, want one pass.
+        one_pass = pictured or again or self.sharded or self.model.training
+        if self.share_prefixes and self.layers.share_prefixes and not one_pass:
+            shared = find_prefixes(*(at.cpu().numpy() for at in (ids_RL, row_U, position_U)))
+            if shared is not None:
+                return hidden_after_prefixes(decoder, ids_RL, shared, row_U, position_U, mlp_at)
+        inputs: dict[str, Any] = {"input_ids": ids_RL}
+        if pictured:
+            assert self.pictures is not None, "checked by the caller"
+            inputs = self.pictures.embed(self.model, ids_RL, images)
+        # No attention mask: padding stands at the right, where a causal model does not look.
+        with (
+            mlp_at(ids_RL.numel(), row_U, position_U),
+            checkpointed(decoder) if again else nullcontext(),
+        ):
+            out = decoder(**inputs, use_cache=False)
+        hidden: torch.Tensor = out.last_hidden_state[row_U, position_U]
+        return hidden
+
+    def _score(
+        self,
+        hidden_UD: torch.Tensor,
+        place_M: torch.Tensor,
+        token_M: torch.Tensor,
+        temperature: float,
+        with_entropy: bool,
+        menu_M: Menus,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return log-probabilities and entropies, a chunk of positions at a time."""
+        import torch
+        from torch.utils.checkpoint import checkpoint
+
+        head = self.model.get_output_embeddings()
+
+        def part(
+            hidden: torch.Tensor, place: torch.Tensor, token: torch.Tensor, menus: Menus
+        ) -> tuple[torch.Tensor, torch.Tensor | None]:
+            return score_tokens(head(hidden), place, token, temperature, with_entropy, menus)
+
+        size = max(1, self.logits_per_chunk // head.weight.shape[0])
+        if len(hidden_UD) <= size:
+            return part(hidden_UD, place_M, token_M, menu_M)
+        order_M = torch.argsort(place_M, stable=True)
+        sorted_M = place_M[order_M]
+        logprobs, entropies = [], []
+        for start in range(0, len(hidden_UD), size):
+            bounds = torch.tensor([start, start + size], device=sorted_M.device)
+            first, last = torch.searchsorted(sorted_M, bounds).tolist()
+            chosen = order_M[first:last]
+            logprob, entropy = checkpoint(
+                part,
+                hidden_UD[start : start + size],
+                place_M[chosen] - start,
+                token_M[chosen],
+                tuple(menu_M[k] for k in chosen.tolist()) if menu_M else (),
+                use_reentrant=False,
+            )
+            logprobs.append(logprob)
+            entropies.append(entropy)
+        back_M = torch.argsort(order_M)
+        logprob_M = torch.cat(logprobs)[back_M]
+        return logprob_M, torch.cat(entropies)[back_M] if with_entropy else None
+
+
+def _run_compiled(known: dict[int, Any], decoder: Any, ids_RL: torch.Tensor) -> Any:
+    """Return what the compiled decoder computes; it is compiled when it is first asked for."""
+    import torch
+
+    compiled = known.get(id(decoder))
+    if compiled is None:
+        # It keeps its decoder alive, so no other has that id; a reference may be the second.
+        while len(known) > 1:
+            known.pop(next(iter(known)))
+        compiled = known[id(decoder)] = torch.compile(decoder, dynamic=True)
+    try:
+        return compiled(input_ids=ids_RL, use_cache=False)
+    except torch._dynamo.exc.TorchDynamoException as error:
+        raise ConfigError(
+            "The policy's decoder cannot be compiled here: "
+            f"{str(error).strip().splitlines()[0]} Leave policy.compile out."
+        ) from error
+
+
+def _tries_prefixes(model: Any, ids: torch.Tensor) -> bool:
+    """Return whether two rows that share a beginning come out as they do by themselves."""
+    import torch
+
+    if not can_share(model):
+        return False
+    decoder = model.get_decoder()
+    ids_RL = torch.cat([ids, ids.flip(1)]).repeat(1, 2)
+    ids_RL = torch.cat([ids_RL[:1], ids_RL[:1], ids_RL])
+    ids_RL[1, -1] = 0
+    # Three tokens that two rows share, one that the third has alone, none of the last's.
+    shared = SharedPrefixes(
+        row_K=np.array([0, 2, 3]),
+        length_K=np.array([3, 1, 0]),
+        prefix_R=np.array([0, 0, 1, 2]),
+        suffix=8,
+    )
+    row_U = torch.arange(4, device=ids.device).repeat_interleave(2)
+    position_U = torch.tensor([3, 7], device=ids.device).repeat(4)
+    ours = hidden_after_prefixes(
+        decoder, ids_RL, shared, row_U, position_U, lambda *_: nullcontext()
+    )
+    alone = decoder(input_ids=ids_RL, use_cache=False).last_hidden_state[row_U, position_U]
+    return _close(ours, alone, 0.05)
+
+
+def _close(ours: torch.Tensor, theirs: torch.Tensor, share: float) -> bool:
+    """Return whether no number differs by more than a share of the largest."""
+    if ours.shape != theirs.shape:
+        return False
+    return bool((ours - theirs).abs().max() <= share * theirs.abs().max())
