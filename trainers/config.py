@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from creditrl.agents.prompts import get_form
 from creditrl.agents.transformers import require_folder
+from creditrl.checked import Bounds, Checked, Count, Natural, Positive
 from creditrl.config import config_hash, from_mapping, override, specialise
 from creditrl.envs.base import TextEnv
 from creditrl.envs.register import environment_class, environment_id
@@ -52,7 +53,7 @@ class EnvConfig:
     """Gymnasium id."""
     options: Any = None
     """The environment's own options (the fields of its config); the split is the training split."""
-    workers: int = 0
+    workers: Natural = 0
     """Processes over which the copies are sharded; 0 steps them in this process."""
 
 
@@ -78,7 +79,7 @@ class PolicyConfig:
     compile: bool = False
     """Compile the decoder for updates and scoring with torch.compile: the start takes up to a
     minute longer, and a CPU needs a compiler. Decoding and reading pictures do not change."""
-    tokenizer_episodes: int = 200
+    tokenizer_episodes: Count = 200
     """Expert or random episodes whose text trains the small policy's tokenizer."""
 
 
@@ -86,9 +87,9 @@ class PolicyConfig:
 class RolloutConfig:
     """Collection of trajectories."""
 
-    groups: int = 16
+    groups: Count = 16
     """Different tasks per update."""
-    group_size: int = 8
+    group_size: Count = 8
     """Copies of each task, same seed, sampled independently. Methods without groups play
     ``groups * group_size`` different tasks instead."""
     form: str = "plain"
@@ -97,13 +98,13 @@ class RolloutConfig:
     """How replies are decoded. "free": any text. "listed": one of the admissible actions (and of
     templates filled in for open-ended ones), token by token along their prefix tree. "choice": one
     of them, each scored as a whole by the model. Cloning and every loss use this distribution."""
-    temperature: float = 1.0
+    temperature: Positive = 1.0
     """Sampling temperature of collection."""
-    max_new_tokens: int = 16
+    max_new_tokens: Count = 16
     """Most tokens of a reply."""
     stop: tuple[str, ...] = ()
     """Strings that end a reply, e.g. ["</action>"]; the token that completes one is the last."""
-    token_budget: int | None = None
+    token_budget: Count | None = None
     """Padded tokens, replies included, that the training model decodes at once; it keeps twice as
     many of growing conversations. None: 131,072 on a GPU, 32,768 on a CPU."""
     reward: Literal["environment", "success"] = "environment"
@@ -117,14 +118,14 @@ class RolloutConfig:
     """"needed": what the method reads. "all": what any method reads (of each turn a hash of the
     simulator's state, the sub-goal, and what the expert would have done), so that `creditrl credit`
     can score the episodes with every method."""
-    retries: int = 1
+    retries: Natural = 1
     """How often an episode that failed with an error is played again; then its group is dropped."""
     schedule: Literal["auto", "lockstep", "free"] = "auto"
     """"lockstep": all copies that still play are asked in one call per turn, which waits for the
     longest reply. "free": each copy is asked again as soon as its own reply is there. "auto": free
     with vLLM, lockstep where the training model samples, which decodes a batch at a time."""
-    oversample: float = 1.0
-    """Groups under way for each one that an update learns from, at least 1. With 1.25 an update
+    oversample: Annotated[float, Bounds(1, 4)] = 1.0
+    """Groups under way for each one that an update learns from, 1 to 4. With 1.25 an update
     takes the first groups to be whole, and does not wait for the slowest fifth: they go on in the
     next update, with its weights, and are part of its batch (``sampler_cap`` of the method's loss
     weighs their older tokens). For methods that collect groups or independent episodes."""
@@ -152,7 +153,7 @@ class RolloutConfig:
 class OptimConfig:
     """Optimizer of the policy."""
 
-    lr: float = 1e-6
+    lr: Positive = 1e-6
     """AdamW's learning rate."""
     warmup: int = 0
     """Optimizer steps of linear warm-up."""
@@ -162,15 +163,15 @@ class OptimConfig:
     """AdamW's weight decay."""
     betas: tuple[float, float] = (0.9, 0.999)
     """AdamW's betas."""
-    epochs: int = 1
+    epochs: Count = 1
     """Passes over an update's trajectories."""
-    minibatches: int = 1
+    minibatches: Count = 1
     """Optimizer steps per pass; an update's groups are split over them."""
-    grad_clip: float = 1.0
+    grad_clip: Positive = 1.0
     """Largest norm of the gradient."""
-    token_budget: int = 16384
+    token_budget: Count = 16384
     """Padded tokens per micro-batch."""
-    check_every: int = 1
+    check_every: Count = 1
     """Updates between recomputations of the old log-probabilities by the training model (1:
     always). Other updates use the sampler's: valid only if both share their weights."""
     gap_alarm: float = 0.05
@@ -188,11 +189,11 @@ class OptimConfig:
 class BudgetConfig:
     """End of training: the first limit that is reached."""
 
-    updates: int | None = None
+    updates: Count | None = None
     """Updates."""
-    seconds: float | None = None
+    seconds: Positive | None = None
     """Seconds of training, evaluations not counted."""
-    turns: int | None = None
+    turns: Count | None = None
     """Environment turns."""
 
 
@@ -200,28 +201,28 @@ class BudgetConfig:
 class CloneConfig:
     """Behaviour cloning before RL; off where ``episodes`` is 0 and no run is named."""
 
-    episodes: int = 0
+    episodes: Natural = 0
     """Demonstrations; with ``from_run``, 0 means all of its episodes."""
     from_run: str = ""
     """Run folder whose solved episodes replace the expert's, such as one that ``creditrl data
     import`` makes from published conversations."""
-    noise: float = 0.0
+    noise: Annotated[float, Bounds(0, 1, open_high=True)] = 0.0
     """Share of their turns, in [0, 1), at which a random action is played. These turns are not
     cloned, but the expert's next actions are, so the policy also learns to continue from states
     that the expert alone never reaches (Laskey et al. 2017, "DART")."""
-    held_out: float = 0.0
+    held_out: Annotated[float, Bounds(0, 1, open_high=True)] = 0.0
     """Share of the demonstrations, in [0, 1), that is never cloned: the mean loss of a token of
     their replies is the metric ``held_out_loss``, after the first step, every ``check_every`` and
     the last."""
-    batch_turns: int = 64
+    batch_turns: Count = 64
     """Turns per step."""
-    updates: int = 400
+    updates: Count = 400
     """Most steps."""
     until_success: float | None = None
     """Stop when success (temperature 1) on a validation sample reaches this."""
-    check_every: int = 50
+    check_every: Count = 50
     """Steps between checks, of success and of the loss of what is held out."""
-    check_levels: int = 128
+    check_levels: Count = 128
     """Tasks of the validation sample; of split valid_seen, never the reported ones."""
     optim: OptimConfig = field(
         default_factory=lambda: OptimConfig(lr=2e-3, warmup=20, schedule="cosine")
@@ -240,27 +241,27 @@ class EvalConfig:
 
     split: str = "valid_unseen"
     """Split of the held-out tasks."""
-    levels: int = 256
+    levels: Count = 256
     """Held-out tasks, each played once."""
     also_splits: tuple[str, ...] = ()
     """Further splits on which the trained policy is evaluated at the end, with the same number of
     tasks; e.g. ``valid_seen``, to compare seen with unseen."""
-    first: int = 0
+    first: Natural = 0
     """Index in the split of the first held-out task; the others follow it."""
-    temperature: float = 0.4
+    temperature: Positive = 0.4
     """Temperature of the sampled evaluation (0.4: iStar and 3SPO)."""
     greedy: bool = True
     """Also evaluate greedily (SPA and HISR)."""
-    every: int = 0
+    every: Natural = 0
     """Updates between evaluations on the validation split; 0: only before and after."""
-    every_turns: int = 0
+    every_turns: Natural = 0
     """Environment turns between such evaluations, with one before training; makes curves of methods
     with updates of different size comparable. 0: none."""
     validation_split: str = "valid_seen"
     """Split of the evaluations during training; they select the best checkpoint."""
-    validation_levels: int = 128
+    validation_levels: Count = 128
     """Tasks of an evaluation during training."""
-    num_envs: int = 256
+    num_envs: Count = 256
     """Environment copies that play in parallel."""
 
 
@@ -285,15 +286,15 @@ class RunConfig:
     """The run folder itself; None makes one under ``root``. It must not exist unless ``resume``."""
     resume: bool = False
     """Continue from the newest checkpoint in ``folder``."""
-    seed: int = 0
+    seed: Natural = 0
     """Fixes tasks, sampling, initial weights and data order."""
-    threads: int = 0
+    threads: Natural = 0
     """Threads of torch on a CPU; 0 leaves its default."""
-    checkpoint_every: int = 50
+    checkpoint_every: Natural = 50
     """Updates between checkpoints; 0: only at the end."""
-    keep_checkpoints: int = 2
+    keep_checkpoints: Count = 2
     """Number of newest checkpoints to keep."""
-    trajectories_every: int = 1
+    trajectories_every: Natural = 1
     """Updates between stored batches of trajectories; 0 stores none."""
     count_states: bool = False
     """Count the distinct observations of the whole run, in the metrics ``states_seen`` and
@@ -321,39 +322,23 @@ class TrainConfig:
     run: RunConfig = field(default_factory=RunConfig)
 
     def __post_init__(self) -> None:
-        for section, least, names in (
-            ("rollout", 1, ("groups", "group_size", "max_new_tokens")),
-            ("rollout", 0, ("retries",)),
-            ("optim", 1, ("epochs", "minibatches", "check_every", "token_budget")),
-            ("clone.optim", 1, ("epochs", "minibatches", "token_budget")),
-            ("clone", 1, ("batch_turns", "updates", "check_every", "check_levels")),
-            ("clone", 0, ("episodes",)),
-            ("policy", 1, ("tokenizer_episodes",)),
-            ("eval", 1, ("levels", "validation_levels", "num_envs")),
-            ("eval", 0, ("first", "every", "every_turns")),
-            ("env", 0, ("workers",)),
-            ("run", 0, ("seed", "threads", "checkpoint_every", "trajectories_every")),
-            ("run", 1, ("keep_checkpoints",)),
+        for name in (
+            "env",
+            "policy",
+            "clone",
+            "clone.optim",
+            "rollout",
+            "optim",
+            "budget",
+            "eval",
+            "run",
         ):
-            for name in names:
-                value = attrgetter(f"{section}.{name}")(self)
-                if value < least:
-                    raise ConfigError(f"{section}.{name} is {value}: expected at least {least}.")
-        for section, name in (
-            ("rollout", "temperature"),
-            ("rollout", "token_budget"),
-            ("eval", "temperature"),
-            ("optim", "lr"),
-            ("optim", "grad_clip"),
-            ("clone.optim", "lr"),
-            ("clone.optim", "grad_clip"),
-            ("budget", "updates"),
-            ("budget", "seconds"),
-            ("budget", "turns"),
-        ):
-            value = attrgetter(f"{section}.{name}")(self)
-            if value is not None and not value > 0:
-                raise ConfigError(f"{section}.{name} is {value}: expected more than 0.")
+            section = attrgetter(name)(self)
+            try:
+                Checked.__post_init__(section)
+            except ConfigError as error:  # names the class; the user knows the section
+                said = str(error).removeprefix(type(section).__name__)
+                raise ConfigError(name + said) from None
 
 
 @functools.cache
@@ -513,11 +498,6 @@ def _check_together(config: TrainConfig, where: str) -> None:
     info = method_info(config.method.name)
     info.method(config.method).check_environment(environment_class(environment_id(config.env.id)))
     rollout = config.rollout
-    if not 1 <= rollout.oversample <= 4:
-        raise ConfigError(
-            f"{where}: rollout.oversample is {rollout.oversample}: expected 1 (nothing is carried "
-            "over) to 4."
-        )
     if rollout.backend == "vllm-server" and rollout.vllm.base_url is None:
         raise ConfigError(
             f"{where}: rollout.backend is 'vllm-server', and rollout.vllm.base_url is missing: "
@@ -545,12 +525,7 @@ def _check_together(config: TrainConfig, where: str) -> None:
             "do not say what was listed: expected 'free', or demonstrations of the expert "
             "(--clone.episodes)."
         )
-    held_out = config.clone.held_out
-    if not 0 <= held_out < 1:
-        raise ConfigError(f"clone.held_out is {held_out}: expected a share, 0 to below 1.")
     noise = config.clone.noise
-    if not 0 <= noise < 1:
-        raise ConfigError(f"clone.noise is {noise}: expected a share, 0 to below 1.")
     if noise and config.clone.from_run:
         raise ConfigError(
             f"clone.noise is {noise}, and the episodes of clone.from_run were played without: "

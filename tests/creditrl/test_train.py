@@ -383,7 +383,7 @@ def test_a_killed_run_takes_its_comparison_along(tmp_path):
         (["@quickstart", "--method.name=sft", "--clone.episodes=0"], "clone.episodes is 0"),
         (["@quickstart", "--env.options.observation=image"], "reads text"),
         (["@quickstart", "--clone.noise=1"], "clone.noise is 1"),
-        (["@quickstart", "--clone.held-out=1"], "clone.held_out is 1.0: expected a share"),
+        (["@quickstart", "--clone.held-out=1"], "clone.held_out is 1.0: expected 0 to below 1"),
         (
             ["@quickstart", "--method.name=sft", *ENDLESS, "--budget.turns=9"],
             "the budget has no end",
