@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from creditrl.envs.prompt import PromptForm
@@ -27,40 +28,23 @@ from creditrl.trainers.stopwatch import Stopwatch
 __all__ = ["Assembler"]
 
 
+@dataclass(eq=False)
 class Assembler:
-    """Puts the trainer of a run together.
+    """Puts the trainer of a run together."""
 
-    Args:
-        config: of the run, cut to what its environment has.
-        config_hash: stamped into credits.
-        method: of the run.
-        environments: of the run.
-        form: the policy's.
-        sampler: of the run.
-        agent: returns a policy as an agent of the sampler.
-        demonstrations: of the run.
-    """
-
-    def __init__(
-        self,
-        config: TrainConfig,
-        config_hash: str,
-        method: Method[Any],
-        environments: RunEnvironments,
-        form: PromptForm,
-        sampler: Sampler,
-        agent: Callable[..., PolicyAgent],
-        demonstrations: Demonstrations,
-    ) -> None:
-        self.config = config
-        self.config_hash = config_hash
-        self.method = method
-        self.environments = environments
-        self.form = form
-        self.sampler = sampler
-        self.agent = agent
-        self.demonstrations = demonstrations
-        self._collectors: list[Collector] = []
+    config: TrainConfig
+    """Of the run, cut to what its environment has."""
+    config_hash: str
+    """Stamped into credits."""
+    method: Method[Any]
+    environments: RunEnvironments
+    form: PromptForm
+    """The policy's."""
+    sampler: Sampler
+    agent: Callable[..., PolicyAgent]
+    """Returns a policy as an agent of the sampler."""
+    demonstrations: Demonstrations
+    _collectors: list[Collector] = field(default_factory=list, init=False)
 
     def trainer(self, policy: Policy) -> Trainer:
         """Return the trainer of the recipe's method."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from creditrl.envs.prompt import PromptForm
@@ -27,29 +28,19 @@ from creditrl.types import Trajectory
 __all__ = ["Demonstrations", "clone_expert"]
 
 
+@dataclass(eq=False)
 class Demonstrations:
-    """The demonstrations of a run, made once; a share of them is never cloned.
+    """The demonstrations of a run, made once; a share of them is never cloned."""
 
-    Args:
-        config: of the run, cut to what its environment has.
-        environments: of the run.
-        form: the policy's.
-        agent: returns a policy as an agent, whose conversation format is used.
-    """
-
-    def __init__(
-        self,
-        config: TrainConfig,
-        environments: RunEnvironments,
-        form: PromptForm,
-        agent: Callable[..., PolicyAgent],
-    ) -> None:
-        self.config = config
-        self.environments = environments
-        self.form = form
-        self.agent = agent
-        self._made: list[Trajectory] | None = None
-        self._held_out: list[Trajectory] = []
+    config: TrainConfig
+    """Of the run, cut to what its environment has."""
+    environments: RunEnvironments
+    form: PromptForm
+    """The policy's."""
+    agent: Callable[..., PolicyAgent]
+    """Returns a policy as an agent, whose conversation format is used."""
+    _made: list[Trajectory] | None = field(default=None, init=False)
+    _held_out: list[Trajectory] = field(default_factory=list, init=False)
 
     def collector(self, policy: Policy) -> DemonstrationCollector:
         """Return a collector of those that are cloned, in the policy's tokens."""

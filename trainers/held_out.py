@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from creditrl.agents.eval_result import EvalResult
@@ -17,28 +18,17 @@ from creditrl.trainers.models.policy import Policy
 __all__ = ["HeldOut", "held_out_row", "validation_row"]
 
 
+@dataclass(eq=False)
 class HeldOut:
-    """Plays a run's evaluations.
+    """Plays a run's evaluations."""
 
-    Args:
-        config: of the run, cut to what its environment has.
-        environments: of the run.
-        form: the policy's.
-        agent: returns a policy as an agent: ``agent(policy, temperature=, greedy=, seed=)``.
-    """
-
-    def __init__(
-        self,
-        config: TrainConfig,
-        environments: RunEnvironments,
-        form: PromptForm,
-        agent: Callable[..., PolicyAgent],
-    ) -> None:
-        self.config = config
-        self.environments = environments
-        self.form = form
-        self.agent = agent
-        self.seed = config.run.seed
+    config: TrainConfig
+    """Of the run, cut to what its environment has."""
+    environments: RunEnvironments
+    form: PromptForm
+    """The policy's."""
+    agent: Callable[..., PolicyAgent]
+    """Returns a policy as an agent: ``agent(policy, temperature=, greedy=, seed=)``."""
 
     def evaluate_all(self, policy: Policy, moment: str) -> dict[str, dict[str, EvalResult]]:
         """Evaluate on the held-out levels, and on every other split that is asked for.
@@ -64,7 +54,9 @@ class HeldOut:
             levels = range(min(cfg.levels, len(self.environments.get(1, split=split).tasks)))
         return {
             name: self.measure(
-                self.agent(policy, temperature=temperature, greedy=greedy, seed=self.seed),
+                self.agent(
+                    policy, temperature=temperature, greedy=greedy, seed=self.config.run.seed
+                ),
                 split or cfg.split,
                 levels,
             )
@@ -81,14 +73,14 @@ class HeldOut:
     def validate(self, policy: Policy) -> EvalResult:
         """Evaluate on the validation split."""
         cfg = self.config.eval
-        agent = self.agent(policy, temperature=cfg.temperature, seed=self.seed)
+        agent = self.agent(policy, temperature=cfg.temperature, seed=self.config.run.seed)
         return self.measure(agent, cfg.validation_split, range(cfg.validation_levels))
 
     def measure(self, agent: PolicyAgent, split: str, levels: range) -> EvalResult:
         """Play tasks of a split once each."""
         copies = min(len(levels), self.config.eval.num_envs)
         venv = self.environments.get(copies, split=split)
-        return evaluate(venv, agent, self.form, tasks=levels, seed=self.seed)
+        return evaluate(venv, agent, self.form, tasks=levels, seed=self.config.run.seed)
 
 
 def held_out_row(moment: str, results: Mapping[str, EvalResult]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import importlib
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from creditrl.view.curves import learning_curve_png
@@ -25,21 +26,18 @@ def in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
+@dataclass(eq=False)
 class LiveCurve:
-    """A picture under the cell, replaced every few seconds.
+    """A picture under the cell, replaced every few seconds."""
 
-    Args:
-        title: above the curve.
-        every: seconds between pictures.
-        clock: seconds from any start; replaced in tests.
-    """
+    title: str
+    """Above the curve."""
+    every: float = _EVERY
+    """Seconds between pictures."""
+    clock: Callable[[], float] = time.monotonic
+    """Seconds from any start; replaced in tests."""
 
-    def __init__(
-        self, title: str, every: float = _EVERY, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.title = title
-        self.every = every
-        self.clock = clock
+    def __post_init__(self) -> None:
         self._rows: list[Mapping[str, Any]] = []
         self._drawn = -float("inf")
         self._handle: Any = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,54 +29,41 @@ from creditrl.types import Credit, FloatArray, TokenTable, Trajectory
 __all__ = ["Trainer"]
 
 
+@dataclass(eq=False)
 class Trainer:
-    """Trains one policy with one method.
+    """Trains one policy with one method."""
 
-    Args:
-        policy: its weights are moved in place.
-        method: says what credit is and which loss it goes into.
-        collector: where trajectories come from.
-        rollout: reads the reward settings and the temperature.
-        optim: the policy's optimizer.
-        budget: when to stop.
-        seed: the run's.
-        config_hash: stamped into credits.
-        after_collect: called when nothing more is sampled before the weights move (the sampler may
-            free memory).
-        after_weights: called whenever the weights have moved (clears the sampler's caches).
-        watch: counts where the time goes; the collecting agent counts on it, too
-            (:class:`WatchedAgent`), or generation counts as environment. None: a new one.
-    """
+    policy: Policy
+    """Its weights are moved in place."""
+    method: Method[Any]
+    """Says what credit is and which loss it goes into."""
+    collector: Collector
+    """Where trajectories come from."""
+    rollout: RolloutConfig
+    """Reads the reward settings and the temperature."""
+    optim: OptimConfig
+    """The policy's optimizer."""
+    budget: BudgetConfig
+    """When to stop."""
+    _: KW_ONLY
+    seed: InitVar[int]
+    """The run's."""
+    config_hash: str = ""
+    """Stamped into credits."""
+    after_collect: Callable[[], None] = lambda: None
+    """Called when nothing more is sampled before the weights move (the sampler may free memory)."""
+    after_weights: Callable[[], None] = lambda: None
+    """Called whenever the weights have moved (clears the sampler's caches)."""
+    watch: Stopwatch = field(default_factory=Stopwatch)
+    """Counts where the time goes; the collecting agent counts on it, too (:class:`WatchedAgent`),
+    or generation counts as environment."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        method: Method[Any],
-        collector: Collector,
-        rollout: RolloutConfig,
-        optim: OptimConfig,
-        budget: BudgetConfig,
-        *,
-        seed: int,
-        config_hash: str = "",
-        after_collect: Callable[[], None] = lambda: None,
-        after_weights: Callable[[], None] = lambda: None,
-        watch: Stopwatch | None = None,
-    ) -> None:
-        self.policy = policy
-        self.method = method
-        self.collector = collector
-        self.rollout = rollout
-        self.optim = optim
-        self.budget = budget
-        self.config_hash = config_hash
-        self.after_collect = after_collect
-        self.after_weights = after_weights
-        self.watch = watch or Stopwatch()
+    def __post_init__(self, seed: int) -> None:
         self.clock = Clock()
         self.columns: dict[str, FloatArray] = {}
         """Parts of the last update's credit, a value per turn of its trajectories."""
         # Demonstrations were not sampled: their likelihood is the model's own.
+        policy, method, rollout = self.policy, self.method, self.rollout
         sampled = method.collection != "demonstrations"
         self.loss = method.policy_loss()
         if sampled:
@@ -87,7 +74,7 @@ class Trainer:
         policy.shard(with_reference=bool(self.loss.kl_coef) or method.needs_reference)
         self.optimizer = PolicyOptimizer(
             policy,
-            optim,
+            self.optim,
             self.loss,
             seed=seed,
             temperature=rollout.temperature if sampled else 1.0,

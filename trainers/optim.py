@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -45,6 +46,7 @@ def learning_rate(cfg: OptimConfig, step: int, progress: float) -> float:
     return rate
 
 
+@dataclass(eq=False)
 class PolicyOptimizer:
     """AdamW over the policy's trainable parameters.
 
@@ -54,39 +56,31 @@ class PolicyOptimizer:
 
     Where several ranks train it, each takes some of the micro-batches, by tokens; the loss is that
     of the whole minibatch, and gradients are summed.
-
-    Args:
-        policy: its weights are moved in place.
-        cfg: see :class:`OptimConfig`.
-        loss: which policy loss.
-        seed: the run's; deals groups over minibatches.
-        temperature: the sampler's, so that log-probabilities are of the same distribution.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        cfg: OptimConfig,
-        loss: PolicyLossConfig,
-        *,
-        seed: int,
-        temperature: float,
-    ) -> None:
-        self.policy = policy
-        self.cfg = cfg
-        self.loss = loss
-        self.seed = seed
-        self.temperature = temperature
+    policy: Policy
+    """Its weights are moved in place."""
+    cfg: OptimConfig
+    loss: PolicyLossConfig
+    """Which policy loss."""
+    _: KW_ONLY
+    seed: int
+    """The run's; deals groups over minibatches."""
+    temperature: float
+    """The sampler's, so that log-probabilities are of the same distribution."""
+
+    def __post_init__(self) -> None:
         self.steps = 0
         # The policy's own where they are float32 or finer.
         self.parameters: list[torch.nn.Parameter] = []
         self._rounded: list[tuple[torch.nn.Parameter, torch.nn.Parameter]] = []
-        for p in policy.trainable_parameters():
+        for p in self.policy.trainable_parameters():
             exact = p
             if p.dtype.itemsize < torch.float32.itemsize:
                 exact = torch.nn.Parameter(p.detach().float())
                 self._rounded.append((p, exact))
             self.parameters.append(exact)
+        cfg = self.cfg
         self.adamw = torch.optim.AdamW(
             self.parameters, lr=cfg.lr, betas=cfg.betas, weight_decay=cfg.weight_decay
         )

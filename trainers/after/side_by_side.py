@@ -10,7 +10,7 @@ import contextlib
 import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -153,28 +153,21 @@ def credit_per_turn(
     return finite(name, value_N, turns.episode_N, turns.episode_ids).astype(np.float32)
 
 
+@dataclass(eq=False)
 class _Scorer:
     """One method, scoring."""
 
-    def __init__(
-        self,
-        method: Method[Any],
-        policy: Policy,
-        rollout: RolloutConfig,
-        states: StateSource | None,
-        seed: int,
-        passes: int,
-        drawn_alone: bool,
-    ) -> None:
-        self.method = method
-        self.policy = policy
-        self.states = states
-        self.seed = seed
-        self.passes = passes
-        self.drawn_alone = drawn_alone
-        if method.binary_outcomes:
-            rollout = replace(rollout, reward="success", reward_scale=1.0)
-        self.rollout = rollout
+    method: Method[Any]
+    policy: Policy
+    rollout: RolloutConfig
+    states: StateSource | None
+    seed: int
+    passes: int
+    drawn_alone: bool
+
+    def __post_init__(self) -> None:
+        if self.method.binary_outcomes:
+            self.rollout = replace(self.rollout, reward="success", reward_scale=1.0)
 
     def credit(
         self, episodes: Sequence[Trajectory], fit_on: Sequence[Trajectory] | None

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from creditrl.trainers.collect.base import Collected, Collector
@@ -52,6 +52,7 @@ class HeldWeights(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class AheadCollector(Collector):
     """Lets another collector run some updates ahead, in a thread of its own.
 
@@ -61,45 +62,35 @@ class AheadCollector(Collector):
 
     A checkpoint holds the weights that sample and the collector as it was before it began with
     what is under way; a resumed run collects that again.
-
-    Args:
-        collector: collects with ``agent``; nobody else uses it or its environments.
-        agent: samples with the held weights.
-        held: the weights.
-        watch: of the thread that learns.
-        updates: K, how many updates may pass between the weights that episodes begin with and those
-            that learn from them; at least 1.
-        in_flight: whether episodes under way go on with new weights or keep theirs. These are then
-            handed over between two collections only.
-        last: whether an update of that number will not be learned from; nothing is collected for
-            it beforehand.
     """
 
-    def __init__(
-        self,
-        collector: Collector,
-        agent: WatchedAgent,
-        held: HeldWeights,
-        *,
-        watch: Stopwatch,
-        updates: int = 1,
-        in_flight: InFlight = "continue",
-        last: Callable[[int], bool] = lambda update: False,
-    ) -> None:
-        self.collector = collector
-        self.agent = agent
-        self.held = held
-        self.watch = watch
-        self.updates = updates
-        self.in_flight = in_flight
-        self.last = last
+    collector: Collector
+    """Collects with ``agent``; nobody else uses it or its environments."""
+    agent: WatchedAgent
+    """Samples with the held weights."""
+    held: HeldWeights
+    """The weights."""
+    _: KW_ONLY
+    watch: Stopwatch
+    """Of the thread that learns."""
+    updates: int = 1
+    """K, how many updates may pass between the weights that episodes begin with and those that
+    learn from them; at least 1."""
+    in_flight: InFlight = "continue"
+    """Whether episodes under way go on with new weights or keep theirs. These are then handed over
+    between two collections only."""
+    last: Callable[[int], bool] = lambda update: False
+    """Whether an update of that number will not be learned from; nothing is collected for it
+    beforehand."""
+
+    def __post_init__(self) -> None:
         self._thread = ThreadPoolExecutor(
             1, thread_name_prefix="collect-ahead", initializer=_count_threads
         )
         self._under_way: deque[Future[Collected]] = deque()  # of the updates from _next on
         self._next: int | None = None  # first update that was not handed out
         self._version = 0  # updates that the held weights have seen
-        agent.version = lambda: self._version
+        self.agent.version = lambda: self._version
         self._before: dict[int, dict[str, Any]] = {}
         """The collector's state before it began with an update."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,50 +21,39 @@ from creditrl.types import Prompt, Reply, Trajectory
 __all__ = ["DemonstrationCollector", "Demonstrator", "demonstrate"]
 
 
+@dataclass(eq=False)
 class Demonstrator:
-    """The environment's expert, speaking in the policy's tokens.
-
-    Args:
-        venv: environment with an expert.
-        form: puts an action into the form of a reply.
-        tokenizer: the policy's.
-        chat_format: the policy's conversation format.
-        max_new_tokens: replies are cut there, as the policy's are.
-        noise: chance of a turn at which a random action is played instead: one of this turn's
-            admissible actions or, as often, one of another copy's, which as a rule cannot be done
-            here. Such a turn is not cloned; what the expert does after it is.
-        seed: of the noise.
-        pictures: reads pictures for the policy, where it is shown some.
-        actions: how the policy makes replies; where it chooses among a list, so does the expert,
-            and a turn at which the expert's action is not listed is not cloned.
-    """
+    """The environment's expert, speaking in the policy's tokens."""
 
     name = "expert"
 
-    def __init__(
-        self,
-        venv: TextVectorEnv,
-        form: PromptForm,
-        tokenizer: Any,
-        chat_format: Any,
-        max_new_tokens: int,
-        noise: float = 0.0,
-        seed: int = 0,
-        pictures: PictureReader | None = None,
-        actions: str = "free",
-    ) -> None:
-        self.venv = venv
-        self.pictures = pictures
-        self.form = form
-        self.tokenizer = tokenizer
-        self.chat_format = chat_format
-        self.max_new_tokens = max_new_tokens
-        self.noise = noise
+    venv: TextVectorEnv
+    """Environment with an expert."""
+    form: PromptForm
+    """Puts an action into the form of a reply."""
+    tokenizer: Any
+    """The policy's."""
+    chat_format: Any
+    """The policy's conversation format."""
+    max_new_tokens: int
+    """Replies are cut there, as the policy's are."""
+    noise: float = 0.0
+    """Chance of a turn at which a random action is played instead: one of this turn's admissible
+    actions or, as often, one of another copy's, which as a rule cannot be done here. Such a turn is
+    not cloned; what the expert does after it is."""
+    seed: InitVar[int] = 0
+    """Of the noise."""
+    pictures: PictureReader | None = None
+    """Reads pictures for the policy, where it is shown some."""
+    actions: str = "free"
+    """How the policy makes replies; where it chooses among a list, so does the expert, and a turn
+    at which the expert's action is not listed is not cloned."""
+
+    def __post_init__(self, seed: int) -> None:
         self.noisy: set[tuple[int, int]] = set()
         """(copy, turn) of the random actions, and of those that no list holds;
         :func:`demonstrate` takes them out."""
-        self.actions = actions
-        self._choices = Choices(chat_format, max_new_tokens, actions)
+        self._choices = Choices(self.chat_format, self.max_new_tokens, self.actions)
         self._rng = stream("noise", seed)
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:

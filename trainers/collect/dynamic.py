@@ -8,7 +8,7 @@ advantage 0 everywhere, so it is left out and others are played in its place. PR
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from creditrl.errors import ConfigError
@@ -26,29 +26,24 @@ def outcomes_differ(
     return len({m.success if outcome == "success" else m.episode_return for m in members}) > 1
 
 
+@dataclass(eq=False)
 class DynamicCollector(Collector):
     """Collects again and again, and keeps groups that can teach something.
 
     The last try keeps all of its groups, so that an update always has something: a policy that
     fails everywhere goes on.
-
-    Args:
-        collector: of groups.
-        teaches: whether a group is kept.
-        tries: most collections of an update, at least 1 (released code: 10).
     """
 
-    def __init__(
-        self,
-        collector: RolloutCollector,
-        teaches: Callable[[Sequence[Trajectory]], bool],
-        tries: int = 10,
-    ) -> None:
-        if tries < 1:
-            raise ConfigError(f"tries is {tries}: expected at least 1 collection an update.")
-        self.collector = collector
-        self.teaches = teaches
-        self.tries = tries
+    collector: RolloutCollector
+    """Of groups."""
+    teaches: Callable[[Sequence[Trajectory]], bool]
+    """Whether a group is kept."""
+    tries: int = 10
+    """Most collections of an update, at least 1 (released code: 10)."""
+
+    def __post_init__(self) -> None:
+        if self.tries < 1:
+            raise ConfigError(f"tries is {self.tries}: expected at least 1 collection an update.")
 
     def collect(self, update: int) -> Collected:
         """Return as many groups as one collection has, or fewer after the last try."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import Any
 
 import numpy as np
@@ -28,49 +29,39 @@ from creditrl.types import StateSource, Trajectory
 __all__ = ["RolloutCollector", "rollout_metrics"]
 
 
+@dataclass(eq=False)
 class RolloutCollector(Collector):
     """One episode per copy and update; a group is a task that several copies play.
 
     With ``group_size`` 1 the episodes are independent.
-
-    Args:
-        venv: autoreset disabled; its ``group_size`` decides.
-        agent: the policy.
-        form: builds prompts and reads actions.
-        seed: the run's seed; tasks, episodes and sampling follow from it and the update's number.
-        hash_states: source of the state hash that the method compares turns by.
-        segments: record the environment's ``segment_key``.
-        retries: how often a failed episode is played again before its group is dropped.
-        expert_actions: record what the environment's expert would have done at every turn.
-        count_states: report how many different observations the run has seen.
-        schedule: whether copies wait for each other's replies.
     """
 
-    def __init__(
-        self,
-        venv: TextVectorEnv,
-        agent: SampledAgent,
-        form: PromptForm,
-        *,
-        seed: int,
-        hash_states: StateSource | None = None,
-        segments: bool = False,
-        retries: int = 1,
-        expert_actions: bool = False,
-        count_states: bool = False,
-        schedule: Schedule = "auto",
-    ) -> None:
-        self.venv = venv
-        self.agent = agent
-        self.form = form
-        self.seed = seed
-        self.hash_states = hash_states
-        self.segments = segments
-        self.expert_actions = expert_actions
-        self.schedule = schedule
+    venv: TextVectorEnv
+    """Autoreset disabled; its ``group_size`` decides."""
+    agent: SampledAgent
+    """The policy."""
+    form: PromptForm
+    """Builds prompts and reads actions."""
+    _: KW_ONLY
+    seed: int
+    """The run's seed; tasks, episodes and sampling follow from it and the update's number."""
+    hash_states: StateSource | None = None
+    """Source of the state hash that the method compares turns by."""
+    segments: bool = False
+    """Record the environment's ``segment_key``."""
+    retries: int = 1
+    """How often a failed episode is played again before its group is dropped."""
+    expert_actions: bool = False
+    """Record what the environment's expert would have done at every turn."""
+    count_states: InitVar[bool] = False
+    """Report how many different observations the run has seen."""
+    schedule: Schedule = "auto"
+    """Whether copies wait for each other's replies."""
+
+    def __post_init__(self, count_states: bool) -> None:
         # Replaying a failed episode needs snapshots of every start. In one process there is no
         # worker to lose, and an engine that fails there fails again, unless a live model does.
-        self.retries = retries if venv.retry_helps else 0
+        self.retries = self.retries if self.venv.retry_helps else 0
         self.seen = SeenStates() if count_states else None
 
     @classmethod
