@@ -6,7 +6,7 @@ import copy
 import tempfile
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NotRequired, Protocol, TypedDict, Unpack
 
 from creditrl.agents.chat_format import ChatFormat
 from creditrl.agents.transformers import TransformersAgent
@@ -22,7 +22,7 @@ from creditrl.trainers.decode.twin_weights import EngineWeights, TwinWeights, tw
 from creditrl.trainers.models.lora import POLICY_ADAPTER, has_lora
 from creditrl.trainers.models.policy import Policy
 
-__all__ = ["PolicyAgent", "Sampler", "engine_settings", "start_engine"]
+__all__ = ["PolicyAgent", "Sampler", "Sampling", "engine_settings", "start_engine"]
 
 
 class PolicyAgent(SampledAgent, Protocol):
@@ -35,13 +35,20 @@ class PolicyAgent(SampledAgent, Protocol):
         ...
 
 
+class Sampling(TypedDict):
+    """How an agent samples."""
+
+    temperature: float
+    greedy: NotRequired[bool]
+    max_new_tokens: int
+    seed: int
+
+
 class Sampler(ABC):
     """Makes agents of policies."""
 
     @abstractmethod
-    def agent(
-        self, policy: Policy, *, temperature: float, greedy: bool, max_new_tokens: int, seed: int
-    ) -> PolicyAgent:
+    def agent(self, policy: Policy, **sampling: Unpack[Sampling]) -> PolicyAgent:
         """Return an agent that computes with the policy's present weights.
 
         Where an engine has room for one set of weights, agents of other policies are of no use
@@ -49,9 +56,7 @@ class Sampler(ABC):
         """
 
     @abstractmethod
-    def held(
-        self, policy: Policy, *, temperature: float, max_new_tokens: int, seed: int
-    ) -> tuple[PolicyAgent, HeldWeights]:
+    def held(self, policy: Policy, **sampling: Unpack[Sampling]) -> tuple[PolicyAgent, HeldWeights]:
         """Return an agent for another thread, and the weights that it computes with.
 
         These change when they are told to, and not with the policy's.
@@ -68,57 +73,35 @@ class TransformersSampler(Sampler):
     """The training model itself decodes."""
 
     def __init__(self, config: TrainConfig) -> None:
-        self.name = f"policy:{config.policy.model}"
-        self.actions, self.stop = config.rollout.actions, config.rollout.stop
-        self.token_budget = config.rollout.token_budget
+        self.settings: dict[str, Any] = {
+            "name": f"policy:{config.policy.model}",
+            "actions": config.rollout.actions,
+            "stop": config.rollout.stop,
+            "token_budget": config.rollout.token_budget,
+        }
 
-    def agent(
-        self, policy: Policy, *, temperature: float, greedy: bool, max_new_tokens: int, seed: int
-    ) -> PolicyAgent:
+    def agent(self, policy: Policy, **sampling: Unpack[Sampling]) -> PolicyAgent:
         """Return an agent over the policy's own model."""
         if policy.ranks.size > 1:
-            return SharedAgent(
-                policy,
-                temperature=temperature,
-                greedy=greedy,
-                max_new_tokens=max_new_tokens,
-                seed=seed,
-                actions=self.actions,
-                stop=self.stop,
-                name=self.name,
-                token_budget=self.token_budget,
-            )
+            return SharedAgent(policy, **self.settings, **sampling)
         return TransformersAgent(
             policy.model,
             policy.tokenizer,
-            temperature=temperature,
-            greedy=greedy,
-            max_new_tokens=max_new_tokens,
-            seed=seed,
-            actions=self.actions,
-            stop=self.stop,
-            name=self.name,
-            token_budget=self.token_budget,
             image_processor=policy.image_processor,
+            **self.settings,
+            **sampling,
         )
 
-    def held(
-        self, policy: Policy, *, temperature: float, max_new_tokens: int, seed: int
-    ) -> tuple[PolicyAgent, HeldWeights]:
+    def held(self, policy: Policy, **sampling: Unpack[Sampling]) -> tuple[PolicyAgent, HeldWeights]:
         """Return an agent over a copy of the policy's model."""
         twin = twin_of(policy.model)
         agent = TransformersAgent(
             twin,
             # Tokenizers may not be asked by two threads at once.
             copy.deepcopy(policy.tokenizer),
-            temperature=temperature,
-            max_new_tokens=max_new_tokens,
-            seed=seed,
-            actions=self.actions,
-            stop=self.stop,
-            name=self.name,
-            token_budget=self.token_budget,
             image_processor=policy.image_processor,
+            **self.settings,
+            **sampling,
         )
         return agent, TwinWeights(policy, twin, agent.weights_changed)
 
@@ -142,21 +125,11 @@ class VLLMSampler(Sampler):
         else:
             self._engine = self._server()
 
-    def agent(
-        self, policy: Policy, *, temperature: float, greedy: bool, max_new_tokens: int, seed: int
-    ) -> PolicyAgent:
+    def agent(self, policy: Policy, **sampling: Unpack[Sampling]) -> PolicyAgent:
         """Return an agent over the engine, which gets the policy's weights now."""
-        return self._agent(policy, policy.tokenizer, temperature, greedy, max_new_tokens, seed)
+        return self._agent(policy, policy.tokenizer, sampling)
 
-    def _agent(
-        self,
-        policy: Policy,
-        tokenizer: Any,
-        temperature: float,
-        greedy: bool,
-        max_new_tokens: int,
-        seed: int,
-    ) -> VLLMAgent:
+    def _agent(self, policy: Policy, tokenizer: Any, sampling: Sampling) -> VLLMAgent:
         cfg = self.config.rollout.vllm
         if self._engine is None:
             self._engine = start_engine(*engine_settings(self.config, policy))
@@ -174,24 +147,18 @@ class VLLMSampler(Sampler):
         return VLLMAgent(
             self._engine,
             tokenizer,
-            temperature=temperature,
-            greedy=greedy,
-            max_new_tokens=max_new_tokens,
-            seed=seed,
             actions=self.config.rollout.actions,
             stop=self.config.rollout.stop,
             name=self.name,
             generation_config=policy.base.generation_config,
             refresh=lambda: sync.push(policy),
             pictures=policy.pictures,
+            **sampling,
         )
 
-    def held(
-        self, policy: Policy, *, temperature: float, max_new_tokens: int, seed: int
-    ) -> tuple[PolicyAgent, HeldWeights]:
+    def held(self, policy: Policy, **sampling: Unpack[Sampling]) -> tuple[PolicyAgent, HeldWeights]:
         """Return an agent over the engine, whose weights are its own already."""
-        tokenizer = copy.deepcopy(policy.tokenizer)
-        agent = self._agent(policy, tokenizer, temperature, False, max_new_tokens, seed)
+        agent = self._agent(policy, copy.deepcopy(policy.tokenizer), sampling)
         return agent, EngineWeights(policy, agent.weights_changed)
 
     def rest(self) -> None:

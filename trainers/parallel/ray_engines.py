@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from creditrl.trainers.config import RolloutConfig, RunConfig, TrainConfig
 from creditrl.trainers.decode.sampler import (
     PolicyAgent,
     Sampler,
+    Sampling,
     TransformersSampler,
     engine_settings,
     start_engine,
@@ -593,48 +594,22 @@ class RaySampler(Sampler):
         if self._vllm:
             self._find_vllm()  # now, not after minutes of cloning
 
-    def agent(
-        self, policy: Policy, *, temperature: float, greedy: bool, max_new_tokens: int, seed: int
-    ) -> PolicyAgent:
+    def agent(self, policy: Policy, **sampling: Unpack[Sampling]) -> PolicyAgent:
         """Return an agent over the engines, which get the policy's weights before they answer."""
-        return self._agent(
-            policy, None, temperature=temperature, greedy=greedy, tokens=max_new_tokens, seed=seed
-        )
+        return self._agent(policy, None, sampling)
 
-    def held(
-        self, policy: Policy, *, temperature: float, max_new_tokens: int, seed: int
-    ) -> tuple[PolicyAgent, HeldWeights]:
+    def held(self, policy: Policy, **sampling: Unpack[Sampling]) -> tuple[PolicyAgent, HeldWeights]:
         """Return an agent over the engines, whose weights are their own already."""
         # Tokenizers may not be asked by two threads at once.
-        tokenizer = copy.deepcopy(policy.tokenizer)
-        agent = self._agent(
-            policy,
-            tokenizer,
-            temperature=temperature,
-            greedy=False,
-            tokens=max_new_tokens,
-            seed=seed,
-        )
+        agent = self._agent(policy, copy.deepcopy(policy.tokenizer), sampling)
         engines = self._engines
         assert engines is not None, "started for the agent"
         # Now, in the thread that moves the policy, and not when the other one asks.
         return agent, EngineWeights(policy, lambda: engines.load(policy))
 
-    def _agent(
-        self,
-        policy: Policy,
-        tokenizer: Any,
-        *,
-        temperature: float,
-        greedy: bool,
-        tokens: int,
-        seed: int,
-    ) -> PolicyAgent:
+    def _agent(self, policy: Policy, tokenizer: Any, sampling: Sampling) -> PolicyAgent:
         settings: dict[str, Any] = {
-            "temperature": temperature,
-            "greedy": greedy,
-            "max_new_tokens": tokens,
-            "seed": seed,
+            **sampling,
             "name": self.name,
             "actions": self.config.rollout.actions,
             "stop": self.config.rollout.stop,
