@@ -26,6 +26,7 @@ from creditrl.trainers.methods.base import ExploreConfig
 from creditrl.trainers.models.backbone import Backbone
 from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.critic import Critic, CriticConfig
+from creditrl.trainers.models.forward import Forward
 from creditrl.trainers.models.hindsight import HindsightConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
@@ -147,6 +148,14 @@ def own_networks(trainer: Any) -> dict[str, Any]:
     return found
 
 
+class CountedForward(Forward):
+    """A forward pass whose hidden states are counted."""
+
+    def __init__(self, found: Forward, hidden: Any) -> None:
+        super().__init__(*(getattr(found, field.name) for field in fields(found)))
+        object.__setattr__(self, "hidden", hidden)
+
+
 def train(what: str, ranks: Ranks = ALONE) -> dict[str, Any]:
     """Return metrics and checkpoint of two updates, on rank 0.
 
@@ -165,7 +174,15 @@ def train(what: str, ranks: Ranks = ALONE) -> dict[str, Any]:
         return count
 
     for name, network in networks.items():
-        network._hidden = counted(name, network._hidden)
+        if isinstance(network, Critic):
+            network._hidden = counted(name, network._hidden)
+            continue
+
+        def forward(name: str = name, made: Any = network._forward) -> Forward:
+            found: Forward = made()
+            return CountedForward(found, counted(name, found.hidden))
+
+        network._forward = forward
     begun = {}
     if ranks.size == 1:
         begun = {model.name: copy.deepcopy(model.state_dict()) for model in trainer.models}
