@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from creditrl.types import Credit, FloatArray, TokenTable, Trajectory, TurnTable
 if TYPE_CHECKING:
     from creditrl.trainers.models.policy import Policy
 
-__all__ = ["Batch", "LearnedModel", "scored_by"]
+__all__ = ["Batch", "LearnedModel", "OnlineModel", "scored_by"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,28 @@ class LearnedModel:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned."""
+
+
+class OnlineModel(LearnedModel):
+    """A model that learns from every update's episodes, before it scores them or after."""
+
+    update: Literal["before", "after"] = "after"
+    _learned: dict[str, float] | None = None
+    """Metrics of what it learned before the episodes were scored."""
+
+    def observe(self, batch: Batch) -> None:
+        """Learn before the episodes are scored, where :attr:`update` says so."""
+        if self.update == "before":
+            self._learned = self._learn(batch)
+
+    def fit(self, batch: Batch, credit: Credit) -> dict[str, float]:
+        """Learn, unless it has; returns what :meth:`_learn` does."""
+        learned, self._learned = self._learned, None
+        return self._learn(batch) if learned is None else learned
+
+    def _learn(self, batch: Batch) -> dict[str, float]:
+        """Learn from the batch; returns metrics."""
+        raise NotImplementedError
 
 
 def _plain_rows(trajectories: Sequence[Trajectory], merge_equal: bool) -> Rows | None:

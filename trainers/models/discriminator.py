@@ -8,18 +8,18 @@ what was done there, not where the agent went.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from creditrl.checked import Checked
 from creditrl.trainers.credit.imitation import discriminator_objective
-from creditrl.trainers.models.base import Batch
+from creditrl.trainers.models.base import Batch, OnlineModel
 from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.expert_turns import expert_pairs
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.turn_scorer import TurnScorer, TurnScorerConfig
-from creditrl.types import Credit, FloatArray, IntArray, Trajectory
+from creditrl.types import FloatArray, IntArray, Trajectory
 
 __all__ = ["Discriminator", "DiscriminatorConfig"]
 
@@ -39,7 +39,7 @@ class DiscriminatorConfig(Checked):
     """Whether it learns from an update's turns before it scores them (GAIL's order), or after."""
 
 
-class Discriminator(TurnScorer):
+class Discriminator(OnlineModel, TurnScorer):
     """Adds ``discriminator_N``, the logit of each turn; 0 until it has learned.
 
     Turns at which agent and expert agree count once for each: that is how it learns where the two
@@ -48,9 +48,9 @@ class Discriminator(TurnScorer):
 
     Args:
         policy: which it begins as.
-        config: see :class:`DiscriminatorConfig`.
+        config: its own.
         most: pairs of an update that it learns from, drawn; None: all.
-        seed: of the head, of the draw and of the order of turns.
+        others: as of :class:`TurnScorer`; the seed is of the draw, too.
     """
 
     name = "discriminator"
@@ -61,26 +61,15 @@ class Discriminator(TurnScorer):
         config: DiscriminatorConfig,
         *,
         most: int | None = None,
-        seed: int = 0,
+        **others: Any,
     ) -> None:
-        super().__init__(policy, config.scorer, seed=seed)
+        super().__init__(policy, config.scorer, **others)
         self.most = most
         self.update = config.update
-        self._before: dict[str, float] | None = None
-
-    def observe(self, batch: Batch) -> None:
-        """Learn before the turns are scored, where the config says so."""
-        if self.update == "before":
-            self._before = self._learn(batch)
 
     def score(self, batch: Batch) -> Batch:
         """Return the batch with the logit of each turn."""
         return batch.with_scores(discriminator_N=self.outputs(batch.trajectories))
-
-    def fit(self, batch: Batch, credit: Credit) -> dict[str, float]:
-        """Learn from the turns; returns ``loss``, and of before ``gain`` and ``accuracy``."""
-        learned, self._before = self._before, None
-        return self._learn(batch) if learned is None else learned
 
     def judge(self, pairs: list[Trajectory]) -> dict[str, float]:
         """Return how well it tells the turns of :func:`expert_pairs` apart.
@@ -100,6 +89,7 @@ class Discriminator(TurnScorer):
         return {**found, "accuracy": float((gap_P > 0).mean())} if len(gap_P) else found
 
     def _learn(self, batch: Batch) -> dict[str, float]:
+        """Learn from the turns; returns ``loss``, and of before ``gain`` and ``accuracy``."""
         pairs = expert_pairs(
             batch.trajectories,
             differing=False,

@@ -23,11 +23,11 @@ from creditrl.trainers.credit.implicit import (
 )
 from creditrl.trainers.credit.spread import first_turns, turn_sum, turns_to_tokens
 from creditrl.trainers.models.backbone import Backbone
-from creditrl.trainers.models.base import Batch, LearnedModel
+from creditrl.trainers.models.base import Batch, OnlineModel
 from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.lora import has_lora
 from creditrl.trainers.models.policy import Policy
-from creditrl.types import Credit, FloatArray
+from creditrl.types import FloatArray
 
 if TYPE_CHECKING:
     import torch
@@ -65,7 +65,7 @@ class ImplicitPRMConfig(Checked):
     """False: it never learns. iStar's released code builds its loss on detached values."""
 
 
-class ImplicitPRM(LearnedModel):
+class ImplicitPRM(OnlineModel):
     """Adds ``implicit_M`` (per token) and ``implicit_N`` (summed over each turn).
 
     Both are exactly 0 until it has taken its first step: before that the ratio is that of a model
@@ -93,7 +93,7 @@ class ImplicitPRM(LearnedModel):
         self.seed = seed
         self.temperature = temperature
         self.fits = 0
-        self._before: dict[str, float] | None = None
+        self.update = config.update
         network = policy
         if config.model != "policy":
             network = _text_model(config, policy, seed)
@@ -103,11 +103,6 @@ class ImplicitPRM(LearnedModel):
 
     # ---- as a learned model ---------------------------------------------------------------------
 
-    def observe(self, batch: Batch) -> None:
-        """Learn before the episodes are scored, where the config says so."""
-        if self.config.update == "before":
-            self._before = self._learn(batch)
-
     def score(self, batch: Batch) -> Batch:
         """Return the batch with the implicit rewards."""
         reward_M = np.zeros(len(batch.tokens), dtype=np.float32)
@@ -116,11 +111,6 @@ class ImplicitPRM(LearnedModel):
         reward_N = turn_sum(reward_M, batch.tokens.turn_M, len(batch.turns))
         batch = batch.with_scores(implicit_N=reward_N)
         return replace(batch, tokens=batch.tokens.with_scores(implicit_M=reward_M))
-
-    def fit(self, batch: Batch, credit: Credit) -> dict[str, float]:
-        """Learn from the episodes; returns ``loss``, ``accuracy``, ``pairs`` (or episodes)."""
-        learned, self._before = self._before, None
-        return self._learn(batch) if learned is None else learned
 
     def state_dict(self) -> dict[str, Any]:
         """Return the network and the number of fits (which seeds the order of pairs)."""
@@ -152,7 +142,10 @@ class ImplicitPRM(LearnedModel):
         ).astype(np.float32)
 
     def _learn(self, batch: Batch) -> dict[str, float]:
-        """Take optimizer steps on the batch's outcomes; the accuracy is of before."""
+        """Take steps on the batch's outcomes; returns ``loss``, ``accuracy`` of before, ``items``.
+
+        Items are pairs or episodes.
+        """
         cfg = self.config
         first_B, _ = first_turns(batch.turns.episode_N)
         success_B = batch.turns.success_N[first_B]

@@ -6,6 +6,7 @@ Source: PRM4A, arXiv 2502.10325: targets by running means over visits, soft-labe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from creditrl.trainers.models.progress import Outcome, outcomes
 from creditrl.trainers.models.turn_scorer import (
     Objective,
     TurnScorer,
-    TurnScorerConfig,
     episode_of_turns,
     split_by_task,
 )
@@ -29,29 +29,24 @@ class ProcessCritic(TurnScorer):
     """Adds ``process_N``, a chance in (0, 1); fitted to explored episodes, and to fresh ones.
 
     Args:
-        policy: which it begins as.
-        config: see :class:`TurnScorerConfig`.
+        arguments: as of :class:`TurnScorer`.
         gamma: discount of the targets.
         from_start: count turns from the start of an episode in the discount (the released code).
         outcome: R of an episode.
-        refit: updates between fits to an update's episodes; 0: it is frozen before training.
-        seed: of the head and the order of episodes.
+        others: as there.
     """
 
     name = "process_critic"
 
     def __init__(
         self,
-        policy: Policy,
-        config: TurnScorerConfig,
-        *,
+        *arguments: Any,
         gamma: float = 0.95,
         from_start: bool = False,
         outcome: Outcome = "success",
-        refit: int = 0,
-        seed: int = 0,
+        **others: Any,
     ) -> None:
-        super().__init__(policy, config, refit=refit, seed=seed)
+        super().__init__(*arguments, **others)
         self.gamma = gamma
         self.from_start = from_start
         self.outcome = outcome

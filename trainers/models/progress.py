@@ -7,7 +7,7 @@ that an episode's contributions sum to its outcome.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.turn_scorer import (
     Objective,
     TurnScorer,
-    TurnScorerConfig,
     episode_of_turns,
     split_by_task,
 )
@@ -32,25 +31,15 @@ class ProgressEstimator(TurnScorer):
     """Adds ``progress_N``; fitted to explored episodes, and to fresh ones where ``refit`` says so.
 
     Args:
-        policy: which it begins as.
-        config: see :class:`TurnScorerConfig`.
+        arguments: as of :class:`TurnScorer`.
         outcome: what the contributions sum to: 1 on success, or the environment's score.
-        refit: updates between fits to an update's episodes; 0: it is frozen (SPA).
-        seed: of the head and the order of episodes.
+        others: as there.
     """
 
     name = "progress"
 
-    def __init__(
-        self,
-        policy: Policy,
-        config: TurnScorerConfig,
-        *,
-        outcome: Outcome = "success",
-        refit: int = 0,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(policy, config, refit=refit, seed=seed)
+    def __init__(self, *arguments: Any, outcome: Outcome = "success", **others: Any) -> None:
+        super().__init__(*arguments, **others)
         self.outcome = outcome
 
     def pretrain(

@@ -5,11 +5,12 @@ Source: Xi et al. 2025, "AgentPRM", arXiv 2511.08325.
 
 from __future__ import annotations
 
+from typing import Any
+
 from creditrl.errors import CreditInputError
 from creditrl.trainers.credit.promise import promise_objective
 from creditrl.trainers.models.base import Batch
-from creditrl.trainers.models.policy import Policy
-from creditrl.trainers.models.turn_scorer import TurnScorer, TurnScorerConfig
+from creditrl.trainers.models.turn_scorer import TurnScorer
 from creditrl.types import Credit, FloatArray, IntArray
 
 __all__ = ["PromiseModel"]
@@ -19,18 +20,15 @@ class PromiseModel(TurnScorer):
     """Adds ``promise_N``, an estimate of ``Q(s, a)`` of every turn; begins at 0 everywhere.
 
     Args:
-        policy: which it begins as.
-        config: see :class:`TurnScorerConfig`.
+        arguments: as of :class:`TurnScorer`.
         beta: weight of the progress in its loss.
-        seed: of the head and the order of episodes.
+        others: as there.
     """
 
     name = "promise"
 
-    def __init__(
-        self, policy: Policy, config: TurnScorerConfig, *, beta: float = 1.0, seed: int = 0
-    ) -> None:
-        super().__init__(policy, config, seed=seed)
+    def __init__(self, *arguments: Any, beta: float = 1.0, **others: Any) -> None:
+        super().__init__(*arguments, **others)
         self.beta = beta
 
     def score(self, batch: Batch) -> Batch:

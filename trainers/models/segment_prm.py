@@ -7,6 +7,7 @@ Source: HISR, arXiv 2603.18683: ``r_i = W2 SiLU(W1 h_i)`` at the last token of s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -32,10 +33,10 @@ class SegmentPRM(TurnScorer):
 
     Args:
         policy: which it begins as.
-        config: see :class:`TurnScorerConfig`.
+        config: as of :class:`TurnScorer`.
         segmenter: cuts the episodes.
         outcome: what an episode's rewards sum to.
-        seed: of the head and the order of episodes.
+        others: as of :class:`TurnScorer`.
     """
 
     name = "segment_prm"
@@ -47,9 +48,9 @@ class SegmentPRM(TurnScorer):
         segmenter: Segmenter,
         *,
         outcome: Outcome = "success",
-        seed: int = 0,
+        **others: Any,
     ) -> None:
-        super().__init__(policy, config, seed=seed)
+        super().__init__(policy, config, **others)
         self.segmenter = segmenter
         self.outcome = outcome
 

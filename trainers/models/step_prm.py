@@ -7,6 +7,7 @@ reward model whose pairs are turns at one state instead of episodes of one task.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -28,10 +29,9 @@ class StepPRM(ImplicitPRM):
 
     Args:
         policy: which it begins as, and whose reference the ratio is to.
-        config: see :class:`ImplicitPRMConfig`; ``against`` is "reference".
-        temperature: of the sampler.
+        config: its ``against`` is "reference".
         most: pairs of an update that it learns from, drawn; None: all.
-        seed: of adapters, of the draw and of the order of pairs.
+        others: as of :class:`ImplicitPRM`; the seed is of the draw, too.
     """
 
     name = "step_prm"
@@ -41,11 +41,10 @@ class StepPRM(ImplicitPRM):
         policy: Policy,
         config: ImplicitPRMConfig,
         *,
-        temperature: float = 1.0,
         most: int | None = None,
-        seed: int = 0,
+        **others: Any,
     ) -> None:
-        super().__init__(policy, config, temperature=temperature, seed=seed)
+        super().__init__(policy, config, **others)
         self.most = most
         self._policy = policy
 

@@ -20,12 +20,12 @@ from creditrl.agents.transformers import TransformersAgent
 from creditrl.checked import Bounds, Checked, Count, Fraction
 from creditrl.trainers.credit.archer import lowest, polyak, q_targets
 from creditrl.trainers.models.backbone import Backbone
-from creditrl.trainers.models.base import Batch, LearnedModel
+from creditrl.trainers.models.base import Batch, OnlineModel
 from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.ends import EndBatch, TurnEnds, turn_ends
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.replay import Replay, Transition
-from creditrl.types import Credit, FloatArray, IntArray, Prompt, Trajectory
+from creditrl.types import FloatArray, IntArray, Prompt, Trajectory
 
 if TYPE_CHECKING:
     import torch
@@ -67,7 +67,7 @@ class UtteranceCriticsConfig(Checked):
     """Optimizer steps per update (released: 5, and more for games)."""
 
 
-class UtteranceCritics(LearnedModel):
+class UtteranceCritics(OnlineModel):
     """Adds ``q_N`` and ``v_N``, each the lowest that its twins say.
 
     Args:
@@ -109,28 +109,14 @@ class UtteranceCritics(LearnedModel):
         )
         self._follow(1.0)
         self._agent: TransformersAgent | None = None
-        self._learned: dict[str, float] | None = None
+        self.update = config.update
 
     # ---- as a learned model ---------------------------------------------------------------------
-
-    def observe(self, batch: Batch) -> None:
-        """Learn before the turns are scored, where the config says so."""
-        if self.config.update == "before":
-            self._learned = self._learn(batch)
 
     def score(self, batch: Batch) -> Batch:
         """Return the batch with ``q_N`` and ``v_N``."""
         q_NC, v_NC = self.values(batch.trajectories)
         return batch.with_scores(q_N=lowest(q_NC), v_N=lowest(v_NC))
-
-    def fit(self, batch: Batch, credit: Credit) -> dict[str, float]:
-        """Learn; returns means over the steps.
-
-        They are ``loss`` (per critic), ``grad_norm``, ``q_target`` and ``v_target``; and
-        ``replay``, the turns in the memory.
-        """
-        learned, self._learned = self._learned, None
-        return self._learn(batch) if learned is None else learned
 
     def state_dict(self) -> dict[str, Any]:
         """Return critics, slow copies, memory, and the number of fits (which seeds the draws)."""
@@ -170,7 +156,11 @@ class UtteranceCritics(LearnedModel):
         return found[: len(reply_N), :twins], found[len(reply_N) :, twins:]
 
     def _learn(self, batch: Batch) -> dict[str, float]:
-        """Remember the batch's turns and take steps on turns drawn from the memory."""
+        """Remember the batch's turns and take steps on turns drawn from the memory.
+
+        Returns means over the steps: ``loss`` (per critic), ``grad_norm``, ``q_target`` and
+        ``v_target``; and ``replay``, the turns in the memory.
+        """
         self.replay.add(batch.trajectories, batch.turns.reward_N)
         rng = np.random.default_rng([self.seed, self.fits])
         self.fits += 1
