@@ -14,9 +14,7 @@ from creditrl.types import Trajectory
 __all__ = ["stand_in"]
 
 
-def stand_in(
-    episodes: Sequence[Trajectory], *, seed: int = 0, device: str = "cpu"
-) -> tuple[Policy, list[Trajectory]]:
+def stand_in(episodes: Sequence[Trajectory], *, seed: int = 0) -> tuple[Policy, list[Trajectory]]:
     """Return a small policy with new weights, and the episodes in its tokens.
 
     Its vocabulary is what the episodes say. The prompt of a turn is the goal and what was seen, its
@@ -26,7 +24,6 @@ def stand_in(
     Args:
         episodes: finished ones, of any agent.
         seed: of the weights.
-        device: where it computes.
 
     Raises:
         DataError: no episode has a turn.
@@ -62,4 +59,4 @@ def stand_in(
     ]
     longest = max(len(turn.prompt_ids) + len(turn.reply_ids) for t in told for turn in t.turns)
     shape = SmallPolicyConfig(max_length=max(SmallPolicyConfig().max_length, longest))
-    return Policy.small(shape, tokenizer, seed=seed, device=device), told
+    return Policy.small(shape, tokenizer, seed=seed), told

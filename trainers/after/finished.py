@@ -113,7 +113,7 @@ def _validation(row: Mapping[str, Any]) -> Validation:
     )
 
 
-def success_table(runs: Sequence[FinishedRun], way: str, before: bool = False) -> FloatArray:
+def success_table(runs: Sequence[FinishedRun], way: str) -> FloatArray:
     """Return success as (levels, runs): all runs must have played the same levels.
 
     Raises:
@@ -123,7 +123,7 @@ def success_table(runs: Sequence[FinishedRun], way: str, before: bool = False) -
     for run in runs:
         if run.levels != first.levels:
             raise DataError(f"{run.folder} and {first.folder} were evaluated on other levels.")
-    table_KS = np.stack([(run.before if before else run.after)[way] for run in runs], axis=1)
+    table_KS = np.stack([run.after[way] for run in runs], axis=1)
     if np.isnan(table_KS).any():
         number = int(np.flatnonzero(np.isnan(table_KS).any(axis=0))[0])
         raise DataError(f"{runs[number].folder}: episodes of its evaluation failed with errors.")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from creditrl.trainers.collect.continued import Leaf
+from creditrl.trainers.collect.continued import Chooser, Leaf
 
 __all__ = ["Anywhere", "WhereOpen"]
 
@@ -18,7 +18,7 @@ _PRIOR = 2.0
 """Visits that every place counts before it has any: one success, one failure."""
 
 
-class Anywhere:
+class Anywhere(Chooser):
     """Branches behind turns that are drawn uniformly, so many in each tree and round.
 
     Args:
@@ -45,18 +45,8 @@ class Anywhere:
             spots += [places[k] for k in sorted(drawn.tolist())]
         return spots
 
-    def learn(self, leaves: Sequence[Leaf]) -> None:
-        """Learn nothing."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return nothing."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take nothing."""
-
-
-class WhereOpen:
+class WhereOpen(Chooser):
     """Branches where success is a matter of chance and what is left of the episode is short.
 
     Of places with outcome variances ``p (1 - p)`` and costs ``c``, samples serve most where they

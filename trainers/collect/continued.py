@@ -7,9 +7,10 @@ what is compared there differs by the policy's choices alone, and so is of less 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -206,9 +207,10 @@ class Leaf:
     """The first turn that was its own."""
 
 
-class Chooser(Protocol):
+class Chooser(ABC):
     """Says where trees branch."""
 
+    @abstractmethod
     def choose(
         self, leaves: Sequence[Leaf], round_number: int, rng: np.random.Generator
     ) -> list[tuple[int, int]]:
@@ -216,19 +218,16 @@ class Chooser(Protocol):
 
         A leaf may be left before its own turns alone (``turn >= left``).
         """
-        ...
 
-    def learn(self, leaves: Sequence[Leaf]) -> None:
+    def learn(self, leaves: Sequence[Leaf]) -> None:  # noqa: B027 (most learn nothing)
         """See what an update's trees came to."""
-        ...
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs: plain values."""
-        ...
+        return {}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
         """Take what :meth:`state_dict` returned."""
-        ...
 
 
 class ForestCollector(_Continuing):

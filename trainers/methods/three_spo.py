@@ -97,21 +97,19 @@ class ThreeSPO(Method[ThreeSPOConfig]):
         self._record(table, known)
         reward_N = np.zeros(len(turns), dtype=np.float32)
         for group in dict.fromkeys(turns.group_N.tolist()):
-            members = np.unique(turns.episode_N[turns.group_N == group]).tolist()
+            numbers = np.unique(turns.episode_N[turns.group_N == group]).tolist()
+            members = [trajectories[number] for number in numbers]
             if tree.update == "tree":
-                self._record(table, [trajectories[number] for number in members])
-            for number in members:
-                one = trajectories[number]
-                states = [
-                    *(state_of(t, tree.source) for t in one.turns),
-                    end_state(one, tree.source),
-                ]
+                self._record(table, members)
+            for number, one in zip(numbers, members, strict=True):
+                states = [state_of(turn, tree.source) for turn in one.turns]
+                states.append(end_state(one, tree.source))
                 gained = one.score if tree.success == "score" else float(one.success)
                 reward_N[turns.episode_N == number] = episode_rewards(
                     states, self._keys(one), gained, table, self.config.scores
                 )
             if tree.update == "step":
-                self._record(table, [trajectories[number] for number in members])
+                self._record(table, members)
         state_N = turns.require("state_N", hint="record hashes with --rollout.record all")
         places = zip(turns.episode_N.tolist(), turns.turn_N.tolist(), strict=True)
         return replace(

@@ -133,14 +133,6 @@ class ImplicitPRM(OnlineModel):
             )
         return np.float32(self.config.beta) * (own_M - self._against(batch))
 
-    def episode_scores(self, batch: Batch) -> FloatArray:
-        """Return each episode's score: the sum of its token rewards (or the mean over turns)."""
-        return np.bincount(
-            batch.turns.episode_N[batch.tokens.turn_M],
-            weights=self.rewards(batch) * self._share(batch),
-            minlength=batch.turns.num_episodes,
-        ).astype(np.float32)
-
     def _learn(self, batch: Batch) -> dict[str, float]:
         """Take steps on the batch's outcomes; returns ``loss``, ``accuracy`` of before, ``items``.
 

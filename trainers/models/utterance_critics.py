@@ -136,22 +136,15 @@ class UtteranceCritics(OnlineModel):
 
     # ---- values and fitting ---------------------------------------------------------------------
 
-    def values(
-        self, trajectories: Sequence[Trajectory], *, slow: bool = False
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return what each twin says of every turn: (q_NC, v_NC), float32.
-
-        Args:
-            trajectories: episodes with turns.
-            slow: ask the slow copies.
-        """
+    def values(self, trajectories: Sequence[Trajectory]) -> tuple[FloatArray, FloatArray]:
+        """Return what each twin says of every turn of episodes: (q_NC, v_NC), float32."""
         ends = turn_ends(trajectories)
         # Equal rows are read once: moves of one token are few, and so are a small task's states.
         number: dict[tuple[int, ...], int] = {}
         place_R = np.array([number.setdefault(row, len(number)) for row in ends.ids], dtype=int)
         ends = TurnEnds(tuple(number), place_R[ends.row_N], ends.position_N)
         reply_N = np.array([len(turn.reply_ids) for t in trajectories for turn in t.turns])
-        found = self._read(self.slow if slow else self.live, _with_prompts(ends, reply_N))
+        found = self._read(self.live, _with_prompts(ends, reply_N))
         twins = self.config.twins
         return found[: len(reply_N), :twins], found[len(reply_N) :, twins:]
 

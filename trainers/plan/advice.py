@@ -209,18 +209,32 @@ def _checkpointing(config: TrainConfig) -> tuple[str, TrainConfig] | None:
 
 def _smaller_batches(budget: int) -> Change:
     def change(config: TrainConfig) -> tuple[str, TrainConfig] | None:
-        flags = []
+        words = ""
         if config.optim.token_budget > budget:
-            flags.append(f"--optim.token-budget {budget}")
+            words = f"--optim.token-budget {budget}"
             config = replace(config, optim=replace(config.optim, token_budget=budget))
-        method = config.method
-        for path, part in config_parts(method, ""):
-            if isinstance(part, (BackboneConfig, CriticConfig)) and part.token_budget > budget:
-                flags.append(f"--method.{path}.token-budget {budget}".replace("_", "-"))
-                method = put_part(method, path, replace(part, token_budget=budget))
-        return (" ".join(flags), replace(config, method=method)) if flags else None
+
+        def larger(part: Any) -> bool:
+            return isinstance(part, (BackboneConfig, CriticConfig)) and part.token_budget > budget
+
+        more = _change_parts(config, larger, "token_budget", budget)
+        if more is None:
+            return (words, config) if words else None
+        return f"{words} {more[0]}".strip(), more[1]
 
     return change
+
+
+def _change_parts(
+    config: TrainConfig, which: Callable[[Any], bool], name: str, value: Any
+) -> tuple[str, TrainConfig] | None:
+    """Set a field of some configs of the method's models."""
+    flags, method = [], config.method
+    for path, part in config_parts(method, ""):
+        if which(part):
+            flags.append(f"--method.{path}.{name} {value}".replace("_", "-"))
+            method = put_part(method, path, replace(part, **{name: value}))
+    return (" ".join(flags), replace(config, method=method)) if flags else None
 
 
 def _half_precision(config: TrainConfig) -> tuple[str, TrainConfig] | None:
@@ -258,22 +272,19 @@ def _shared_bases(config: TrainConfig) -> tuple[str, TrainConfig] | None:
     """Let learned models share the policy's base, where it has adapters and they do not."""
     if config.policy.lora is None:
         return None
-    flags, method = [], config.method
-    for path, part in config_parts(method, ""):
-        if isinstance(part, BackboneConfig) and part.shared_base is False:
-            flags.append(f"--method.{path}.shared-base True".replace("_", "-"))
-            method = put_part(method, path, replace(part, shared_base=True))
-    return (" ".join(flags), replace(config, method=method)) if flags else None
+    return _change_parts(
+        config,
+        lambda part: isinstance(part, BackboneConfig) and part.shared_base is False,
+        "shared_base",
+        True,
+    )
 
 
 def _small_critic(config: TrainConfig) -> tuple[str, TrainConfig] | None:
     """Read values from the policy's hidden states instead of a copy of it."""
-    flags, method = [], config.method
-    for path, part in config_parts(method, ""):
-        if isinstance(part, CriticConfig) and part.kind == "copy":
-            flags.append(f"--method.{path}.kind head".replace("_", "-"))
-            method = put_part(method, path, replace(part, kind="head"))
-    return (" ".join(flags), replace(config, method=method)) if flags else None
+    return _change_parts(
+        config, lambda part: isinstance(part, CriticConfig) and part.kind == "copy", "kind", "head"
+    )
 
 
 def _adapters(config: TrainConfig) -> tuple[str, TrainConfig] | None:
