@@ -14,9 +14,11 @@ from creditrl.trainers.credit.check import episode_label
 from creditrl.types import Credit, FloatArray, TokenTable, Trajectory, TurnTable
 
 if TYPE_CHECKING:
+    import torch
+
     from creditrl.trainers.models.policy import Policy
 
-__all__ = ["Batch", "LearnedModel", "OnlineModel", "scored_by"]
+__all__ = ["Batch", "LearnedModel", "OnlineModel", "scored_by", "zero_head"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,27 @@ def _plain_rows(trajectories: Sequence[Trajectory], merge_equal: bool) -> Rows |
         for trajectory in trajectories
     ]
     return build_rows(worded, "window", merge_equal=merge_equal)
+
+
+def zero_head(width: int, hidden: int, seed: int) -> tuple[torch.nn.Module, torch.nn.Linear]:
+    """Return a head that says 0 of every state until it learns, and its last layer.
+
+    Args:
+        width: of a state.
+        hidden: width of the hidden layer; 0: a linear head.
+        seed: of its weights.
+    """
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        last = torch.nn.Linear(hidden or width, 1)
+        head: torch.nn.Module = last
+        if hidden:
+            head = torch.nn.Sequential(torch.nn.Linear(width, hidden), torch.nn.SiLU(), last)
+    torch.nn.init.zeros_(last.weight)
+    torch.nn.init.zeros_(last.bias)
+    return head, last
 
 
 def scored_by(model: LearnedModel, batch: Batch) -> Batch:

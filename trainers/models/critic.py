@@ -18,7 +18,7 @@ from creditrl.errors import CreditInputError, require_extra
 from creditrl.trainers.batch import RowBatch, Rows
 from creditrl.trainers.credit.gae import explained_variance
 from creditrl.trainers.losses.config import ValueLossConfig
-from creditrl.trainers.models.base import Batch, LearnedModel
+from creditrl.trainers.models.base import Batch, LearnedModel, zero_head
 from creditrl.trainers.models.checkpointing import checkpointed
 from creditrl.trainers.models.lora import without_lora
 from creditrl.trainers.models.policy import Policy
@@ -91,21 +91,10 @@ class Critic(LearnedModel):
         self.seed = seed
         self.fits = 0
         self.scale = RunningScale(self.config.normalise_rate)
-        width = policy.hidden_size
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            if self.config.kind == "copy":
-                body = without_lora(policy.model).get_decoder().eval()
-                last = torch.nn.Linear(width, 1)
-                head: torch.nn.Module = last
-            else:
-                body = None
-                last = torch.nn.Linear(self.config.hidden, 1)
-                first = torch.nn.Linear(width, self.config.hidden)
-                head = torch.nn.Sequential(first, torch.nn.SiLU(), last)
-        torch.nn.init.zeros_(last.weight)
-        torch.nn.init.zeros_(last.bias)
-        self._last = last
+        copied = self.config.kind == "copy"
+        body = without_lora(policy.model).get_decoder().eval() if copied else None
+        hidden = 0 if copied else self.config.hidden
+        head, self._last = zero_head(policy.hidden_size, hidden, seed)
         self.net = torch.nn.ModuleDict({"head": head})
         if body is not None:
             self.net["body"] = body.requires_grad_(True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from creditrl.checked import Bounds, Checked, Count, Natural
 from creditrl.trainers.models.backbone import Backbone
-from creditrl.trainers.models.base import Batch, LearnedModel
+from creditrl.trainers.models.base import Batch, LearnedModel, zero_head
 from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.ends import EndBatch, TurnEnds, turn_ends
 from creditrl.trainers.models.policy import Policy
@@ -63,8 +63,6 @@ class TurnScorer(LearnedModel):
     def __init__(
         self, policy: Policy, config: TurnScorerConfig, *, refit: int = 0, seed: int = 0
     ) -> None:
-        import torch
-
         self.config = config
         self.refit = refit
         self.seed = seed
@@ -73,16 +71,7 @@ class TurnScorer(LearnedModel):
         width = policy.hidden_size
         if config.reads == "logits":
             width = int(policy.base.get_output_embeddings().out_features)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            last = torch.nn.Linear(config.hidden or width, 1)
-            head: torch.nn.Module = last
-            if config.hidden:
-                first = torch.nn.Linear(width, config.hidden)
-                head = torch.nn.Sequential(first, torch.nn.SiLU(), last)
-        # It begins by saying 0 of every turn.
-        torch.nn.init.zeros_(last.weight)
-        torch.nn.init.zeros_(last.bias)
+        head, _ = zero_head(width, config.hidden, seed)
         self.backbone = Backbone(
             policy,
             config.backbone,
