@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from creditrl.errors import ConfigError
+from creditrl.checked import Checked, Count
 from creditrl.trainers.collect.base import Collected, Collector
 from creditrl.trainers.collect.rollouts import RolloutCollector
 from creditrl.types import Trajectory
@@ -27,7 +27,7 @@ def outcomes_differ(
 
 
 @dataclass(eq=False)
-class DynamicCollector(Collector):
+class DynamicCollector(Checked, Collector):
     """Collects again and again, and keeps groups that can teach something.
 
     The last try keeps all of its groups, so that an update always has something: a policy that
@@ -38,12 +38,8 @@ class DynamicCollector(Collector):
     """Of groups."""
     teaches: Callable[[Sequence[Trajectory]], bool]
     """Whether a group is kept."""
-    tries: int = 10
-    """Most collections of an update, at least 1 (released code: 10)."""
-
-    def __post_init__(self) -> None:
-        if self.tries < 1:
-            raise ConfigError(f"tries is {self.tries}: expected at least 1 collection an update.")
+    tries: Count = 10
+    """Most collections of an update (released code: 10)."""
 
     def collect(self, update: int) -> Collected:
         """Return as many groups as one collection has, or fewer after the last try."""
