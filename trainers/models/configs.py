@@ -1,4 +1,4 @@
-"""Settings of policies, apart from their code: naming a policy must not import torch."""
+"""Settings of policies, and of the networks of learned models."""
 
 from __future__ import annotations
 
