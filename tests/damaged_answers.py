@@ -23,69 +23,33 @@ from creditrl.envs.sotopia.dimensions import DIMENSIONS
 from creditrl.envs.sotopia.judge_answer import read_answer
 
 SEVEN = tuple(dimension.name for dimension in DIMENSIONS)
+AGENTS = ("agent_1", "agent_2")
 Scores = dict[str, int]
+Pair = Callable[[str, int], Any]
+Key = Callable[[str], str]
 
-NAMES = (
-    ("Samuel Anderson", "Finnegan O'Malley"),
-    ("Ann Lee", "Joann Lee"),
-    ("Mia Davis", "Noah Davis"),
-    ("Sam Lee", "Sam Ray"),
-    ("Sky", "Skyler"),
-    ("Plato", "Aristotle"),
-    ("Goal Keeper", "Secret Santa"),
-    ("Agent Smith", "Agent Brown"),
-    ("José Álvarez", "Zoë Ångström"),
-    ("李 雷", "韩 梅梅"),
-    ('Dwayne "Rock" Stone', "Bo Diaz"),
-    ("Will Score", "Grace Value"),
-    ("Lee Ann", "Ann Lee"),
-    ("Jean-Luc Picard", "Jean Valjean"),
-    ("Player One", "Player Two"),
-    ("Person B", "Person A"),
-    ("Agent 2", "Agent 1"),
-    ("Mr. X", "Mr. Y"),
-    ("True None", "Nan Null"),
-    ("Max Seven", "Rose Three"),
-    ("Al", "Bo"),
-    ("Eve", "Val"),
-    ("Rob", "Roberta"),
-    ("Goal", "Secret"),
-    ("One", "Two"),
-    ("Anna Maria Berg", "Maria Anna Berg"),
+NAMES = tuple(
+    tuple(pair.split(" & "))
+    for pair in (
+        "Samuel Anderson & Finnegan O'Malley|Ann Lee & Joann Lee|Mia Davis & Noah Davis|"
+        "Sam Lee & Sam Ray|Sky & Skyler|Plato & Aristotle|Goal Keeper & Secret Santa|"
+        "Agent Smith & Agent Brown|José Álvarez & Zoë Ångström|李 雷 & 韩 梅梅|"
+        'Dwayne "Rock" Stone & Bo Diaz|Will Score & Grace Value|Lee Ann & Ann Lee|'
+        "Jean-Luc Picard & Jean Valjean|Player One & Player Two|Person B & Person A|"
+        "Agent 2 & Agent 1|Mr. X & Mr. Y|True None & Nan Null|Max Seven & Rose Three|Al & Bo|"
+        "Eve & Val|Rob & Roberta|Goal & Secret|One & Two|Anna Maria Berg & Maria Anna Berg"
+    ).split("|")
 )
 PHRASES = (
-    "because",
-    "He was polite throughout",
-    'He said "no", and left',
-    "the other's secret: kept",
-    "it's {not} [clear], 10",
-    "Score is 3/10",
-    "line\nbreak",
-    "goal: 9",
-    "agent_2 did",
-    "]}",
-    "\\ back",
-    "",
-    'from "10", 8 or 7',
-    'the "price", 10], and so',
-    '["x", 2]',
-    "{'goal': ['x', 3]}",
-    '"agent_2": {"goal": ["x", 3]}',
-    'I "want", "need" 3, "5"',
-    "paid $500, then 20 % more",
-    "from -5 to 5, rather 2",
-    "agent_1 gave 4 of 10; Agent 2 none",
-    "```code```",
-    "see https://a.example/b#c // yes",
-    "naïve – “quoted” ‘so’ …",
-    "在谈判中 3 次",
-    "- a point\n- another one: 7",
-    "first: 1, second: 2",
-    "he thought <think>not</think> much",
-    "it's his; he'd said 'yes', 5",
-    "| a | 3 |",
-    "(score: 4)",
-    "null, true, 0",
+    *("because", "He was polite throughout", 'He said "no", and left', "the other's secret: kept"),
+    *("it's {not} [clear], 10", "Score is 3/10", "line\nbreak", "goal: 9", "agent_2 did", "]}"),
+    *("\\ back", "", 'from "10", 8 or 7', 'the "price", 10], and so', '["x", 2]'),
+    *("{'goal': ['x', 3]}", '"agent_2": {"goal": ["x", 3]}', 'I "want", "need" 3, "5"'),
+    *("paid $500, then 20 % more", "from -5 to 5, rather 2", "agent_1 gave 4 of 10; Agent 2 none"),
+    *("```code```", "see https://a.example/b#c // yes", "naïve – “quoted” ‘so’ …"),
+    *("在谈判中 3 次", "- a point\n- another one: 7", "first: 1, second: 2", 'Noah: "I, 5"'),
+    *("he thought <think>not</think> much", "it's his; he'd said 'yes', 5", "| a | 3 |"),
+    *("(score: 4)", "null, true, 0"),
 )
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -119,12 +83,17 @@ class Draw:
         truth = tuple(dict(s) for s in self.truth)
         side, name = rng.randrange(2), rng.choice(SEVEN)
         for i in (0, 1):
-            for d in DIMENSIONS:
-                if how == "all" or (i == side and (how == "side" or d.name == name)):
-                    others = [n for n in range(d.low, d.high + 1) if n != truth[i][d.name]]
-                    truth[i][d.name] = rng.choice(others)
+            for dim in SEVEN:
+                if how == "all" or (i == side and (how == "side" or dim == name)):
+                    truth[i][dim] = self.unlike(dim, i)
         reasons = self.reasons if rng.random() < 0.5 else _reasons(rng)
         return replace(self, truth=(truth[0], truth[1]), reasons=reasons)
+
+    def unlike(self, name: str, *sides: int) -> int:
+        """Return another score of a dimension than those of these sides, or of both."""
+        (dim,) = (dim for dim in DIMENSIONS if dim.name == name)
+        given = {self.truth[i][name] for i in sides or (0, 1)}
+        return self.rng.choice([n for n in range(dim.low, dim.high + 1) if n not in given])
 
     def all_zero(self) -> Draw:
         if all(n == 0 for s in self.truth for n in s.values()):
@@ -132,42 +101,35 @@ class Draw:
         return replace(self, truth=(dict.fromkeys(SEVEN, 0), dict.fromkeys(SEVEN, 0)))
 
     def swapped(self) -> Draw:
-        return (
-            self.other("all")
-            if self.truth[0] == self.truth[1]
-            else replace(self, truth=self.truth[::-1])
-        )
+        if self.truth[0] == self.truth[1]:
+            return self.other("all")
+        return replace(self, truth=self.truth[::-1])
+
+    def each(self, make: Callable[[int], Any]) -> list[Any]:
+        """Return something of each participant, in their order."""
+        return [make(i) for i in self.order]
 
     def entry(self, side: int, pair: Pair = lambda r, s: [r, s], key: Key = str) -> dict[str, Any]:
         return {key(n): pair(self.reasons[side][n], self.truth[side][n]) for n in self.dims}
 
-    def entries(
-        self,
-        keys: Sequence[str] = ("agent_1", "agent_2"),
-        pair: Pair = lambda r, s: [r, s],
-        key: Key = str,
-    ) -> dict[str, Any]:
-        return {keys[i]: self.entry(i, pair, key) for i in self.order}
+    def entries(self, keys: Sequence[str] = AGENTS, **how: Any) -> dict[str, Any]:
+        return {keys[i]: self.entry(i, **how) for i in self.order}
 
     def dump(self, value: Any) -> str:
-        rng = self.rng
-        return json.dumps(
-            value, indent=rng.choice((None, 1, 2, 4)), ensure_ascii=rng.random() < 0.5
-        )
+        indent, ascii = self.rng.choice((None, 1, 2, 4)), self.rng.random() < 0.5
+        return json.dumps(value, indent=indent, ensure_ascii=ascii)
 
     def usual(self, **options: Any) -> str:
         entries = self.entries(**options)
         return self.dump({"evaluations": entries} if self.rng.random() < 0.8 else entries)
 
 
-Pair = Callable[[str, int], Any]
-Key = Callable[[str], str]
 Write = Callable[[Draw], str]
 Damage = Callable[[str, random.Random], str]
 
 
-def _reasons(rng: random.Random) -> tuple[dict[str, str], dict[str, str]]:
-    plain = rng.random() < 0.4
+def _reasons(rng: random.Random, plain: bool = False) -> tuple[dict[str, str], dict[str, str]]:
+    plain = plain or rng.random() < 0.4
 
     def reason() -> str:
         if plain:
@@ -177,339 +139,164 @@ def _reasons(rng: random.Random) -> tuple[dict[str, str], dict[str, str]]:
     return ({n: reason() for n in SEVEN}, {n: reason() for n in SEVEN})
 
 
-def draw(rng: random.Random) -> Draw:
+def draw(rng: random.Random, names: tuple[str, str] | None = None, plain: bool = False) -> Draw:
     """Return a true judgement of two of the names."""
-    names = rng.choice(NAMES)
+    names = names or rng.choice(NAMES)
     names = names if rng.random() < 0.5 else (names[1], names[0])
     truth = [{d.name: rng.randint(d.low, d.high) for d in DIMENSIONS} for _ in names]
     order = (0, 1) if rng.random() < 0.5 else (1, 0)
     dims = SEVEN if rng.random() < 0.6 else tuple(rng.sample(SEVEN, 7))
-    return Draw(rng, names, (truth[0], truth[1]), _reasons(rng), order, dims)
+    return Draw(rng, names, (truth[0], truth[1]), _reasons(rng, plain), order, dims)
 
 
 # -- styles ---------------------------------------------------------------------------------------
 
-STYLES: dict[str, Write] = {}
-JSON_STYLES: list[str] = []
-"""Those whose text is one JSON object: what damages are done to."""
-
-
-def style(name: str, write: Write, plain: bool = False) -> None:
-    assert name not in STYLES, name
-    STYLES[name] = write
-    if plain:
-        JSON_STYLES.append(name)
-
-
-def keyed(name: str, *pairs: tuple[str, str]) -> None:
-    style(f"keys {name}", lambda d: d.usual(keys=d.rng.choice(pairs)), plain=True)
-
-
-def paired(name: str, *pairs: Pair) -> None:
-    style(f"scores {name}", lambda d: d.usual(pair=d.rng.choice(pairs)), plain=True)
-
-
-style("as asked", lambda d: json.dumps({"evaluations": d.entries()}), plain=True)
-style("indented", lambda d: json.dumps({"evaluations": d.entries()}, indent=2), plain=True)
-style(
-    "compact", lambda d: json.dumps({"evaluations": d.entries()}, separators=(",", ":")), plain=True
-)
-style("no wrapper", lambda d: d.dump(d.entries()), plain=True)
-keyed("evaluation", ("agent_1_evaluation", "agent_2_evaluation"))
-keyed("spaced", ("Agent 1", "Agent 2"), ("AGENT-1", "AGENT-2"), ("agent 1:", "agent 2:"))
-keyed("joined", ("Agent1", "agent2"), ("agent1Scores", "agent2Scores"), ("agent#1", "agent#2"))
-keyed("from zero", ("agent_0", "agent_1"), ("0", "1"), ("Agent 0", "Agent 1"))
-keyed("digits", ("1", "2"))
-keyed("words", ("Participant One", "Participant Two"), ("agent_one", "agent_two"))
-keyed("letters", ("Speaker A", "Speaker B"), ("agent_a", "agent_b"))
-keyed("of other people", ("person_1", "person_2"), ("character 1", "character 2"))
-style("keys names", lambda d: d.usual(keys=d.names), plain=True)
-style("keys first names", lambda d: d.usual(keys=[n.split()[0] for n in d.names]))
-style("keys last names", lambda d: d.usual(keys=[n.split()[-1] for n in d.names]))
-style("keys lower names", lambda d: d.usual(keys=[n.lower().replace(" ", "_") for n in d.names]))
-style("keys owned", lambda d: d.usual(keys=[f"{n}'s evaluation" for n in d.names]))
-style("keys both", lambda d: d.usual(keys=[f"agent_{i + 1} ({n})" for i, n in enumerate(d.names)]))
-style("keys name first", lambda d: d.usual(keys=[f"{n} (Agent {i})" for i, n in _from_1(d)]))
-style("keys mixed", lambda d: d.usual(keys=("agent_1", d.names[1])))
-style("wrapped otherwise", lambda d: d.dump({d.rng.choice(WRAPPERS): d.entries()}), plain=True)
-style("wrapped twice", lambda d: d.dump({"result": {"evaluations": d.entries()}}), plain=True)
-style("a list", lambda d: d.dump([{"agent": f"agent_{i + 1}", **d.entry(i)} for i in d.order]))
-style(
-    "a wrapped list",
-    lambda d: d.dump({"evaluations": [{"name": d.names[i], **d.entry(i)} for i in d.order]}),
-)
-style(
-    "a list of scores",
-    lambda d: d.dump({"agents": [{"id": i + 1, "scores": d.entry(i)} for i in d.order]}),
-)
-style(
-    "a list with both",
-    lambda d: d.dump(
-        [
-            {"agent_id": f"agent_{i + 1}", "agent_name": d.names[i], "evaluation": d.entry(i)}
-            for i in d.order
-        ]
-    ),
-)
-style("a list of keys", lambda d: d.dump([{f"agent_{i + 1}": d.entry(i)} for i in d.order]))
-style("a list in a list", lambda d: d.dump([[{f"agent_{i + 1}": d.entry(i)} for i in d.order]]))
+SPOKEN = ("Agent 1", "Agent 2")
 WRAPPERS = ("evaluation", "agents", "results", "output", "Scores", "Evaluation Results", "data")
 
 
-def _from_1(d: Draw) -> Iterator[tuple[int, str]]:
-    return iter(enumerate(d.names, 1))
-
-
-def transposed(d: Draw, keys: Sequence[str], pair: Pair = lambda r, s: [r, s]) -> dict[str, Any]:
+def transposed(d: Draw, keys: Sequence[str] = AGENTS, pair: Pair = lambda r, s: [r, s]) -> Any:
     return {n: {keys[i]: pair(d.reasons[i][n], d.truth[i][n]) for i in d.order} for n in d.dims}
 
 
-style("dimensions first", lambda d: d.dump(transposed(d, ("agent_1", "agent_2"))), plain=True)
-style("dimensions first, names", lambda d: d.dump(transposed(d, d.names)))
-style(
-    "dimensions first, wrapped",
-    lambda d: d.dump({"dimensions": transposed(d, ("Agent 1", "Agent 2"), lambda r, s: s)}),
-    plain=True,
-)
-style(
-    "rows for each",
-    lambda d: d.dump(
-        {
-            f"agent_{i + 1}": [
-                {"dimension": n, "score": d.truth[i][n], "reasoning": d.reasons[i][n]}
-                for n in d.dims
-            ]
-            for i in d.order
-        }
-    ),
-    plain=True,
-)
-
-
-def rows(d: Draw, who: str = "agent") -> list[dict[str, Any]]:
+def rows(d: Draw) -> list[dict[str, Any]]:
     return [
-        {
-            who: d.names[i] if who == "name" else f"agent_{i + 1}",
-            "dimension": n,
-            "reasoning": d.reasons[i][n],
-            "score": d.truth[i][n],
-        }
+        {"agent": AGENTS[i], "dimension": n, "reasoning": d.reasons[i][n], "score": d.truth[i][n]}
         for i in d.order
         for n in d.dims
     ]
-
-
-style("rows for both", lambda d: d.dump({"scores": rows(d)}))
-style("rows alone", lambda d: d.dump(rows(d)))
-style("rows as lines", lambda d: "\n".join(json.dumps(row) for row in rows(d)))
-style(
-    "scores and reasons apart",
-    lambda d: d.dump(
-        {
-            f"agent_{i + 1}": {"reasoning": dict(d.reasons[i]), "scores": dict(d.truth[i])}
-            for i in d.order
-        }
-    ),
-    plain=True,
-)
-style(
-    "flat keys",
-    lambda d: d.dump(
-        {f"agent_{i + 1}_{n}": [d.reasons[i][n], d.truth[i][n]] for i in d.order for n in d.dims}
-    ),
-)
-style(
-    "dotted keys",
-    lambda d: d.dump({f"agent_{i + 1}.{n}": d.truth[i][n] for i in d.order for n in d.dims}),
-)
-style(
-    "score and reason keys",
-    lambda d: d.dump(
-        {
-            f"agent_{i + 1}": {
-                k: v
-                for n in d.dims
-                for k, v in ((f"{n}_reasoning", d.reasons[i][n]), (f"{n}_score", d.truth[i][n]))
-            }
-            for i in d.order
-        }
-    ),
-    plain=True,
-)
-style("two objects", lambda d: "\n".join(d.dump({f"agent_{i + 1}": d.entry(i)}) for i in d.order))
-style(
-    "two wrapped objects",
-    lambda d: d.rng.choice(("\n", " ", ",\n", "\n---\n", "\nand\n")).join(
-        d.dump({"evaluations": {f"agent_{i + 1}": d.entry(i)}}) for i in d.order
-    ),
-)
-style(
-    "two objects in one line each",
-    lambda d: "\n".join(
-        json.dumps({"agent": f"agent_{i + 1}", "evaluation": d.entry(i)}) for i in d.order
-    ),
-)
-style(
-    "headings and fences",
-    lambda d: "\n\n".join(f"### {d.names[i]}\n```json\n{d.dump(d.entry(i))}\n```" for i in d.order),
-)
-style(
-    "bold headings",
-    lambda d: "\n\n".join(f"**Agent {i + 1}**:\n{d.dump(d.entry(i))}" for i in d.order),
-)
-style(
-    "members without an object",
-    lambda d: ",\n".join(f'"agent_{i + 1}": {d.dump(d.entry(i))}' for i in d.order),
-)
-style("encoded twice", lambda d: json.dumps(d.usual()))
-style("the inside of a string", lambda d: json.dumps(d.usual())[1:-1])
-style(
-    "arguments of a call",
-    lambda d: d.dump({"name": "evaluate", "arguments": {"evaluations": d.entries()}}),
-    plain=True,
-)
-style(
-    "arguments as a string",
-    lambda d: d.dump({"name": "evaluate", "arguments": d.usual()}),
-)
-style("content of a message", lambda d: d.dump({"role": "assistant", "content": d.usual()}))
-
-paired("alone", lambda r, s: s)
-paired("first", lambda r, s: [s, r])
-paired("with keys", lambda r, s: {"reasoning": r, "score": s}, lambda r, s: {"score": s, "why": r})
-paired("of other keys", lambda r, s: {"explanation": r, "rating": s}, lambda r, s: {"value": s})
-paired("as strings", lambda r, s: ["because", str(s)], lambda r, s: str(s))
-paired("over ten", lambda r, s: [f"{r}!", s] if s < 0 else ["because", f"{s}/10"])
-paired("out of ten", lambda r, s: ["because", f"{s} out of 10" if s > 5 else s])
-paired("said", lambda r, s: ["because", f"Score: {s}"], lambda r, s: ["because", f"score = {s}."])
-paired("as floats", lambda r, s: [r, float(s)], lambda r, s: {"score": s + 0.0})
-paired("at the end", lambda r, s: f"because. Score: {s}", lambda r, s: f"so it is (score: {s})")
-paired("as words", lambda r, s: ["because", WORDS[s] if s >= 0 else f"minus {WORDS[-s]}"])
-paired("of three", lambda r, s: ["because", "and so", s])
-paired("nested", lambda r, s: [[r, s]], lambda r, s: [[{"reasoning": r, "score": s}]])
-paired("numbered", lambda r, s: {"0": r, "1": s})
-paired(
-    "in an object", lambda r, s: [r, {"score": s}], lambda r, s: [{"reasoning": r}, {"score": s}]
-)
-paired("twice", lambda r, s: ["because", s, s], lambda r, s: {"score": s, "rating": s, "reason": r})
-paired("with a maximum", lambda r, s: {"score": s, "max": 10, "reasoning": r})
-paired("with a range", lambda r, s: {"score": s, "range": [-10, 10], "reasoning": r})
-paired("with confidence", lambda r, s: {"score": s, "confidence": 0.5, "reasoning": r})
-paired("with halves", lambda r, s: {"reasoning": [r, "and 3 more"], "score": s})
-
-
-def dims_as(name: str, *keys: Key) -> None:
-    style(f"dimensions {name}", lambda d: d.usual(key=d.rng.choice(keys)), plain=True)
-
-
-dims_as("in title case", lambda n: n.title(), lambda n: n.capitalize())
-dims_as("with spaces", lambda n: n.replace("_", " "), lambda n: n.replace("_", " ").title())
-dims_as("in camel case", lambda n: n[0] + n.title().replace("_", "")[1:])
-dims_as("with hyphens", lambda n: n.replace("_", "-"), lambda n: f"**{n}**")
-dims_as("in capitals", lambda n: n.upper())
-dims_as("with a suffix", lambda n: f"{n}_score", lambda n: f"{n} evaluation")
-dims_as("with ranges", lambda n: f"{n} (0-10)", lambda n: f"{n} [-10, 0]")
-dims_as("numbered", lambda n: f"{SEVEN.index(n) + 1}. {n}")
-dims_as("short", lambda n: {"financial_and_material_benefits": "financial"}.get(n, n))
-dims_as(
-    "by other names",
-    lambda n: {"goal": "goal_completion", "social_rules": "social_norms"}.get(n, n),
-    lambda n: {"secret": "secrets", "relationship": "Relationships"}.get(n, n),
-)
 
 
 def extended(more: Callable[[Draw], dict[str, Any]]) -> Write:
     return lambda d: d.dump({"evaluations": d.entries(), **more(d)})
 
 
-style("with a comment", extended(lambda d: {"comment": "Both did well, 8 of 10."}), plain=True)
-style(
-    "with averages",
-    extended(lambda d: {"average": {n: (d.truth[0][n] + d.truth[1][n]) / 2 for n in SEVEN}}),
-)
-style("with its mapping", extended(lambda d: {"agents": {f"agent_{i}": n for i, n in _from_1(d)}}))
-style(
-    "with names inside",
-    lambda d: d.dump({f"agent_{i + 1}": {"name": d.names[i], **d.entry(i)} for i in d.order}),
-)
-style(
-    "with partners inside",
-    lambda d: d.dump({d.names[i]: {"partner": d.names[1 - i], **d.entry(i)} for i in d.order}),
-)
-style(
-    "with an overall score",
-    lambda d: d.dump({f"agent_{i + 1}": {**d.entry(i), "overall_score": 3.14} for i in d.order}),
-    plain=True,
-)
-style(
-    "a mapping in words", lambda d: f"agent_1 is {d.names[0]}, agent_2 {d.names[1]}.\n{d.usual()}"
-)
-style("a schema before", lambda d: SCHEMA + "\n" + d.usual())
-style("a foo before", lambda d: 'Like {"foo": "bar"} for {"type": "string"}:\n' + d.usual())
-style(
-    "a form before",
-    lambda d: (
-        d.dump({"evaluations": {"agent_1": {"goal": ["<reasoning>", "<score>"]}}})
-        + "\n"
-        + d.usual()
+def usual_with(**choices: Sequence[Any]) -> Write:
+    """Write the usual form with one of these keys, pairs or names of dimensions."""
+    return lambda d: d.usual(**{name: d.rng.choice(some) for name, some in choices.items()})
+
+
+OBJECTS: dict[str, Write] = {
+    "as asked": lambda d: json.dumps({"evaluations": d.entries()}),
+    "indented": lambda d: json.dumps({"evaluations": d.entries()}, indent=2),
+    "compact": lambda d: json.dumps({"evaluations": d.entries()}, separators=(",", ":")),
+    "no wrapper": lambda d: d.dump(d.entries()),
+    "keys names": lambda d: d.usual(keys=d.names),
+    "wrapped otherwise": lambda d: d.dump({d.rng.choice(WRAPPERS): d.entries()}),
+    "wrapped twice": lambda d: d.dump({"result": {"evaluations": d.entries()}}),
+    "dimensions first": lambda d: d.dump(transposed(d)),
+    "dimensions first, wrapped": lambda d: d.dump(
+        {"dimensions": transposed(d, SPOKEN, lambda r, s: s)}
     ),
-)
-SCHEMA = json.dumps(
-    {
-        "properties": {
-            "evaluations": {"properties": {"agent_1": {"$ref": "#/$defs/evaluation"}}},
-            "goal": {"type": "array", "prefixItems": [{"type": "integer", "minimum": 0}]},
+    "rows for each": lambda d: d.dump(
+        {
+            AGENTS[i]: [
+                {"dimension": n, "score": d.truth[i][n], "reasoning": d.reasons[i][n]}
+                for n in d.dims
+            ]
+            for i in d.order
         }
-    }
-)
+    ),
+    "scores and reasons apart": lambda d: d.dump(
+        {AGENTS[i]: {"reasoning": d.reasons[i], "scores": d.truth[i]} for i in d.order}
+    ),
+    "score and reason keys": lambda d: d.dump(
+        {
+            AGENTS[i]: {
+                f"{n}_{what}": of[i][n]
+                for n in d.dims
+                for what, of in (("reasoning", d.reasons), ("score", d.truth))
+            }
+            for i in d.order
+        }
+    ),
+    "arguments of a call": lambda d: d.dump(
+        {"name": "evaluate", "arguments": {"evaluations": d.entries()}}
+    ),
+    "with a comment": extended(lambda d: {"comment": "Both did well, 8 of 10."}),
+    "with an overall score": lambda d: d.dump(
+        {AGENTS[i]: {**d.entry(i), "overall_score": 3.14} for i in d.order}
+    ),
+}
+"""Styles whose text is one JSON object: what damages are done to."""
 
-# Other languages than JSON.
+_KEYS: dict[str, str] = {
+    "evaluation": "agent_1_evaluation & agent_2_evaluation",
+    "spaced": "Agent 1 & Agent 2|AGENT-1 & AGENT-2|agent 1: & agent 2:",
+    "joined": "Agent1 & agent2|agent1Scores & agent2Scores|agent#1 & agent#2|agentOne & agentTwo",
+    "from zero": "agent_0 & agent_1|0 & 1|Agent 0 & Agent 1",
+    "digits": "1 & 2",
+    "words": "Participant One & Participant Two|agent_one & agent_two",
+    "letters": "Speaker A & Speaker B|agent_a & agent_b",
+    "of other people": "person_1 & person_2|character 1 & character 2",
+}
+_PAIRS: dict[str, tuple[Pair, ...]] = {
+    "alone": (lambda r, s: s,),
+    "first": (lambda r, s: [s, r],),
+    "with keys": (lambda r, s: {"reasoning": r, "score": s}, lambda r, s: {"score": s, "why": r}),
+    "of other keys": (lambda r, s: {"explanation": r, "rating": s}, lambda r, s: {"value": s}),
+    "as strings": (lambda r, s: ["because", str(s)], lambda r, s: str(s)),
+    "over ten": (lambda r, s: [f"{r}!", s] if s < 0 else ["because", f"{s}/10"],),
+    "out of ten": (lambda r, s: ["because", f"{s} out of 10" if s > 5 else s],),
+    "said": (lambda r, s: ["because", f"Score: {s}"], lambda r, s: ["because", f"score = {s}."]),
+    "as floats": (lambda r, s: [r, float(s)], lambda r, s: {"score": s + 0.0}),
+    "at the end": (lambda r, s: f"because. Score: {s}", lambda r, s: f"so it is (score: {s})"),
+    "as words": (lambda r, s: ["because", WORDS[s] if s >= 0 else f"minus {WORDS[-s]}"],),
+    "of three": (lambda r, s: ["because", "and so", s],),
+    "nested": (lambda r, s: [[r, s]], lambda r, s: [[{"reasoning": r, "score": s}]]),
+    "in a list": (lambda r, s: [r, [s]],),
+    "numbered": (lambda r, s: {"0": r, "1": s},),
+    "in an object": (
+        lambda r, s: [r, {"score": s}],
+        lambda r, s: [{"reasoning": r}, {"score": s}],
+    ),
+    "twice": (
+        lambda r, s: ["because", s, s],
+        lambda r, s: {"score": s, "rating": s, "reason": r},
+    ),
+    "with a maximum": (lambda r, s: {"score": s, "max": 10, "reasoning": r},),
+    "with a range": (lambda r, s: {"score": s, "range": [-10, 10], "reasoning": r},),
+    "with confidence": (lambda r, s: {"score": s, "confidence": 0.5, "reasoning": r},),
+    "with halves": (lambda r, s: {"reasoning": [r, "and 3 more"], "score": s},),
+}
+_DIMENSIONS: dict[str, tuple[Key, ...]] = {
+    "in title case": (lambda n: n.title(), lambda n: n.capitalize()),
+    "with spaces": (lambda n: n.replace("_", " "), lambda n: n.replace("_", " ").title()),
+    "in camel case": (lambda n: n[0] + n.title().replace("_", "")[1:],),
+    "with hyphens": (lambda n: n.replace("_", "-"), lambda n: f"**{n}**"),
+    "in capitals": (lambda n: n.upper(),),
+    "with a suffix": (lambda n: f"{n}_score", lambda n: f"{n} evaluation"),
+    "with ranges": (lambda n: f"{n} (0-10)", lambda n: f"{n} [-10, 0]"),
+    "numbered": (lambda n: f"{SEVEN.index(n) + 1}. {n}",),
+    "short": (lambda n: {"financial_and_material_benefits": "financial"}.get(n, n),),
+    "by other names": (
+        lambda n: {"goal": "goal_completion", "social_rules": "social_norms"}.get(n, n),
+        lambda n: {"secret": "secrets", "relationship": "Relationships"}.get(n, n),
+    ),
+}
+for _name, _some in _KEYS.items():
+    OBJECTS[f"keys {_name}"] = usual_with(keys=[pair.split(" & ") for pair in _some.split("|")])
+OBJECTS |= {f"scores {name}": usual_with(pair=some) for name, some in _PAIRS.items()}
+OBJECTS |= {f"dimensions {name}": usual_with(key=some) for name, some in _DIMENSIONS.items()}
 
 
-def lines(d: Draw, head: str, line: str, names: Sequence[str] | None = None) -> str:
+def lines(d: Draw, head: str, line: str, names: Sequence[str] = SPOKEN) -> str:
     """Write a line per score under a heading per participant."""
     out = []
     for i in d.order:
-        out.append(head.format(who=(names or ("Agent 1", "Agent 2"))[i]))
+        out.append(head.format(who=names[i]))
         for n in d.dims:
-            why = " ".join(d.reasons[i][n].split())
-            out.append(
-                line.format(dim=n, title=n.replace("_", " ").title(), n=d.truth[i][n], why=why)
-            )
+            why, title = " ".join(d.reasons[i][n].split()), n.replace("_", " ").title()
+            out.append(line.format(dim=n, title=title, n=d.truth[i][n], why=why))
     return "\n".join(out)
-
-
-style("yaml", lambda d: "evaluations:\n" + lines(d, "  {who}:", "    {dim}: {n}", AGENTS))
-style("yaml pairs", lambda d: lines(d, "{who}:", "  {dim}:\n    - because\n    - {n}", AGENTS))
-style(
-    "yaml keys", lambda d: lines(d, "{who}:", "  {dim}:\n    reasoning: so\n    score: {n}", AGENTS)
-)
-style("yaml flow", lambda d: lines(d, "{who}:", '  {dim}: ["because", {n}]', AGENTS))
-style(
-    "yaml in a fence", lambda d: "```yaml\n" + lines(d, "{who}:", "  {dim}: {n}", AGENTS) + "\n```"
-)
-style("list of points", lambda d: lines(d, "## {who}", "- **{title}**: {n}"))
-style("list of points, names", lambda d: lines(d, "### {who}", "* {title}: {n}/10", d.names))
-style("list with reasons", lambda d: lines(d, "**{who}**", "- {title}: {n} - {why}"))
-style("reasons with scores", lambda d: lines(d, "{who}:", "{title}: {why} (Score: {n})"))
-style("numbered points", lambda d: lines(d, "{who}", "1. {title} = {n}"))
-style("sections", lambda d: lines(d, "# {who}", "## {title}\nScore: {n}\nReasoning: {why}"))
-style("ini", lambda d: lines(d, "[{who}]", "{dim} = {n}", AGENTS))
-style("xml", lambda d: "".join(_xml(d, i) for i in d.order))
-style("csv", lambda d: "agent,dimension,score\n" + lines(d, "", "{dim},{n}"))
-AGENTS = ("agent_1", "agent_2")
-
-
-def _xml(d: Draw, i: int) -> str:
-    points = "".join(f"<{n}>{d.truth[i][n]}</{n}>" for n in d.dims)
-    return f"<agent_{i + 1}>{points}</agent_{i + 1}>\n"
 
 
 def table(d: Draw, heads: Sequence[str]) -> str:
-    head = [heads[i] for i in d.order]
-    out = [f"| Dimension | {head[0]} | {head[1]} |", "|---|---|---|"]
-    out += [f"| {n} | {d.truth[d.order[0]][n]} | {d.truth[d.order[1]][n]} |" for n in d.dims]
-    return "\n".join(out)
+    one, other = d.order
+    out = [f"| Dimension | {heads[one]} | {heads[other]} |", "|---|---|---|"]
+    return "\n".join(
+        [*out, *(f"| {n} | {d.truth[one][n]} | {d.truth[other][n]} |" for n in d.dims)]
+    )
 
 
 def wide_table(d: Draw) -> str:
@@ -519,39 +306,141 @@ def wide_table(d: Draw) -> str:
     return "\n".join(out)
 
 
-style("a table", lambda d: table(d, ("Agent 1", "Agent 2")))
-style("a table by names", lambda d: table(d, d.names))
-style("a wide table", wide_table)
-style(
-    "python",
-    lambda d: repr(
+def xml(d: Draw, i: int) -> str:
+    points = "".join(f"<{n}>{d.truth[i][n]}</{n}>" for n in d.dims)
+    return f"<{AGENTS[i]}>{points}</{AGENTS[i]}>\n"
+
+
+SCHEMA = json.dumps(
+    {
+        "properties": {
+            "evaluations": {"properties": {"agent_1": {"$ref": "#/$defs/evaluation"}}},
+            "goal": {"type": "array", "prefixItems": [{"type": "integer", "minimum": 0}]},
+        }
+    }
+)
+FORM = {"evaluations": {"agent_1": {"goal": ["<reasoning>", "<score>"]}}}
+BETWEEN = ("\n", " ", ",\n", "\n---\n", "\nand\n")
+
+# Other writings of JSON than one plain object.
+LOOSE: dict[str, Write] = {
+    "keys first names": lambda d: d.usual(keys=[n.split()[0] for n in d.names]),
+    "keys last names": lambda d: d.usual(keys=[n.split()[-1] for n in d.names]),
+    "keys lower names": lambda d: d.usual(keys=[n.lower().replace(" ", "_") for n in d.names]),
+    "keys owned": lambda d: d.usual(keys=[f"{n}'s evaluation" for n in d.names]),
+    "keys both": lambda d: d.usual(keys=[f"{AGENTS[i]} ({d.names[i]})" for i in (0, 1)]),
+    "keys name first": lambda d: d.usual(keys=[f"{d.names[i]} ({SPOKEN[i]})" for i in (0, 1)]),
+    "keys mixed": lambda d: d.usual(keys=("agent_1", d.names[1])),
+    "a list": lambda d: d.dump(d.each(lambda i: {"agent": AGENTS[i], **d.entry(i)})),
+    "a wrapped list": lambda d: d.dump(
+        {"evaluations": d.each(lambda i: {"name": d.names[i], **d.entry(i)})}
+    ),
+    "a list of scores": lambda d: d.dump(
+        {"agents": d.each(lambda i: {"id": i + 1, "scores": d.entry(i)})}
+    ),
+    "a list with both": lambda d: d.dump(
+        d.each(
+            lambda i: {"agent_id": AGENTS[i], "agent_name": d.names[i], "evaluation": d.entry(i)}
+        )
+    ),
+    "a list of keys": lambda d: d.dump(d.each(lambda i: {AGENTS[i]: d.entry(i)})),
+    "a list in a list": lambda d: d.dump([d.each(lambda i: {AGENTS[i]: d.entry(i)})]),
+    "dimensions first, names": lambda d: d.dump(transposed(d, d.names)),
+    "rows for both": lambda d: d.dump({"scores": rows(d)}),
+    "a row twice, alike": lambda d: d.dump([*rows(d), rows(d)[0]]),
+    "rows alone": lambda d: d.dump(rows(d)),
+    "rows as lines": lambda d: "\n".join(map(json.dumps, rows(d))),
+    "flat keys": lambda d: d.dump(
+        {f"{AGENTS[i]}_{n}": [d.reasons[i][n], d.truth[i][n]] for i in d.order for n in d.dims}
+    ),
+    "dotted keys": lambda d: d.dump(
+        {f"{AGENTS[i]}.{n}": d.truth[i][n] for i in d.order for n in d.dims}
+    ),
+    "two objects": lambda d: "\n".join(d.each(lambda i: d.dump({AGENTS[i]: d.entry(i)}))),
+    "two wrapped objects": lambda d: d.rng.choice(BETWEEN).join(
+        d.each(lambda i: d.dump({"evaluations": {AGENTS[i]: d.entry(i)}}))
+    ),
+    "two objects in one line each": lambda d: "\n".join(
+        d.each(lambda i: json.dumps({"agent": AGENTS[i], "evaluation": d.entry(i)}))
+    ),
+    "headings and fences": lambda d: "\n\n".join(
+        d.each(lambda i: f"### {d.names[i]}\n```json\n{d.dump(d.entry(i))}\n```")
+    ),
+    "bold headings": lambda d: "\n\n".join(
+        d.each(lambda i: f"**{SPOKEN[i]}**:\n{d.dump(d.entry(i))}")
+    ),
+    "members without an object": lambda d: ",\n".join(
+        d.each(lambda i: f'"{AGENTS[i]}": {d.dump(d.entry(i))}')
+    ),
+    "encoded twice": lambda d: json.dumps(d.usual()),
+    "the inside of a string": lambda d: json.dumps(d.usual())[1:-1],
+    "arguments as a string": lambda d: d.dump({"name": "evaluate", "arguments": d.usual()}),
+    "content of a message": lambda d: d.dump({"role": "assistant", "content": d.usual()}),
+    "with averages": extended(
+        lambda d: {"average": {n: (d.truth[0][n] + d.truth[1][n]) / 2 for n in SEVEN}}
+    ),
+    "with its mapping": extended(lambda d: {"agents": dict(zip(AGENTS, d.names, strict=True))}),
+    "with names inside": lambda d: d.dump(
+        {AGENTS[i]: {"name": d.names[i], **d.entry(i)} for i in d.order}
+    ),
+    "with partners inside": lambda d: d.dump(
+        {d.names[i]: {"partner": d.names[1 - i], **d.entry(i)} for i in d.order}
+    ),
+    "with a draft of a part": lambda d: d.dump(
+        {AGENTS[i]: {"draft": {"goal": d.truth[i]["goal"]}, "final": d.entry(i)} for i in d.order}
+    ),
+    "a mapping in words": lambda d: f"agent_1 is {d.names[0]}, agent_2 {d.names[1]}.\n{d.usual()}",
+    "a schema before": lambda d: SCHEMA + "\n" + d.usual(),
+    "a foo before": lambda d: 'Like {"foo": "bar"} for {"type": "string"}:\n' + d.usual(),
+    "a form before": lambda d: d.dump(FORM) + "\n" + d.usual(),
+    "python": lambda d: repr(
         {"evaluations": {k: {n: tuple(p) for n, p in e.items()} for k, e in d.entries().items()}}
     ),
-)
-style(
-    "objects for dimensions",
-    lambda d: "\n".join(json.dumps({n: v}) for n, v in transposed(d, AGENTS).items()),
-)
-style(
-    "halves",
-    lambda d: "\n".join(
+    "objects for dimensions": lambda d: "\n".join(
+        json.dumps({n: v}) for n, v in transposed(d).items()
+    ),
+    "halves": lambda d: "\n".join(
         json.dumps({key: dict([*entry.items()][part])})
         for key, entry in d.entries().items()
         for part in (slice(4), slice(4, None))
     ),
-)
-style(
-    "assigned apart",
-    lambda d: "\n".join(f"{key} = {json.dumps(entry)};" for key, entry in d.entries().items()),
-)
-style(
-    "judged by the other",
-    lambda d: d.dump(
-        [{"evaluator": f"agent_{2 - i}", "target": f"agent_{i + 1}", **d.entry(i)} for i in d.order]
+    "assigned apart": lambda d: "\n".join(
+        f"{key} = {json.dumps(entry)};" for key, entry in d.entries().items()
     ),
-)
-style("assigned", lambda d: "result = " + d.usual() + ";")
-style("printed", lambda d: "print(json.dumps(" + d.usual() + "))")
+    "judged by the other": lambda d: d.dump(
+        d.each(lambda i: {"evaluator": AGENTS[1 - i], "target": AGENTS[i], **d.entry(i)})
+    ),
+    "assigned": lambda d: f"result = {d.usual()};",
+    "printed": lambda d: f"print(json.dumps({d.usual()}))",
+}
+
+# Other languages: head, line, and who stands in the head.
+_LINES: dict[str, tuple[Any, ...]] = {
+    "yaml pairs": ("{who}:", "  {dim}:\n    - because\n    - {n}", AGENTS),
+    "yaml keys": ("{who}:", "  {dim}:\n    reasoning: so\n    score: {n}", AGENTS),
+    "yaml flow": ("{who}:", '  {dim}: ["because", {n}]', AGENTS),
+    "list of points": ("## {who}", "- **{title}**: {n}"),
+    "list of points, names": ("### {who}", "* {title}: {n}/10", None),
+    "list with reasons": ("**{who}**", "- {title}: {n} - {why}"),
+    "reasons with scores": ("{who}:", "{title}: {why} (Score: {n})"),
+    "numbered points": ("{who}", "1. {title} = {n}"),
+    "sections": ("# {who}", "## {title}\nScore: {n}\nReasoning: {why}"),
+    "ini": ("[{who}]", "{dim} = {n}", AGENTS),
+}
+FOREIGN: dict[str, Write] = {
+    **{
+        name: lambda d, how=how: lines(d, *how[:2], *(who or d.names for who in how[2:]))
+        for name, how in _LINES.items()
+    },
+    "yaml": lambda d: "evaluations:\n" + lines(d, "  {who}:", "    {dim}: {n}", AGENTS),
+    "yaml in a fence": lambda d: f"```yaml\n{lines(d, '{who}:', '  {dim}: {n}', AGENTS)}\n```",
+    "xml": lambda d: "".join(d.each(lambda i: xml(d, i))),
+    "csv": lambda d: "agent,dimension,score\n" + lines(d, "", "{dim},{n}"),
+    "a table": lambda d: table(d, SPOKEN),
+    "a table by names": lambda d: table(d, d.names),
+    "a wide table": wide_table,
+}
+STYLES = OBJECTS | LOOSE | FOREIGN
 
 # -- around an answer -----------------------------------------------------------------------------
 
@@ -597,30 +486,21 @@ def swap(t: str, r: random.Random) -> str:
     return t[:at] + pair[::-1] + t[at + 2 :]
 
 
-def drop_one(t: str, r: random.Random, what: str) -> str:
-    places = [m.start() for m in re.finditer(re.escape(what), t)]
-    if not places:
-        return t
-    at = r.choice(places)
-    return t[:at] + t[at + len(what) :]
+def repeated(what: str, times: int) -> Damage:
+    """Write one of the places of a text so many times: not at all, or twice."""
 
+    def damage(t: str, r: random.Random) -> str:
+        places = [m.start() for m in re.finditer(re.escape(what), t)]
+        if not places:
+            return t
+        at = r.choice(places)
+        return t[:at] + what * times + t[at + len(what) :]
 
-def double_one(t: str, r: random.Random, what: str) -> str:
-    places = [m.start() for m in re.finditer(re.escape(what), t)]
-    at = r.choice(places) if places else 0
-    return t[:at] + (what if places else "") + t[at:]
+    return damage
 
 
 def cut(t: str, r: random.Random) -> str:
     return t[: r.randrange(len(t) + 1)]
-
-
-def cut_tail(t: str, r: random.Random) -> str:
-    return t[: max(len(t) - r.randrange(40), 0)]
-
-
-def cut_head(t: str, r: random.Random) -> str:
-    return t[r.randrange(len(t) + 1) :]
 
 
 def drop_piece(t: str, r: random.Random) -> str:
@@ -631,51 +511,70 @@ def drop_piece(t: str, r: random.Random) -> str:
     return t if any(c.isdigit() or c in "-.+" for c in around) else t[:one] + t[two:]
 
 
-def per_line(t: str, r: random.Random, change: Callable[[list[str], int], list[str]]) -> str:
-    lines = t.split("\n")
-    return "\n".join(change(lines, r.randrange(len(lines))))
+def per_line(change: Callable[[list[str], int], list[str]]) -> Damage:
+    def damage(t: str, r: random.Random) -> str:
+        lines = t.split("\n")
+        return "\n".join(change(lines, r.randrange(len(lines))))
+
+    return damage
 
 
-def wrap_lines(t: str, r: random.Random) -> str:
-    return re.sub(r"(.{60,80}?) ", r"\1\n", t)
+def replaced(*pairs: str, count: int = -1) -> Damage:
+    """Replace texts in turn: each of these is followed by what stands for it."""
+
+    def damage(t: str, r: random.Random) -> str:
+        for old, new in zip(pairs[::2], pairs[1::2], strict=True):
+            t = t.replace(old, new, count)
+        return t
+
+    return damage
+
+
+def subbed(pattern: str, new: Any) -> Damage:
+    return lambda t, r: re.sub(pattern, new, t)
 
 
 DAMAGES: dict[str, Damage] = {
-    "commas at ends": lambda t, r: t.replace("]", ",]").replace("}", ",}"),
-    "commas after lists": lambda t, r: t.replace("]", "],").replace("],,", "],"),
-    "no comma in a list": lambda t, r: drop_one(t, r, '", '),
-    "a comma missing": lambda t, r: drop_one(t, r, ","),
-    "two commas": lambda t, r: double_one(t, r, ","),
-    "no commas behind lists": lambda t, r: t.replace("],", "]"),
-    "a brace missing": lambda t, r: drop_one(t, r, "}"),
-    "an opening brace missing": lambda t, r: drop_one(t, r, "{"),
-    "a bracket missing": lambda t, r: drop_one(t, r, "]"),
-    "an opening bracket missing": lambda t, r: drop_one(t, r, "["),
-    "a brace too many": lambda t, r: double_one(t, r, "}"),
-    "a bracket too many": lambda t, r: double_one(t, r, "]"),
-    "two opening braces": lambda t, r: double_one(t, r, "{"),
-    "no closing braces": lambda t, r: t.rstrip("}] \n"),
+    "commas at ends": replaced("]", ",]", "}", ",}"),
+    "commas after lists": replaced("]", "],", "],,", "],"),
+    "no comma in a list": repeated('", ', 0),
+    "no commas in lists": replaced('because",', 'because"'),
+    "a comma missing": repeated(",", 0),
+    "two commas": repeated(",", 2),
+    "no commas behind lists": replaced("],", "]"),
+    "a brace missing": repeated("}", 0),
+    "an opening brace missing": repeated("{", 0),
+    "a bracket missing": repeated("]", 0),
+    "an opening bracket missing": repeated("[", 0),
+    "a brace too many": repeated("}", 2),
+    "a bracket too many": repeated("]", 2),
+    "two opening braces": repeated("{", 2),
+    "no closing braces": lambda t, r: t.rstrip("} \n"),
+    "no closing brackets": lambda t, r: t.rstrip("}] \n"),
     "closing braces too many": lambda t, r: t + "}" * r.randint(1, 3),
-    "a quote missing": lambda t, r: drop_one(t, r, '"'),
-    "a quote too many": lambda t, r: double_one(t, r, '"'),
-    "no quotes around keys": lambda t, r: re.sub(r'"(\w+)":', r"\1:", t),
-    "no quotes at all": lambda t, r: t.replace('"', ""),
-    "single quotes": lambda t, r: t.replace('"', "'"),
-    "curly quotes": lambda t, r: re.sub(r'(?<!\\)"((?:[^"\\]|\\.)*)"', r"“\1”", t),
-    "backticks": lambda t, r: t.replace('"', "`"),
-    "quotes in texts": lambda t, r: t.replace('\\"', '"'),
-    "lines in texts": lambda t, r: t.replace("\\n", "\n"),
-    "quotes and lines in texts": lambda t, r: t.replace('\\"', '"').replace("\\n", "\n"),
-    "written line ends": lambda t, r: t.replace("\n", "\\n"),
+    "a quote missing": repeated('"', 0),
+    "a quote too many": repeated('"', 2),
+    "no quotes around keys": subbed(r'"(\w+)":', r"\1:"),
+    "no quotes at all": replaced('"', ""),
+    "single quotes": replaced('"', "'"),
+    "some single quotes": replaced('"because"', "'because'"),
+    "some curly quotes": replaced('"because"', "“because”"),
+    "a line in a text": replaced("because", "be\ncause"),
+    "curly quotes": subbed(r'(?<!\\)"((?:[^"\\]|\\.)*)"', r"“\1”"),
+    "backticks": replaced('"', "`"),
+    "quotes in texts": replaced('\\"', '"'),
+    "lines in texts": replaced("\\n", "\n"),
+    "quotes and lines in texts": replaced('\\"', '"', "\\n", "\n"),
+    "written line ends": replaced("\n", "\\n"),
     "comments": lambda t, r: t.replace("],\n", r.choice(("], // well\n", "], # 8 of 10\n"))),
-    "comments within": lambda t, r: t.replace(", ", " /* so */, ", 5),
-    "semicolons": lambda t, r: t.replace("],", "];").replace("},", "};"),
-    "parentheses": lambda t, r: t.replace("[", "(").replace("]", ")"),
-    "wide punctuation": lambda t, r: t.replace('":', '"：').replace("],", "]，"),
-    "equals signs": lambda t, r: t.replace('":', '" ='),
-    "arrows": lambda t, r: t.replace('":', '" =>'),
-    "a colon missing": lambda t, r: drop_one(t, r, ":"),
-    "colons in keys": lambda t, r: t.replace('":', ':"'),
+    "comments within": replaced(", ", " /* so */, ", count=5),
+    "semicolons": replaced("],", "];", "},", "};"),
+    "parentheses": replaced("[", "(", "]", ")"),
+    "wide punctuation": replaced('":', '"：', "],", "]，"),
+    "equals signs": replaced('":', '" ='),
+    "arrows": replaced('":', '" =>'),
+    "a colon missing": repeated(":", 0),
+    "colons in keys": replaced('":', ':"'),
     "a character missing": delete,
     "a character too many": insert,
     "two characters swapped": swap,
@@ -683,22 +582,22 @@ DAMAGES: dict[str, Damage] = {
     "three characters too many": lambda t, r: insert(insert(insert(t, r), r), r),
     "a piece missing": drop_piece,
     "cut": cut,
-    "cut at the end": cut_tail,
-    "the beginning missing": cut_head,
-    "minus signs": lambda t, r: t.replace(" -", " \u2212"),
-    "plus signs": lambda t, r: re.sub(r"(?<=[ ,])(\d+)(?=\s*[\]}])", r"+\1", t),
-    "zeros behind": lambda t, r: re.sub(r"(?<=[ ,])(-?\d+)(?=\s*[\]}])", r"\1.0", t),
-    "doubled braces": lambda t, r: t.replace("{", "{{").replace("}", "}}"),
-    "entities": lambda t, r: t.replace('"', "&quot;"),
-    "escaped underscores": lambda t, r: t.replace("_", "\\_"),
-    "bold keys": lambda t, r: re.sub(r'"(\w+)":', r'**"\1"**:', t),
-    "windows lines": lambda t, r: t.replace("\n", "\r\n"),
+    "cut at the end": lambda t, r: t[: max(len(t) - r.randrange(40), 0)],
+    "the beginning missing": lambda t, r: t[r.randrange(len(t) + 1) :],
+    "minus signs": replaced(" -", " \u2212"),
+    "plus signs": subbed(r"(?<=[ ,])(\d+)(?=\s*[\]}])", r"+\1"),
+    "zeros behind": subbed(r"(?<=[ ,])(-?\d+)(?=\s*[\]}])", r"\1.0"),
+    "doubled braces": replaced("{", "{{", "}", "}}"),
+    "entities": replaced('"', "&quot;"),
+    "escaped underscores": replaced("_", "\\_"),
+    "bold keys": subbed(r'"(\w+)":', r'**"\1"**:'),
+    "windows lines": replaced("\n", "\r\n"),
     "odd spaces": lambda t, r: t.replace(" ", r.choice(("\u00a0", "\t", "\u2003", "  "))),
-    "invisible spaces": lambda t, r: t.replace('":', '"\u200b:').replace(", ", ",\u200b "),
-    "wrapped lines": wrap_lines,
-    "escaped letters": lambda t, r: t.replace('"goal"', '"\\u0067oal"'),
+    "invisible spaces": replaced('":', '"\u200b:', ", ", ",\u200b "),
+    "wrapped lines": subbed(r"(.{60,80}?) ", r"\1\n"),
+    "escaped letters": replaced('"goal"', '"\\u0067oal"'),
     "capitals": lambda t, r: t.upper(),
-    "an ellipsis": lambda t, r: t.replace("},", "}, ...,", 1),
+    "an ellipsis": replaced("},", "}, ...,", count=1),
     "repeated": lambda t, r: f"{t}\n{t}",
     "repeated in fences": lambda t, r: f"```json\n{t}\n```\n\nAgain:\n```json\n{t}\n```",
     "repeated and cut": lambda t, r: f"{t}\n{t}\n{cut(t, r)}",
@@ -706,449 +605,92 @@ DAMAGES: dict[str, Damage] = {
     "cut and begun again on a line": lambda t, r: f"{cut(t, r)}\n{t}",
     "cut and begun again in a fence": lambda t, r: f"```json\n{cut(t, r)}\n```\n```json\n{t}\n```",
     "cut and begun again after words": lambda t, r: f"{cut(t, r)}\n\nLet me start over.\n\n{t}",
-    "tags of thoughts within": lambda t, r: t.replace("because", "be<think>cause"),
-    "a line missing": lambda t, r: per_line(t, r, lambda lines, at: lines[:at] + lines[at + 1 :]),
-    "a line twice": lambda t, r: per_line(t, r, lambda lines, at: lines[: at + 1] + lines[at:]),
-    "two lines swapped": lambda t, r: per_line(
-        t, r, lambda lines, at: [*lines[:at], *lines[at : at + 2][::-1], *lines[at + 2 :]]
+    "tags of thoughts within": replaced("because", "be<think>cause"),
+    "a line missing": per_line(lambda lines, at: lines[:at] + lines[at + 1 :]),
+    "a line twice": per_line(lambda lines, at: lines[: at + 1] + lines[at:]),
+    "two lines swapped": per_line(
+        lambda lines, at: [*lines[:at], *lines[at : at + 2][::-1], *lines[at + 2 :]]
     ),
-    "a member twice": lambda t, r: re.sub(r'("goal": [^\[\]{}"]*,)', r"\1 \1", t),
-    "an entry closed too early": lambda t, r: t.replace('"goal"', '}, "goal"', 1),
-    "an entry within the other": lambda t, r: t.replace('}, "agent', ', "agent'),
-    "lists unclosed": lambda t, r: re.sub(r"(\d)\],", r"\1,", t),
-    "wide digits": lambda t, r: re.sub(
-        r"(?<=[ ,])\d(?=\s*[\]}])", lambda m: chr(0xFF10 + int(m[0])), t
-    ),
-    "noise between": lambda t, r: t.replace("},", "},\n<|reserved|>\n", 1),
+    "a member twice": subbed(r'("goal": [^\[\]{}"]*,)', r"\1 \1"),
+    "an entry closed too early": replaced('"goal"', '}, "goal"', count=1),
+    "an entry within the other": replaced('}, "agent', ', "agent'),
+    "entries closed too often": subbed(r'\},\s*"agent_2"', '}}},"agent_2"'),
+    "lists unclosed": subbed(r"(\d)\],", r"\1,"),
+    "a list unclosed": subbed(r'(\d)\s*\],\s*"goal"', r'\1,"goal"'),
+    "wide digits": subbed(r"(?<=[ ,])\d(?=\s*[\]}])", lambda m: chr(0xFF10 + int(m[0]))),
+    "noise between": replaced("},", "},\n<|reserved|>\n", count=1),
     "diff": lambda t, r: "\n".join(f"+ {line}" for line in t.split("\n")),
     "numbered lines": lambda t, r: "\n".join(f"{i} {s}" for i, s in enumerate(t.split("\n"), 1)),
-    "breaks of lines": lambda t, r: t.replace("\n", "<br>\n"),
-    "null reasons": lambda t, r: t.replace('"because"', "null"),
+    "breaks of lines": replaced("\n", "<br>\n"),
+    "null reasons": replaced('"because"', "null"),
 }
 
 # -- what has no true scores ----------------------------------------------------------------------
 
-FALSE: dict[str, Write] = {}
 
-
-def both(d: Draw, joint: str = "{}\n{}") -> str:
-    """Write two evaluations that differ."""
-    return joint.format(d.other().usual(), d.usual())
-
-
-def wrong(name: str, write: Write) -> None:
-    assert name not in FALSE, name
-    FALSE[name] = write
-
-
-def with_entry(change: Callable[[Draw, dict[str, Any], int], Any], times: int = 1) -> Write:
+def with_entry(change: Callable[[Draw, dict[str, Any], int], Any]) -> Write:
     """Write an evaluation of which one participant's entry is changed."""
 
     def write(d: Draw) -> str:
         entries, side = d.entries(), d.rng.randrange(2)
-        entries[f"agent_{side + 1}"] = change(d, entries[f"agent_{side + 1}"], side)
+        entries[AGENTS[side]] = change(d, entries[AGENTS[side]], side)
         return d.dump({"evaluations": entries})
 
     return write
 
 
-def with_pair(pair: Callable[[Draw, str, int, int], Any]) -> Write:
-    """Write an evaluation of which one score says two things; the fourth is another score."""
+def with_pair(pair: Callable[[Draw, int, int], Any]) -> Write:
+    """Write an evaluation of which one score says two things; the third is another score."""
 
     def change(d: Draw, entry: dict[str, Any], side: int) -> Any:
         name = d.rng.choice(SEVEN)
-        score, other = d.truth[side][name], _another(d, side, name)
-        return {**entry, name: pair(d, name, score, other)}
+        return {**entry, name: pair(d, d.truth[side][name], d.unlike(name, side))}
 
     return with_entry(change)
 
 
-def _another(d: Draw, side: int, name: str) -> int:
-    (dim,) = (dim for dim in DIMENSIONS if dim.name == name)
-    return d.rng.choice([n for n in range(dim.low, dim.high + 1) if n != d.truth[side][name]])
-
-
-def repeat_key(d: Draw, spelling: Key) -> str:
+def repeat_key(d: Draw, spelling: Key = str) -> str:
     """Write one dimension twice in one object, with different scores."""
     side, name = d.rng.randrange(2), d.rng.choice(SEVEN)
     entry = json.dumps(d.entry(side))
-    extra = f'"{spelling(name)}": ["because", {_another(d, side, name)}]'
+    extra = f'"{spelling(name)}": ["because", {d.unlike(name, side)}]'
     extra = "{" + extra + ", " + entry[1:] if d.rng.random() < 0.5 else entry[:-1] + f", {extra}}}"
     one = json.dumps(d.entry(1 - side))
-    return f'{{"agent_{side + 1}": {extra}, "agent_{2 - side}": {one}}}'
+    return f'{{"{AGENTS[side]}": {extra}, "{AGENTS[1 - side]}": {one}}}'
 
 
-wrong("a draft and a final version", lambda d: both(d, "Draft: {}\nOn reflection: {}"))
-wrong("two versions", both)
-wrong("two versions in fences", lambda d: both(d, "```json\n{}\n```\n```json\n{}\n```"))
-wrong("two versions in a line", lambda d: both(d, "{} {}"))
-wrong("the final version first", lambda d: both(d, "Final: {}\nMy first draft was:\n{}"))
-wrong("zeros at the end", lambda d: f"{d.usual()}\n\nExample: {d.all_zero().usual()}")
-wrong("zeros at the beginning", lambda d: f"Example: {d.all_zero().usual()}\n\n{d.usual()}")
-wrong("zeros in a comment", lambda d: f"{d.usual()}\nFormat:\n```\n{d.all_zero().usual()}\n```")
-wrong("three versions", lambda d: f"{d.usual()}\n{d.other().usual()}\n{d.usual()}")
-wrong("swapped the second time", lambda d: f"{d.usual()}\n{d.swapped().usual()}")
-wrong(
-    "keys draft and final",
-    lambda d: d.dump({"draft": d.other().entries(), "final": {"evaluations": d.entries()}}),
-)
-wrong("keys by votes", lambda d: d.dump({f"judge_{i}": d.other().entries() for i in (1, 2, 3)}))
-wrong("a list of versions", lambda d: d.dump([d.other().entries(), d.entries()]))
-wrong(
-    "a list of wrapped versions",
-    lambda d: d.dump({"evaluations": [d.other().entries(), d.entries()]}),
-)
-wrong("a cut list of versions", lambda d: d.dump([d.entries(), d.other("all").entries()])[:-30])
-wrong(
-    "wrapped and not",
-    lambda d: d.dump({"evaluations": d.other().entries(), **d.entries()}),
-)
-wrong(
-    "names and numbers",
-    lambda d: d.dump({**d.entries(), **d.other().entries(keys=d.names)}),
-)
-wrong(
-    "a corrected participant",
-    lambda d: _after(d, lambda s, o: "Correction:\n" + d.dump({f"agent_{s + 1}": o.entry(s)})),
-)
-wrong(
-    "a corrected score",
-    lambda d: _after_score(
-        d, lambda s, n, o: f'Correction: {{"agent_{s + 1}": {{"{n}": ["x", {o}]}}}}'
-    ),
-)
-wrong(
-    "a corrected score of nobody",
-    lambda d: _after_score(d, lambda s, n, o: f'Rather: {{"{n}": ["x", {o}]}}', unlike_both=True),
-)
-wrong(
-    "a corrected member",
-    lambda d: _after_score(d, lambda s, n, o: f'Rather: "{n}": ["x", {o}]', unlike_both=True),
-)
-wrong(
-    "a correction in words",
-    lambda d: _after_score(
-        d, lambda s, n, o: f"Agent {s + 1}'s {n} should be {o}.", unlike_both=True
-    ),
-)
-wrong(
-    "a summary that differs",
-    lambda d: _after_score(d, lambda s, n, o: f"Summary:\n- {n}: {o}/10", unlike_both=True),
-)
-wrong("a table that differs", lambda d: f"{d.usual()}\n\n{table(d.other('all'), AGENTS)}")
-wrong(
-    "lines that differ",
-    lambda d: d.usual() + "\n\n" + lines(d.other("all"), "{who}:", "  {dim}: {n}", AGENTS),
-)
-wrong("a key twice", lambda d: repeat_key(d, str))
-wrong("a key in other letters", lambda d: repeat_key(d, lambda n: n.replace("_", " ").title()))
-wrong("a key by another name", lambda d: repeat_key(d, lambda n: f"{n}_score"))
-wrong("a key twice, fenced", lambda d: f"```json\n{repeat_key(d, str)}\n```")
-wrong("a key twice, bare", lambda d: re.sub(r'"(\w+)":', r"\1:", repeat_key(d, str)))
-wrong(
-    "an entry twice",
-    lambda d: d.dump(d.entries())[:-1] + f', "agent_1": {d.dump(d.other("all").entry(0))}}}',
-)
-wrong(
-    "an entry by two keys",
-    lambda d: d.dump({**d.entries(), "Agent 1": d.other("all").entry(0)}),
-)
-wrong(
-    "a row twice",
-    lambda d: d.dump(
-        {
-            f"agent_{i + 1}": [
-                {"dimension": n, "score": s, "reasoning": "so"}
-                for n in SEVEN
-                for s in (d.truth[i][n], _another(d, i, n))
-            ]
-            for i in d.order
-        }
-    ),
-)
-wrong(
-    "one row twice",
-    lambda d: d.dump([*rows(d), {**rows(d.other("all"))[d.rng.randrange(14)]}]),
-)
-wrong(
-    "a draft in an entry",
-    with_entry(lambda d, e, s: {"draft": e, "final": d.other("all").entry(s)}),
-)
-wrong(
-    "revised in an entry",
-    with_entry(lambda d, e, s: {**e, "revised": {"goal": ["x", _another(d, s, "goal")]}}),
-)
-wrong("a list of entries", with_entry(lambda d, e, s: [e, d.other("all").entry(s)]))
-wrong(
-    "self and other",
-    with_entry(lambda d, e, s: {**e, f"agent_{2 - s}": d.other("all").entry(1 - s)}),
-)
-wrong("two keys for a score", with_pair(lambda d, n, a, b: {"score": a, "rating": b}))
-wrong("a final score", with_pair(lambda d, n, a, b: {"score": a, "final_score": b}))
-wrong("a first score", with_pair(lambda d, n, a, b: {"initial": a, "score": b, "reason": "so"}))
-wrong("two numbers", with_pair(lambda d, n, a, b: ["because", a, b]))
-wrong("a number and a string", with_pair(lambda d, n, a, b: [str(a), b]))
-wrong("a number and an object", with_pair(lambda d, n, a, b: ["x", a, {"score": b}]))
-wrong("two pairs", with_pair(lambda d, n, a, b: [["x", a], ["y", b]]))
-wrong("two objects for a score", with_pair(lambda d, n, a, b: [{"score": a}, {"score": b}]))
-wrong(
-    "a nested object for a score", with_pair(lambda d, n, a, b: {"draft": {"score": a}, "score": b})
-)
-wrong("two values of an object", with_pair(lambda d, n, a, b: ["x", {"score": a, "rating": b}]))
-wrong("a range", with_pair(lambda d, n, a, b: ["x", f"{a}-{b}"]))
-wrong("an alternative", with_pair(lambda d, n, a, b: ["x", f"{a} or {b}"]))
-wrong("an arrow", with_pair(lambda d, n, a, b: ["x", f"{a} -> {b}"]))
-wrong(
-    "two scores in a text", with_pair(lambda d, n, a, b: f"Score: {a}. On reflection, score: {b}")
-)
-wrong("of a hundred", with_pair(lambda d, n, a, b: ["x", f"{abs(a) * 10}/100"]))
-wrong("a percentage", with_pair(lambda d, n, a, b: ["x", f"{abs(a) * 10}%"]))
-wrong("of five", with_pair(lambda d, n, a, b: ["x", f"{abs(b)}/{3}"]))
-wrong("out of range", with_pair(lambda d, n, a, b: ["x", d.rng.choice((11, -11, 100, 1e9))]))
-wrong(
-    "no number",
-    with_pair(lambda d, n, a, b: ["x", d.rng.choice((None, True, "high", "N/A", [], {}))]),
-)
-wrong("not a number", with_pair(lambda d, n, a, b: ["x", float("nan")]))
-wrong("no score", with_pair(lambda d, n, a, b: ["x"]))
-wrong("a key missing", with_entry(lambda d, e, s: dict([*e.items()][1:])))
-wrong("a participant missing", lambda d: d.dump({"evaluations": {"agent_1": d.entry(0)}}))
-wrong("nobody named", lambda d: d.dump({"evaluations": [d.entry(i) for i in d.order]}))
-wrong("nobody named, two objects", lambda d: "\n".join(d.dump(d.entry(i)) for i in d.order))
-wrong("one for both", lambda d: d.dump({"agent_1 and agent_2": d.entry(0)}))
-wrong(
-    "one participant twice", lambda d: d.dump(d.other("all").entries(keys=("agent_1", "agent_1 ")))
-)
-wrong("participants 1 and 3", lambda d: d.dump(d.entries(keys=("agent_1", "agent_3"))))
-wrong(
-    "participants 0, 1 and 2",
-    lambda d: d.dump({"agent_0": d.other().entry(0), **d.entries()}),
-)
-wrong(
-    "a mapping that differs",
-    extended(lambda d: {"agents": dict(zip(AGENTS, d.names[::-1], strict=True))}),
-)
-wrong(
-    "a mapping beside the entries",
-    lambda d: d.dump({**{f"agent_{i}_name": d.names[2 - i] for i in (1, 2)}, **d.entries()}),
-)
-wrong(
-    "a mapping from names",
-    lambda d: d.dump(
-        {"mapping": {d.names[1]: "agent_1", d.names[0]: "agent_2"}, "evaluations": d.entries()}
-    ),
-)
-wrong(
-    "half a mapping",
-    extended(lambda d: {"participants": {"agent_1": d.names[1]}}),
-)
-wrong(
-    "a mapping in a list",
-    extended(lambda d: {"agents": [{"id": f"agent_{i}", "name": d.names[2 - i]} for i in (1, 2)]}),
-)
-wrong(
-    "a mapping in rows",
-    extended(lambda d: {"agents": [f"agent_{i}: {d.names[2 - i]}" for i in (1, 2)]}),
-)
-wrong(
-    "a mapping before",
-    lambda d: json.dumps(dict(zip(AGENTS, d.names[::-1], strict=True))) + "\n" + d.usual(),
-)
-wrong(
-    "a mapping before, in words",
-    lambda d: f"agent_1 is {d.names[1]}, agent_2 is {d.names[0]}.\n{d.usual()}",
-)
-wrong(
-    "a mapping behind, in words",
-    lambda d: f"{d.usual()}\n(agent_1 = {d.names[1]}; agent_2 = {d.names[0]})",
-)
-wrong(
-    "a mapping in a comment",
-    lambda d: (
-        f'{{"agent_1": /* {d.names[1]} */ {d.dump(d.entry(0))}, '
-        f'"agent_2": /* {d.names[0]} */ {d.dump(d.entry(1))}}}'
-    ),
-)
-wrong(
-    "names of the other inside",
-    lambda d: d.dump({f"agent_{i + 1}": {"name": d.names[1 - i], **d.entry(i)} for i in d.order}),
-)
-wrong(
-    "names of the other in keys",
-    lambda d: d.dump(d.entries(keys=(f"agent_1 ({d.names[1]})", f"agent_2 ({d.names[0]})"))),
-)
-wrong(
-    "a version and a cut one", lambda d: f"{d.usual()}\nFinal:\n{_cut_early(d.other().usual(), d)}"
-)
-wrong(
-    "a draft with a cut final",
-    lambda d: _cut_early(json.dumps({"draft": d.entries(), "final": d.other().entries()}), d),
-)
-wrong(
-    "a string that holds another",
-    lambda d: d.dump({"evaluations": d.entries(), "arguments": d.other("all").usual()}),
-)
-wrong(
-    "rated by the other", lambda d: d.dump(d.entries(keys=("rated_by_agent_1", "rated_by_agent_2")))
-)
-wrong("of the partner", lambda d: d.dump(d.entries(keys=("agent_1_partner", "agent_2_partner"))))
-wrong(
-    "of the other's names", lambda d: d.dump(d.entries(keys=[f"partner of {n}" for n in d.names]))
-)
-wrong(
-    "a final key",
-    with_entry(lambda d, e, s: {**e, "goal_final": _another_of_both(d, "goal")}),
-)
-wrong(
-    "a draft's key",
-    with_entry(lambda d, e, s: {"first_goal_score": _another_of_both(d, "goal"), **e}),
-)
-wrong(
-    "said in words to be else",
-    lambda d: _after_score(
-        d,
-        lambda s, n, o: d.rng.choice(
-            (
-                f"On reflection, I would change {n} of agent_{s + 1} to {o}.",
-                f"Sorry, {n} for {d.names[s]} should have been {o}.",
-                f"Correction: lower the {n.replace('_', ' ')} score to {o}.",
-                f"{n}: actually {o}",
-                f"(Update {n} = {o})",
-                f"**{n.title()}**: {o}",
-                f"I made a mistake: {n} is {o}.",
-            )
-        ),
-        unlike_both=True,
-    ),
-)
-wrong(
-    "said to be swapped",
-    lambda d: (
-        d.usual()
-        + d.rng.choice(
-            (
-                "\nNote: agent_1 and agent_2 are swapped.",
-                "\nOops, the other way round!",
-                " (reversed)",
-            )
-        )
-    ),
-)
-wrong(
-    "taken back",
-    lambda d: (
-        d.usual()
-        + d.rng.choice(
-            (
-                "\nIgnore the scores above.",
-                "\nThis is only an example.",
-                "\nThese are placeholders.",
-                "\n(That was my draft.)",
-            )
-        )
-    ),
-)
-wrong(
-    "a mapping by numbers",
-    lambda d: f"1. {d.names[1]}\n2. {d.names[0]}\n\n{d.usual()}",
-)
-wrong(
-    "a mapping by other words",
-    lambda d: d.rng.choice(
-        (
-            "agent_1 corresponds to {1}.\n{2}",
-            "{2}\n{1} will be agent_1.",
-            "agent_1 -> {1}\nagent_2 -> {0}\n{2}",
-            "| agent_1 | {1} |\n| agent_2 | {0} |\n{2}",
-            "{1} → Agent 1, {0} → Agent 2\n{2}",
-            "Agent 1: {1}\n{2}",
-            "# agent_2 = {0}\n{2}",
-        )
-    ).format(*d.names, d.usual()),
-)
-wrong(
-    "scores and final scores",
-    with_entry(lambda d, e, s: {"scores": e, "final_scores": d.other("all").entry(s)}),
-)
-wrong("before and after", lambda d: d.dump({"before": d.other().entries(), "after": d.entries()}))
-wrong(
-    "a scratchpad",
-    lambda d: f"<scratchpad>{d.other().usual()}</scratchpad>\n{d.usual()}",
-)
-wrong(
-    "an example in a string", lambda d: d.dump({"example": d.other("all").usual(), **d.entries()})
-)
-wrong("two versions in two styles", lambda d: two_styles(d))
-wrong("two versions in two styles, fenced", lambda d: two_styles(d, "```\n{}\n```\n```\n{}\n```"))
-wrong(
-    "judged in the other's entry",
-    lambda d: d.dump(
-        {f"agent_{2 - i}": {"evaluated": f"agent_{i + 1}", **d.entry(i)} for i in d.order}
-    ),
-)
-wrong(
-    "about the other",
-    lambda d: d.dump({f"agent_{2 - i}_on_agent_{i + 1}": d.entry(i) for i in d.order}),
-)
-wrong(
-    "a patch",
-    lambda d: _after_score(
-        d,
-        lambda s, n, o: d.dump(
-            [{"op": "replace", "path": f"/evaluations/agent_{s + 1}/{n}/1", "value": o}]
-        ),
-    ),
-)
-wrong(
-    "an assignment",
-    lambda d: _after_score(
-        d,
-        lambda s, n, o: d.rng.choice(
-            (f'result["agent_{s + 1}"]["{n}"] = {o}', f"agent_{s + 1}.{n} = {o}")
-        ),
-    ),
-)
-wrong("two judges", with_pair(lambda d, n, a, b: {"judge_a": a, "judge_b": b}))
-wrong("a range of two keys", with_pair(lambda d, n, a, b: {"min": a, "max": b}))
-wrong(
-    "objects for dimensions that differ",
-    lambda d: "\n".join(
-        json.dumps({n: v}) for x in (d, d.other("all")) for n, v in transposed(x, AGENTS).items()
-    ),
-)
-wrong(
-    "a conflict of versions",
-    lambda d: both(d, "<<<<<<< ours\n{}\n=======\n{}\n>>>>>>> theirs"),
-)
-wrong("two calls", lambda d: "\n".join(d.dump({"arguments": x.usual()}) for x in (d, d.other())))
-wrong("only an example", lambda d: f"Example:\n{d.usual()}\n\nMy evaluation:")
-wrong("only a draft", lambda d: d.dump({"draft": d.entries()})[:-1] + ', "final": {"agent')
-wrong("other names", lambda d: d.dump(d.entries(keys=("Buyer", "Seller"))))
-wrong("first and second", lambda d: d.dump(d.entries(keys=("first", "second"))))
-wrong("a repaired copy that differs", lambda d: f"{damaged_json(d)}\n{d.other('all').usual()}")
-wrong(
-    "flat keys that differ",
-    lambda d: d.dump({**d.entries(), "agent_1_goal": ["x", _another(d, 0, "goal")]}),
-)
-wrong(
-    "turned and not",
-    lambda d: d.dump({**d.entries(), **transposed(d.other("all"), AGENTS)}),
-)
+def corrected(more: Callable[[Draw, int, str, int], str], unlike_both: bool = True) -> Write:
+    """Write another score of a dimension behind an evaluation."""
+
+    def write(d: Draw) -> str:
+        side, name = d.rng.randrange(2), d.rng.choice(SEVEN)
+        other = d.unlike(name, *(() if unlike_both else (side,)))
+        return f"{d.usual()}\n{more(d, side, name, other)}"
+
+    return write
 
 
-def two_styles(d: Draw, joint: str = "{}\n\n{}") -> str:
+def corrected_entry(d: Draw) -> str:
+    side = d.rng.randrange(2)
+    return f"{d.usual()}\nCorrection:\n{d.dump({AGENTS[side]: d.other('all').entry(side)})}"
+
+
+def both(joint: str = "{}\n{}") -> Write:
+    """Write two evaluations that differ."""
+    return lambda d: joint.format(d.other().usual(), d.usual())
+
+
+def two_styles(joint: str = "{}\n\n{}") -> Write:
     """Write two versions, each in a style of its own; of one of them scores are read."""
     # Two people who share a name are one key.
     known = [name for name in STYLES if name not in ("keys first names", "keys last names")]
-    texts = [STYLES[d.rng.choice(known)](d.other("all")), STYLES[d.rng.choice(JSON_STYLES)](d)]
-    d.rng.shuffle(texts)
-    return joint.format(*texts)
 
+    def write(d: Draw) -> str:
+        texts = [STYLES[d.rng.choice(known)](d.other("all")), OBJECTS[d.rng.choice([*OBJECTS])](d)]
+        d.rng.shuffle(texts)
+        return joint.format(*texts)
 
-def _another_of_both(d: Draw, name: str) -> int:
-    (dim,) = (dim for dim in DIMENSIONS if dim.name == name)
-    given = {scores[name] for scores in d.truth}
-    return d.rng.choice([n for n in range(dim.low, dim.high + 1) if n not in given])
+    return write
 
 
 def damaged_json(d: Draw) -> str:
@@ -1157,25 +699,238 @@ def damaged_json(d: Draw) -> str:
     return d.rng.choice((text, text.replace('\\"', '"'), re.sub(r'"(\w+)":', r"\1:", text)))
 
 
-def _cut_early(text: str, d: Draw) -> str:
+def cut_early(text: str, d: Draw) -> str:
     """Cut a text, but not so late that it would be whole."""
     return text[: d.rng.randrange(5, len(text) - 30)]
 
 
-def _after(d: Draw, more: Callable[[int, Draw], str]) -> str:
-    side = d.rng.randrange(2)
-    return f"{d.usual()}\n{more(side, d.other('all'))}"
+def chosen(text: str) -> Write:
+    """Write one of several texts with the names, and the evaluation where it says so."""
+    return lambda d: d.rng.choice(text.split("|")).format(*d.names, d.usual())
 
 
-def _after_score(d: Draw, more: Callable[[int, str, int], str], unlike_both: bool = False) -> str:
-    side = d.rng.randrange(2)
-    dim = d.rng.choice(DIMENSIONS)
-    given = {d.truth[i][dim.name] for i in ((0, 1) if unlike_both else (side,))}
-    other = d.rng.choice([n for n in range(dim.low, dim.high + 1) if n not in given])
-    return f"{d.usual()}\n{more(side, dim.name, other)}"
+def crossed(d: Draw) -> dict[str, str]:
+    return dict(zip(AGENTS, d.names[::-1], strict=True))
 
 
-def cut_and_changed(joint: str, wrapped: bool) -> Write:
+FALSE: dict[str, Write] = {
+    "a draft and a final version": both("Draft: {}\nOn reflection: {}"),
+    "two versions": both(),
+    "two versions in fences": both("```json\n{}\n```\n```json\n{}\n```"),
+    "two versions in a line": both("{} {}"),
+    "the final version first": both("Final: {}\nMy first draft was:\n{}"),
+    "a conflict of versions": both("<<<<<<< ours\n{}\n=======\n{}\n>>>>>>> theirs"),
+    "a scratchpad": both("<scratchpad>{}</scratchpad>\n{}"),
+    "zeros at the end": lambda d: f"{d.usual()}\n\nExample: {d.all_zero().usual()}",
+    "zeros at the beginning": lambda d: f"Example: {d.all_zero().usual()}\n\n{d.usual()}",
+    "zeros in a comment": lambda d: f"{d.usual()}\nFormat:\n```\n{d.all_zero().usual()}\n```",
+    "three versions": lambda d: f"{d.usual()}\n{d.other().usual()}\n{d.usual()}",
+    "swapped the second time": lambda d: f"{d.usual()}\n{d.swapped().usual()}",
+    "keys draft and final": lambda d: d.dump(
+        {"draft": d.other().entries(), "final": {"evaluations": d.entries()}}
+    ),
+    "keys by votes": lambda d: d.dump({f"judge_{i}": d.other().entries() for i in (1, 2, 3)}),
+    "a list of versions": lambda d: d.dump([d.other().entries(), d.entries()]),
+    "a list of wrapped versions": lambda d: d.dump(
+        {"evaluations": [d.other().entries(), d.entries()]}
+    ),
+    "a cut list of versions": lambda d: d.dump([d.entries(), d.other("all").entries()])[:-30],
+    "wrapped and not": lambda d: d.dump({"evaluations": d.other().entries(), **d.entries()}),
+    "names and numbers": lambda d: d.dump({**d.entries(), **d.other().entries(keys=d.names)}),
+    "a corrected participant": corrected_entry,
+    "a corrected score": corrected(
+        lambda d, s, n, o: f'Correction: {{"{AGENTS[s]}": {{"{n}": ["x", {o}]}}}}', False
+    ),
+    "a corrected score of nobody": corrected(lambda d, s, n, o: f'Rather: {{"{n}": ["x", {o}]}}'),
+    "a corrected member": corrected(lambda d, s, n, o: f'Rather: "{n}": ["x", {o}]'),
+    "a correction in words": corrected(lambda d, s, n, o: f"{SPOKEN[s]}'s {n} should be {o}."),
+    "a summary that differs": corrected(lambda d, s, n, o: f"Summary:\n- {n}: {o}/10"),
+    "a table that differs": lambda d: f"{d.usual()}\n\n{table(d.other('all'), AGENTS)}",
+    "lines that differ": lambda d: (
+        d.usual() + "\n\n" + lines(d.other("all"), "{who}:", "  {dim}: {n}", AGENTS)
+    ),
+    "a key twice": repeat_key,
+    "a key in other letters": lambda d: repeat_key(d, lambda n: n.replace("_", " ").title()),
+    "a key by another name": lambda d: repeat_key(d, lambda n: f"{n}_score"),
+    "a key twice, fenced": lambda d: f"```json\n{repeat_key(d)}\n```",
+    "a key twice, bare": lambda d: re.sub(r'"(\w+)":', r"\1:", repeat_key(d)),
+    "an entry twice": lambda d: (
+        d.dump(d.entries())[:-1] + f', "agent_1": {d.dump(d.other("all").entry(0))}}}'
+    ),
+    "an entry by two keys": lambda d: d.dump({**d.entries(), "Agent 1": d.other("all").entry(0)}),
+    "a row twice": lambda d: d.dump(
+        {
+            AGENTS[i]: [
+                {"dimension": n, "score": s, "reasoning": "so"}
+                for n in SEVEN
+                for s in (d.truth[i][n], d.unlike(n, i))
+            ]
+            for i in d.order
+        }
+    ),
+    "one row twice": lambda d: d.dump([*rows(d), rows(d.other("all"))[d.rng.randrange(14)]]),
+    "a draft in an entry": with_entry(
+        lambda d, e, s: {"draft": e, "final": d.other("all").entry(s)}
+    ),
+    "revised in an entry": with_entry(
+        lambda d, e, s: {**e, "revised": {"goal": ["x", d.unlike("goal", s)]}}
+    ),
+    "a list of entries": with_entry(lambda d, e, s: [e, d.other("all").entry(s)]),
+    "self and other": with_entry(lambda d, e, s: {**e, AGENTS[1 - s]: d.other("all").entry(1 - s)}),
+    "two keys for a score": with_pair(lambda d, a, b: {"score": a, "rating": b}),
+    "a final score": with_pair(lambda d, a, b: {"score": a, "final_score": b}),
+    "a first score": with_pair(lambda d, a, b: {"initial": a, "score": b, "reason": "so"}),
+    "a score before": with_pair(lambda d, a, b: {"score": a, "before": b}),
+    "two numbers": with_pair(lambda d, a, b: ["because", a, b]),
+    "a number and a string": with_pair(lambda d, a, b: [str(a), b]),
+    "a number and an object": with_pair(lambda d, a, b: ["x", a, {"score": b}]),
+    "two pairs": with_pair(lambda d, a, b: [["x", a], ["y", b]]),
+    "two objects for a score": with_pair(lambda d, a, b: [{"score": a}, {"score": b}]),
+    "a nested object for a score": with_pair(lambda d, a, b: {"draft": {"score": a}, "score": b}),
+    "two values of an object": with_pair(lambda d, a, b: ["x", {"score": a, "rating": b}]),
+    "a range": with_pair(lambda d, a, b: ["x", f"{a}-{b}"]),
+    "an alternative": with_pair(lambda d, a, b: ["x", f"{a} or {b}"]),
+    "an arrow": with_pair(lambda d, a, b: ["x", f"{a} -> {b}"]),
+    "two scores in a text": with_pair(lambda d, a, b: f"Score: {a}. On reflection, score: {b}"),
+    "of a hundred": with_pair(lambda d, a, b: ["x", f"{abs(a) * 10}/100"]),
+    "a percentage": with_pair(lambda d, a, b: ["x", f"{abs(a) * 10}%"]),
+    "of five": with_pair(lambda d, a, b: ["x", f"{abs(b)}/{3}"]),
+    "out of range": with_pair(lambda d, a, b: ["x", d.rng.choice((11, -11, 100, 1e9))]),
+    "no number": with_pair(
+        lambda d, a, b: ["x", d.rng.choice((None, True, "high", "N/A", [], {}))]
+    ),
+    "not a number": with_pair(lambda d, a, b: ["x", float("nan")]),
+    "no score": with_pair(lambda d, a, b: ["x"]),
+    "nothing for a score": with_pair(lambda d, a, b: []),
+    "two judges": with_pair(lambda d, a, b: {"judge_a": a, "judge_b": b}),
+    "a range of two keys": with_pair(lambda d, a, b: {"min": a, "max": b}),
+    "a key missing": with_entry(lambda d, e, s: dict([*e.items()][1:])),
+    "a participant missing": lambda d: d.dump({"evaluations": {"agent_1": d.entry(0)}}),
+    "nobody named": lambda d: d.dump({"evaluations": d.each(d.entry)}),
+    "nobody named, two objects": lambda d: "\n".join(map(d.dump, d.each(d.entry))),
+    "one for both": lambda d: d.dump({"agent_1 and agent_2": d.entry(0)}),
+    "one for both, and one": lambda d: d.dump(d.entries(keys=("agent_1 and agent_2", "agent_2"))),
+    "one participant twice": lambda d: d.dump(d.other("all").entries(keys=("agent_1", "agent_1 "))),
+    "one participant by key and name": lambda d: d.dump(d.entries(keys=("agent_1", d.names[0]))),
+    "both names in a key": lambda d: d.dump(d.entries(keys=(" and ".join(d.names), "agent_2"))),
+    "headings that name nobody": lambda d: (
+        f"First:\n{d.dump(d.entry(0))}\nSecond:\n{d.dump(d.entry(1))}"
+    ),
+    "participants 1 and 3": lambda d: d.dump(d.entries(keys=("agent_1", "agent_3"))),
+    "participants 0, 1 and 2": lambda d: d.dump({"agent_0": d.other().entry(0), **d.entries()}),
+    "a mapping that differs": extended(lambda d: {"agents": crossed(d)}),
+    "a mapping beside the entries": lambda d: d.dump(
+        {**{f"{key}_name": name for key, name in crossed(d).items()}, **d.entries()}
+    ),
+    "a mapping from names": lambda d: d.dump(
+        {"mapping": {name: key for key, name in crossed(d).items()}, "evaluations": d.entries()}
+    ),
+    "half a mapping": extended(lambda d: {"participants": {"agent_1": d.names[1]}}),
+    "a mapping in a list": extended(
+        lambda d: {"agents": [{"id": key, "name": name} for key, name in crossed(d).items()]}
+    ),
+    "a mapping in rows": extended(
+        lambda d: {"agents": [f"{key}: {name}" for key, name in crossed(d).items()]}
+    ),
+    "a mapping before": lambda d: json.dumps(crossed(d)) + "\n" + d.usual(),
+    "a mapping before, in words": chosen("agent_1 is {1}, agent_2 is {0}.\n{2}"),
+    "a mapping behind, in words": chosen("{2}\n(agent_1 = {1}; agent_2 = {0})"),
+    "a mapping in a comment": lambda d: (
+        f'{{"agent_1": /* {d.names[1]} */ {d.dump(d.entry(0))}, '
+        f'"agent_2": /* {d.names[0]} */ {d.dump(d.entry(1))}}}'
+    ),
+    "a mapping by numbers": chosen("1. {1}\n2. {0}\n\n{2}"),
+    "a mapping by other words": chosen(
+        "agent_1 corresponds to {1}.\n{2}|{2}\n{1} will be agent_1.|agent_1 -> {1}\n"
+        "agent_2 -> {0}\n{2}|{1} → Agent 1, {0} → Agent 2\n{2}|Agent 1: {1}\n{2}|"
+        "# agent_2 = {0}\n{2}"
+    ),
+    "a mapping in a table": lambda d: (
+        f"| agent_1 | {d.names[1]} |\n| agent_2 | {d.names[0]} |\n{d.usual()}"
+    ),
+    "names of the other inside": lambda d: d.dump(
+        {AGENTS[i]: {"name": d.names[1 - i], **d.entry(i)} for i in d.order}
+    ),
+    "names of the other in keys": lambda d: d.dump(
+        d.entries(keys=[f"{key} ({name})" for key, name in crossed(d).items()])
+    ),
+    "a version and a cut one": lambda d: f"{d.usual()}\nFinal:\n{cut_early(d.other().usual(), d)}",
+    "a draft with a cut final": lambda d: cut_early(
+        json.dumps({"draft": d.entries(), "final": d.other().entries()}), d
+    ),
+    "a string that holds another": lambda d: d.dump(
+        {"evaluations": d.entries(), "arguments": d.other("all").usual()}
+    ),
+    "rated by the other": lambda d: d.dump(
+        d.entries(keys=("rated_by_agent_1", "rated_by_agent_2"))
+    ),
+    "of the partner": lambda d: d.dump(d.entries(keys=("agent_1_partner", "agent_2_partner"))),
+    "of the other's names": lambda d: d.dump(d.entries(keys=[f"partner of {n}" for n in d.names])),
+    "of each other": lambda d: d.dump(
+        {AGENTS[i]: {AGENTS[1 - i]: d.entry(1 - i)} for i in d.order}
+    ),
+    "a final key": with_entry(lambda d, e, s: {**e, "goal_final": d.unlike("goal")}),
+    "a draft's key": with_entry(lambda d, e, s: {"first_goal_score": d.unlike("goal"), **e}),
+    "said in words to be else": corrected(
+        lambda d, s, n, o: d.rng.choice(
+            (
+                f"On reflection, I would change {n} of {AGENTS[s]} to {o}.",
+                f"Sorry, {n} for {d.names[s]} should have been {o}.",
+                f"Correction: lower the {n.replace('_', ' ')} score to {o}.",
+                *(f"{n}: actually {o}", f"(Update {n} = {o})", f"**{n.title()}**: {o}"),
+                f"I made a mistake: {n} is {o}.",
+            )
+        )
+    ),
+    "said to be swapped": chosen(
+        "{2}\nNote: agent_1 and agent_2 are swapped.|{2}\nOops, the other way round!|{2} (reversed)"
+    ),
+    "taken back": chosen(
+        "{2}\nIgnore the scores above.|{2}\nThis is only an example.|"
+        "{2}\nThese are placeholders.|{2}\n(That was my draft.)"
+    ),
+    "scores and final scores": with_entry(
+        lambda d, e, s: {"scores": e, "final_scores": d.other("all").entry(s)}
+    ),
+    "before and after": lambda d: d.dump({"before": d.other().entries(), "after": d.entries()}),
+    "an example in a string": lambda d: d.dump({"example": d.other("all").usual(), **d.entries()}),
+    "two versions in two styles": two_styles(),
+    "two versions in two styles, fenced": two_styles("```\n{}\n```\n```\n{}\n```"),
+    "judged in the other's entry": lambda d: d.dump(
+        {AGENTS[1 - i]: {"evaluated": AGENTS[i], **d.entry(i)} for i in d.order}
+    ),
+    "about the other": lambda d: d.dump(
+        {f"{AGENTS[1 - i]}_on_{AGENTS[i]}": d.entry(i) for i in d.order}
+    ),
+    "a patch": corrected(
+        lambda d, s, n, o: d.dump(
+            [{"op": "replace", "path": f"/evaluations/{AGENTS[s]}/{n}/1", "value": o}]
+        ),
+        False,
+    ),
+    "an assignment": corrected(
+        lambda d, s, n, o: d.rng.choice(
+            (f'result["{AGENTS[s]}"]["{n}"] = {o}', f"{AGENTS[s]}.{n} = {o}")
+        ),
+        False,
+    ),
+    "objects for dimensions that differ": lambda d: "\n".join(
+        json.dumps({n: v}) for x in (d, d.other("all")) for n, v in transposed(x).items()
+    ),
+    "two calls": lambda d: "\n".join(d.dump({"arguments": x.usual()}) for x in (d, d.other())),
+    "only an example": chosen("Example:\n{2}\n\nMy evaluation:"),
+    "only a draft": lambda d: d.dump({"draft": d.entries()})[:-1] + ', "final": {"agent',
+    "other names": lambda d: d.dump(d.entries(keys=("Buyer", "Seller"))),
+    "first and second": lambda d: d.dump(d.entries(keys=("first", "second"))),
+    "a repaired copy that differs": lambda d: f"{damaged_json(d)}\n{d.other('all').usual()}",
+    "flat keys that differ": lambda d: d.dump(
+        {**d.entries(), "agent_1_goal": ["x", d.unlike("goal", 0)]}
+    ),
+    "turned and not": lambda d: d.dump({**d.entries(), **transposed(d.other("all"))}),
+}
+
+
+def cut_and_changed(joint: str, wrapped: bool = False) -> Write:
     """Write a version that is cut, and behind it another one: true, or contradicted."""
 
     def write(d: Draw) -> str:
@@ -1187,54 +942,50 @@ def cut_and_changed(joint: str, wrapped: bool) -> Write:
 
 
 REDONE: dict[str, Write] = {
-    "a cut version and another": cut_and_changed("{}{}", False),
+    "a cut version and another": cut_and_changed("{}{}"),
     "a cut version and another one, wrapped": cut_and_changed("{}{}", True),
-    "a cut version and another on a line": cut_and_changed("{}\n{}", False),
-    "a cut version and another in a fence": cut_and_changed("```\n{}\n```\n```\n{}\n```", False),
+    "a cut version and another on a line": cut_and_changed("{}\n{}"),
+    "a cut version and another in a fence": cut_and_changed("```\n{}\n```\n```\n{}\n```"),
     "a cut version and another after words": cut_and_changed("{}\nAgain:\n{}", True),
-    "thoughts of another": lambda d: f"<think>Draft: {d.other().usual()}</think>\n{d.usual()}",
-    "thoughts of another, begun before": lambda d: f"{d.other().usual()} no\n</think>\n{d.usual()}",
+    "thoughts of another": both("<think>Draft: {}</think>\n{}"),
+    "thoughts of another, begun before": both("{} no\n</think>\n{}"),
     "thoughts of a cut one": lambda d: f"<think>{cut(d.other().usual(), d.rng)}</think>{d.usual()}",
-    "thinking of another": lambda d: f"<thinking>{d.other().usual()}</thinking>\n{d.usual()}",
+    "thinking of another": both("<thinking>{}</thinking>\n{}"),
 }
 """A true one stands behind others that are cut, or thoughts: it may be read."""
+
+# -- cases ----------------------------------------------------------------------------------------
 
 Make = Callable[[Draw], tuple[str, bool]]
 
 
+def _mixed(d: Draw) -> tuple[str, bool]:
+    text = OBJECTS[d.rng.choice([*OBJECTS])](d)
+    for damage in d.rng.choices([*DAMAGES.values()], k=2):
+        text = damage(text, d.rng) if len(text) > 9 else text
+    return d.rng.choice([*AROUND.values()])(text, d.rng), True
+
+
+def _mixed_false(d: Draw) -> tuple[str, bool]:
+    return d.rng.choice([*AROUND.values()])(FALSE[d.rng.choice([*FALSE])](d), d.rng), False
+
+
 def _kinds() -> dict[str, Make]:
-    made: dict[str, Make] = {}
+    def written(write: Write, true: bool) -> Make:
+        return lambda d: (write(d), true)
 
-    def damaged(damage: Damage) -> Make:
-        return lambda d: (damage(STYLES[d.rng.choice(JSON_STYLES)](d), d.rng), True)
+    def damaged(damage: Damage, styles: dict[str, Write]) -> Make:
+        return lambda d: (damage(styles[d.rng.choice([*styles])](d), d.rng), True)
 
-    def around(damage: Damage) -> Make:
-        return lambda d: (damage(STYLES[d.rng.choice([*STYLES])](d), d.rng), True)
-
-    for name, write in STYLES.items():
-        made[f"style: {name}"] = lambda d, write=write: (write(d), True)  # type: ignore[misc]
-    for name, damage in AROUND.items():
-        made[f"around: {name}"] = around(damage)
-    for name, damage in DAMAGES.items():
-        made[f"damage: {name}"] = damaged(damage)
-    for name, write in REDONE.items():
-        made[f"again: {name}"] = lambda d, write=write: (write(d), True)  # type: ignore[misc]
-    for name, write in FALSE.items():
-        made[f"false: {name}"] = lambda d, write=write: (write(d), False)  # type: ignore[misc]
-
-    def mixed(d: Draw) -> tuple[str, bool]:
-        text = STYLES[d.rng.choice(JSON_STYLES)](d)
-        for damage in d.rng.choices([*DAMAGES.values()], k=2):
-            text = damage(text, d.rng) if len(text) > 9 else text
-        return d.rng.choice([*AROUND.values()])(text, d.rng), True
-
-    def mixed_false(d: Draw) -> tuple[str, bool]:
-        text = FALSE[d.rng.choice([*FALSE])](d)
-        return d.rng.choice([*AROUND.values()])(text, d.rng), False
-
-    made["mixed: two damages in words"] = mixed
-    made["mixed: false in words"] = mixed_false
-    return made
+    return {
+        **{f"style: {name}": written(write, True) for name, write in STYLES.items()},
+        **{f"around: {name}": damaged(damage, STYLES) for name, damage in AROUND.items()},
+        **{f"damage: {name}": damaged(damage, OBJECTS) for name, damage in DAMAGES.items()},
+        **{f"again: {name}": written(write, True) for name, write in REDONE.items()},
+        **{f"false: {name}": written(write, False) for name, write in FALSE.items()},
+        "mixed: two damages in words": _mixed,
+        "mixed: false in words": _mixed_false,
+    }
 
 
 KINDS = _kinds()
@@ -1280,14 +1031,10 @@ def main() -> None:
             print(f"--- {case.kind} {case.names} {case.truth}\n{case.text}")
     for kind, counts in sorted(seen.items()):
         share = counts["read"] / counts.total()
-        print(
-            f"{kind:50} {share:6.0%} read {counts['refused']:5} refused {counts['wrong']:5} wrong"
-        )
-    print(
-        f"{len(seen)} kinds, {len(came)} answers, "
-        f"{sum(counts['wrong'] for counts in seen.values())} wrong; of those with true scores "
-        f"{share_read(came):.1%} read"
-    )
+        rest = f"{counts['refused']:5} refused {counts['wrong']:5} wrong"
+        print(f"{kind:50} {share:6.0%} read {rest}")
+    wrong = sum(counts["wrong"] for counts in seen.values())
+    print(f"{len(seen)} kinds, {len(came)} answers, {wrong} wrong; {share_read(came):.1%} read")
 
 
 if __name__ == "__main__":

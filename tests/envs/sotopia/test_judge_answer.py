@@ -2,17 +2,88 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import time
 
 import pytest
-from damaged_answers import KINDS, cases, draw, outcome, share_read
+from damaged_answers import (
+    AROUND,
+    DAMAGES,
+    FALSE,
+    KINDS,
+    LOOSE,
+    OBJECTS,
+    STYLES,
+    cases,
+    draw,
+    outcome,
+    share_read,
+)
 
 from creditrl.envs.sotopia.judge_answer import read_answer
 
 NINES = "9" * 5000
 ONE_SCORE = '{"agent_1": {"goal": ["x", 1]}}'
+
+
+PLAIN = ("Samuel Anderson", "Finnegan O'Malley")
+AS_ASKED = ("as asked", "indented", "compact", "no wrapper", "keys ", "dimensions ")
+READABLE = [name for name in OBJECTS | LOOSE if name != "scores over ten"]
+MENDED = """
+commas at ends|commas after lists|no commas in lists|a comma missing|two commas|a colon missing
+no commas behind lists|a brace missing|a bracket missing|an opening bracket missing|semicolons
+a brace too many|a bracket too many|no closing braces|closing braces too many|a quote too many
+no quotes around keys|no quotes at all|single quotes|some single quotes|curly quotes|backticks
+some curly quotes|a line in a text|written line ends|comments|parentheses|arrows
+wide punctuation|equals signs|colons in keys|minus signs|plus signs|doubled braces|entities
+escaped underscores|bold keys|windows lines|odd spaces|invisible spaces|repeated|null reasons
+repeated in fences|entries closed too often|lists unclosed|a list unclosed|wide digits
+"""
+
+
+def plain(write, seed):
+    """Return a plain answer of two people without traps in their names, and what it says."""
+    drawn = draw(random.Random(seed), PLAIN, plain=True)
+    return write(drawn), drawn
+
+
+def assert_read(text, drawn):
+    reading = read_answer(text, drawn.names)
+    assert reading.problems == () and reading.scores == drawn.truth, text
+    return reading
+
+
+@pytest.mark.parametrize("style", READABLE)
+def test_a_plain_answer_of_every_json_style_is_read(style):
+    for seed in range(4):
+        reading = assert_read(*plain(STYLES[style], seed))
+        if style.startswith(AS_ASKED) and style != "dimensions first, wrapped":
+            assert not reading.repaired  # other keys are what the judge may use as well
+        if style.startswith("scores ") and style != "scores and reasons apart":
+            assert reading.repaired
+
+
+@pytest.mark.parametrize("damage", [*MENDED.strip().replace("\n", "|").split("|")])
+def test_a_plain_answer_with_a_fault_of_plain_meaning_is_read(damage):
+    for seed, style in itertools.product(range(4), ("as asked", "indented")):
+        text, drawn = plain(OBJECTS[style], seed)
+        assert_read(DAMAGES[damage](text, drawn.rng), drawn)
+
+
+@pytest.mark.parametrize("around", [name for name in AROUND if name != "a quote"])
+def test_what_stands_around_a_plain_answer_is_passed_over(around):
+    for seed in range(4):
+        text, drawn = plain(OBJECTS["indented"], seed)
+        assert_read(AROUND[around](text, drawn.rng), drawn)
+
+
+@pytest.mark.parametrize("kind", FALSE)
+def test_a_plain_answer_that_contradicts_itself_is_refused(kind):
+    for seed in range(4):
+        text, drawn = plain(FALSE[kind], seed)
+        assert read_answer(text, drawn.names).problems, text
 
 
 def assert_never_wrong(count: int, seed: int) -> None:
