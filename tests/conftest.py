@@ -72,6 +72,7 @@ for _name in (
     "small_vision",
     "viewed_runs",
     "walker",
+    "env_helpers",
     "expressions",
     "soak",
 ):

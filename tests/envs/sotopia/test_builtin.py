@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import subprocess
-import sys
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -69,32 +64,3 @@ def test_the_reward_comes_once_at_the_end_and_is_the_score() -> None:
         == pytest.approx(min(max(info["judge_scores"]["share"], 0.0), 1.0))
     )
     assert info["success"] == (info["score"] >= 0.5 and info["judge_scores"]["agreement"] == 1.0)
-
-
-_PLAY = """
-import hashlib, gymnasium as gym, creditrl
-lines = []
-for seed in range(8):
-    env = gym.make("CreditRL/SOTOPIA-v0", split="valid_unseen")
-    text, info = env.reset(seed=seed)
-    over = False
-    while not over:
-        text, reward, terminated, truncated, info = env.step(creditrl.expert_action(env))
-        over = terminated or truncated
-    lines += [text, repr(reward), str(info["judge_scores"])]
-print(hashlib.sha256("".join(lines).encode()).hexdigest())
-"""
-
-
-def test_episodes_are_equal_in_every_process() -> None:
-    hashes = {
-        subprocess.run(
-            [sys.executable, "-c", _PLAY],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-        for seed in ("1", "2")
-    }
-    assert len(hashes) == 1 and len(hashes.pop()) == len(hashlib.sha256().hexdigest())

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
+from env_helpers import same_in_every_process
 
 from creditrl.envs.sotopia.people import people
 from creditrl.envs.sotopia.profiles import Combination
@@ -126,11 +124,4 @@ _PRINT = (
 
 def test_scenarios_are_equal_in_every_process() -> None:
     here = "".join(repr(c) for split in SPLITS for c in some(split, 24))
-    told = subprocess.run(
-        [sys.executable, "-c", _PRINT],
-        env={**os.environ, "PYTHONHASHSEED": "7"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert told.stdout.strip() == hashlib.sha256(here.encode()).hexdigest()
+    assert same_in_every_process(_PRINT) == hashlib.sha256(here.encode()).hexdigest()
