@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from toy_env import TOY, ToyEnv, ToyVectorEnv
 
 from creditrl.errors import ConfigError, EpisodeOverError, SnapshotError, UnknownNameError
@@ -48,33 +46,6 @@ def test_make_vec_builds_ours_and_batches_text_as_a_tuple():
     assert info["grounded"].dtype == np.bool_ and info["weather"].dtype == object
     assert info["bounds"].shape == (3, 2)
     assert all(info["_" + key].all() for key in info if not key.startswith("_"))
-
-
-@given(seed=st.integers(0, 10_000), group_size=st.integers(1, 3))
-@settings(max_examples=15)
-def test_group_g_plays_what_the_single_environment_plays_after_seed_plus_g(
-    seed: int, group_size: int
-):
-    groups = 3
-    venv = ToyVectorEnv(groups * group_size, group_size=group_size)
-    singles = [ToyEnv() for _ in range(venv.num_envs)]
-    rng = np.random.default_rng(seed)
-    for episode in range(3):  # the later ones come from the environments' own RNGs
-        given_seed = seed if episode == 0 else None
-        observation, info = venv.reset(seed=given_seed)
-        for i, env in enumerate(singles):
-            single = env.reset(seed=None if given_seed is None else seed + i // group_size)
-            assert observation[i] == single[0]
-            assert info["task_id"][i] == single[1]["task_id"]
-        while venv.active.any():
-            active = np.flatnonzero(venv.active)
-            actions = script(rng, venv.num_envs)
-            observation, reward, terminated, truncated, info = venv.step(actions)
-            for i in active.tolist():
-                text, r, t, u, own = singles[i].step(actions[i])
-                assert (text, r, t, u) == (observation[i], reward[i], terminated[i], truncated[i])
-                for key, value in own.items():
-                    np.testing.assert_array_equal(value, info[key][i])
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -223,25 +194,6 @@ def test_the_first_reset_begins_every_copy():
     venv.reset(options={"reset_mask": np.array([True, True])})
 
 
-def test_a_finished_copy_reports_once_and_then_waits():
-    venv = ToyVectorEnv(2, max_turns=4)
-    venv.reset(seed=0, options={"task": [0, 5]})
-    seen = []
-    for _ in range(6):
-        observation, reward, terminated, truncated, info = venv.step(["right", "look"])
-        seen.append(
-            (reward.tolist(), terminated.tolist(), truncated.tolist(), venv.active.tolist())
-        )
-        last = rows(observation, info)
-    ends = [n for n, (_, t, u, _) in enumerate(seen) if t[0] or u[0]]
-    assert len(ends) == 1 and ends[0] < 3
-    for reward, terminated, truncated, active in seen[ends[0] + 1 :]:
-        assert (reward[0], terminated[0], truncated[0], active[0]) == (0.0, False, False, False)
-    assert sum(u[1] for _, _, u, _ in seen) == 1 and seen[3][2] == [False, True]
-    observation, _, _, _, info = venv.step(["right", "right"])
-    assert rows(observation, info) == last
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_gymnasiums_statistics_on_top_count_every_episode_once(mode: AutoresetMode):
     venv = ToyVectorEnv(5, autoreset_mode=mode, max_turns=9)
@@ -349,31 +301,19 @@ def test_max_episode_steps_counts_steps_beside_our_turn_limit():
         ToyVectorEnv(2, max_episode_steps=0)
 
 
-def test_partial_steps_move_only_the_named_copies_in_the_named_order():
-    venv, twin = ToyVectorEnv(5), ToyVectorEnv(5)
-    before = rows(*venv.reset(seed=3))
-    twin.reset(seed=3)
-    actions = ["say a", "say b", "say c", "say d", "say e"]
-    observation, reward, _, _, info = venv.step_some([3, 0], ["say d", "say a"])
-    full = twin.step(actions)
-    assert rows(observation, info) == [rows(full[0], full[4])[i] for i in (3, 0)]
-    assert len(reward) == 2
-    shown, _, _, _, shown_info = venv.step_some([], [])
-    assert shown == () and len(shown_info["turn"]) == 0
-    rest = venv.step_some(np.array([1, 2, 4]), ["say b", "say c", "say e"])
-    assert rows(rest[0], rest[4]) == [rows(full[0], full[4])[i] for i in (1, 2, 4)]
-    assert before[1] != rows(rest[0], rest[4])[0]
-
-
 def test_partial_steps_pass_over_finished_copies():
     venv = ToyVectorEnv(2, max_turns=1)
     venv.reset(seed=0, options={"task": 5})
+    shown, _, _, _, shown_info = venv.step_some([], [])
+    assert shown == () and len(shown_info["turn"]) == 0
     venv.step_some([1], ["look"])
     assert venv.active.tolist() == [True, False]
     _, reward, terminated, truncated, info = venv.step_some([1, 0], ["look", "look"])
     assert reward.tolist() == [0.0, -0.125]
     assert truncated.tolist() == [False, True] and not terminated.any()
     assert info["turn"].tolist() == [1, 1]
+    with pytest.raises(ConfigError):
+        venv.clone([1, 1], [0])
 
 
 @pytest.mark.parametrize(
@@ -456,20 +396,6 @@ def test_a_snapshot_travels_between_single_and_vector_environment():
     assert env.step("right")[0] == venv.step(["right"] * 3)[0][1]
     text, _ = env.restore(venv.snapshot([1])[0])
     assert text == venv.step_some([0, 1], ["look", "look"])[0][1].replace("wind", "wind")
-
-
-def test_clone_copies_one_into_many():
-    venv = ToyVectorEnv(4)
-    venv.reset(seed=2)
-    venv.step(["say 0", "say 1", "say 2", "say 3"])
-    observation, info = venv.clone([1, 1, 3], [0, 2, 1])
-    assert info["action"].tolist() == ["say 1", "say 3", "say 1", "say 3"]
-    # Clones have the same random numbers before them.
-    for _ in range(5):
-        observation, *_ = venv.step(["right"] * 4)
-        assert observation[0] == observation[2] and observation[1] == observation[3]
-    with pytest.raises(ConfigError):
-        venv.clone([1, 2], [0])
 
 
 def test_restoring_decides_who_is_active():

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from toy_env import ToyEnv, ToyVectorEnv
 
-import creditrl
 from creditrl.wrappers import Grounding, VectorGrounding
 
 
@@ -59,13 +58,3 @@ def test_finished_copies_keep_their_figure():
     venv.step(["look", "look"])
     *_, info = venv.step(["fly", "fly"])
     assert info["grounding_accuracy"].tolist() == [0.5, 1.0]
-
-
-def test_it_restores_through_the_single_stack():
-    env = Grounding(ToyEnv())
-    env.reset(seed=0, options={"task": 5})
-    env.step("fly")
-    saved = creditrl.snapshot(env)
-    env.step("fly")
-    _, info = creditrl.restore(env, saved)
-    assert (info["grounding_accuracy"], info["ungrounded_turns"]) == (0.0, 1)

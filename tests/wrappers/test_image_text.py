@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from toy_env import ToyEnv, ToyVectorEnv
+from toy_env import ToyEnv
 
 from creditrl.errors import ConfigError
-from creditrl.wrappers import ImageText, VectorImageText
+from creditrl.wrappers import ImageText
 
 
 def test_the_text_gets_a_placeholder_and_the_image_stays():
@@ -33,16 +33,6 @@ def test_resizing_takes_the_nearest_pixel():
         _resized(image[None], (4, 6))[0], image.repeat(2, axis=0).repeat(3, axis=1)
     )
     np.testing.assert_array_equal(_resized(image[None], (1, 1))[0], image[1:, 1:])
-
-
-def test_batches_are_resized_alike():
-    venv = VectorImageText(ToyVectorEnv(3, images=True), size=(8, 16))
-    env = ImageText(ToyEnv(images=True), size=(8, 16))
-    shown, _ = venv.reset(seed=0)
-    one, _ = env.reset(seed=0)
-    assert shown["image"].shape == (3, 8, 16, 3) and shown in venv.observation_space
-    np.testing.assert_array_equal(shown["image"][0], one["image"])
-    assert shown["text"][0] == one["text"]
 
 
 def test_wrong_settings_are_named():

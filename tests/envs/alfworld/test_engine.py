@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import lzma
-import pickle
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
 import pytest
 from households import Kitchen, kitchen_task
 
@@ -17,7 +15,7 @@ from creditrl.envs.alfworld import engine, rules, words
 from creditrl.envs.alfworld.engine import CACHED_GAMES, ALFWorldEngine, load_game
 from creditrl.envs.alfworld.game import Game, compile_game
 from creditrl.envs.alfworld.pddl import read_problem
-from creditrl.envs.alfworld.problem import FLAVOURS, Flavour, GameSource, Goal
+from creditrl.envs.alfworld.problem import FLAVOURS, Flavour, GameSource
 from creditrl.envs.base import Copies
 from creditrl.errors import ConfigError
 from creditrl.types import Task
@@ -96,31 +94,6 @@ def test_spaces_around_a_command_are_no_matter_and_case_is() -> None:
     assert frame.info["ungrounded_reason"][0] == "unparsed"
 
 
-def test_admissible_actions_are_those_that_can_be_done() -> None:
-    kitchen = Kitchens()
-    for action in WIN[:-1]:
-        kitchen.step(action)
-        saved = kitchen.copies.snapshot(kitchen.all)
-        for offered in kitchen.frame.info["admissible_actions"][0]:
-            assert kitchen.step(offered).info["grounded"][0]
-            kitchen.frame = kitchen.copies.restore(kitchen.all, saved)
-
-
-def test_a_snapshot_goes_on_in_another_engine_and_survives_pickling() -> None:
-    kitchen, other = Kitchens(), Kitchens()
-    for action in WIN[:3]:
-        kitchen.step(action)
-    saved = pickle.loads(pickle.dumps(kitchen.copies.snapshot(kitchen.all)))
-    frame = other.copies.restore(other.all, saved)
-    assert frame.text == kitchen.frame.text
-    for action in ("look", "open the door", *WIN[3:]):
-        mine, theirs = kitchen.step(action), other.step(action)
-        assert mine.text == theirs.text
-        for key, column in mine.info.items():
-            assert np.array_equal(column, theirs.info[key]), key
-        assert kitchen.engine.segment_key(0) == other.engine.segment_key(0)
-
-
 def test_what_was_looked_at_counts_only_on_request() -> None:
     for keep, equal in ((False, True), (True, False)):
         kitchen = Kitchens(keep_checked=keep)
@@ -140,24 +113,6 @@ def test_copies_of_one_game_share_it_and_not_their_states() -> None:
         "Nothing happens.",
     ]
     assert source.loads == 1
-
-
-def test_the_expert_wins_from_anywhere() -> None:
-    kitchen = Kitchens(task=kitchen_task(Goal("pick_heat_then_place_in_recep", "apple", "drawer")))
-    for action in ("go to countertop 1", "take knife 1 from countertop 1", "go to fridge 1"):
-        kitchen.step(action)
-    for _ in range(12):
-        action = kitchen.engine.expert_action(0)
-        assert action in kitchen.frame.info["admissible_actions"][0]
-        if kitchen.step(action).terminated_K[0]:
-            break
-    assert kitchen.frame.info["success"][0]
-    assert kitchen.engine.expert_action(0) is None
-
-
-def test_an_impossible_goal_has_no_expert() -> None:
-    kitchen = Kitchens(task=kitchen_task(Goal("pick_and_place_simple", "sofa", "drawer")))
-    assert kitchen.engine.expert_action(0) is None
 
 
 def test_games_in_memory_are_loaded_once_and_those_that_left_it_again() -> None:

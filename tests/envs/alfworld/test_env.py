@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tarfile
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from alfworld_twins import prepare, run_twin, twins
-from gymnasium.utils.env_checker import check_env
+from env_helpers import follow_expert
 from households import Kitchen, kitchen, kitchen_task
 
 import creditrl
@@ -31,17 +30,6 @@ def official(test_data: Path, tmp_path: Path) -> Path:
     with tarfile.open(test_data / "alfworld" / "json_2.1.1_sample.tar.xz") as sample:
         sample.extractall(tmp_path, filter="data")
     return tmp_path
-
-
-def follow_expert(env: gym.Env[Any, Any]) -> tuple[float, dict[str, Any]]:
-    total, over, info = 0.0, False, {}
-    while not over:
-        action = creditrl.expert_action(env)
-        assert action is not None
-        _, reward, terminated, truncated, info = env.step(action)
-        total += float(reward)
-        over = terminated or truncated
-    return total, info
 
 
 class Lair(Kitchen):
@@ -68,13 +56,6 @@ def test_there_is_no_plan_out_of_a_dead_end() -> None:
     stuck, free = creditrl.expert_plan(venv)
     assert stuck is None and creditrl.expert_action(venv)[0] is None
     assert free is not None and free[0] == "take apple 1 from countertop 1"
-
-
-def test_gymnasiums_checker_has_nothing_to_say() -> None:
-    env = gym.make(ENV_ID)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        check_env(env.unwrapped)
 
 
 @pytest.mark.parametrize(
@@ -192,14 +173,6 @@ def test_options_that_mean_the_same_are_equal() -> None:
     # Equal settings give equal households in every process, whichever was made first.
     ids = {ALFWorldConfig(closed=share).tasks().task(0).id for share in (0, 0.0, -0.0)}
     assert ids == {"builtin-closed0.0/train/0"}
-
-
-def test_every_builtin_first_observation_fits_the_space() -> None:
-    env = gym.make(ENV_ID, size="large")
-    for seed in range(20):
-        text, _ = env.reset(seed=seed)
-        assert text in env.observation_space
-        assert text.startswith("-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle")
 
 
 def test_the_page_says_what_its_first_game_asks() -> None:

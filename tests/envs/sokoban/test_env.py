@@ -7,25 +7,15 @@ import warnings
 import gymnasium as gym
 import numpy as np
 import pytest
+from env_helpers import follow_expert
 from gymnasium.utils.env_checker import check_env
 
 import creditrl
 from creditrl.envs.check import RULES, check
-from creditrl.envs.sokoban.env import SokobanConfig, SokobanEnv, SokobanVectorEnv
+from creditrl.envs.sokoban.env import SokobanConfig, SokobanEnv
 from creditrl.errors import ConfigError
 
 ENV_ID = "CreditRL/VisualSokoban-v0"
-
-
-def follow_expert(env: gym.Env) -> tuple[float, dict]:
-    total, over, info = 0.0, False, {}
-    while not over:
-        action = creditrl.expert_action(env)
-        assert action is not None
-        _, reward, terminated, truncated, info = env.step(action)
-        total += reward
-        over = terminated or truncated
-    return total, info
 
 
 @pytest.mark.parametrize("observation", ["text", "image", "both"])
@@ -58,7 +48,7 @@ def test_the_expert_solves_a_level_in_its_optimal_length(tier: str):
     _, info = env.reset(seed=3)
     best, boxes = info["optimal_length"], len(env.unwrapped.task.data.boxes)
     total, info = follow_expert(env)
-    assert info["success"] and info["turn"] == best
+    assert info["success"] and info["turn"] == best and "deadlocked" not in info
     assert total >= -0.1 * best + 10 + boxes - 1e-6  # boxes may also leave targets and come back
 
 
@@ -79,18 +69,6 @@ def test_sizes_and_boxes_can_be_chosen():
     assert sum(seen["text"].count(glyph) for glyph in "X√") == 3
     tall = gym.make(ENV_ID, dim=(8, 5), observation="image", tile_px=32)
     assert tall.reset(seed=0)[0].shape == (8 * 32, 5 * 32, 3)
-
-
-def test_info_has_the_same_keys_and_types_at_every_turn():
-    env = gym.make(ENV_ID, progress=True)
-    _, info = env.reset(seed=0)
-    expected = {key: type(value) for key, value in info.items()}
-    assert expected["boxes_on_target"] is expected["optimal_length"] is int
-    assert expected["optimal_remaining"] is int and expected["deadlocked"] is str
-    for action in ("up", "nonsense", "left", "right", "down"):
-        info = env.step(action)[-1]
-        assert {key: type(value) for key, value in info.items()} == expected
-    assert "deadlocked" not in gym.make(ENV_ID).reset(seed=0)[1]
 
 
 def test_moves_to_go_fall_by_one_along_the_expert():
@@ -157,28 +135,6 @@ def test_human_rendering_works_in_a_process_without_a_terminal():
     assert "P" in done.stdout
 
 
-def test_copies_play_the_same_episode_as_the_single_environment():
-    venv = gym.make_vec(ENV_ID, num_envs=6, group_size=3, tier="medium", observation="both")
-    seen, _ = venv.reset(seed=40)
-    rng = np.random.default_rng(0)
-    actions = rng.choice(["up", "down", "left", "right", "jump"], size=(8, 6)).tolist()
-    singles = []
-    for copy in range(6):
-        env = gym.make(ENV_ID, tier="medium", observation="both")
-        first, _ = env.reset(seed=40 + copy // 3)
-        assert first["text"] == seen["text"][copy]
-        singles.append(env)
-    for row in actions:
-        seen, reward, terminated, _, info = venv.step(row)
-        for copy, env in enumerate(singles):
-            one, r, done, _, _ = env.step(row[copy])
-            assert one["text"] == seen["text"][copy]
-            np.testing.assert_array_equal(one["image"], seen["image"][copy])
-            assert r == reward[copy] and done == terminated[copy]
-        if terminated.any():
-            break
-
-
 def test_verl_agents_preset_is_its_benchmark():
     env = gym.make(ENV_ID, compat="verl-agent")
     text, _ = env.reset(seed=2)
@@ -228,15 +184,3 @@ def test_a_wrong_option_is_named_in_one_line(options: dict, message: str):
     with pytest.raises(ConfigError, match=message) as caught:
         SokobanEnv(**options)
     assert "\n" not in str(caught.value)
-
-
-def test_the_vector_environment_takes_the_same_options():
-    venv = SokobanVectorEnv(4, group_size=2, tier="medium", actions_per_turn=2)
-    venv.reset(seed=0)
-    _, _, _, _, info = venv.step(["up || down", "left", "right||right", "?"])
-    assert info["ungrounded_reason"][3] == "unparsed"
-    assert venv.expert_actions([3])[0] in ("up", "down", "left", "right")
-    with pytest.raises(ConfigError, match="Did you mean 'tier'"):
-        SokobanVectorEnv(4, teir="medium")
-    with pytest.raises(ConfigError, match="Did you mean 'group_size'"):
-        SokobanVectorEnv(4, grup_size=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -188,30 +187,6 @@ def test_names_that_stand_for_the_only_thing_anyway_are_no_part_of_the_state() -
 
 
 # -- snapshots -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("profile", [FIXED, V1, SPA], ids=lambda profile: profile.name)
-def test_snapshot_restore_replay(profile: Profile) -> None:
-    play = Play(profile=profile)
-    play.do("walk to fridge")
-    saved = play.engine.snapshot(play.one)
-    texts = ["open fridge", "find milk", "grab milk", "walk to bed", "grab moon", "sit on bed"]
-
-    def replay(engine: VirtualHomeEngine) -> list[Any]:
-        shown = []
-        for text in texts:
-            engine.act(engine.every, [text])
-            view = engine.view(engine.every)
-            shown.append((view.text_K, view.admissible_K, view.score_K.tolist()))
-            shown.append(engine.state_keys(engine.every, "state"))
-        return shown
-
-    first = replay(play.engine)
-    play.engine.restore(play.one, saved, [play.task])
-    assert replay(play.engine) == first
-    stranger = VirtualHomeEngine(1, profile)
-    stranger.restore(stranger.every, pickle.loads(pickle.dumps(saved)), [play.task])
-    assert replay(stranger) == first
 
 
 def test_a_snapshot_of_another_profile_is_refused() -> None:

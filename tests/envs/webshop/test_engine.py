@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from shops import CARDIGAN, GADGET, GOAL, HUMAN_GOAL, TEA, odd_shop, small_shop
 
-from creditrl.envs.base import Copies, Effect, View
+from creditrl.envs.base import Effect, View
 from creditrl.envs.webshop.engine import LONGEST_ACTION, WebShopEngine
 from creditrl.envs.webshop.goals import Goal
 from creditrl.envs.webshop.pages import Rules
@@ -305,19 +305,6 @@ def test_copies_are_apart_and_share_what_was_found() -> None:
     assert [engine.page(i).kind for i in range(3)] == ["results", "results", "item"]
     texts = engine.view(np.array([2, 0])).text_K
     assert "Price: " in texts[0] and "Page 1" in texts[1]
-
-
-def test_the_expert_buys_what_is_wanted_from_anywhere() -> None:
-    customer = Customer()
-    copies = Copies(customer.engine, "CreditRL/WebShop-v0", 15)
-    copies.begin(ONE, [task(GOAL)], [0])
-    for wrong in ("search[gadget]", f"click[{GADGET.asin}]", "click[reviews]"):
-        copies.step(ONE, [wrong])
-    plan = copies.expert_plans(ONE)[0]
-    assert plan is not None and plan[-1] == "click[buy now]"
-    for action in plan:
-        frame = copies.step(ONE, [action])
-    assert frame.reward_K[0] == 1.0
 
 
 def test_another_environments_task_is_refused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
+from env_helpers import follow_expert
 from webshop_files import record, write_shop
 
-import creditrl
 from creditrl._origin import install_command
 from creditrl.envs.base import TextEnv
 from creditrl.envs.check import RULES, check
@@ -38,25 +36,6 @@ def official(test_data: Path) -> dict[str, Any]:
 def inner(env: gym.Env[Any, Any]) -> TextEnv[Any]:
     assert isinstance(env.unwrapped, TextEnv)
     return env.unwrapped
-
-
-def follow_expert(env: gym.Env[Any, Any], **reset: Any) -> tuple[float, dict[str, Any]]:
-    _, info = env.reset(**reset)
-    total, over = 0.0, False
-    while not over:
-        action = creditrl.expert_action(env)
-        assert action is not None, info["goal"]
-        _, reward, terminated, truncated, info = env.step(action)
-        total += float(reward)
-        over = terminated or truncated
-    return total, info
-
-
-def test_gymnasiums_checker_has_nothing_to_say() -> None:
-    env = gym.make(ENV_ID, num_products=100)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        check_env(env.unwrapped, skip_render_check=True)
 
 
 @pytest.mark.parametrize("vector", [False, True])
@@ -160,16 +139,6 @@ def test_info_names_the_profile_and_the_page() -> None:
     assert (info["page"], info["score"], info["success"]) == ("results", 0.0, False)
 
 
-def test_verl_agents_reward_is_ten_or_nothing() -> None:
-    env = gym.make(ENV_ID, reward="success", num_products=100)
-    assert follow_expert(env, seed=0)[0] == 10.0
-    env.reset(seed=0)
-    plan = inner(env).expert_plan()
-    assert plan is not None
-    for action in [*(one for one in plan if one.startswith("search")), "click[no such]"]:
-        assert env.step(action)[1] == 0.0
-
-
 def test_a_shop_is_loaded_once() -> None:
     def shop(**options: Any) -> Any:
         venv = gym.make_vec(ENV_ID, num_envs=2, num_products=150, **options)
@@ -182,29 +151,6 @@ def test_a_shop_is_loaded_once() -> None:
     assert shop(split="valid_seen", compat="upstream", observation_mode="url") is first
     assert shop(price_seed=1) is not first
     assert shop(price_seed=1).catalogue is first.catalogue
-
-
-def test_prices_are_drawn_by_their_seed_and_nothing_else_is() -> None:
-    def goals(price_seed: int) -> list[Any]:
-        return [
-            task.data for task in WebShopConfig(num_products=100, price_seed=price_seed).tasks()
-        ]
-
-    first, again, other = goals(0), goals(0), goals(1)
-    assert first == again
-    assert [(g.asin, g.options) for g in first] == [(g.asin, g.options) for g in other]
-    assert [g.price_upper for g in first] != [g.price_upper for g in other]
-
-
-def test_workers_play_alike() -> None:
-    one = gym.make_vec(ENV_ID, num_envs=4, num_products=100)
-    two = gym.make_vec(ENV_ID, num_envs=4, num_products=100, workers=2)
-    for venv in (one, two):
-        venv.reset(seed=3)
-    for action in ("search[soft]", "click[next >]", "click[back to search]"):
-        (ours, *_), (theirs, *_) = one.step([action] * 4), two.step([action] * 4)
-        assert ours == theirs
-    two.close()
 
 
 def test_observations_of_a_long_history_stay_in_their_space() -> None:
