@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from creditrl.agents.prompts import Ask, get_form, words_for
+from creditrl.agents.prompts import Ask, get_form
 from creditrl.envs.base import Copies
 from creditrl.envs.sotopia.action_text import read_action
 from creditrl.envs.sotopia.casting import Seats
@@ -47,10 +47,6 @@ def ask(observation: str = LATER, turn: int = 1) -> Ask:
 
 def told(form: str, asked: Ask, **options: object) -> str:
     return "\n".join(message.content for message in get_form(form, **options).messages(asked))
-
-
-def test_every_version_has_the_words() -> None:
-    assert words_for(ask()) is SOTOPIA
 
 
 def test_the_own_prompt_tells_all_parts_in_upstreams_order() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import creditrl  # noqa: F401 - registers the environments
-from creditrl.agents.prompts import Ask, get_form, listed_actions
+from creditrl.agents.prompts import Ask, listed_actions
 from creditrl.envs.sotopia.action_text import read_action
 from creditrl.envs.sotopia.prompt_compact import SMALL_TALK, compact
 
@@ -76,12 +76,6 @@ def test_without_terms_there_is_small_talk() -> None:
     assert listed_actions(ask) == ("nothing", "leave", *SMALL_TALK)
     assert all(read_action(line)[0] is not None for line in SMALL_TALK)
     assert compact(ask) == "The conversation starts.\nYou are at turn #0."
-
-
-def test_the_form_shows_the_compact_text() -> None:
-    ask = told("<offer price=40>")
-    (message,) = get_form("compact").messages(ask)
-    assert message.content == compact(ask)
 
 
 @pytest.mark.parametrize("observation", ["full", "new"])

@@ -9,13 +9,11 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-import creditrl
-from creditrl.agents.prompts import FORMS, Ask, FilesForm, Message, get_form, words_for
+from creditrl.agents.prompts import Ask, FilesForm, Message, get_form
 from creditrl.envs.virtualhome.actions import FORMS as ACTION_FORMS
 from creditrl.envs.virtualhome.listing import ORDER
 from creditrl.envs.virtualhome.prompt import VIRTUALHOME
 from creditrl.errors import ConfigError, DataError
-from creditrl.wrappers import History, ReActAction
 
 ENV_ID = "CreditRL/VirtualHome-v0"
 TASK = "Drink(Drink water)"
@@ -24,10 +22,6 @@ FIRST = f"The task is {TASK}."
 
 def ask(observation: str = FIRST, **fields: Any) -> Ask:
     return Ask(observation=observation, goal=TASK, env_id=ENV_ID, **fields)
-
-
-def test_every_version_has_these_words():
-    assert words_for(ask()) is words_for(Ask("", env_id="CreditRL/VirtualHome-v3")) is VIRTUALHOME
 
 
 def test_the_instruction_lists_the_forms_that_the_environment_lists():
@@ -72,22 +66,6 @@ def test_the_worked_example_is_a_real_episode():
         assert text == turn.observation
         assert info["action"] == turn.action
     assert terminated and info["success"]
-
-
-@pytest.mark.parametrize("form", sorted(FORMS))
-def test_the_expert_plays_through_the_wrappers(form):
-    env: Any = gym.make(ENV_ID)
-    talk = get_form(form)
-    env = ReActAction(env, form=form)
-    env = History(env, form=form)
-    env.reset(seed=4)
-    over = False
-    while not over:
-        action = creditrl.expert_action(env)
-        assert action is not None
-        *_, terminated, truncated, info = env.step(talk.reply(action))
-        over = terminated or truncated
-    assert info["success"]
 
 
 # -- files ---------------------------------------------------------------------------------------

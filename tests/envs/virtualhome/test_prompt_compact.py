@@ -9,7 +9,7 @@ import gymnasium as gym
 import pytest
 
 import creditrl  # noqa: F401 (registers the environments)
-from creditrl.agents.prompts import Ask, get_form, listed_actions
+from creditrl.agents.prompts import Ask, listed_actions
 from creditrl.envs.virtualhome.kinds import KINDS
 from creditrl.envs.virtualhome.prompt_compact import choices, compact
 from creditrl.envs.virtualhome.prompt_facts import act_of, containers, facts_of, read_goal
@@ -167,11 +167,6 @@ def test_cleanness_is_told_where_the_task_is_about_it():
 
 def test_a_turn_reads_less_than_a_hundred_words():
     assert max(len(compact(turn.ask).split()) for turn in expert_turns()) < 100
-
-
-def test_the_form_compact_shows_the_text():
-    one = expert_turns()[0].ask
-    assert get_form("compact").messages(one)[0].content == compact(one)
 
 
 # -- the choices ---------------------------------------------------------------------------------

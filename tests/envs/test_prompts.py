@@ -1,0 +1,49 @@
+"""Prompts of every environment in every form: they have its words, and replies are done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import creditrl
+from creditrl.agents.prompts import FORMS, Ask, get_form, words_for
+from creditrl.envs.register import ENVIRONMENTS
+from creditrl.wrappers import History, ReActAction
+
+each_environment = pytest.mark.parametrize("entry", ENVIRONMENTS, ids=lambda entry: entry.id)
+
+
+@each_environment
+def test_every_version_has_the_words(entry: Any) -> None:
+    name = entry.id.removesuffix("-v0")
+    assert words_for(Ask("", env_id=f"{name}-v3")) is words_for(Ask("", env_id=entry.id))
+    assert words_for(Ask("", env_id=entry.id)) is not words_for(Ask("", env_id="Other/Env-v0"))
+
+
+@each_environment
+@pytest.mark.parametrize("form", sorted(FORMS))
+def test_what_the_expert_says_is_read_back_and_done(entry: Any, form: str) -> None:
+    env: Any = History(ReActAction(gym.make(entry.id), form=form), form=form)
+    written = get_form(form)
+    for seed in range(2):
+        env.reset(seed=seed)
+        over = False
+        while not over:
+            action = creditrl.expert_action(env)
+            *_, terminated, truncated, info = env.step(written.reply(action, "so"))
+            assert info["parse_ok"] and info["grounded"]
+            assert info["action"].lower() == action.lower()
+            over = terminated or truncated
+    assert info["success"] or not env.unwrapped.expert_always_succeeds
+
+
+@each_environment
+def test_the_form_compact_shows_the_few_words_of_an_environment(entry: Any) -> None:
+    env = gym.make(entry.id)
+    text, info = env.reset(seed=0)
+    ask = Ask(text, info["goal"], info["admissible_actions"], info["action_hint"], env_id=entry.id)
+    (message,) = get_form("compact").messages(ask)
+    compact = words_for(ask).compact
+    assert message.content == (compact(ask) if compact else text)
