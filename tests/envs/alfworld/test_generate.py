@@ -323,29 +323,6 @@ def test_plan_length_counts_walks_doors_and_deeds():
     assert plan_length(home(cool, "Apple", "CounterTop", floor, apples[1])) == 6
 
 
-def test_plan_length_of_two_objects_uses_what_is_at_hand():
-    floor = room(["CounterTop", "Cabinet", "Cabinet", "Shelf"], [0, 1, 1, 2])
-    two = "pick_two_obj_and_place"
-    # Go, take, go, put, twice.
-    apart = home(two, "Cup", "Shelf", floor, ("Cup", 0), ("Cup", 0))
-    assert plan_length(apart) == 8
-    # One lies beside the goal's drawer. The far one first: go, take, go, open, put; then open the
-    # cabinet beside, take, put without a step.
-    floor = room(["CounterTop", "Cabinet", "Drawer"], [0, 1, 1])
-    beside = home(two, "Spoon", "Drawer", floor, ("Spoon", 0), ("Spoon", 1))
-    assert plan_length(beside) == 8
-
-
-def test_plan_length_of_looking_ends_at_the_lamp():
-    floor = room(["Desk", "Bed", "Drawer"], [0, 1, 0])
-    look = "look_at_obj_in_light"
-    lamp = ("DeskLamp", 0)
-    # Go, take, go, use; go, open, take, use in the drawer of the desk.
-    assert plan_length(home(look, "Pen", "DeskLamp", floor, lamp, ("Pen", 1))) == 4
-    assert plan_length(home(look, "Pen", "DeskLamp", floor, lamp, ("Pen", 2))) == 4
-    assert plan_length(home(look, "Pen", "DeskLamp", floor, lamp, ("Pen", 0))) == 3
-
-
 def test_the_planner_wins_and_needs_as_many_actions_as_the_tasks_say():
     checked = 0
     for size in SIZES:

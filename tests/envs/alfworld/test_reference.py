@@ -71,9 +71,9 @@ def test_the_first_facts_are_the_first_state(index: int) -> None:
     assert read_state(source.load(), facts, locations) == source.load().start
 
 
-def after(game: Game, *commands: str) -> State:
+def after(game: Game, commands: str) -> State:
     state = game.start
-    for command in commands:
+    for command in commands.split("; "):
         state = apply(game, state, choices(game, state).moves[command])
     return state
 
@@ -81,37 +81,26 @@ def after(game: Game, *commands: str) -> State:
 def test_facts_of_every_kind_are_read() -> None:
     game = kitchen_game()
     start, locations = facts_of(kitchen())
-    facts = defaultdict(list, start)
     # Worked by hand: apple 1 goes from the countertop, heated and cooled, to the sidetable.
-    facts["atlocation"] = [("agent1", "loc 3")]  # the fifth of seven, and names count down
-    facts["inreceptacle"] = [
-        ("apple 1", "sidetable 1") if fact[0] == "apple 1" else fact
-        for fact in start["inreceptacle"]
-    ]
-    facts["objectatlocation"] = [
-        ("apple 1", "loc 3") if fact[0] == "apple 1" else fact for fact in start["objectatlocation"]
-    ]
-    facts["iscool"] = [("apple 1",)]
-    facts["istoggled"] = [("desklamp 1",)]
-    facts["ison"] = [("desklamp 1",)]
-    facts["opened"] = [("fridge 1",)]
-    facts["not_inreceptacle"] = [("apple 1", "countertop 1")]
-    facts["checked"] = [("fridge 1",), ("agent1",), ("apple 1",), ("loc 3",)]
+    there = {"inreceptacle": ("apple 1", "sidetable 1"), "objectatlocation": ("apple 1", "loc 3")}
+    facts = defaultdict(list, start)
+    for predicate, moved in there.items():
+        facts[predicate] = [moved if fact[0] == "apple 1" else fact for fact in start[predicate]]
+    facts |= {
+        "atlocation": [("agent1", "loc 3")],  # the fifth of seven, and names count down
+        "iscool": [("apple 1",)],
+        "istoggled": [("desklamp 1",)],
+        "ison": [("desklamp 1",)],
+        "opened": [("fridge 1",)],
+        "not_inreceptacle": [("apple 1", "countertop 1")],
+        "checked": [("fridge 1",), ("agent1",), ("apple 1",), ("loc 3",)],
+    }
     wanted = after(
         game,
-        "go to countertop 1",
-        "take apple 1 from countertop 1",
-        "examine apple 1",
-        "inventory",
-        "go to microwave 1",
-        "heat apple 1 with microwave 1",
-        "go to fridge 1",
-        "open fridge 1",
-        "cool apple 1 with fridge 1",
-        "go to sidetable 1",
-        "move apple 1 to sidetable 1",
-        "use desklamp 1",
-        "look",
+        "go to countertop 1; take apple 1 from countertop 1; examine apple 1; inventory; "
+        "go to microwave 1; heat apple 1 with microwave 1; go to fridge 1; open fridge 1; "
+        "cool apple 1 with fridge 1; go to sidetable 1; move apple 1 to sidetable 1; "
+        "use desklamp 1; look",
     )
     assert read_state(game, facts, locations) == wanted
 
@@ -120,17 +109,16 @@ def test_what_is_in_the_hands_is_read() -> None:
     game = kitchen_game()
     start, locations = facts_of(kitchen())
     facts = defaultdict(list, start)
-    facts["atlocation"] = [("agent1", "loc 7")]
-    facts["holds"] = [("agent1", "knife 1")]
     for predicate in ("inreceptacle", "objectatlocation"):
         facts[predicate] = [fact for fact in start[predicate] if fact[0] != "knife 1"]
-    facts["not_inreceptacle"] = [("knife 1", "countertop 1")]
-    facts["issliced"] = [("apple 1",)]
+    facts |= {
+        "atlocation": [("agent1", "loc 7")],
+        "holds": [("agent1", "knife 1")],
+        "not_inreceptacle": [("knife 1", "countertop 1")],
+        "issliced": [("apple 1",)],
+    }
     wanted = after(
-        game,
-        "go to countertop 1",
-        "take knife 1 from countertop 1",
-        "slice apple 1 with knife 1",
+        game, "go to countertop 1; take knife 1 from countertop 1; slice apple 1 with knife 1"
     )
     assert read_state(game, facts, locations) == wanted
 

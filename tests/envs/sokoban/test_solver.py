@@ -105,14 +105,6 @@ def test_a_corridor_takes_as_many_moves_as_the_box_is_from_its_target():
     assert optimal_moves(level) == (3,)
 
 
-def test_walks_count_as_moves():
-    # By hand: below the box to its right side (right, right, up), then one push left.
-    level = parse_level("######\n#    #\n#.$  #\n#@   #\n######")
-    assert solve(level).moves == (3, 3, 0, 2)
-    assert solve(level).pushes == 1
-    assert exhaustive(level) == 4
-
-
 @settings(max_examples=600)
 @given(small_levels())
 def test_python_search_and_table_agree_with_exhaustive_search(level: Level):
@@ -181,12 +173,6 @@ def test_cheap_deadlocks_are_proven_without_a_search(rows: str):
     assert board_of(level).pushes_left(boxes) == -1
     assert deadlock(level, max_nodes=0) == "proven"
     assert exhaustive(level) == -2
-
-
-def test_frozen_boxes_on_their_targets_are_no_deadlock():
-    level = parse_level("#######\n#**   #\n#@ $ .#\n#######")
-    assert deadlock(level) == "no"
-    assert optimal_remaining(level) == exhaustive(level) == 3
 
 
 def test_positions_on_a_solutions_way_are_remembered():
