@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+import lzma
+import tarfile
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
+
+from creditrl.envs.alfworld.game import Game, compile_game
+from creditrl.envs.alfworld.pddl import read_problem
 
 HOUSEHOLD = """
 (define (problem toy)
@@ -97,3 +104,21 @@ def release_files(sizes: dict[str, int]) -> tuple[dict[str, bytes], dict[str, by
             ).encode()
             games[f"{folder}/game.tw-pddl"] = json.dumps(game()).encode()
     return trajectories, games
+
+
+def real_rows(test_data: Path, every: int = 1) -> Iterator[dict[str, Any]]:
+    """Yield every so many of the official problems, with what is known of them."""
+    with lzma.open(test_data / "alfworld" / "games.jsonl.xz", "rt", encoding="utf-8") as lines:
+        yield from map(json.loads, islice(lines, 0, None, every))
+
+
+def real_game(row: dict[str, Any]) -> Game:
+    """Return the game of such a row."""
+    return compile_game(read_problem(row["pddl"], row["id"]), row["task"].rstrip("."), "0.4")
+
+
+def unpack_sample(test_data: Path, folder: Path) -> Path:
+    """Put 60 games of the release into a folder, in its own layout."""
+    with tarfile.open(test_data / "alfworld" / "json_2.1.1_sample.tar.xz") as sample:
+        sample.extractall(folder, filter="data")
+    return folder

@@ -73,6 +73,7 @@ for _name in (
     "viewed_runs",
     "walker",
     "env_helpers",
+    "bargains",
     "expressions",
     "soak",
 ):

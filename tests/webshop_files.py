@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import lzma
 from pathlib import Path
 from typing import Any
+
+from creditrl.envs.webshop.product import Product
 
 __all__ = ["EXTRAS", "HUMAN", "LEFT_OUT", "RECORDS", "record", "write_shop"]
 
@@ -103,3 +106,22 @@ def write_shop(home: Path, *, full: bool = False, **content: Any) -> Path:
     for name, data in files.items():
         (home / name).write_text(json.dumps(data))
     return home
+
+
+def real_file(test_data: Path, name: str) -> Any:
+    """Return what a packed file of upstream's 1,000 products holds."""
+    return json.loads(lzma.open(test_data / "webshop" / f"{name}.json.xz").read())
+
+
+def real_products(test_data: Path, extras: bool = True) -> list[Product]:
+    """Return upstream's 1,000 products, with their attributes and instructions if so asked."""
+    more = real_file(test_data, "items_ins_v2_1000") if extras else {}
+    records = real_file(test_data, "items_shuffle_1000")
+    return [Product.from_record(one, more.get(one["asin"])) for one in records]
+
+
+def real_people(test_data: Path) -> dict[str, Any]:
+    """Return what people asked for of some of them, by product."""
+    path = test_data / "webshop" / "items_human_ins.subset_1000.json"
+    people: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return people

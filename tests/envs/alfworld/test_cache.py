@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import lzma
 import os
 import zlib
 from pathlib import Path
 
 import pytest
-from alfworld_files import HOUSEHOLD
+from alfworld_files import HOUSEHOLD, real_rows
 
 from creditrl.envs.alfworld import cache
 from creditrl.envs.alfworld.cache import cached_problem
@@ -55,13 +55,11 @@ def test_keys_do_not_mix() -> None:
 
 
 def test_real_problems_come_back_as_they_were_read_in_a_tenth_of_the_space(test_data: Path) -> None:
-    with lzma.open(test_data / "alfworld" / "games.jsonl.xz", "rt") as lines:
-        texts = [json.loads(line)["pddl"] for line, _ in zip(lines, range(20), strict=False)]
-    for number, text in enumerate(texts):
-        problem = read_problem(text, "real")
+    for number, row in enumerate(itertools.islice(real_rows(test_data), 20)):
+        problem = read_problem(row["pddl"], "real")
         cached_problem(str(number), Maker(problem))
         assert cached_problem(str(number), Maker()) == problem
-        assert entry(str(number)).stat().st_size < len(text) / 10
+        assert entry(str(number)).stat().st_size < len(row["pddl"]) / 10
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "garbage", "text", "list", "layout"])

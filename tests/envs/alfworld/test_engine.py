@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import lzma
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from alfworld_files import real_game, real_rows
 from households import Kitchen, kitchen_task
 
 from creditrl.envs.alfworld import engine, rules, words
 from creditrl.envs.alfworld.engine import CACHED_GAMES, ALFWorldEngine, load_game
-from creditrl.envs.alfworld.game import Game, compile_game
-from creditrl.envs.alfworld.pddl import read_problem
+from creditrl.envs.alfworld.game import Game
 from creditrl.envs.alfworld.problem import FLAVOURS, Flavour, GameSource
 from creditrl.envs.base import Copies
 from creditrl.errors import ConfigError
@@ -180,26 +178,21 @@ class _Real(GameSource):
         return str(self.row["id"])
 
     def load(self) -> Game:
-        problem = read_problem(self.row["pddl"], self.row["id"])
-        return compile_game(problem, self.row["task"].rstrip("."), "0.4")
+        return real_game(self.row)
 
 
 @pytest.fixture
-def real_game(test_data: Path) -> Kitchens:
+def heat_a_mug(test_data: Path) -> Kitchens:
     """The first heat-a-mug game of the folder, at its beginning."""
-    with lzma.open(test_data / "alfworld" / "games.jsonl.xz", "rt", encoding="utf-8") as lines:
-        row = next(
-            row
-            for row in map(json.loads, lines)
-            if row["type"] == "pick_heat_then_place_in_recep"
-            and row["params"]["object_target"] == "Mug"
-        )
+    wanted = ("pick_heat_then_place_in_recep", "Mug")
+    rows = real_rows(test_data)
+    row = next(r for r in rows if (r["type"], r["params"]["object_target"]) == wanted)
     return Kitchens(task=Task(row["id"], row["type"], "train", 0, data=_Real(row)))
 
 
-def test_each_reason_from_a_real_game(real_game: Kitchens) -> None:
+def test_each_reason_from_a_real_game(heat_a_mug: Kitchens) -> None:
     def told(action: str) -> tuple[str, tuple[str, ...]]:
-        info = real_game.step(action).info
+        info = heat_a_mug.step(action).info
         return info["ungrounded_reason"][0], info["unmet"][0]
 
     assert told("please heat the mug") == ("unparsed", ())

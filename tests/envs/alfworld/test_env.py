@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import pytest
+from alfworld_files import unpack_sample
 from alfworld_twins import prepare, run_twin, twins
 from env_helpers import follow_expert
 from households import Kitchen, kitchen, kitchen_task
@@ -27,9 +27,7 @@ ENV_ID = "CreditRL/ALFWorld-v0"
 @pytest.fixture
 def official(test_data: Path, tmp_path: Path) -> Path:
     """60 games of the release in its own layout."""
-    with tarfile.open(test_data / "alfworld" / "json_2.1.1_sample.tar.xz") as sample:
-        sample.extractall(tmp_path, filter="data")
-    return tmp_path
+    return unpack_sample(test_data, tmp_path)
 
 
 class Lair(Kitchen):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import lzma
 from pathlib import Path
 
 import pytest
+from alfworld_files import real_rows
 
 from creditrl.envs.alfworld.pddl import read_problem
 from creditrl.envs.alfworld.problem import Goal
@@ -75,19 +74,8 @@ def test_a_damaged_problem_names_file_and_cause(found: str, said: str) -> None:
 
 
 def test_every_real_problem_is_read_with_its_own_goal(test_data: Path) -> None:
-    rows = 0
-    with lzma.open(test_data / "alfworld" / "games.jsonl.xz", "rt", encoding="utf-8") as lines:
-        for number, line in enumerate(lines):
-            if number % 20:
-                continue
-            row = json.loads(line)
-            wanted = row["params"]
-            goal = read_problem(row["pddl"], row["id"]).goal
-            assert goal == Goal(
-                row["type"],
-                wanted["object_target"].lower(),
-                wanted["parent_target"].lower(),
-                wanted["toggle_target"].lower(),
-            )
-            rows += 1
-    assert rows == 99
+    rows = list(real_rows(test_data, every=20))
+    assert len(rows) == 99
+    for row in rows:
+        names = (row["params"][f"{key}_target"].lower() for key in ("object", "parent", "toggle"))
+        assert read_problem(row["pddl"], row["id"]).goal == Goal(row["type"], *names)

@@ -22,28 +22,12 @@ def _combination(
 ) -> Combination:
     """Return Ann Lee, who sells a lamp, and Bo Diaz, who wants it."""
     ann = Character(
-        id="ann",
-        first_name="Ann",
-        last_name="Lee",
-        age=31,
-        occupation="Baker",
-        gender="Woman",
-        pronouns="She/her",
-        public_info="Ann bakes at night.",
-        personality="Ann is calm.",
-        secret="Ann cannot cook.",
+        *("ann", "Ann", "Lee", 31, "Baker", "Woman", "She/her", "Ann bakes at night."),
+        *("Ann is calm.", "Ann cannot cook."),
     )
     bo = Character(
-        id="bo",
-        first_name="Bo",
-        last_name="Diaz",
-        age=40,
-        occupation="Pilot",
-        gender="Man",
-        pronouns="He/him",
-        public_info="Bo flies gliders.",
-        personality="Bo is bold.",
-        secret="Bo fears heights.",
+        *("bo", "Bo", "Diaz", 40, "Pilot", "Man", "He/him", "Bo flies gliders.", "Bo is bold."),
+        "Bo fears heights.",
     )
     scenario = Scenario(
         id=name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from bargains import ask, talk
 
 from creditrl.envs.sotopia.action_text import read_action
 from creditrl.envs.sotopia.dialogue import NOTHING, Rules, Transcript, Turns, ending
@@ -12,7 +13,7 @@ from creditrl.envs.sotopia.expert import expert_action
 from creditrl.envs.sotopia.negotiator import TEMPERS, ScriptedPartner
 from creditrl.envs.sotopia.offers import follow
 from creditrl.envs.sotopia.partners import PartnerAsk
-from creditrl.envs.sotopia.profiles import Character, Combination, Scenario
+from creditrl.envs.sotopia.profiles import Combination
 from creditrl.envs.sotopia.scenarios import builtin_combinations
 from creditrl.envs.sotopia.scores import RuleJudge
 from creditrl.envs.sotopia.situations import KINDS
@@ -96,15 +97,7 @@ def test_who_names_all_friends_in_turn_fails_more_often_than_not() -> None:
 
 
 def _bargain(side: int, limits: tuple[float, float], *said: str) -> str | None:
-    people = (Character("a", "Ann", "Lee", 30, "Baker"), Character("b", "Bo", "Diaz", 30, "Pilot"))
-    terms = PriceTerms(limits, seller=0, listed=40.0)
-    scenario = Scenario("s", "Text.", ("One.", "Two."), terms=terms)
-    turns: Turns = ()
-    for k, text in enumerate(said):
-        action, _ = read_action(text)
-        assert action is not None
-        turns = (*turns, (action, NOTHING) if k % 2 == 0 else (NOTHING, action))
-    return expert_action(PartnerAsk(0, Combination("c", scenario, people), side, turns, seed=0))
+    return expert_action(ask(PriceTerms(limits, seller=0, listed=40.0), talk(*said), side))
 
 
 def test_the_expert_does_not_look_at_the_others_limit() -> None:
@@ -122,6 +115,4 @@ def test_the_expert_takes_in_the_last_turn_what_is_better_than_nothing() -> None
 
 
 def test_without_terms_there_is_no_expert() -> None:
-    people = (Character("a", "Ann", "Lee", 30, "Baker"), Character("b", "Bo", "Diaz", 30, "Pilot"))
-    bare = Combination("c", Scenario("s", "Text.", ("One.", "Two.")), people)
-    assert expert_action(PartnerAsk(0, bare, 0, (), seed=0)) is None
+    assert expert_action(ask(None, ())) is None

@@ -6,29 +6,15 @@ import re
 from collections import Counter
 
 import pytest
+from bargains import LAMP, ask, talk
 
-from creditrl.envs.sotopia.dialogue import NOTHING, Action, Turns
 from creditrl.envs.sotopia.negotiator import TEMPERS, ScriptedPartner, Temper, wanted
-from creditrl.envs.sotopia.partners import PartnerAsk
-from creditrl.envs.sotopia.profiles import Character, Combination, Scenario
-from creditrl.envs.sotopia.terms import FriendTerms, PriceTerms, SlotTerms, Terms
+from creditrl.envs.sotopia.terms import FriendTerms, SlotTerms, Terms
 from creditrl.errors import ConfigError
 
-LAMP = PriceTerms(limits=(20.0, 30.0), seller=0, listed=40.0)
 
-
-def ask(terms: Terms | None, said: tuple[str, ...], side: int = 0, seed: int = 0) -> PartnerAsk:
-    people = (Character("a", "Ann", "Lee", 30, "Baker"), Character("b", "Bo", "Diaz", 30, "Pilot"))
-    scenario = Scenario("s", "Text.", ("One.", "Two."), terms=terms)
-    turns: Turns = ()
-    for k, words in enumerate(said):
-        action = Action("speak", words)
-        turns = (*turns, (action, NOTHING) if k % 2 == 0 else (NOTHING, action))
-    return PartnerAsk(0, Combination("c", scenario, people), side, turns, seed=seed)
-
-
-def says(temper: str, *args: object, **kwargs: object) -> str:
-    (reply,) = ScriptedPartner(temper).reply([ask(*args, **kwargs)])  # type: ignore[arg-type]
+def says(temper: str, terms: Terms | None, said: tuple[str, ...], side: int = 0) -> str:
+    (reply,) = ScriptedPartner(temper).reply([ask(terms, talk(*said), side)])
     return reply.text
 
 

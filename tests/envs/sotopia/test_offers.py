@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from bargains import LAMP, THINGS, ask, talk
 
-from creditrl.envs.sotopia.dialogue import NOTHING, Action, Turns
+from creditrl.envs.sotopia.dialogue import NOTHING, Action
 from creditrl.envs.sotopia.offers import NO_TALK, answer_text, ask_text, follow, moves, segment
-from creditrl.envs.sotopia.partners import PartnerAsk
-from creditrl.envs.sotopia.profiles import Character, Combination, Scenario
-from creditrl.envs.sotopia.terms import FriendTerms, ItemTerms, PriceTerms, SlotTerms, Terms
+from creditrl.envs.sotopia.terms import FriendTerms, SlotTerms
 
-LAMP = PriceTerms(limits=(20.0, 30.0), seller=0, listed=40.0)
-THINGS = ItemTerms(("books", "hats"), (3, 1), ((2.0, 4.0), (1.0, 7.0)), (2.0, 1.0))
 TIMES = SlotTerms(("mon-9", "mon-11", "tue-9"), ((3.0, 1.0, 0.0), (1.0, 3.0, 2.0)))
 FRIENDS = FriendTerms(
     ("hobby", "work"),
@@ -20,21 +17,6 @@ FRIENDS = FriendTerms(
         (("Rosa", "chess", "bank"), ("Ida", "boxing", "school")),
     ),
 )
-
-
-def talk(*said: str, side: int = 0) -> Turns:
-    """Return a dialogue in which the sides speak in turn, ``side`` first."""
-    turns = []
-    for k, words in enumerate(said):
-        action = Action("speak", words)
-        turns.append((action, NOTHING) if (k + side) % 2 == 0 else (NOTHING, action))
-    return tuple(turns)
-
-
-def ask(terms: Terms | None, turns: Turns, side: int) -> PartnerAsk:
-    people = (Character("a", "Ann", "Lee", 30, "Baker"), Character("b", "Bo", "Diaz", 30, "Pilot"))
-    scenario = Scenario("s", "Text.", ("One.", "Two."), terms=terms)
-    return PartnerAsk(0, Combination("c", scenario, people), side, turns, seed=0)
 
 
 @pytest.mark.parametrize(

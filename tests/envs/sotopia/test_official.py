@@ -18,7 +18,7 @@ from creditrl.cli import run
 from creditrl.envs.base import Copies
 from creditrl.envs.sotopia.casting import Seats
 from creditrl.envs.sotopia.data import DATA
-from creditrl.envs.sotopia.dialogue import NOTHING, Action, Rules, Transcript
+from creditrl.envs.sotopia.dialogue import Rules
 from creditrl.envs.sotopia.engine import SotopiaEngine
 from creditrl.envs.sotopia.goals import read_terms
 from creditrl.envs.sotopia.official import (
@@ -407,20 +407,6 @@ def test_thirty_scenarios_have_terms(real):
     for t in terms:
         if isinstance(t, FriendTerms):
             assert sum(t.surplus(name) == (1.0, 1.0) for name in t.deals()) == 1
-
-
-def test_bargains_are_scored_without_a_model(real):
-    sofa = next(
-        c
-        for c in official_combinations(data_dir=real)
-        if c.scenario.id == "01H7VFHQ1Q67B1ADNBD9WBAG3X"
-    )
-    turns = (
-        (Action("speak", "I can give $365."), NOTHING),
-        (NOTHING, Action("speak", "Agreed, it's a deal!")),
-    )
-    (verdict,) = RuleJudge().score([Transcript(sofa, turns, "left")])
-    assert verdict.goal == pytest.approx((0.5, 0.5)) and verdict.success == (True, True)
 
 
 @pytest.mark.parametrize("side", [0, 1])

@@ -5,32 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from bargains import LAMP, THINGS, bargain, talk
 
-from creditrl.envs.sotopia.dialogue import NOTHING, Action, Transcript, Turns
+from creditrl.envs.sotopia.dialogue import Transcript
 from creditrl.envs.sotopia.offers import follow
 from creditrl.envs.sotopia.official import official_combinations
-from creditrl.envs.sotopia.profiles import Character, Combination, Scenario
+from creditrl.envs.sotopia.profiles import Combination
 from creditrl.envs.sotopia.scores import RuleJudge, outcome
 from creditrl.envs.sotopia.terms import (
     FriendTerms,
-    ItemTerms,
     PriceTerms,
     SlotTerms,
     Terms,
     attainable,
 )
 
-LAMP = PriceTerms(limits=(20.0, 30.0), seller=0, listed=40.0)
-THINGS = ItemTerms(("books", "hats"), (3, 1), ((2.0, 4.0), (1.0, 7.0)), (2.0, 1.0))
 TIMES = SlotTerms(("mon-9", "mon-11", "tue-9"), ((3.0, 1.0, 0.0), (1.0, 4.0, 2.0)))
-
-
-def talk(*said: str) -> Turns:
-    pairs = []
-    for k, words in enumerate(said):
-        action = Action("speak", words)
-        pairs.append((action, NOTHING) if k % 2 == 0 else (NOTHING, action))
-    return tuple(pairs)
 
 
 def agreed(terms: Terms, offer: str):  # type: ignore[no-untyped-def]
@@ -123,20 +113,12 @@ def _judged(combination: Combination, *said: str):  # type: ignore[no-untyped-de
 
 
 def test_the_judge_names_its_scores_and_judges_nothing_without_terms() -> None:
-    people = (Character("a", "Ann", "Lee", 30, "Baker"), Character("b", "Bo", "Diaz", 30, "Pilot"))
-    scenario = Scenario("s", "Text.", ("One.", "Two."), terms=LAMP)
-    verdict = _judged(Combination("c", scenario, people), "<offer price=28>", "<accept>")
+    verdict = _judged(bargain(LAMP), "<offer price=28>", "<accept>")
     assert verdict.goal == pytest.approx((0.8, 0.2)) and verdict.status == "ok"
-    assert verdict.scores is not None
-    assert verdict.scores[0] == {
-        "surplus": 8.0,
-        "share": 0.8,
-        "agreement": 1.0,
-        "pareto_gap": 0.0,
-    }
+    one = {"surplus": 8.0, "share": 0.8, "agreement": 1.0, "pareto_gap": 0.0}
+    assert verdict.scores is not None and verdict.scores[0] == one
     assert verdict.judge == "sotopia-lite/negotiation v1"
-    bare = Scenario("s", "Text.", ("One.", "Two."))
-    assert _judged(Combination("c", bare, people), "hello").status == "none"
+    assert _judged(bargain(None), "hello").status == "none"
 
 
 def test_official_bargains_and_divisions_are_scored_by_their_goals(test_data: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from bargains import talk
 
 from creditrl.envs.sotopia.action_text import read_action
-from creditrl.envs.sotopia.dialogue import NOTHING, Action, Turns
+from creditrl.envs.sotopia.dialogue import NOTHING
 from creditrl.envs.sotopia.offers import NO_TALK, follow
 from creditrl.envs.sotopia.scenarios import builtin_combinations
 from creditrl.envs.sotopia.situations import KINDS
@@ -34,11 +35,7 @@ FRIENDS = FriendTerms(
 
 def heard(terms: Terms, *said: str) -> object:
     """Return what a dialogue has come to that side 1 opened."""
-    turns: Turns = ()
-    for k, text in enumerate(said):
-        action = Action("speak", text)
-        turns = (*turns, (NOTHING, action) if k % 2 == 0 else (action, NOTHING))
-    return follow(terms, turns)
+    return follow(terms, talk(*said, side=1))
 
 
 def test_a_step_is_a_ninth_of_the_way_to_the_floor() -> None:

@@ -43,24 +43,6 @@ def test_the_contract_holds(options: dict[str, Any]) -> None:
     check(ENV_ID, rules=rules, **options).raise_for_failures()
 
 
-def test_an_episode_pays_when_the_goal_is_reached() -> None:
-    env = gym.make(ENV_ID)
-    text, info = env.reset(options={"task": make_task()})
-    assert text == "The task is Tidy up(Put the mug on the bed)."
-    assert (info["failure"], info["failure_text"], info["score"]) == ("", "", 0.0)
-    assert info["action_hint"] == "walk to <object>"
-    text, reward, *_, info = env.step("grab mug")
-    assert (text, reward, info["grounded"]) == ("Nothing happens.", 0.0, False)
-    assert (info["ungrounded_reason"], info["failure"]) == ("inapplicable", "not_close")
-    assert info["failure_text"] == "mug (13) is not close."
-    total = 0.0
-    for action in ("walk to mug", "grab mug", "walk to bed", "put mug on bed"):
-        _, reward, terminated, truncated, info = env.step(action)
-        total += float(reward)
-    assert (total, terminated, truncated) == (1.0, True, False)
-    assert info["success"] is True and info["score"] == 1.0 and info["failure"] == ""
-
-
 def test_equal_seeds_give_equal_episodes_and_draws_come_from_them() -> None:
     task = make_task()
     shown = []
@@ -75,7 +57,7 @@ def test_turns_are_limited_as_the_profile_asks() -> None:
     assert VirtualHomeConfig().turn_limit == VirtualHomeConfig(profile="spa").turn_limit == 40
     assert VirtualHomeConfig(profile="v1").turn_limit == 100
     env = gym.make(ENV_ID, max_turns=2)
-    env.reset(seed=0)
+    assert env.reset(seed=0)[1]["action_hint"] == "walk to <object>"
     assert env.step("dance")[3] is False
     assert env.step("dance")[3] is True
 

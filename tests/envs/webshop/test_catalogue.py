@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import lzma
 import multiprocessing
 import os
 import pickle
@@ -15,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from webshop_files import EXTRAS, RECORDS, record
+from webshop_files import EXTRAS, RECORDS, real_products, record
 
 from creditrl.envs.webshop import catalogue as module
 from creditrl.envs.webshop.catalogue import DiskCatalogue, MemoryCatalogue, document_text
@@ -186,8 +185,7 @@ def test_the_document_of_a_product() -> None:
 
 def test_the_real_documents_are_upstreams(test_data: Path) -> None:
     # The digest is of the documents that upstream's convert_product_file_format makes.
-    records = json.loads(lzma.open(test_data / "webshop/items_shuffle_1000.json.xz").read())
-    texts = [document_text(Product.from_record(one)) for one in records]
+    texts = list(map(document_text, real_products(test_data, extras=False)))
     assert hashlib.sha256(json.dumps(texts).encode()).hexdigest() == (
         "875367874bd1f11e13bb587118def55845fa8cdf27efefad16e8486231c1d39d"
     )

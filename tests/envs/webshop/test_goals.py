@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import lzma
-import os
 import random
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from webshop_files import EXTRAS, HUMAN, RECORDS
+from env_helpers import same_in_every_process
+from webshop_files import EXTRAS, HUMAN, RECORDS, real_people, real_products
 
 from creditrl.envs.webshop.catalogue import MemoryCatalogue
 from creditrl.envs.webshop.goals import (
@@ -213,9 +210,9 @@ def test_prices_depend_on_the_seed_and_on_nothing_else() -> None:
     assert [price_limit(25.0, "B000000002", seed) for seed in range(4)] == [60.0, 60.0, 50.0, 40.0]
 
 
-def test_goals_are_equal_in_every_process(tmp_path: Path) -> None:
+def test_goals_are_equal_in_every_process() -> None:
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
         "from webshop_files import *\n"
         "from creditrl.envs.webshop.catalogue import MemoryCatalogue\n"
         "from creditrl.envs.webshop.goals import HumanGoals, synthetic_goals\n"
@@ -224,12 +221,7 @@ def test_goals_are_equal_in_every_process(tmp_path: Path) -> None:
         "catalogue = MemoryCatalogue(products)\n"
         "print([*synthetic_goals(catalogue, products), *HumanGoals(catalogue, HUMAN.items())])\n"
     )
-    tests = Path(__file__).parents[2]
-    environment = {**os.environ, "PYTHONHASHSEED": "12345"}
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tests)], env=environment, capture_output=True, text=True
-    )
-    assert done.stdout.strip() == str([*synthetic(), *human()]), done.stderr
+    assert same_in_every_process(code) == str([*synthetic(), *human()])
 
 
 def test_the_shop_names_an_unknown_product() -> None:
@@ -403,18 +395,9 @@ def test_a_set_needs_goals_and_each_once() -> None:
 
 
 def golden(goals: Sequence[Goal]) -> str:
+    names = "attributes options title category query product_category weight".split()
     fields = [
-        [
-            goal.asin,
-            PRICE.sub("", goal.instruction),
-            goal.attributes,
-            goal.options,
-            goal.title,
-            goal.category,
-            goal.query,
-            goal.product_category,
-            goal.weight,
-        ]
+        [goal.asin, PRICE.sub("", goal.instruction), *(getattr(goal, name) for name in names)]
         for goal in goals
     ]
     return hashlib.sha256(json.dumps(fields).encode()).hexdigest()
@@ -424,14 +407,13 @@ def test_the_real_goals_are_upstreams_in_upstreams_order(test_data: Path) -> Non
     # The digests are of what upstream's get_goals makes of the same files, shuffled as its server
     # does it, without the drawn prices.
     folder = test_data / "webshop"
-    records = json.loads(lzma.open(folder / "items_shuffle_1000.json.xz").read())
-    extras = json.loads(lzma.open(folder / "items_ins_v2_1000.json.xz").read())
-    products = [Product.from_record(one, extras.get(one["asin"])) for one in records]
+
+    products = real_products(test_data)
     catalogue = MemoryCatalogue(products)
     goals = synthetic_goals(catalogue, products)
     assert len(goals) == 6910
     assert golden(goals) == "b8ca93b617d6ce6b92c3d0bd129d6a1d5ee858bdbfb1608396254fce38829816"
-    written = json.loads((folder / "items_human_ins.subset_1000.json").read_text())
+    written = real_people(test_data)
     people = HumanGoals(catalogue, written.items())
     assert len(people) == 13
     assert golden(people) == "aa8901cb49f4e8c34bd53b46ccfb8209620331932b878c13050ed28b958bd60c"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
-import lzma
 import random
 from dataclasses import replace
 
 import pytest
 from shops import CARDIGAN, GADGET, GOAL, HUMAN_GOAL, LAMP, PRODUCTS, TEA, small_shop
+from webshop_files import real_people, real_products
 
 from creditrl.envs.webshop.catalogue import MemoryCatalogue, document_text
 from creditrl.envs.webshop.generate import builtin_products, builtin_requests
@@ -308,17 +307,9 @@ def test_every_goal_of_the_builtin_shop_is_solved_in_its_fewest_actions():
 
 
 def test_real_goals_are_solved_as_far_as_upstreams_defect_lets_them(test_data):
-    folder = test_data / "webshop"
-
-    def read(name):
-        return json.loads(lzma.open(folder / f"{name}.json.xz").read())
-
-    extras = read("items_ins_v2_1000")
-    records = read("items_shuffle_1000")
-    products = [Product.from_record(record, extras.get(record["asin"])) for record in records]
+    products = real_products(test_data)
     shop = shop_of(products)
-    written = json.loads((folder / "items_human_ins.subset_1000.json").read_text("utf-8"))
-    human = HumanGoals(shop.catalogue, written.items())
+    human = HumanGoals(shop.catalogue, real_people(test_data).items())
     synthetic = synthetic_goals(shop.catalogue, products)[::5]
     solved = dict.fromkeys((FIXED, UPSTREAM), 0)
     for rules in solved:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import lzma
 from pathlib import Path
 from typing import Any
 
 import pytest
-from webshop_files import EXTRAS, record
+from webshop_files import EXTRAS, real_products, record
 
 from creditrl.envs.webshop.product import NO_ATTRIBUTES, Product
 from creditrl.errors import DataError
@@ -197,30 +196,12 @@ def test_what_no_page_can_hold_is_replaced_wherever_it_is_read() -> None:
 
 def test_the_real_products_are_upstreams(test_data: Path) -> None:
     # The digest is of what upstream's load_products makes of the same two files.
-    folder = test_data / "webshop"
-    records = json.loads(lzma.open(folder / "items_shuffle_1000.json.xz").read())
-    extras = json.loads(lzma.open(folder / "items_ins_v2_1000.json.xz").read())
-    products = [Product.from_record(one, extras.get(one["asin"])) for one in records]
-    fields = [
-        [
-            p.asin,
-            p.title,
-            p.description,
-            p.bullets,
-            p.category,
-            p.query,
-            p.product_category,
-            p.prices,
-            p.price_tag,
-            p.options,
-            p.option_images,
-            p.attributes,
-            p.instruction,
-            p.instruction_attributes,
-            p.image,
-        ]
-        for p in products
-    ]
+    names = (
+        "asin title description bullets category query product_category prices price_tag options "
+        "option_images attributes instruction instruction_attributes image"
+    ).split()
+    products = real_products(test_data)
+    fields = [[getattr(product, name) for name in names] for product in products]
     assert len(fields) == 1000 and sum(len(p.prices) == 2 for p in products) == 93
     assert hashlib.sha256(json.dumps(fields).encode()).hexdigest() == (
         "8a49ac50f742620ce94af9797f8429b058771ca69237212b014eb177a973f23e"

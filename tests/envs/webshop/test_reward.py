@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import lzma
 from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from webshop_files import real_products
 
 from creditrl.envs.webshop.catalogue import MemoryCatalogue
 from creditrl.envs.webshop.colors import COLORS, normalize_color
@@ -365,12 +365,7 @@ def test_the_rewards_of_the_published_trajectories_follow_from_their_parts(test_
 
 
 def test_what_the_goals_of_the_real_products_ask_for_is_worth_1_but_for_upstreams_defect(test_data):
-    def read(name):
-        return json.loads(lzma.open(test_data / "webshop" / f"{name}.json.xz").read())
-
-    extras = read("items_ins_v2_1000")
-    records = read("items_shuffle_1000")
-    products = [Product.from_record(record, extras.get(record["asin"])) for record in records]
+    products = real_products(test_data)
     by_asin = {product.asin: product for product in products}
     goals = synthetic_goals(MemoryCatalogue(products), products)
     less = dict.fromkeys(("fixed", "upstream"), 0)

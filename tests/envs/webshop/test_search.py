@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import lzma
 import math
 import pickle
 import random
@@ -14,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from webshop_files import real_file, real_products
 
 from creditrl.envs.webshop import postings, search
 from creditrl.envs.webshop.analysis import terms
 from creditrl.envs.webshop.catalogue import document_text
 from creditrl.envs.webshop.postings import LENGTHS
-from creditrl.envs.webshop.product import Product
 from creditrl.envs.webshop.search import Index
 from creditrl.errors import DataError
 
@@ -217,12 +215,11 @@ def test_an_index_is_made_in_little_more_memory_than_it_takes(
 
 @EVERY_WAY
 def test_the_rankings_of_lucene(way: str, test_data: Path) -> None:
-    folder = test_data / "webshop"
-    records = json.loads(lzma.open(folder / "items_shuffle_1000.json.xz").read())
-    products = [Product.from_record(record) for record in records]
+
+    products = real_products(test_data, extras=False)
     keys = [product.asin for product in products]
     index = Index.build(map(document_text, products), keys)
-    stored = json.loads(lzma.open(folder / "lucene_top50.json.xz").read())
+    stored = real_file(test_data, "lucene_top50")
     entries = [entry for kind in ("human", "synth", "query") for entry in stored[kind]]
     assert len(index) == 1000 and len(entries) == 707
     for entry in entries:
