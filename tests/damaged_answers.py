@@ -465,9 +465,8 @@ AROUND: dict[str, Damage] = {
     "a repeated question": lambda t, r: f"Format: {{'evaluations': {{...}}}}\nAnswer: {t}",
 }
 
+
 # -- damages --------------------------------------------------------------------------------------
-
-
 def delete(t: str, r: random.Random) -> str:
     at = r.randrange(len(t))
     return t if t[at].isdigit() or t[at] in "-.+" else t[:at] + t[at + 1 :]
@@ -625,9 +624,8 @@ DAMAGES: dict[str, Damage] = {
     "null reasons": replaced('"because"', "null"),
 }
 
+
 # -- what has no true scores ----------------------------------------------------------------------
-
-
 def with_entry(change: Callable[[Draw, dict[str, Any], int], Any]) -> Write:
     """Write an evaluation of which one participant's entry is changed."""
 

@@ -222,8 +222,6 @@ def test_models_of_strangers_run_nothing(copied, tmp_path):
 
 
 # -- one writer -----------------------------------------------------------------------------------
-
-
 def test_of_two_that_go_on_with_a_run_one_is_refused(copied, capsys):
     """Started at once, they doubled rows."""
     for path in sorted((copied / "checkpoints").glob("update_*"))[1:]:

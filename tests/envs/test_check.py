@@ -124,8 +124,6 @@ def test_a_sound_environment_passes_every_rule() -> None:
 
 
 # -- one broken environment per rule -------------------------------------------------------------
-
-
 class WithLimit(CorridorEnv):
     """Registered with a turn limit of Gymnasium's (see ``_broken``)."""
 

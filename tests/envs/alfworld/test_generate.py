@@ -43,8 +43,6 @@ def made(config: HouseholdConfig, count: int, split: str = "train") -> list[Hous
 
 
 # The tables.
-
-
 def test_the_tables_name_only_what_they_know():
     for thing in THINGS.values():
         assert set(thing.places) <= set(FURNITURE), thing.name
@@ -69,8 +67,6 @@ def test_every_thing_can_lie_about_and_every_furniture_is_used():
 
 
 # What is asked is kept.
-
-
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("split", SPLITS)
 def test_households_are_as_large_as_their_size_says(size: Size, split: str):
@@ -180,8 +176,6 @@ def test_an_unknown_split_is_refused():
 
 
 # Rooms and splits.
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_rooms_of_valid_unseen_are_not_trained_on(size: Size):
     seen, unseen = set(), set()
@@ -246,8 +240,6 @@ def test_some_things_share_a_place():
 
 
 # Ids and facts.
-
-
 def test_ids_are_written_as_alfred_writes_them():
     number = r"_(?:plus|minus)_\d\d_dot_\d\d"
     plain = re.compile(rf"[a-z]+(?:_bar_{number}){{3}}(?:_bar_(?:sink|bathtub)basin)?")
@@ -296,8 +288,6 @@ def test_facts_say_what_the_household_is():
 
 
 # How hard a household is.
-
-
 def room(classes: list[str], spots: list[int]) -> FloorPlan:
     return FloorPlan("kitchen", 1, tuple(classes), tuple(spots), (), (), ("a", "b"))
 

@@ -51,8 +51,6 @@ def folder_of(home: Path, number: int) -> Path:
 
 
 # The real sample.
-
-
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = os.environ.get("CREDITRL_TEST_DATA")
@@ -128,9 +126,7 @@ def test_every_game_of_the_sample_loads_from_the_file_and_from_the_cache(unpacke
 
 
 # Which games count, and in which order.
-
-
-def test_games_are_sorted_by_id_and_found_by_index_and_id(home: Path) -> None:
+def test_games_are_sorted_by_id_and_found_by_index_and_id(home):
     tasks = OfficialGames("train", data_dir=home)
     ids = [f"train/{MUG}-{n}/trial_T{n}" for n in (1, 10, 2)]
     assert [task.id for task in tasks] == ids
@@ -188,9 +184,7 @@ def test_names_above_the_split_do_not_count(tmp_path: Path) -> None:
 
 
 # Wording and goals.
-
-
-def test_both_wordings_are_recognised_and_can_be_overruled(tmp_path: Path) -> None:
+def test_both_wordings_are_recognised_and_can_be_overruled(tmp_path):
     for number, flavour in enumerate(("0.4", "0.3")):
         write_trial(
             tmp_path,
@@ -245,11 +239,7 @@ def test_only_one_full_stop_belongs_to_the_template(tmp_path: Path) -> None:
 
 
 # Where the data is.
-
-
-def test_the_folder_is_argument_then_variables_then_ours_then_upstreams(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_is_argument_then_variables_then_ours_then_upstreams(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert official_home() == tmp_path / ".cache/alfworld"
     (cache_home() / "alfworld" / "json_2.1.1").mkdir(parents=True)
@@ -418,8 +408,6 @@ def task_goal(task: object) -> object:
 
 
 # The index.
-
-
 class Reader:
     """Counts the files that are read."""
 
@@ -528,9 +516,7 @@ def test_a_long_first_reading_is_announced_and_a_second_is_silent(
 
 
 # Tasks travel.
-
-
-def test_tasks_and_task_sets_travel_to_other_processes(home: Path) -> None:
+def test_tasks_and_task_sets_travel_to_other_processes(home):
     tasks = OfficialGames("train", data_dir=home, annotation=0)
     copy = pickle.loads(pickle.dumps(tasks))
     assert list(copy) == list(tasks) and copy[1].data.load().goal_text == tasks[1].goal
@@ -545,9 +531,7 @@ def test_a_parsed_game_no_longer_needs_its_file(home: Path) -> None:
 
 
 # Game files and TextWorld.
-
-
-def test_textworld_is_told_the_sentence_of_the_task(home: Path) -> None:
+def test_textworld_is_told_the_sentence_of_the_task(home):
     task = OfficialGames("train", data_dir=home, annotation=0)[1]
     data = task.data.textworld_data()
     assert '"rhs": "Your task is to: Person 0: put mug 10 away."' in data["grammar"]

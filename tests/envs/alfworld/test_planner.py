@@ -69,9 +69,7 @@ def wander(game: Game, moves: int, dice: random.Random) -> State:
 
 
 # ------------------------------------------------------------------------- worked by hand
-
-
-def test_an_object_that_lies_open_is_fetched_and_put() -> None:
+def test_an_object_that_lies_open_is_fetched_and_put():
     # The other apple is in a closed fridge, one command further.
     assert plans(apple(PLACE), f"{FETCH}; {PUT}")
 
@@ -113,8 +111,6 @@ def test_a_goal_that_is_reached_needs_nothing_and_one_out_of_reach_has_no_plan()
 
 
 # ------------------------------------------------------------ against all that can be done
-
-
 def household(kind: str, dice: random.Random) -> Game:
     """Return a tiny household of random facts: everything that rules allow, sense or not.
 
@@ -273,8 +269,6 @@ def test_no_plan_is_shorter_in_a_builtin_household(kind: int) -> None:
 
 
 # ------------------------------------------------------------------------------ real games
-
-
 @lru_cache(maxsize=1)
 def official_games(folder: Path) -> list[Game]:
     """Return every twentieth game of the data, 99 of all types."""

@@ -99,8 +99,6 @@ def play(env, flavour, replies):
 
 
 # -- flavours ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_the_words_are_those_of_the_flavour_that_the_game_speaks(flavour):
     env = gym.make(ALFWORLD_ID)
@@ -158,8 +156,6 @@ def test_commands_fit_the_templates_but_for_those_that_no_task_needs(flavour):
 
 
 # -- the worked example -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_the_worked_example_is_a_real_episode(flavour):
     example = ALFWORLD[flavour].example

@@ -67,9 +67,8 @@ TWO_BOXES = level(
     """
 )
 
+
 # -- rewards and rules, worked by hand -----------------------------------------------------------
-
-
 def test_the_last_push_pays_ten_point_nine_and_ends_the_episode():
     copies = play(CORRIDOR)
     walk, first, last = (step(copies, "right") for _ in range(3))
@@ -93,8 +92,6 @@ def test_a_room_without_walls_around_it_ends_at_its_edge():
 
 
 # -- words ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("text", ["right", " RIGHT\n", "push right", "Push   Right"])
 def test_words_are_read_in_any_case_and_spacing(text: str):
     frame = step(play(CORRIDOR), text)
@@ -196,8 +193,6 @@ def test_verl_agent_pads_every_cell_with_spaces_and_a_tab():
 
 
 # -- info, state, snapshots ----------------------------------------------------------------------
-
-
 def test_info_tells_boxes_on_targets_and_optimal_length():
     info = play(CORRIDOR, TWO_BOXES).frame(np.arange(2)).info
     assert info["boxes_on_target"].tolist() == [0, 0]
@@ -315,8 +310,6 @@ def test_a_room_that_does_not_fit_is_refused():
 
 
 # -- properties ----------------------------------------------------------------------------------
-
-
 class PlainRoom:
     """gym-sokoban's rules on sets of (row, column), one room, written to be read."""
 

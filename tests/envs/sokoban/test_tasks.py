@@ -197,8 +197,6 @@ def test_a_request_that_no_level_meets_says_so():
 
 
 # Level files.
-
-
 def official(split: str, data_dir: Path, **more):
     return sokoban_tasks("boxoban", split, data="official", data_dir=data_dir, **more)
 

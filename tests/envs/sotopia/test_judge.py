@@ -58,8 +58,6 @@ def other(dialogue: Transcript, text: str) -> Transcript:
 
 
 # -- what is asked --------------------------------------------------------------------------------
-
-
 def test_temperature_0_is_in_the_request(endpoint, dialogue):
     endpoint.answer = lambda body: answer()
     judge(endpoint).score([dialogue])
@@ -125,8 +123,6 @@ def test_a_schema_can_be_sent_along(endpoint, dialogue):
 
 
 # -- what is answered -----------------------------------------------------------------------------
-
-
 def test_a_verdict_by_hand(endpoint, dialogue):
     endpoint.answer = lambda body: answer()
     asked = judge(endpoint, prices=(1.0, 2.0))
@@ -228,8 +224,6 @@ def test_an_answer_cut_at_the_token_limit_is_told_so(endpoint, dialogue):
 
 
 # -- what goes wrong on the way -------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("plan", "status", "attempts"),
     [
@@ -315,8 +309,6 @@ def test_an_alarm_is_given_when_too_many_fail(endpoint, dialogue):
 
 
 # -- the judge as a part --------------------------------------------------------------------------
-
-
 def test_it_is_a_judge_that_travels_without_its_key(endpoint, dialogue, monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", "sk-hush-hush")
     endpoint.answer = lambda body: answer()

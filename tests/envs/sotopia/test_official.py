@@ -38,9 +38,8 @@ from creditrl.errors import ConfigError, DataError, IncompleteDataWarning
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
 
+
 # -- a small folder of our own ------------------------------------------------------------------
-
-
 def person(number: int) -> dict:
     return {
         "agent_id": f"P{number}",
@@ -262,8 +261,6 @@ def test_training_scenarios_are_parted_and_none_is_in_two_splits(folder):
 
 
 # -- the Redis dump -----------------------------------------------------------------------------
-
-
 def length(number: int) -> bytes:
     if number < 64:
         return bytes([number])
@@ -320,8 +317,6 @@ def test_a_dump_that_is_cut_or_none_is_told(folder):
 
 
 # -- terms --------------------------------------------------------------------------------------
-
-
 def test_terms_by_hand():
     text = "Somebody sells a bike for $1,200.00, while another wants it."
     goals = ("You are the seller; your target price is $900.", "You buy: target price: $1,000.5")
@@ -342,8 +337,6 @@ def test_terms_by_hand():
 
 
 # -- the real data ------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def real(test_data: Path) -> Path:
     return test_data / "sotopia"

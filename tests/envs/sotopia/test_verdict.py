@@ -40,8 +40,6 @@ def assert_right(value):
 
 
 # -- forms ----------------------------------------------------------------------------------------
-
-
 def test_the_reasons_are_read_as_well():
     assert read(answer()).reasoning[1]["goal"] == "because"
 
@@ -70,8 +68,6 @@ def test_a_scale_is_believed_where_it_is_the_dimensions_own():
 
 
 # -- what is wrong is said ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "score"),
     [("goal", 11), ("goal", -1), ("secret", 5), ("relationship", 6), ("social_rules", -10.5)],
@@ -124,8 +120,6 @@ def test_only_some_dimensions():
 
 
 # -- JSON as models write it ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "text", ["<think>", "{", '{"a": 1 b ', '{"a": "', '"] ', "</think><think>"]
 )
@@ -203,8 +197,6 @@ def test_nothing_is_invented(text, value):
 
 
 # -- published answers ----------------------------------------------------------------------------
-
-
 def rows(test_data, name):
     path = test_data / "sotopia" / f"scored_episodes_{name}.jsonl"
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]

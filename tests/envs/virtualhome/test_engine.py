@@ -158,9 +158,7 @@ def test_a_limit_cuts_the_list_and_nothing_else() -> None:
 
 
 # -- keys ----------------------------------------------------------------------------------------
-
-
-def test_the_world_key_knows_the_graph_and_the_state_key_more() -> None:
+def test_the_world_key_knows_the_graph_and_the_state_key_more():
     one, other = Play(), Play(make_task(Goal(added=(Edge(13, "ON", 10),))))
     assert one.key("world") == other.key("world") and one.key() != other.key()
     # Two ways to one graph: in the first, the apple was grabbed from the table; both are dropped.
@@ -187,9 +185,7 @@ def test_names_that_stand_for_the_only_thing_anyway_are_no_part_of_the_state() -
 
 
 # -- snapshots -----------------------------------------------------------------------------------
-
-
-def test_a_snapshot_of_another_profile_is_refused() -> None:
+def test_a_snapshot_of_another_profile_is_refused():
     fixed, spa = Play(), Play(profile=SPA)
     with pytest.raises(SnapshotError, match="of profile 'fixed'; this environment has 'spa'"):
         spa.engine.restore(spa.one, fixed.engine.snapshot(fixed.one), [fixed.task])
@@ -207,8 +203,6 @@ def test_snapshots_of_many_copies_are_references() -> None:
 
 
 # -- experts and segments ------------------------------------------------------------------------
-
-
 def follow(play: Play) -> list[str]:
     done = []
     while (text := play.engine.expert_action(0)) is not None:
@@ -255,9 +249,7 @@ def test_the_segment_is_the_last_object() -> None:
 
 
 # -- the other profiles --------------------------------------------------------------------------
-
-
-def test_in_v1_things_have_to_be_found_first() -> None:
+def test_in_v1_things_have_to_be_found_first():
     play = Play(profile=V1).all("walk to table")
     assert play.do("grab mug") == "Nothing happens."
     assert play.failure[1] == "not_found"
@@ -280,9 +272,7 @@ def test_spas_environment_errs_where_upstream_raises() -> None:
 
 
 # -- what is refused -----------------------------------------------------------------------------
-
-
-def test_tasks_that_cannot_be_are_refused() -> None:
+def test_tasks_that_cannot_be_are_refused():
     with pytest.raises(ConfigError, match="holds str data: VirtualHome needs"):
         Play(Task("x", "x", "train", 0, data="nothing"))
     with pytest.raises(DataError, match="about a node 999, which its scene home does not have"):

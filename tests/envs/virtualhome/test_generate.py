@@ -171,8 +171,6 @@ def test_an_unknown_split_is_refused() -> None:
 
 
 # -------------------------------------------------------------------------------- plots
-
-
 def plot() -> Plot:
     scene, world = scene_of(0, False, 3, 0)
     return Plot(scene, world, dice_of("test of plots"))

@@ -80,9 +80,7 @@ def only(folder: Path, source: str, split: str = "all") -> Any:
 
 
 # -- triples -------------------------------------------------------------------------------------
-
-
-def test_a_triple_is_a_task_with_what_its_program_changed(folder: Path) -> None:
+def test_a_triple_is_a_task_with_what_its_program_changed(folder):
     write_triple(folder)
     task = only(folder, "triples")
     assert (task.id, task.type, task.goal) == (
@@ -155,8 +153,6 @@ def test_official_tasks_are_played(profile: str, folder: Path) -> None:
 
 
 # -- programs ------------------------------------------------------------------------------------
-
-
 def write_programs(folder: Path, **programs: tuple[str, ...]) -> None:
     write(folder / f"2018/{SCENE}.json", household())
     for name in ("properties_data", "object_script_placing", "class_name_equivalence"):
@@ -205,8 +201,6 @@ def test_programs_that_fail_are_left_out_and_the_index_is_kept(
 
 
 # -- SPA's files ---------------------------------------------------------------------------------
-
-
 def write_spa(folder: Path, *lines: Any, file: str = "new_unseen_test") -> None:
     write(folder / f"{file}.jsonl", "\n".join(map(json.dumps, lines)))
 
@@ -287,8 +281,6 @@ def test_a_line_and_a_graph_of_different_releases_are_told_apart(folder: Path) -
 
 
 # -- splits --------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_splits_of_ours_share_nothing_and_unseen_names_are_unseen(test_data: Path) -> None:
     folder = test_data / "virtualhome"
@@ -315,8 +307,6 @@ def test_unknown_sources_and_splits_are_refused() -> None:
 
 
 # -- the real ones -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("profile", ["fixed", "v1"])
 def test_the_expert_solves_real_tasks(profile: str, test_data: Path) -> None:
     env = gym.make(

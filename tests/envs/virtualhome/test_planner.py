@@ -60,9 +60,7 @@ def follow(scene: Scene, world: World, goal: Goal, acts: list[Act]) -> None:
 
 
 # ------------------------------------------------------------------------- worked by hand
-
-
-def test_a_goal_that_is_reached_needs_nothing() -> None:
+def test_a_goal_that_is_reached_needs_nothing():
     home = Home()
     assert plan(home.scene, home.world, added((MUG, "ON", TABLE))) == []
 
@@ -201,8 +199,6 @@ def test_a_guide_remembers_its_plan_while_it_is_followed() -> None:
 
 
 # ------------------------------------------------------------------- in generated households
-
-
 def made(split: str, index: int) -> Household:
     return GeneratedTask(HouseholdConfig(), split, index).load()
 
@@ -323,8 +319,6 @@ def test_plans_are_hardly_longer_than_the_shortest() -> None:
 
 
 # ----------------------------------------------------------------------- on recorded tasks
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", ["v1", "fixed"])
 def test_goals_of_recorded_programs_are_planned_from_their_start(

@@ -69,8 +69,6 @@ def test_the_worked_example_is_a_real_episode():
 
 
 # -- files ---------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
     instruction, examples = tmp_path / "home_inst.txt", tmp_path / "home_icl.json"

@@ -61,8 +61,6 @@ def expert_turns() -> tuple[_ExpertTurn, ...]:
 
 
 # -- the goal ------------------------------------------------------------------------------------
-
-
 def test_things_of_a_goal_become_numbers():
     goal = read_goal(TASK)
     assert goal.things == ("bowl", "plate", "kitchen cabinet")
@@ -101,8 +99,6 @@ def test_names_of_other_houses_are_read_where_one_can_walk_to_them():
 
 
 # -- facts ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("action", "parts"),
     [
@@ -140,8 +136,6 @@ def test_what_was_done_in_vain_tells_nothing():
 
 
 # -- the text ------------------------------------------------------------------------------------
-
-
 def test_the_text_remembers_what_is_out_of_sight():
     one = ask(
         *(FIRST, "open kitchen cabinet", "kitchen_cabinet is OPEN and CLEAN. "),
@@ -170,8 +164,6 @@ def test_a_turn_reads_less_than_a_hundred_words():
 
 
 # -- the choices ---------------------------------------------------------------------------------
-
-
 def test_all_choices_are_admissible():
     for turn in expert_turns():
         assert {*listed_actions(turn.ask)} <= {*turn.ask.admissible_actions}

@@ -117,9 +117,7 @@ def _count(image: np.ndarray, rect: tuple[int, ...], color: tuple[int, int, int]
 
 
 # -- where things are ------------------------------------------------------------------------------
-
-
-def test_boxes_are_drawn_to_scale() -> None:
+def test_boxes_are_drawn_to_scale():
     scene, world = _house()
     plan = map_plan(scene, world)
     # 8 m across 640 - 2 * 8 pixels are 78 a metre, and 4 m of depth fit below each other.
@@ -228,9 +226,7 @@ def test_things_in_a_circle_are_in_their_room() -> None:
 
 
 # -- what is seen ----------------------------------------------------------------------------------
-
-
-def test_equal_worlds_give_equal_pictures() -> None:
+def test_equal_worlds_give_equal_pictures():
     first, again = _house(), _house()
     assert _digest(draw_map(*first)) == _digest(draw_map(*again))
     scene, world = first
@@ -301,8 +297,6 @@ def test_other_sizes_are_refused(size: Any) -> None:
 
 
 # -- whole houses ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("split", "index"), [("train", 30), ("valid_unseen", 3)])
 def test_builtin_houses_are_drawn_after_every_action(split: str, index: int) -> None:
     home = GeneratedTasks(split).task(index).data.load()
@@ -345,9 +339,7 @@ def test_a_real_task_is_drawn_with_the_boxes_of_its_full_scene(test_data: Path) 
 
 
 # -- the environment's render modes ----------------------------------------------------------------
-
-
-def test_the_environment_draws_its_map() -> None:
+def test_the_environment_draws_its_map():
     env = VirtualHomeEnv(render_mode="rgb_array", picture_size=(320, 240), split="valid_seen")
     env.reset(seed=1)
     first = env.render()

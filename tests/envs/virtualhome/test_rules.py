@@ -28,9 +28,7 @@ def by_name(profile: Profile) -> str:
 
 
 # -- walking -------------------------------------------------------------------------------------
-
-
-def test_walking_to_a_thing_leads_into_its_room_and_close_to_what_is_about_it() -> None:
+def test_walking_to_a_thing_leads_into_its_room_and_close_to_what_is_about_it():
     home = Home().all(("WALK", 20))
     assert home.heads("INSIDE", 3) == {2}
     # The bed and the parts of the body; it lies in and on nothing, and does not open.
@@ -131,9 +129,7 @@ def test_as_shipped_finding_what_is_far_crashes() -> None:
 
 
 # -- posture -------------------------------------------------------------------------------------
-
-
-def test_sitting_faces_what_the_seat_faces_and_keeps_from_walking() -> None:
+def test_sitting_faces_what_the_seat_faces_and_keeps_from_walking():
     home = Home().all(("WALK", 20), ("SIT", 20))
     assert home.heads("ON", 3) == {20} and home.heads("FACING", 3) == {22}
     assert home.states(3) == {"SITTING"}
@@ -169,9 +165,7 @@ def test_master_reads_posture_from_the_graph_it_began_with() -> None:
 
 
 # -- hands ---------------------------------------------------------------------------------------
-
-
-def test_grabbing_takes_a_thing_from_where_it_is() -> None:
+def test_grabbing_takes_a_thing_from_where_it_is():
     home = Home().all(("WALK", 13), ("GRAB", 13))
     assert home.heads("HOLDS_RH", 3) == {13}
     assert home.heads("ON", 13) == set() and home.heads("INSIDE", 13) == {1}
@@ -261,9 +255,7 @@ def test_water_runs_out_of_the_hand_that_pours_it() -> None:
 
 
 # -- the rest ------------------------------------------------------------------------------------
-
-
-def test_opening_and_closing() -> None:
+def test_opening_and_closing():
     home = Home().all(("WALK", 10))
     assert home.code("CLOSE", 10) == "wrong_state"
     home.all(("OPEN", 10))
@@ -347,8 +339,6 @@ def test_what_is_no_action_is_an_error(act: Act) -> None:
 
 
 # -- what holds of all ---------------------------------------------------------------------------
-
-
 def anywhere(profile: Profile, seed: int, steps: int, stirred: bool) -> Home:
     home = Home(profile, stir(household(), seed) if stirred else household())
     rng = Random(seed)

@@ -23,8 +23,6 @@ PROGRAM = "Tidy up\nPut the mug away\n\n\n[WALK] <mug> (1.13)\n[GRAB] <mug> (1.1
 
 
 # -- one graph -----------------------------------------------------------------------------------
-
-
 def written(graph: Any, indent: int | None = 1) -> str:
     return json.dumps(graph, indent=indent)
 
@@ -73,8 +71,6 @@ def test_what_is_no_scene_is_named(text: str, what: str) -> None:
 
 
 # -- folders -------------------------------------------------------------------------------------
-
-
 def tables() -> dict[str, Any]:
     return {
         "properties_data.json": {"mug": ["GRABBABLE"]},

@@ -40,8 +40,6 @@ def reading(home: Home, text: str, last: int = -1, seed: int = 0, **names: int) 
 
 
 # -- reading -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "act"),
     [
@@ -117,9 +115,7 @@ def test_names_and_the_last_object_stay_though_the_action_fails() -> None:
 
 
 # -- grounding -----------------------------------------------------------------------------------
-
-
-def test_a_name_is_near_the_last_object_or_near_the_character_or_drawn() -> None:
+def test_a_name_is_near_the_last_object_or_near_the_character_or_drawn():
     home = two_mugs()
     home.profile = SPA
     assert reading(home, "grab mug", mug=30).act == Act("GRAB", (30,))
@@ -141,9 +137,7 @@ def test_draws_depend_on_seed_and_name_alone() -> None:
 
 
 # -- the start -----------------------------------------------------------------------------------
-
-
-def test_an_edge_goes_with_the_way_back_inside() -> None:
+def test_an_edge_goes_with_the_way_back_inside():
     edges = [(1, "CLOSE", 2), (3, "ON", 4), (2, "INSIDE", 1), (5, "INSIDE", 6), (6, "CLOSE", 7)]
     # 1 CLOSE 2 meets 2 INSIDE 1: both go.
     assert drop_mutual(edges) == [(3, "ON", 4), (5, "INSIDE", 6), (6, "CLOSE", 7)]
@@ -164,9 +158,7 @@ def test_a_task_begins_with_what_is_left() -> None:
 
 
 # -- telling -------------------------------------------------------------------------------------
-
-
-def test_the_sentence_is_about_classes() -> None:
+def test_the_sentence_is_about_classes():
     home = two_mugs()
     home.profile = SPA
     home.all(("WALK", 13))
@@ -225,8 +217,6 @@ def test_what_is_listed_under_spa_means_what_it_says() -> None:
 
 
 # -- what SPA's environment was seen to do -------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_recorded_programs_show_what_spas_environment_shows(flavour: Any, test_data: Path) -> None:

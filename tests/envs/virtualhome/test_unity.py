@@ -45,9 +45,7 @@ def failure(simulator: Simulator, client: UnityClient, action: str = "camera_cou
 
 
 # -- what is sent ----------------------------------------------------------------------------------
-
-
-def test_a_command_is_one_post_with_four_fields(simulator: Simulator) -> None:
+def test_a_command_is_one_post_with_four_fields(simulator):
     client_of(simulator).ask("camera_data", [2, 3], ["ä"])
     [asked] = simulator.requests
     assert float(asked.pop("id")) > 0  # the time
@@ -134,8 +132,6 @@ def test_cameras_give_pictures_in_three_colours(simulator: Simulator) -> None:
 
 
 # -- what goes wrong -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("action", ["camera_count", "render_script"])
 def test_a_busy_simulator_is_asked_again(simulator: Simulator, action: str) -> None:
     simulator.plans = [{"status": 429, "fields": {"message": "Busy"}}] * 2
@@ -287,9 +283,7 @@ def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
 
 
 # -- names and lines -------------------------------------------------------------------------------
-
-
-def test_names_match_by_themselves_without_underscores_and_by_the_table() -> None:
+def test_names_match_by_themselves_without_underscores_and_by_the_table():
     table = {"dining_room": ["kitchen"], "alarm_clock": ["clock"], "living_room": ["livingroom"]}
     unity = ["kitchen", "livingroom", "clock", "kitchentable"]
     ours = ["living_room", "kitchen_table", "dining_room", "alarm_clock", "kitchen", "cat"]
@@ -328,11 +322,7 @@ def test_lines_of_programs_become_lines_of_the_simulator() -> None:
 
 
 # -- one character ---------------------------------------------------------------------------------
-
-
-def test_a_home_begins_with_the_scene_and_looks_through_the_characters_eyes(
-    simulator: Simulator,
-) -> None:
+def test_a_home_begins_with_the_scene_and_looks_through_the_characters_eyes(simulator):
     home = UnityHome(client_of(simulator), 1, room="kitchen", view=1, size=(3, 2))
     image = home.begin(GRAPH)
     assert image is not None

@@ -483,11 +483,7 @@ def test_the_environment_takes_it_as_an_option() -> None:
 
 
 # -- people --------------------------------------------------------------------------------------
-
-
-def test_without_a_display_people_are_told_where_to_watch(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_display_people_are_told_where_to_watch(capsys, monkeypatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
@@ -539,8 +535,6 @@ def test_without_the_extra_people_read_the_text(
 
 
 # -- what is missing -----------------------------------------------------------------------------
-
-
 def without(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     import importlib.util
 

@@ -54,8 +54,6 @@ def wish(goal: Goal) -> tuple[object, ...]:
 
 
 # Every goal can be reached.
-
-
 @pytest.mark.parametrize("compat", ["fixed", "upstream"])
 def test_the_goals_own_product_with_its_own_options_pays_in_full(compat: Compat):
     for goal in EVERY_GOAL:
@@ -117,8 +115,6 @@ def p_options(product: Product, goal: Goal) -> list[tuple[str, str]]:
 
 
 # Texts and limits.
-
-
 def test_synthetic_goals_read_as_upstreams_do():
     goal = BuiltinGoals("train").task(0).data
     assert goal.instruction == (
@@ -170,8 +166,6 @@ def test_a_price_seed_changes_prices_and_limits_alone():
 
 
 # Splits.
-
-
 def test_splits_are_large_enough():
     sizes = {key: len(goals) for key, goals in GOALS.items()}
     for kind in ("synthetic", "human"):
@@ -200,8 +194,6 @@ def test_training_knows_no_product_of_valid_unseen_and_every_one_of_valid_seen()
 
 
 # Tasks.
-
-
 def test_tasks_are_numbered_in_their_split_and_found_by_id():
     for kind in GOAL_KINDS:
         tasks = BuiltinGoals("valid_seen", kind=kind)
@@ -280,8 +272,6 @@ def test_a_hundred_products_have_goals_of_each_kind_in_each_split():
 
 
 # Exports.
-
-
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("export") / "shop"

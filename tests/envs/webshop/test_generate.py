@@ -44,8 +44,6 @@ def text_of(product: Product) -> str:
 
 
 # The tables.
-
-
 def test_there_are_sixteen_departments_with_several_kinds_each():
     counts = Counter(kind.department.name for kind in KINDS)
     assert len(departments()) == len(counts) == 16
@@ -101,8 +99,6 @@ def test_the_reward_tells_values_apart_but_for_colours_and_sizes_of_clothes():
 
 
 # Products.
-
-
 def test_products_are_the_same_on_every_machine():
     # A change here gives other tasks under old ids: raise _FORMAT of builtin.py with it.
     assert digest(PRODUCTS) == "04da1567423b4f89"
@@ -244,8 +240,6 @@ def test_more_products_than_there_are_ids_for_are_refused():
 
 
 # Requests.
-
-
 def test_requests_say_in_plain_words_what_they_ask_for():
     by_id = {product.asin: product for product in PRODUCTS}
     requests = builtin_requests(PRODUCTS)

@@ -48,9 +48,7 @@ def human(content: dict[str, Any] = HUMAN, **options: Any) -> HumanGoals:
 
 
 # How goals are made.
-
-
-def test_a_product_makes_one_goal_for_each_combination_of_its_options() -> None:
+def test_a_product_makes_one_goal_for_each_combination_of_its_options():
     goals = synthetic()
     lamp = sorted((g for g in goals if g.asin == LAMP.asin), key=lambda goal: goal.options)
     assert len(goals) == 5 and len(lamp) == 4
@@ -158,9 +156,7 @@ def test_human_goals_of_another_form_are_named(content: dict[str, Any], says: st
 
 
 # Prices.
-
-
-def test_a_range_costs_something_within_it_that_the_seed_decides() -> None:
+def test_a_range_costs_something_within_it_that_the_seed_decides():
     assert product_price(LAMP) == product_price(LAMP, 5) == 1012.5
     prices = [
         product_price(replace(RUG, asin=f"B{i}"), seed) for i in range(500) for seed in (0, 1)
@@ -232,8 +228,6 @@ def test_the_shop_names_an_unknown_product() -> None:
 
 
 # Splits.
-
-
 class Numbered(SyntheticGoals):
     """2,000 goals, four of each of 500 products, in a shuffled order."""
 
@@ -345,9 +339,7 @@ def test_damaged_lists_are_named(tmp_path: Path, numbers: object, says: str) -> 
 
 
 # Tasks.
-
-
-def test_tasks_have_ids_that_no_split_changes() -> None:
+def test_tasks_have_ids_that_no_split_changes():
     goals = synthetic()
     every = ShopGoals(goals, "mine/synthetic", "all")
     some = ShopGoals(goals, "mine/synthetic", "train", [3, 1])
@@ -392,8 +384,6 @@ def test_a_set_needs_goals_and_each_once() -> None:
 
 
 # Upstream's own goals.
-
-
 def golden(goals: Sequence[Goal]) -> str:
     names = "attributes options title category query product_category weight".split()
     fields = [

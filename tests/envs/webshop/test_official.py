@@ -70,9 +70,7 @@ def refusal(home: Path, num_products: int | None = 1000) -> str:
 
 
 # What is read.
-
-
-def test_a_small_shop_is_its_products_in_order(home: Path) -> None:
+def test_a_small_shop_is_its_products_in_order(home):
     shop = load(write_shop(home), price_seed=7)
     assert isinstance(shop.catalogue, MemoryCatalogue) and shop.price_seed == 7
     assert products_of(shop) == PRODUCTS
@@ -140,8 +138,6 @@ def test_a_process_reads_a_shop_once(home: Path) -> None:
 
 
 # Goals and tasks.
-
-
 @pytest.mark.parametrize("full", [False, True])
 def test_goals_are_drawn_by_upstreams_weights_where_that_is_asked_for(
     home: Path, full: bool
@@ -255,9 +251,7 @@ def test_lists_of_goals_lie_in_the_folder(home: Path) -> None:
 
 
 # What is missing or damaged.
-
-
-def test_a_missing_file_is_named_with_the_command_that_brings_it(home: Path) -> None:
+def test_a_missing_file_is_named_with_the_command_that_brings_it(home):
     line = refusal(home)
     assert f"{home}/items_shuffle_1000.json: no such file, nor folder {home}" in line
     assert f"Run `creditrl data get webshop --folder {home}`, or set data_dir" in line
@@ -327,8 +321,6 @@ def test_a_number_of_products_is_positive(home: Path, number: Any) -> None:
 
 
 # The converted form.
-
-
 def shops(home: Path) -> list[Path]:
     folder = home.parent / "cache/webshop/shops"
     return [path for path in folder.iterdir() if path.suffix != ".lock"]
@@ -465,8 +457,6 @@ def test_a_conversion_says_how_far_it_is(home: Path, capsys: pytest.CaptureFixtu
 
 
 # The real files.
-
-
 @pytest.fixture
 def real(test_data: Path, home: Path) -> Path:
     home.mkdir()

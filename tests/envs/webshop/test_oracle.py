@@ -69,8 +69,6 @@ def solve(shop, rules, goal, page=START) -> tuple[list[str], float]:
 
 
 # -- whole episodes ---------------------------------------------------------------------------
-
-
 def test_it_searches_opens_chooses_and_buys():
     actions, value = solve(small_shop(), FIXED, GOAL)
     assert actions == [
@@ -198,8 +196,6 @@ def test_from_wherever_it_is_asked_it_gets_there(rules):
 
 
 # -- what it chooses --------------------------------------------------------------------------
-
-
 def labels(goal, rules=FIXED, products=PRODUCTS) -> list[str]:
     return [option.label for option in best_options(small_shop(products), rules, goal)]
 
@@ -227,8 +223,6 @@ def test_upstreams_defect_is_met_by_the_value_that_it_takes():
 
 
 # -- what it types ----------------------------------------------------------------------------
-
-
 class Finds:
     """A search engine that finds a product first where the query has all of some words."""
 
@@ -283,8 +277,6 @@ def test_a_goal_is_thought_about_once():
 
 
 # -- whole shops ------------------------------------------------------------------------------
-
-
 def shop_of(products) -> Shop:
     documents = (document_text(product) for product in products)
     index = Index.build(documents, [product.asin for product in products])

@@ -106,8 +106,6 @@ def test_a_prompt_of_more_than_13000_characters_is_told_without_history():
 
 
 # -- react ------------------------------------------------------------------------------------
-
-
 def test_the_conversation_names_the_templates_and_tells_pages_whole():
     form = get_form("react", one_shot=False)
     head, ok, task = form.messages(ask(SEARCH_PAGE, ()))
@@ -140,8 +138,6 @@ def test_a_search_is_offered_where_the_search_bar_is():
 
 
 # -- the worked example -----------------------------------------------------------------------
-
-
 def product(asin, title, price, *options, attributes=("easy care",)) -> Product:
     return Product(
         asin=asin,

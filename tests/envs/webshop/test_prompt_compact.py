@@ -49,8 +49,6 @@ def ask(observation: str, *history: tuple[str, str], offered: tuple[str, ...] = 
 
 
 # The goal.
-
-
 def test_a_synthetic_goal_is_read_into_words_options_and_price():
     wanted = read_goal(GOAL)
     assert wanted.words == ("water", "resistant", "light", "weight", "planters", "living", "room")
@@ -97,8 +95,6 @@ def test_queries_are_made_by_slots_of_the_goal():
 
 
 # The text.
-
-
 def test_the_search_page_tells_the_goal_and_what_was_tried():
     text = compact(ask(SEARCH, SEARCHED, (RESULTS, BACK)))
     assert text == (
@@ -150,8 +146,6 @@ def test_an_observation_that_is_no_text_page_stays_as_it_is():
 
 
 # The choices.
-
-
 def test_the_first_product_that_may_fit_is_offered():
     assert choices(ask(RESULTS, SEARCHED, offered=ON_RESULTS)) == ("click[b0fernpot1]", BACK)
     dear = RESULTS.replace("$24.99", "$124.99")

@@ -48,8 +48,6 @@ def parts(product=PRODUCT, goal=GOAL, price=35.0, options=None, **more) -> Parts
 
 
 # -- kind of product --------------------------------------------------------------------------
-
-
 def test_the_goals_own_product_is_of_the_wanted_kind():
     found = parts()
     assert found.query_match and found.category_match
@@ -121,8 +119,6 @@ def test_a_title_without_nouns_scores_a_fifth():
 
 
 # -- attributes -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("attributes", "title", "bullets", "description", "met"),
     [
@@ -150,8 +146,6 @@ def test_attributes_are_met_by_the_list_or_named_in_the_texts(
 
 
 # -- options ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("chosen", "wanted", "met"),
     [
@@ -185,8 +179,6 @@ def test_colours_are_the_first_of_the_list_that_stands_in_the_text():
 
 
 # -- the whole --------------------------------------------------------------------------------
-
-
 def test_the_whole_is_the_share_of_what_is_met_times_the_kind():
     assert parts().reward == 1.0
     # 3 attributes, 2 options, 1 price: an attribute is missing, then an option too, then the price.
@@ -309,8 +301,6 @@ def test_one_more_option_never_costs(bought, data, options, compat):
 
 
 # -- records ----------------------------------------------------------------------------------
-
-
 class RecordedNouns:
     """Gives titles nouns whose score is the recorded one."""
 
