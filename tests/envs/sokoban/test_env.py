@@ -12,8 +12,7 @@ from gymnasium.utils.env_checker import check_env
 
 import creditrl
 from creditrl.envs.check import RULES, check
-from creditrl.envs.sokoban.env import SokobanConfig, SokobanEnv
-from creditrl.errors import ConfigError
+from creditrl.envs.sokoban.env import SokobanConfig
 
 ENV_ID = "CreditRL/VisualSokoban-v0"
 
@@ -143,34 +142,3 @@ def test_gym_sokobans_preset_has_its_turns_and_words():
     assert SokobanConfig(compat="gym-sokoban").turn_limit == 120
     assert all(word.split()[0] in ("push", "move") for word in info["admissible_actions"])
     assert creditrl.expert_action(env).startswith("push ")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"tier": "eassy"}, "Did you mean 'easy'"),
-        ({"split": "test"}, "Known: train, valid_seen, valid_unseen"),
-        ({"observation": "picture"}, "Known: text, image, both"),
-        ({"image": "large"}, "Known: tiles, tiny"),
-        ({"compat": "verl"}, "Known: gym-sokoban, verl-agent"),
-        ({"data": "web"}, "Known: builtin, official"),
-        ({"tile_px": 20}, "multiple of 16"),
-        ({"dim": 2}, "each at least 3"),
-        ({"dim": "6x6"}, "one number or"),
-        ({"dim": 6.0}, "one number or"),
-        ({"tier": "easy", "data": "official"}, 'use tier="boxoban"'),
-        ({"max_turns": 0}, "at least 1"),
-        ({"max_turns": 2.5}, "expected an integer"),
-        ({"actions_per_turn": None}, "expected an integer"),
-        ({"num_boxes": True}, "expected an integer"),
-        ({"min_optimal_moves": 9, "max_optimal_moves": 3}, "lies above"),
-        ({"actions_per_turn": 3, "compat": "verl-agent"}, "one action a turn"),
-        ({"min_optimal_moves": 30}, r"tier='easy' asks for, 8\. Give max_optimal_moves"),
-        ({"min_optimal_moves": 0}, "at least 1"),
-        ({"teir": "easy"}, "has no option 'teir'"),
-    ],
-)
-def test_a_wrong_option_is_named_in_one_line(options: dict, message: str):
-    with pytest.raises(ConfigError, match=message) as caught:
-        SokobanEnv(**options)
-    assert "\n" not in str(caught.value)

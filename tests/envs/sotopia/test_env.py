@@ -71,28 +71,6 @@ def test_task_types_choose_kinds_of_scenarios() -> None:
         SotopiaConfig(task_types="chess").tasks()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"side": 2}, "side=2"),
-        ({"side": True}, "side=True"),
-        ({"order": "alphabetical"}, "order='alphabetical'"),
-        ({"max_turns": 0}, "max_turns=0"),
-        ({"subset": "hard"}, "only official data"),
-        ({"data": "official", "subset": "easy"}, "subset='easy'"),
-        ({"data_dir": "x"}, "only official data"),
-        ({"visibility": "all"}, "visibility='all'"),
-        ({"observation": "old"}, "observation='old'"),
-        ({"unreadable": "raise"}, "unreadable='raise'"),
-        ({"task_types": ()}, "task_types=()"),
-        ({"split": "test"}, "split='test'"),
-    ],
-)
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message.replace("(", r"\(").replace(")", r"\)")):
-        SotopiaConfig(**options)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("partner", ["scripted", "small-talk"])
 def test_every_official_combination_plays_twenty_turns(test_data: Path, partner: str) -> None:

@@ -289,27 +289,7 @@ def test_every_released_apartment_has_what_the_errands_are_about(test_data: Any)
     assert done == 0  # nothing is done before it begins
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"interface": "unreal"}, "interface='unreal' is unknown"),
-        ({"observation": "image"}, "only interface='unity' has it"),
-        ({"unity_urls": "http://127.0.0.1:9"}, "only interface='unity' has it"),
-        ({"interface": "unity", "profile": "v1"}, "only interface='graph' has it"),
-        ({"interface": "unity", "data": "official"}, "only interface='graph' has it"),
-        ({"interface": "unity", "unity_urls": ()}, "expected one address for each simulator"),
-        ({"interface": "unity", "unity_urls": "8080"}, "url='8080': expected an address"),
-        ({"interface": "unity", "unity_timeout": 0}, "timeout=0"),
-        ({"interface": "unity", "task_types": "wash_clothes"}, "'wash_clothes' is unknown"),
-    ],
-)
-def test_nonsense_is_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        VirtualHomeConfig(**options)
-    assert message in str(caught.value)
-
-
-def test_tasks_of_ours_are_not_the_simulators() -> None:
+def test_tasks_of_ours_are_not_the_simulators():
     engine = UnityEngine(VirtualHomeConfig(interface="unity").simulators())
     with pytest.raises(ConfigError, match="needs an ApartmentTask"):
         engine.begin(engine.every, [VirtualHomeConfig().tasks().task(0)], [0])
