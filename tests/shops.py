@@ -21,6 +21,7 @@ __all__ = [
     "TEA",
     "ListCatalogue",
     "WordIndex",
+    "goal_of",
     "odd_shop",
     "small_shop",
 ]
@@ -178,6 +179,14 @@ HUMAN_GOAL = Goal(
     product_category=TEA.product_category,
     human=True,
 )
+
+
+def goal_of(product: Product, **fields: object) -> Goal:
+    """Return a goal about a product: all of its attributes, and what else is told."""
+    same = ("asin", "attributes", "title", "category", "query", "product_category")
+    about = {name: getattr(product, name) for name in same}
+    rest = {"instruction": "", "options": (), "price_upper": NO_LIMIT}
+    return Goal(**{**about, **rest, **fields})  # type: ignore[arg-type]
 
 
 def small_shop(products: Sequence[Product] = PRODUCTS) -> Shop:

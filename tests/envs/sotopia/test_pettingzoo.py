@@ -52,21 +52,19 @@ def said(caught: list[warnings.WarningMessage]) -> list[str]:
 
 @pytest.mark.parametrize("judge", [Split(), Broken(), "none"])
 @pytest.mark.parametrize("order", ORDERS)
-def test_pettingzoos_own_tests_of_parallel_environments_pass(order: str, judge: Any) -> None:
+def test_pettingzoos_own_tests_pass(order, judge):
+    def parallel():
+        return SotopiaParallelEnv(order=order, judge=judge)
+
+    def turns():
+        return SotopiaAECEnv(order=order, judge=judge)
+
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        parallel_api_test(SotopiaParallelEnv(order=order, judge=judge), num_cycles=60)
-        parallel_seed_test(lambda: SotopiaParallelEnv(order=order, judge=judge), num_cycles=60)
-    assert said(caught) == []
-
-
-@pytest.mark.parametrize("judge", [Split(), Broken(), "none"])
-@pytest.mark.parametrize("order", ORDERS)
-def test_pettingzoos_own_tests_of_turn_based_environments_pass(order: str, judge: Any) -> None:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        api_test(SotopiaAECEnv(order=order, judge=judge), num_cycles=60)
-        seed_test(lambda: SotopiaAECEnv(order=order, judge=judge), num_cycles=60)
+        parallel_api_test(parallel(), num_cycles=60)
+        parallel_seed_test(parallel, num_cycles=60)
+        api_test(turns(), num_cycles=60)
+        seed_test(turns, num_cycles=60)
     assert said(caught) == []
 
 

@@ -153,19 +153,7 @@ def test_a_shop_is_loaded_once() -> None:
     assert shop(price_seed=1).catalogue is first.catalogue
 
 
-def test_observations_of_a_long_history_stay_in_their_space() -> None:
-    env = gym.make(ENV_ID, num_products=100, num_prev_obs=3, num_prev_actions=3, max_turns=50)
-    env.reset(seed=0)
-    rng = np.random.default_rng(0)
-    for turn in range(12):
-        action = (
-            "search[" + "x" * int(rng.integers(30_000)) if turn % 2 else "search[" + "y " * 9000
-        )
-        observation, *_ = env.step(action + "]")
-        assert observation in env.observation_space
-
-
-def test_a_long_query_is_reported_as_it_was_cut() -> None:
+def test_a_long_query_is_reported_as_it_was_cut():
     env = gym.make(ENV_ID, num_products=100)
     env.reset(seed=0)
     *_, info = env.step(f"search[{'a' * 9_999}{'b' * 9}]")
@@ -195,19 +183,6 @@ def test_half_a_character_in_a_product_can_be_shown_and_chosen(tmp_path: Path, m
         assert "Lamp ?" in shown or info["page"] == "done"
         assert info["grounded"], action
     assert terminated and reward == 1.0
-
-
-@pytest.mark.parametrize("compat", ["fixed", "upstream"])
-@pytest.mark.parametrize("query", ["soft " * 2000, "\x00\x07\x1b", "\ud800", "\n\r", "<script>"])
-def test_strange_queries_have_a_defined_outcome(compat: str, query: str) -> None:
-    env = gym.make(ENV_ID, num_products=100, compat=compat)
-    env.reset(seed=0)
-    observation, reward, terminated, truncated, info = env.step(f"search[{query}]")
-    assert (reward, terminated, truncated) == (0.0, False, False)
-    # Upstream's form of an action ends at a line.
-    understood = compat == "fixed" or "\n" not in query
-    assert (info["page"] == "results") is understood
-    assert "script" not in observation
 
 
 def test_missing_official_files_name_the_command(tmp_path):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gymnasium as gym
 import pytest
-from shops import ListCatalogue, WordIndex
+from shops import ListCatalogue, WordIndex, goal_of
 
 import creditrl
 from creditrl.agents.prompts import FORMS, Ask, Message, get_form
-from creditrl.envs.webshop.goals import Goal
 from creditrl.envs.webshop.pages import START, Rules, click, clickables, parse_action, search
 from creditrl.envs.webshop.product import Product
 from creditrl.envs.webshop.prompt import WEBSHOP
@@ -176,16 +175,12 @@ def test_the_worked_example_is_a_real_episode_that_buys_the_right_thing():
     example, rules = WEBSHOP.example, Rules()
     products = (*OTHERS, POT)
     shop = Shop(ListCatalogue(products), WordIndex(products))
-    goal = Goal(
-        asin=POT.asin,
+    goal = goal_of(
+        POT,
         instruction=example.goal,
         attributes=("drainage hole",),
         options=(("", "white"), ("", "6 inch")),
         price_upper=40.0,
-        title=POT.title,
-        category=POT.category,
-        query=POT.query,
-        product_category=POT.product_category,
         human=True,
     )
     page = START

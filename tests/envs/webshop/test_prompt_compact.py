@@ -61,26 +61,15 @@ def test_a_goal_in_a_persons_words_has_no_listed_options():
     assert (wanted.words, wanted.options, wanted.most) == (("mug", "lid"), (), 20.0)
 
 
-def test_a_goal_without_a_limit_takes_any_price():
+def test_a_price_is_compared_with_the_limit():
+    prices = {"$24.99": "fits", "$50": "dear", "$21.5 to $60.0": "may fit"}
+    assert {price: fits(price, 40.0) for price in prices} == prices
     assert fits("$12,000.5", read_goal("find me a mug").most) == "fits"
 
 
-@pytest.mark.parametrize(
-    ("price", "says"), [("$24.99", "fits"), ("$50", "dear"), ("$21.5 to $60.0", "may fit")]
-)
-def test_a_price_is_compared_with_the_limit(price, says):
-    assert fits(price, 40.0) == says
-
-
-@pytest.mark.parametrize(
-    ("label", "meets"), [("sage green", 3), ("6.5", 3), ("green", 2), ("6", 0), ("lime green", 1)]
-)
-def test_an_option_is_ranked_by_how_well_its_value_meets_the_goal(label, meets):
-    assert likeness(label, GOAL) == meets
-
-
-def test_an_option_that_names_its_group_must_name_the_goals():
-    assert likeness("size: 6.5", GOAL) == 3
+def test_an_option_is_ranked_by_how_well_its_value_and_its_group_meet_the_goal():
+    meets = {"sage green": 3, "6.5": 3, "green": 2, "6": 0, "lime green": 1, "size: 6.5": 3}
+    assert {label: likeness(label, GOAL) for label in meets} == meets
     assert likeness("width: 6.5", GOAL) < 3
 
 
@@ -126,7 +115,9 @@ def test_what_a_page_below_said_is_remembered():
 
 
 def test_once_all_products_were_opened_the_best_is_offered_again():
+    # One that lacks a wanted value is the worse one.
     small = ITEM.replace(" [SEP] 6.5 [SEP]", " [SEP] 7 [SEP]")
+    assert " lacks 1 " in compact(ask(small, *OPENED, offered=ON_ITEM))
     both = (*OPENED, (small, PREV), (RESULTS, "click[b0hangplt2]"), (ITEM, PREV))
     again = ask(RESULTS, *both, offered=ON_RESULTS)
     assert choices(again) == ("click[b0hangplt2]", BACK)
@@ -135,26 +126,19 @@ def test_once_all_products_were_opened_the_best_is_offered_again():
     assert choices(ask(RESULTS, *both, offered=ON_RESULTS)) == ("click[b0fernpot1]", BACK)
 
 
-def test_a_product_without_a_wanted_value_lacks_it():
-    small = ITEM.replace(" [SEP] 6.5 [SEP]", " [SEP] 7 [SEP]")
-    assert " lacks 1 " in compact(ask(small, *OPENED, offered=ON_ITEM))
-
-
 def test_an_observation_that_is_no_text_page_stays_as_it_is():
     other = ask("<html></html>", offered=(BACK,))
     assert (compact(other), choices(other)) == ("<html></html>", (BACK,))
 
 
-# The choices.
-def test_the_first_product_that_may_fit_is_offered():
-    assert choices(ask(RESULTS, SEARCHED, offered=ON_RESULTS)) == ("click[b0fernpot1]", BACK)
+def test_the_first_product_that_may_fit_is_offered_and_else_the_first():
     dear = RESULTS.replace("$24.99", "$124.99")
-    assert choices(ask(dear, SEARCHED, offered=ON_RESULTS)) == ("click[b0hangplt2]", BACK)
-
-
-def test_where_no_product_fits_the_first_is_offered():
-    dear = RESULTS.replace("$24.99", "$124.99").replace("$21.5", "$51.5")
-    assert choices(ask(dear, SEARCHED, offered=ON_RESULTS)) == ("click[b0fernpot1]", BACK)
+    for shown, which in (
+        (RESULTS, "b0fernpot1"),
+        (dear, "b0hangplt2"),
+        (dear.replace("$21.5", "$51.5"), "b0fernpot1"),
+    ):
+        assert choices(ask(shown, SEARCHED, offered=ON_RESULTS)) == (f"click[{which}]", BACK)
 
 
 def test_of_a_group_only_values_better_than_the_chosen_one_are_choices():
@@ -166,12 +150,9 @@ def test_of_a_group_only_values_better_than_the_chosen_one_are_choices():
     )
 
 
-def test_leaving_a_product_forgets_what_was_chosen_for_it():
+def test_leaving_a_product_forgets_what_was_chosen_for_it_and_not_what_was_read():
     again = (*OPENED, (ITEM, "click[6.5]"), (ITEM, PREV), (RESULTS, "click[b0fernpot1]"))
     assert "click[6.5]" in choices(ask(ITEM, *again, offered=ON_ITEM))
-
-
-def test_a_page_that_was_read_is_no_choice_any_more():
     read = (*OPENED, (ITEM, "click[features]"), (FEATURES, PREV))
     assert "click[features]" not in choices(ask(ITEM, *read, offered=ON_ITEM))
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shops import goal_of
 from webshop_files import real_products
 
 from creditrl.envs.webshop.catalogue import MemoryCatalogue
@@ -30,17 +31,7 @@ PRODUCT = Product(
     price_tag="$35.0",
     attributes=("quick drying", "machine washable", "fade resistant"),
 )
-GOAL = Goal(
-    asin=PRODUCT.asin,
-    instruction="",
-    attributes=PRODUCT.attributes,
-    options=(("color", "gray"), ("size", "king")),
-    price_upper=40.0,
-    title=PRODUCT.title,
-    category=PRODUCT.category,
-    query=PRODUCT.query,
-    product_category=PRODUCT.product_category,
-)
+GOAL = goal_of(PRODUCT, options=(("color", "gray"), ("size", "king")), price_upper=40.0)
 
 
 def parts(product=PRODUCT, goal=GOAL, price=35.0, options=None, **more) -> Parts:
@@ -256,18 +247,8 @@ _OF_BOTH = st.sampled_from(["fixed", "upstream"])
 
 @st.composite
 def goals_of(draw: st.DrawFn, product: Product) -> Goal:
-    return Goal(
-        asin=product.asin,
-        instruction="",
-        attributes=product.attributes,
-        options=draw(_PAIRS),
-        price_upper=draw(st.sampled_from([4.0, 5.0, NO_LIMIT])),
-        title=product.title,
-        category=product.category,
-        query=product.query,
-        product_category=product.product_category,
-        human=draw(st.booleans()),
-    )
+    limit = draw(st.sampled_from([4.0, 5.0, NO_LIMIT]))
+    return goal_of(product, options=draw(_PAIRS), price_upper=limit, human=draw(st.booleans()))
 
 
 @given(bought=_PRODUCTS, data=st.data(), options=_PAIRS, compat=_OF_BOTH)
