@@ -22,11 +22,27 @@ def _combination(
 ) -> Combination:
     """Return Ann Lee, who sells a lamp, and Bo Diaz, who wants it."""
     ann = Character(
-        *("ann", "Ann", "Lee", 31, "Baker", "Woman", "She/her", "Ann bakes at night."),
-        *("Ann is calm.", "Ann cannot cook."),
+        "ann",
+        "Ann",
+        "Lee",
+        31,
+        "Baker",
+        "Woman",
+        "She/her",
+        "Ann bakes at night.",
+        "Ann is calm.",
+        "Ann cannot cook.",
     )
     bo = Character(
-        *("bo", "Bo", "Diaz", 40, "Pilot", "Man", "He/him", "Bo flies gliders.", "Bo is bold."),
+        "bo",
+        "Bo",
+        "Diaz",
+        40,
+        "Pilot",
+        "Man",
+        "He/him",
+        "Bo flies gliders.",
+        "Bo is bold.",
         "Bo fears heights.",
     )
     scenario = Scenario(
