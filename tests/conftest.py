@@ -70,6 +70,7 @@ for _name in (
     "unity_server",
     "vllm_serving",
     "small_vision",
+    "small_runs",
     "viewed_runs",
     "walker",
     "env_helpers",

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from small_runs import TINY
 
 from creditrl.agents import evaluate
 from creditrl.agents.journal import journal_path, trajectories_path
@@ -26,23 +27,8 @@ from creditrl.trainers.rewards import reward_columns
 from creditrl.view.run import ViewedRun
 
 SMALL = [
-    "--policy.small.layers=1",
-    "--policy.small.hidden=16",
-    "--policy.small.heads=2",
-    "--policy.tokenizer-episodes=16",
-    "--clone.episodes=8",
-    "--clone.updates=20",
-    "--rollout.groups=2",
-    "--rollout.group-size=4",
-    "--eval.levels=8",
-    "--eval.no-greedy",
-    "--compare.no-clone-same-time",
-    "--env.options.min-optimal-moves=1",
-    "--env.options.max-optimal-moves=3",
-    "--run.trajectories-every=1",
-    "--run.threads=1",
-    "--budget.seconds=None",
-    "--budget.updates=2",
+    *(*TINY, "--clone.updates=20", "--eval.no-greedy", "--compare.no-clone-same-time"),
+    *("--run.trajectories-every=1", "--budget.updates=2"),
 ]
 
 

@@ -20,15 +20,13 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import pytest
+import small_runs
 
 from creditrl.cli import run
 
-SMALL = (
-    "--policy.small.layers=1 --policy.small.hidden=16 --policy.small.heads=2"
-    " --policy.tokenizer-episodes=16 --clone.episodes=8 --clone.updates=4 --rollout.groups=2"
-    " --rollout.group-size=4 --eval.levels=8 --eval.no-greedy --compare.no-clone-same-time"
-    " --run.threads=1 --run.trajectories-every=1 --budget.seconds=None --budget.updates=1"
-)
+SMALL = " ".join(flag for flag in small_runs.TINY if not flag.startswith("--env."))
+SMALL += " --eval.no-greedy --compare.no-clone-same-time --run.trajectories-every=1"
+SMALL += " --budget.updates=1"
 TINY = f"{SMALL} --env.options.min-optimal-moves=1 --env.options.max-optimal-moves=3"
 MDP = "--methods grpo gigpo --groups 2 --group-size 2"
 EVAL = "creditrl eval VisualSokoban --episodes 2"

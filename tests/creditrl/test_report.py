@@ -14,6 +14,7 @@ from types import MappingProxyType
 import jsonschema
 import numpy as np
 import pytest
+from small_runs import TINY
 
 from creditrl.agents.eval_result import EpisodeResult, EvalResult, measure
 from creditrl.cli import run
@@ -425,25 +426,9 @@ def test_a_name_that_is_markup_stays_text(tmp_path):
 # --- whole runs -------------------------------------------------------------------------
 
 SMALL = [
-    "--policy.small.layers=1",
-    "--policy.small.hidden=16",
-    "--policy.small.heads=2",
-    "--policy.tokenizer-episodes=16",
-    "--clone.episodes=8",
-    "--clone.updates=2",
-    "--rollout.groups=2",
-    "--rollout.group-size=2",
-    "--eval.levels=6",
-    "--eval.every=1",
-    "--eval.validation-levels=4",
-    "--eval.no-greedy",
-    "--env.options.min-optimal-moves=1",
-    "--env.options.max-optimal-moves=3",
-    "--run.threads=1",
-    "--run.trajectories-every=1",
-    "--budget.seconds=None",
-    "--budget.updates=2",
-    "--compare.no-clone-same-time",
+    *(*TINY, "--clone.updates=2", "--rollout.group-size=2", "--eval.levels=6", "--eval.every=1"),
+    *("--eval.validation-levels=4", "--eval.no-greedy", "--run.trajectories-every=1"),
+    *("--budget.updates=2", "--compare.no-clone-same-time"),
 ]
 """Two updates of next to nothing."""
 EXPLORED = [

@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+import small_runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from creditrl.trainers.batch import (
     token_table,
     turn_table,
 )
-from creditrl.types import Task, Trajectory, Turn
+from creditrl.types import Turn
 
 
 def make_turn(prompt, reply, **options):
@@ -25,19 +26,8 @@ def make_turn(prompt, reply, **options):
 
 
 def make_trajectory(turns, number=0, **options):
-    fields = {
-        "id": f"episode-{number}",
-        "env_id": "Toy-v0",
-        "task": Task(f"task-{number}", "toy", "train", number),
-        "group": 0,
-        "member": number,
-        "seed": 0,
-        "success": False,
-        "score": 0.0,
-        "terminated": True,
-        "truncated": False,
-    }
-    return Trajectory(turns=tuple(turns), **fields | options)
+    usual = {"id": f"episode-{number}", "group": 0, "member": number}
+    return small_runs.make_trajectory(turns, number, **(usual | options))
 
 
 def conversation(turn_ids):
@@ -320,11 +310,6 @@ def test_a_nan_reward_names_the_episode_and_turn():
     turns = [make_turn([1], [2]), make_turn([1], [2], reward=float("nan"))]
     with pytest.raises(CreditInputError, match="episode-3 has reward nan at turn 1"):
         turn_table([make_trajectory([make_turn([1], [2])], 2), make_trajectory(turns, 3)])
-
-
-def test_an_invalid_episode_is_refused():
-    with pytest.raises(CreditInputError, match="episode-0 is invalid"):
-        turn_table([make_trajectory([make_turn([1], [2])], error="the worker died")])
 
 
 def test_missing_logprobs_are_nan_and_a_wrong_number_is_an_error():

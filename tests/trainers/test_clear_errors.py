@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from small_runs import make_context, make_policy, make_trajectory
 from toy_env import ToyVectorEnv
 
 from creditrl.agents.prompts import get_form
@@ -20,10 +21,8 @@ from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig, r
 from creditrl.trainers.loop import Trainer
 from creditrl.trainers.methods import Method, method_info
 from creditrl.trainers.models.base import LearnedModel
-from creditrl.trainers.models.configs import SmallPolicyConfig
 from creditrl.trainers.models.policy import Policy
-from creditrl.trainers.models.tokenizer import build_tokenizer
-from creditrl.types import Credit, Reply, Task, Trajectory, Turn
+from creditrl.types import Credit, Reply, Trajectory, Turn
 
 FORM = get_form("plain")
 
@@ -49,23 +48,13 @@ def method(name: str, **changes: Any) -> Method[Any]:
 
 
 def context(of: Method[Any], venv: ToyVectorEnv, agent: Any) -> CollectContext:
-    return CollectContext(
-        environment=lambda copies, size: venv,
-        agent=agent,
-        form=FORM,
-        seed=0,
-        groups=2,
-        group_size=2,
-        hash_states=of.hash_states,
-        segments=of.segments,
-        retries=0,
-    )
+    venv_of = {"environment": lambda copies, size: venv, "agent": agent}
+    return make_context(of, groups=2, group_size=2, **venv_of)
 
 
 @pytest.fixture(scope="module")
 def policy() -> Policy:
-    config = SmallPolicyConfig(layers=1, hidden=16, heads=2)
-    return Policy.small(config, build_tokenizer(["Zelle 1 von 2", "right", "left"]), seed=0)
+    return make_policy(texts=["Zelle 1 von 2", "right", "left"])
 
 
 def trainer(policy: Policy, of: Method[Any], collector: Collector, **rollout: Any) -> Trainer:
@@ -92,11 +81,8 @@ class Given(Collector):
 
 def episode(id: str, group: int = 0, **changes: Any) -> Trajectory:
     turn = Turn("a", "right", "right", 0.4, prompt_ids=(1, 2), reply_ids=(3,), logprobs=(-1.0,))
-    task = Task(f"t{group}", "t", "train", group)
-    plain = Trajectory(
-        id, "Toy/Corridor-v0", task, group, 0, 0, (turn, turn), True, 1.0, True, False
-    )
-    return dataclasses.replace(plain, **changes)
+    usual = {"id": id, "env_id": "Toy/Corridor-v0", "success": True, "score": 1.0}
+    return make_trajectory(**({"turns": (turn, turn), "number": group} | usual | changes))
 
 
 def one_line(error: pytest.ExceptionInfo[BaseException]) -> bool:
@@ -229,18 +215,18 @@ def test_nan_from_a_model(policy, column, value):
         credit_side_by_side({"t": of}, played, policy, RolloutConfig())
 
 
-def test_three_spo_on_an_environment_without_snapshots(monkeypatch):
+@pytest.mark.parametrize("name", ["three_spo", "vine", "tree_grpo", "branch"])
+def test_what_goes_back_to_states_on_an_environment_without_snapshots(name, monkeypatch):
     def no(venv: Any, indices: Any = None) -> Any:
         raise SnapshotError("a live partner speaks")
 
     venv = ToyVectorEnv(8, group_size=4)
     monkeypatch.setattr(type(venv), "snapshot", no)
-    of = method("three_spo")
-    config = dataclasses.replace(of.config.tree, rollouts=4)
-    of = method("three_spo", tree=config)
-    with pytest.raises(
-        ConfigError, match="Toy/Corridor-v0 cannot be saved and restored.*with snapshots"
-    ) as error:
+    of = method(name)
+    if name == "three_spo":
+        of = method(name, tree=dataclasses.replace(of.config.tree, rollouts=4))
+    said = "Toy/Corridor-v0 cannot be saved and restored.*a live partner speaks.*with snapshots"
+    with pytest.raises(ConfigError, match=said) as error:
         of.collector(context(of, venv, Walker(prompt_ids=(1,), token_ids=(2,)))).collect(0)
     assert one_line(error)
 
@@ -261,12 +247,6 @@ def test_gigpo_on_an_environment_without_a_hash(monkeypatch):
     by_text = method("gigpo", anchor="text")
     found = by_text.collector(context(by_text, venv, Walker())).collect(0)
     assert all(turn.state for t in found.trajectories for turn in t.turns)
-
-
-def test_gigpo_on_episodes_without_a_hash(policy):
-    of = trainer(policy, method("gigpo"), Given([episode("e1"), episode("e2")]))
-    with pytest.raises(CreditInputError, match="no column 'state_N'.*StateHash"):
-        of.update()
 
 
 def test_gigpo_compares_similar_texts_where_it_is_asked_to(policy):

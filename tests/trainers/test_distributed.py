@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_runs import TINY, rows_of
 from small_vision import flags, make_vision_policy, save_text_model
 
 from creditrl.cli import train as cli_train
@@ -140,8 +141,10 @@ def test_learned_models_are_sharded_and_their_batches_divided(runs: Any) -> None
         assert read < 0.75, of
 
 
-def test_learned_models_moved_in_all_of_these(runs: Any) -> None:
-    for what, (one, *_) in runs.items():
+def test_the_policy_and_learned_models_moved_in_all_of_these(runs: Any) -> None:
+    for what, (one, _, after, _) in runs.items():
+        begin, end = tensors(one["state"]["policy"]), tensors(after["state"]["policy"])
+        assert max(float((begin[k] - end[k]).abs().max()) for k in begin) > 1e-4, what
         for name, begin in one["begun"].items():
             old, new = tensors(begin), tensors(one["state"]["models"][name])
             moved = {
@@ -150,12 +153,6 @@ def test_learned_models_moved_in_all_of_these(runs: Any) -> None:
                 if "/optimizer/" not in key and "/replay/" not in key
             }
             assert max(moved.values()) > 1e-4, (what, name)
-
-
-def test_the_policy_moved_in_all_of_these(runs: Any) -> None:
-    for what, (one, _, after, _) in runs.items():
-        begin, end = tensors(one["state"]["policy"]), tensors(after["state"]["policy"])
-        assert max(float((begin[k] - end[k]).abs().max()) for k in begin) > 1e-4, what
 
 
 def batch(tokens: int) -> RowBatch:
@@ -268,17 +265,9 @@ def test_an_error_on_one_rank_ends_all_with_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_processes_train_what_engines_on_a_ray_cluster_sample(tmp_path: Path) -> None:
-    words = [
-        *("-m", "creditrl", "train", "@quickstart", "--run.threads", "1"),
-        *("--budget.seconds", "None", "--budget.updates", "2", "--rollout.groups", "2"),
-        *("--clone.episodes", "8", "--clone.updates", "4", "--policy.tokenizer-episodes", "16"),
-        *("--clone.held-out", "0.25"),
-        *("--policy.small.layers", "1", "--policy.small.hidden", "16", "--policy.small.heads", "2"),
-        *("--eval.levels", "8", "--eval.no-greedy", "--compare.no-clone-same-time"),
-        *("--env.options.min-optimal-moves", "1", "--env.options.max-optimal-moves", "2"),
-    ]
-    on_ray = ["--rollout.ray.address", "local", "--rollout.ray.shards", "1"]
-    on_ray += ["--rollout.ray.engines", "1"]
+    words = ["-m", "creditrl", "train", "@quickstart", *TINY, "--eval.no-greedy"]
+    words += ["--budget.updates=2", "--clone.held-out=0.25", "--compare.no-clone-same-time"]
+    on_ray = ["--rollout.ray.address=local", "--rollout.ray.shards=1", "--rollout.ray.engines=1"]
     rows, held = [], []
     for name, size, more in (("one", 1, []), ("two", 2, on_ray)):
         folder = tmp_path / name
@@ -306,8 +295,7 @@ def test_two_processes_train_on_pictures_as_one_does(tmp_path: Path) -> None:
         folder = tmp_path / f"{size}"
         done = torchrun("-m", "creditrl", *words, f"--run.folder={folder}", size=size)
         assert done.returncode == 0, done.stderr
-        found = [json.loads(row) for row in (folder / "metrics.jsonl").open()]
-        rows.append([row for row in found if row["phase"] == "train"])
+        rows.append(rows_of(folder))
         weights.append(Policy.load(folder / "policy" / "last", device="cpu").model.state_dict())
     for ours, theirs in zip(*rows, strict=True):
         for key in ("turns", "success", "return"):

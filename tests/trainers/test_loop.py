@@ -5,19 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from small_runs import TEXTS, make_context, make_policy, make_trajectory, make_venv
 from toy_env import ToyVectorEnv
 
 from creditrl.agents.prompts import get_form
 from creditrl.agents.transformers import TransformersAgent
-from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import CheckpointError, ConfigError, CreditInputError
+from creditrl.trainers import batch
 from creditrl.trainers.batch import build_rows
 from creditrl.trainers.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
-from creditrl.trainers.collect.base import CollectContext
 from creditrl.trainers.collect.demonstrations import (
     DemonstrationCollector,
     Demonstrator,
@@ -27,55 +26,15 @@ from creditrl.trainers.collect.explore import exploration
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig
 from creditrl.trainers.credit import turn_table
 from creditrl.trainers.loop import Trainer
-from creditrl.trainers.methods import Method, list_methods, method_info
+from creditrl.trainers.methods import list_methods, method_info
 from creditrl.trainers.methods.base import ExploreConfig
 from creditrl.trainers.models.base import LearnedModel
-from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
+from creditrl.trainers.models.configs import LoRAConfig
 from creditrl.trainers.models.policy import Policy
-from creditrl.trainers.models.tokenizer import build_tokenizer
 from creditrl.trainers.rewards import reward_columns
-from creditrl.types import Task, Trajectory, Turn
+from creditrl.types import Trajectory, Turn
 
-TEXTS = ["######\n#PX_O#\n#_S√_#\n######", "up", "down", "left", "right"]
 FORM = get_form("plain")
-
-
-def make_venv(copies: int, group_size: int = 1) -> TextVectorEnv:
-    # Levels of one or two moves: an untrained policy solves some, so returns differ.
-    venv = gym.make_vec(
-        "CreditRL/VisualSokoban-v0",
-        num_envs=copies,
-        group_size=group_size,
-        min_optimal_moves=1,
-        max_optimal_moves=2,
-    )
-    assert isinstance(venv, TextVectorEnv)
-    return venv
-
-
-def make_policy(seed: int = 0, lora: LoRAConfig | None = None) -> Policy:
-    return Policy.small(
-        SmallPolicyConfig(layers=1, hidden=16, heads=2),
-        build_tokenizer(TEXTS),
-        seed=seed,
-        lora=lora,
-    )
-
-
-def make_context(method: Method[Any], agent: TransformersAgent, **changes: Any) -> CollectContext:
-    context = CollectContext(
-        environment=make_venv,
-        agent=agent,
-        form=FORM,
-        seed=0,
-        groups=4,
-        group_size=4,
-        hash_states=method.hash_states,
-        segments=method.segments,
-        expert_actions=method.expert_actions,
-        retries=0,
-    )
-    return dataclasses.replace(context, **changes)
 
 
 def prepare(trainer: Trainer) -> dict[str, float]:
@@ -84,7 +43,7 @@ def prepare(trainer: Trainer) -> dict[str, float]:
     if explore is None:
         return {}
     agent = TransformersAgent(trainer.policy.model, trainer.policy.tokenizer, max_new_tokens=1)
-    context = make_context(trainer.method, agent)
+    context = make_context(trainer.method, agent=agent)
     found = [t for part in exploration(context, 8) for t in part.trajectories]
     return trainer.pretrain(found, 0, 0.0, lambda *_, **__: None)
 
@@ -133,7 +92,7 @@ def make_trainer(
         expert = Demonstrator(venv, FORM, policy.tokenizer, agent.chat_format, tokens)
         collector = DemonstrationCollector(demonstrate(venv, expert, FORM, 8, 0), 16, 0, True)
     else:
-        collector = method.collector(make_context(method, agent))
+        collector = method.collector(make_context(method, agent=agent))
     return Trainer(
         policy,
         method,
@@ -156,8 +115,7 @@ def test_models_are_fitted_to_the_usable_episodes_alone():
 
     def said(name: str, *words: str) -> Trajectory:
         turns = tuple(Turn("#P#", word, word, 0.0) for word in words)
-        task = Task("t", "toy", "train", 0)
-        return Trajectory(name, "Toy-v0", task, 0, 0, 0, turns, False, 0.0, True, False)
+        return make_trajectory(turns, id=name)
 
     # The fourth "up" before the same observation is one too many.
     explored = [
@@ -297,47 +255,37 @@ def test_the_kl_is_to_the_policy_as_it_was_before_the_method_trained(lora):
     policy = make_policy(lora=lora)
     trainer = make_trainer("reinforce_pp", policy)
     rows = trainer.collector.collect(0).trajectories
-    from creditrl.trainers.batch import build_rows
-
-    begin = policy.score(build_rows(rows))
+    begin, before = policy.score(build_rows(rows)), weights(policy)
     trainer.update()
     trainer.update()
+    changed = {key for key, value in weights(policy).items() if (before[key] != value).any()}
+    assert changed and all("lora" in key for key in changed) == (lora is not None)
     assert np.abs(policy.score(build_rows(rows)) - begin).max() > 1e-3
     with policy.reference():
         np.testing.assert_allclose(policy.score(build_rows(rows)), begin, atol=1e-5)
 
 
-def test_lora_trains_adapters_only_and_its_reference_is_the_adapter_off():
-    policy = make_policy(lora=LoRAConfig(rank=2))
-    trainer = make_trainer("reinforce_pp", policy)  # its loss asks for the reference
-    begin = weights(policy)
-    trainer.update()
-    trainer.update()
-    changed = {key for key, value in weights(policy).items() if (begin[key] != value).any()}
-    assert changed and all("lora" in key for key in changed)
+def demonstrator(form: Any = FORM, tokens: int = 1, **noise: Any) -> Demonstrator:
+    policy = make_policy(texts=[*TEXTS, "Push every box (X) onto a target (O).\n\n"])
+    agent = TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=tokens)
+    return Demonstrator(make_venv(4), form, policy.tokenizer, agent.chat_format, tokens, **noise)
 
 
 def test_demonstrations_are_the_experts_and_solve_their_levels():
-    policy = make_policy()
-    agent = TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=1)
-    venv = make_venv(4)
-    expert = Demonstrator(venv, FORM, policy.tokenizer, agent.chat_format, 1)
-    found = demonstrate(venv, expert, FORM, 10, seed=3)
+    expert = demonstrator()
+    found = demonstrate(expert.venv, expert, FORM, 10, seed=3)
     assert len(found) == 10 and all(t.success for t in found)
     assert len({t.task.id for t in found}) == 10
     for trajectory in found:
         assert len(trajectory.turns) == trajectory.task.difficulty
         for turn in trajectory.turns:
-            assert policy.tokenizer.decode(turn.reply_ids).strip() == turn.action
-            assert policy.tokenizer.decode(turn.prompt_ids) == turn.observation
+            assert expert.tokenizer.decode(turn.reply_ids).strip() == turn.action
+            assert expert.tokenizer.decode(turn.prompt_ids) == turn.observation
 
 
 def test_noise_is_played_and_not_cloned():
-    policy = make_policy()
-    agent = TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=1)
-    venv = make_venv(4)
-    expert = Demonstrator(venv, FORM, policy.tokenizer, agent.chat_format, 1, noise=0.4, seed=1)
-    found = demonstrate(venv, expert, FORM, 40, seed=3)
+    expert = demonstrator(noise=0.4, seed=1)
+    found = demonstrate(expert.venv, expert, FORM, 40, seed=3)
     assert all(t.success for t in found)
     turns = [turn for t in found for turn in t.turns]
     cloned = [turn for turn in turns if turn.reply_ids]
@@ -349,14 +297,8 @@ def test_noise_is_played_and_not_cloned():
 
 
 def test_noise_in_a_growing_conversation_is_read_and_not_cloned():
-    dialogue, texts = get_form("dialogue"), [*TEXTS, "Push every box (X) onto a target (O).\n\n"]
-    policy = Policy.small(
-        SmallPolicyConfig(layers=1, hidden=16, heads=2), build_tokenizer(texts), seed=0
-    )
-    agent = TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=2)
-    expert = Demonstrator(
-        make_venv(4), dialogue, policy.tokenizer, agent.chat_format, 2, noise=0.4, seed=1
-    )
+    dialogue = get_form("dialogue")
+    expert = demonstrator(dialogue, 2, noise=0.4, seed=1)
     found = demonstrate(expert.venv, expert, dialogue, 20, seed=3)
     noisy = [t for t in found if any(not turn.reply_ids for turn in t.turns[:-1])]
     assert noisy
@@ -366,12 +308,9 @@ def test_noise_in_a_growing_conversation_is_read_and_not_cloned():
 
 
 def test_a_reply_that_is_cut_is_no_demonstration():
-    policy = make_policy()
-    agent = TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=3)
-    venv, react = make_venv(4), get_form("react")
-    expert = Demonstrator(venv, react, policy.tokenizer, agent.chat_format, 3)
+    expert = demonstrator(react := get_form("react"), 3)
     with pytest.raises(ConfigError, match=r"has \d+ tokens, and rollout.max_new_tokens is 3"):
-        demonstrate(venv, expert, react, 4, seed=0)
+        demonstrate(expert.venv, expert, react, 4, seed=0)
 
 
 def test_an_environment_without_an_expert_gives_no_demonstrations(monkeypatch):
@@ -385,11 +324,8 @@ def test_an_environment_without_an_expert_gives_no_demonstrations(monkeypatch):
 
 
 def test_demonstration_batches_cover_an_epoch_once():
-    policy = make_policy()
-    agent = TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=1)
-    venv = make_venv(4)
-    expert = Demonstrator(venv, FORM, policy.tokenizer, agent.chat_format, 1)
-    found = demonstrate(venv, expert, FORM, 6, seed=3)
+    expert = demonstrator()
+    found = demonstrate(expert.venv, expert, FORM, 6, seed=3)
     turns = sum(len(t.turns) for t in found)
     collector = DemonstrationCollector(found, 5, seed=0, by_turn=True)
     batches = [collector.collect(i).trajectories for i in range(-(-turns // 5))]
@@ -422,15 +358,6 @@ def test_reward_columns_scale_and_can_be_success_alone():
     np.testing.assert_allclose(success.return_N, [1, 1, 0])
 
 
-def test_equal_seeds_collect_equal_trajectories_and_other_updates_others():
-    policy = make_policy()
-    collectors = [make_trainer("grpo", policy).collector for _ in range(2)]
-    one, two = (collector.collect(7).trajectories for collector in collectors)
-    assert one == two
-    other = collectors[0].collect(8).trajectories
-    assert {t.task.id for t in one} != {t.task.id for t in other}
-
-
 def test_a_checkpoint_of_another_layout_method_or_with_damage_is_refused(tmp_path):
     path = save_checkpoint(tmp_path, 3, {"x": torch.ones(2)}, {"method": "grpo"}, keep=2)
     with pytest.raises(CheckpointError, match="method = 'grpo', this run has 'ppo'"):
@@ -459,9 +386,7 @@ def test_a_groups_rows_stay_in_one_minibatch():
     policy = make_policy()
     trainer = make_trainer("gigpo", policy)
     collected = trainer.collector.collect(0).trajectories
-    from creditrl.trainers.batch import build_rows, turn_table
-
-    rows, turns = build_rows(collected), turn_table(collected)
+    rows, turns = build_rows(collected), batch.turn_table(collected)
     parts = list(trainer.optimizer._minibatches(rows, turns, np.random.default_rng(0)))
     groups = [set(turns.group_N[rows.turn_M[part]].tolist()) for part in parts]
     assert len(groups) == 2 and not groups[0] & groups[1]

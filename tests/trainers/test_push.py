@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 from fake_hub import FakeHub
+from small_runs import TINY
 
 from creditrl.cli import run
 from creditrl.errors import ConfigError, CreditRLError
 from creditrl.trainers.after.push import push_policy
 
-TINY = (
-    *("--policy.small.layers=1", "--policy.small.hidden=16", "--policy.small.heads=2"),
-    *("--policy.tokenizer-episodes=16", "--rollout.groups=2", "--rollout.group-size=2"),
-    *("--eval.levels=4", "--eval.no-greedy", "--env.options.max-optimal-moves=3"),
-    *("--budget.seconds=None", "--budget.updates=1", "--clone.episodes=0", "--run.threads=1"),
+FEW = (
+    *(*TINY, "--rollout.group-size=2", "--eval.levels=4", "--eval.no-greedy"),
+    *("--budget.updates=1", "--clone.episodes=0"),
 )
 
 
@@ -31,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "run"
-    assert run(["train", "@quickstart", *TINY, f"--run.folder={path}"]) == 0
+    assert run(["train", "@quickstart", *FEW, f"--run.folder={path}"]) == 0
     return path
 
 
@@ -60,7 +59,7 @@ def test_no_place_of_this_machine_is_uploaded(
     base, recipe, again = tmp_path / "base model", tmp_path / "mine.toml", tmp_path / "again"
     assert run(["export", "policy", str(trained), "--to", str(base)]) == 0
     recipe.write_text('base = "quickstart"\n')
-    tiny = [word for word in TINY if not word.startswith("--policy")]
+    tiny = [word for word in FEW if not word.startswith("--policy")]
     flags = [*tiny, f"--policy.model={base}", "--run.folder", str(again)]
     assert run(["train", f"@{recipe}", *flags]) == 0
     assert run(["export", "policy", str(again), "--push", "me/policy"]) == 0

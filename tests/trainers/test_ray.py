@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, patch
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -22,6 +21,7 @@ os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 import ray as ray_module
 import torch
+from small_runs import make_policy, make_venv
 from small_vision import make_vision_policy
 
 from creditrl.agents.prompts import get_form
@@ -44,7 +44,6 @@ from creditrl.trainers.loop import Trainer
 from creditrl.trainers.methods import method_info
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.policy import Policy
-from creditrl.trainers.models.tokenizer import build_tokenizer
 from creditrl.trainers.parallel import ray_engines
 from creditrl.trainers.parallel.ray_cluster import connect
 from creditrl.trainers.parallel.ray_config import RayConfig
@@ -60,7 +59,6 @@ from creditrl.types import Prompt, Trajectory
 ray: Any = ray_module
 pytestmark = pytest.mark.slow  # every actor is a process that imports torch
 
-TEXTS = ["######\n#PX_O#\n#_S√_#\n######", "up", "down", "left", "right"]
 SHAPE = SmallPolicyConfig(layers=1, hidden=16, heads=2)
 COPIES, GROUP = 16, 4
 
@@ -94,23 +92,6 @@ def node(cluster: Any) -> Iterator[Any]:
     yield added
     if added in cluster.worker_nodes:
         cluster.remove_node(added)
-
-
-def make_venv(**options: Any) -> TextVectorEnv:
-    venv = gym.make_vec(
-        "CreditRL/VisualSokoban-v0",
-        num_envs=COPIES,
-        group_size=GROUP,
-        min_optimal_moves=1,
-        max_optimal_moves=2,
-        **options,
-    )
-    assert isinstance(venv, TextVectorEnv)
-    return venv
-
-
-def make_policy(lora: LoRAConfig | None = None, seed: int = 0) -> Policy:
-    return Policy.small(SHAPE, build_tokenizer(TEXTS), lora=lora, seed=seed)
 
 
 def make_engines(
@@ -150,7 +131,7 @@ def played(trajectories: Sequence[Trajectory]) -> list[Any]:
 
 def test_shards_and_engines_play_what_one_process_plays(node: Any) -> None:
     policies = [make_policy(), make_policy()]
-    venvs = [make_venv(), make_venv(workers=2, worker_context="ray")]
+    venvs = [make_venv(COPIES, GROUP), make_venv(COPIES, GROUP, workers=2, worker_context="ray")]
     engines = make_engines(policies[1])
     agents = [
         TransformersAgent(policies[0].model, policies[0].tokenizer, max_new_tokens=2),
@@ -182,7 +163,7 @@ def test_engines_sample_ahead_what_a_copy_in_this_process_does(cluster: Any) -> 
     for policy, sampler in zip(policies, samplers, strict=True):
         agent, held = sampler.held(policy, **sampling)
         watched = WatchedAgent(agent, Stopwatch())
-        made = make_trainer(policy, make_venv(), watched)
+        made = make_trainer(policy, make_venv(COPIES, GROUP), watched)
         made.collector = AheadCollector(made.collector, watched, held, watch=made.watch)
         made.after_weights = lambda: None
         trainers.append(made)
@@ -218,7 +199,7 @@ def test_a_node_that_dies_while_episodes_run_costs_them_and_not_the_run(
     cluster: Any, node: Any
 ) -> None:
     policy = make_policy()
-    venv = make_venv(workers=2, worker_context="ray")
+    venv = make_venv(COPIES, GROUP, workers=2, worker_context="ray")
     pool: Any = venv.copies
     engines = make_engines(policy)
     agent = RayAgent(policy, engines, max_new_tokens=1)
@@ -243,7 +224,7 @@ def test_a_node_that_dies_while_episodes_run_costs_them_and_not_the_run(
 
 def test_episodes_of_a_node_that_dies_are_played_again(cluster: Any, node: Any) -> None:
     policy = make_policy()
-    venv = make_venv(workers=2, worker_context="ray")
+    venv = make_venv(COPIES, GROUP, workers=2, worker_context="ray")
     agent = TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=1)
     trainer = make_trainer(policy, venv, agent, retries=1)
     pool: Any = venv.copies
@@ -266,7 +247,7 @@ def are_missed(engines: Any, policy: Policy, why: str) -> None:
 
 def test_engines_get_new_adapters_and_ones_that_do_not_are_found_out(cluster: Any) -> None:
     lora = LoRAConfig(rank=2)
-    policy = make_policy(lora)
+    policy = make_policy(lora=lora)
     engines = make_engines(policy, lora)
     assert engines.load(policy) < 1e-5
     for parameter in policy.trainable_parameters():

@@ -7,7 +7,6 @@ The cluster is local and listens on the loopback.
 from __future__ import annotations
 
 import importlib
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ import pytest
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 import ray as ray_module
+from small_runs import TINY, rows_of
 from vllm_serving import ROOMS, move, reply_logprobs, small_policy
 
 from creditrl.agents import get_form, run_episodes
@@ -210,19 +210,14 @@ def test_a_run_samples_with_vllm_on_the_cluster(
     cluster: None, tmp_path: Path, ahead: tuple[str, ...]
 ) -> None:
     flags = [
-        *("--policy.small.layers=1", "--policy.small.hidden=64", "--policy.small.heads=2"),
-        *("--policy.tokenizer-episodes=16", "--clone.episodes=8", "--clone.updates=4"),
-        *("--rollout.groups=2", "--rollout.group-size=4", "--eval.levels=8", "--eval.no-greedy"),
-        *("--env.options.min-optimal-moves=1", "--env.options.max-optimal-moves=3"),
-        *("--compare.no-clone-same-time", "--run.threads=1", "--budget.seconds=None"),
+        *(*TINY, "--policy.small.hidden=64", "--eval.no-greedy", "--compare.no-clone-same-time"),
         *("--optim.check-every=1", "--budget.updates=2", f"--run.folder={tmp_path / 'run'}"),
         *("--rollout.backend=vllm", "--rollout.vllm.cache-gib=0.125"),
         *("--rollout.ray.address=local", "--rollout.ray.shards=1", "--rollout.ray.engines=1"),
         *ahead,
     ]
     assert run(["train", "@quickstart", *flags]) == 0
-    rows = [json.loads(row) for row in (tmp_path / "run" / "metrics.jsonl").open()]
-    trained = [row for row in rows if row["phase"] == "train"]
+    trained = rows_of(tmp_path / "run")
     assert len(trained) == 2
     assert trained[0]["sampler_gap"] < 1e-4
     assert trained[1]["sampler_gap"] < 1e-4 or trained[1]["staleness"] > 0

@@ -12,32 +12,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_runs import TINY
 
 from creditrl.errors import ConfigError, DataError, RunFolderError
 from creditrl.runs import RunFolder
 from creditrl.trainers.after.finished import FinishedRun, success_table
 from creditrl.trainers.run_pool import PlannedRun, is_finished, run_pool
 
-TINY = (
-    "--policy.small.layers=1",
-    "--policy.small.hidden=16",
-    "--policy.small.heads=2",
-    "--policy.tokenizer-episodes=16",
-    "--clone.episodes=8",
-    "--clone.updates=4",
-    "--rollout.groups=2",
-    "--rollout.group-size=4",
-    "--eval.levels=8",
-    "--eval.no-greedy",
-    "--env.options.min-optimal-moves=1",
-    "--env.options.max-optimal-moves=3",
-    "--run.trajectories-every=0",
-    "--budget.seconds=None",
-)
-
 
 def planned(name: str, *flags: str) -> PlannedRun:
-    return PlannedRun(name, "@grpo_small", (*TINY, *flags))
+    return PlannedRun(
+        name, "@grpo_small", (*TINY, "--eval.no-greedy", "--run.trajectories-every=0", *flags)
+    )
 
 
 @pytest.mark.slow
@@ -90,7 +76,7 @@ def test_nothing_begins_where_one_of_the_runs_is_a_mistake(tmp_path):
 COMMAND = """
 import sys
 from pathlib import Path
-sys.path.insert(0, {here!r})
+sys.path += [{here!r}, {above!r}]
 from test_run_pool import planned
 from creditrl.trainers.run_pool import run_pool
 run_pool([planned("long", "--budget.updates=40", "--run.checkpoint-every=2")],
@@ -102,7 +88,8 @@ run_pool([planned("long", "--budget.updates=40", "--run.checkpoint-every=2")],
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a child outlives a killed parent")
 def test_a_killed_command_takes_its_runs_with_it_and_goes_on(tmp_path):
     folder = tmp_path / "many"
-    script = COMMAND.format(here=str(Path(__file__).parent), folder=str(folder))
+    here = Path(__file__).parent
+    script = COMMAND.format(here=str(here), above=str(here.parent), folder=str(folder))
     parent = subprocess.Popen([sys.executable, "-c", script])
     checkpoints = folder / "long" / "checkpoints"
     deadline = time.monotonic() + 120

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from small_runs import make_policy, make_trajectory, make_venv
 
 from creditrl.agents.prompts import get_form
 from creditrl.agents.rollout import Recording, run_episodes
@@ -21,35 +21,21 @@ from creditrl.trainers.credit.state_scores import StateScoreConfig
 from creditrl.trainers.methods import Method, list_methods, method_info
 from creditrl.trainers.methods.three_spo import ThreeSPO, ThreeSPOConfig
 from creditrl.trainers.models.base import LearnedModel
-from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
+from creditrl.trainers.models.configs import LoRAConfig
 from creditrl.trainers.models.policy import Policy
-from creditrl.trainers.models.tokenizer import build_tokenizer
 from creditrl.trainers.rewards import reward_columns
-from creditrl.types import Credit, Task, Trajectory, Turn
+from creditrl.types import Credit, Trajectory, Turn
 
-TEXTS = ["######\n#PX_O#\n#_S√_#\n######", "up", "down", "left", "right"]
 ROLLOUT = RolloutConfig(groups=4, group_size=4, max_new_tokens=1, reward_scale=0.1)
 OWN = [info.name for info in list_methods() if info.name != "mine"]
 
 
-def make_policy(lora: LoRAConfig | None = None) -> Policy:
-    config = SmallPolicyConfig(layers=1, hidden=16, heads=2)
-    return Policy.small(config, build_tokenizer(TEXTS), seed=0, lora=lora)
-
-
 def play(policy: Policy, *, group_size: int = 4, version: int = 0, **record: Any):
     """Return episodes of 4 groups, with everything recorded that any method reads."""
-    venv: Any = gym.make_vec(
-        "CreditRL/VisualSokoban-v0",
-        num_envs=16,
-        group_size=group_size,
-        min_optimal_moves=1,
-        max_optimal_moves=2,
-    )
     agent = TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=1, seed=version)
     everything = {"hash_states": "state", "segments": True, "expert_actions": True}
     return run_episodes(
-        venv,
+        make_venv(16, group_size),
         agent,
         get_form("plain"),
         seed=version,
@@ -190,18 +176,13 @@ def test_what_a_token_level_method_says_of_a_turn_is_the_mean_over_its_tokens(po
 def corridor(id: str, seen: str, success: bool, group: int = 0) -> Trajectory:
     """Return an episode that saw one letter a turn, the last of them at its end."""
     turns = tuple(Turn(letter, "go", "go", 0.0, prompt_ids=(1,), reply_ids=(2,)) for letter in seen)
-    return Trajectory(
+    return make_trajectory(
+        turns[:-1],
         id=id,
         env_id="Toy/Corridor-v0",
-        task=Task("t", "t", "train", 0),
         group=group,
-        member=0,
-        seed=0,
-        turns=turns[:-1],
         success=success,
         score=float(success),
-        terminated=True,
-        truncated=False,
         final_observation=seen[-1],
     )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_runs import TINY
 
 from creditrl.cli import run
 from creditrl.config import known_recipes
@@ -15,11 +16,9 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 SMALL = [name for name in known_recipes() if name.endswith("_small") or name == "quickstart"]
-TINY = [
-    *("--policy.small.layers=1", "--policy.small.hidden=16", "--policy.small.heads=2"),
-    *("--policy.tokenizer-episodes=16", "--clone.episodes=8", "--clone.updates=4"),
-    *("--rollout.groups=2", "--rollout.group-size=4"),
-    *("--budget.seconds=None", "--budget.updates=2", "--optim.warmup=0", "--run.threads=1"),
+FEW = [
+    *(flag for flag in TINY if not flag.startswith("--env.")),
+    *("--budget.updates=2", "--optim.warmup=0"),
     *("--eval.levels=4", "--eval.no-greedy", "--run.checkpoint-every=0"),
 ]
 """Budgets alone; the rest is the recipe's."""
@@ -49,7 +48,7 @@ def train(name: str, folder: Path, *flags: str) -> tuple[RunFolder, bool]:
     levels = ["--env.options.min-optimal-moves=1", "--env.options.max-optimal-moves=2"]
     sokoban = [] if name in ELSEWHERE else levels
     own = OWN.get(name, [])
-    code = run(["train", f"@{name}", *TINY, *sokoban, *own, *flags, f"--run.folder={folder}"])
+    code = run(["train", f"@{name}", *FEW, *sokoban, *own, *flags, f"--run.folder={folder}"])
     assert code == 0
     found = RunFolder.open(folder)
     last = Policy.load(str(folder / "policy" / "last"))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from small_runs import TINY, rows_of
 from vllm_serving import ROOMS, move, reply_logprobs, small_policy
 
 from creditrl.agents.vllm import VLLMAgent
@@ -316,34 +316,16 @@ def _saved(policy: Any, folder: Path) -> Path:
 
 # ---- whole runs -----------------------------------------------------------------------------
 
-SMALL = [
-    "--policy.small.layers=1",
-    "--policy.small.hidden=64",
-    "--policy.small.heads=2",
-    "--policy.tokenizer-episodes=16",
-    "--clone.episodes=8",
-    "--clone.updates=4",
-    "--rollout.groups=2",
-    "--rollout.group-size=4",
-    "--eval.levels=8",
-    "--eval.no-greedy",
-    "--env.options.min-optimal-moves=1",
-    "--env.options.max-optimal-moves=3",
-    "--compare.no-clone-same-time",
-    "--optim.check-every=1",
-    "--run.threads=1",
-    "--run.checkpoint-every=1",
-    "--budget.seconds=None",
-    "--rollout.vllm.cache-gib=0.125",
-]
-
 
 def train(folder: Path, updates: int, *flags: str) -> list[dict[str, float]]:
     """Train with the flags and return the rows of the training's metrics."""
-    where = f"--run.folder={folder}"
-    assert run(["train", "@quickstart", *SMALL, where, f"--budget.updates={updates}", *flags]) == 0
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [row for row in map(json.loads, lines) if row["phase"] == "train"]
+    usual = (
+        *("--policy.small.hidden=64", "--eval.no-greedy", "--compare.no-clone-same-time"),
+        *("--optim.check-every=1", "--run.checkpoint-every=1", "--rollout.vllm.cache-gib=0.125"),
+        *(f"--run.folder={folder}", f"--budget.updates={updates}"),
+    )
+    assert run(["train", "@quickstart", *TINY, *usual, *flags]) == 0
+    return rows_of(folder)
 
 
 @needs_vllm

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium as gym
 import pytest
+from small_runs import make_policy, make_venv
 
 from creditrl.agents.prompts import get_form
 from creditrl.agents.transformers import TransformersAgent
@@ -15,9 +15,6 @@ from creditrl.trainers.collect.watched import WatchedAgent
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig
 from creditrl.trainers.loop import Trainer
 from creditrl.trainers.methods import method_info
-from creditrl.trainers.models.configs import SmallPolicyConfig
-from creditrl.trainers.models.policy import Policy
-from creditrl.trainers.models.tokenizer import build_tokenizer
 from creditrl.trainers.stopwatch import PARTS, Stopwatch
 
 
@@ -43,17 +40,14 @@ class Clock:
 
 def make_trainer(watch: Stopwatch) -> Trainer:
     """Return a trainer by PPO: old log-probabilities, a critic, and a policy."""
-    venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=4, max_optimal_moves=2)
-    policy = Policy.small(
-        SmallPolicyConfig(layers=1, hidden=16, heads=2), build_tokenizer(["#PX_OS√\nup"])
-    )
+    venv, policy = make_venv(4), make_policy()
     agent = TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=1)
     watched = WatchedAgent(agent, watch)
     info = method_info("ppo")
     return Trainer(
         policy,
         info.method(info.config()),
-        RolloutCollector(venv.unwrapped, watched, get_form("plain"), seed=0),
+        RolloutCollector(venv, watched, get_form("plain"), seed=0),
         RolloutConfig(max_new_tokens=1),
         OptimConfig(),
         BudgetConfig(updates=2),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from small_runs import rows_of
 from small_vision import flags, make_vision_policy, play, save_text_model
 from vllm_serving import move
 
@@ -145,8 +145,7 @@ def test_istar_trains_on_pictures_that_vllm_was_shown(tmp_path, where):
         *where,
     ]
     assert run([*flags(tmp_path / "model", words), *vllm]) == 0
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    rows = [row for row in rows if row["phase"] == "train"]
+    rows = rows_of(folder)
     assert [row["update"] for row in rows] == [1, 2]
     assert all(row["sampler_gap"] < 1e-4 for row in rows)
     saved = VLLMAgent.from_pretrained(

@@ -12,52 +12,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import pytest
 import torch
+from small_runs import TINY, make_context, make_policy, rows_of
 
-from creditrl.agents.prompts import get_form
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.cli import run
-from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, EngineError
 from creditrl.runs import RunFolder
 from creditrl.trainers.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from creditrl.trainers.collect.ahead import AheadCollector, InFlight
-from creditrl.trainers.collect.base import CollectContext, Collected, Collector
+from creditrl.trainers.collect.base import Collected, Collector
 from creditrl.trainers.collect.watched import Stopped, WatchedAgent
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig, resolve
 from creditrl.trainers.decode.twin_weights import EngineWeights, TwinWeights, twin_of
 from creditrl.trainers.loop import Trainer
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods import method_info
-from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
+from creditrl.trainers.models.configs import LoRAConfig
 from creditrl.trainers.models.policy import Policy
-from creditrl.trainers.models.tokenizer import build_tokenizer
 from creditrl.trainers.sampler_gap import corrected
 from creditrl.trainers.stopwatch import Stopwatch
 from creditrl.types import Prompt, Reply
 
-TEXTS = ["######\n#PX_O#\n#_S√_#\n######", "up", "down", "left", "right"]
 SECONDS = 60.0
 """How long a thread waits for another one before a test fails."""
-
-
-def make_venv(copies: int, group_size: int = 1) -> TextVectorEnv:
-    venv = gym.make_vec(
-        "CreditRL/VisualSokoban-v0",
-        num_envs=copies,
-        group_size=group_size,
-        min_optimal_moves=1,
-        max_optimal_moves=2,
-    )
-    assert isinstance(venv, TextVectorEnv)
-    return venv
-
-
-def make_policy(seed: int = 0, lora: LoRAConfig | None = None) -> Policy:
-    small = SmallPolicyConfig(layers=1, hidden=16, heads=2)
-    return Policy.small(small, build_tokenizer(TEXTS), seed=seed, lora=lora)
 
 
 def weights(policy: Policy) -> dict[str, torch.Tensor]:
@@ -96,20 +75,7 @@ def make_trainer(
     twin = twin_of(policy.model)
     agent = TransformersAgent(twin, policy.tokenizer, max_new_tokens=1)
     watched = WatchedAgent(agent, Stopwatch())
-    context = CollectContext(
-        environment=make_venv,
-        agent=watched,
-        form=get_form("plain"),
-        seed=0,
-        groups=4,
-        group_size=4,
-        hash_states=method.hash_states,
-        segments=method.segments,
-        expert_actions=method.expert_actions,
-        retries=0,
-        count_states=True,
-    )
-    inner = method.collector(context)
+    inner = method.collector(make_context(method, agent=watched, count_states=True))
     watch = Stopwatch()
     collector: Collector
     if how == "turns":
@@ -455,7 +421,7 @@ def test_weights_change_between_replies_alone():
 
 @pytest.mark.parametrize("in_flight", ["continue", "drain"])
 def test_a_run_is_at_most_as_stale_as_it_was_told(in_flight, tmp_path):
-    flags = ["--policy.small.hidden=16", "--rollout.ahead=3", f"--rollout.in-flight={in_flight}"]
+    flags = ["--rollout.ahead=3", f"--rollout.in-flight={in_flight}"]
     rows = train(tmp_path / "run", 6, *flags)
     ages = [row["staleness_max"] for row in rows]
     assert ages[0] == 0 and max(ages) <= 3
@@ -544,38 +510,20 @@ def test_several_processes_do_not_collect_ahead(monkeypatch):
 
 # ---- whole runs -------------------------------------------------------------------------------
 
-SMALL = [
-    "--policy.small.layers=1",
-    "--policy.small.heads=2",
-    "--policy.tokenizer-episodes=16",
-    "--clone.episodes=8",
-    "--clone.updates=4",
-    "--rollout.groups=2",
-    "--rollout.group-size=4",
-    "--rollout.ahead=1",
-    "--eval.levels=8",
-    "--eval.no-greedy",
-    "--eval.every=2",
-    "--eval.validation-levels=8",
-    "--env.options.min-optimal-moves=1",
-    "--env.options.max-optimal-moves=3",
-    "--compare.no-clone-same-time",
-    "--run.threads=1",
-    "--run.checkpoint-every=2",
-    "--budget.seconds=None",
-    "--optim.lr=1e-2",
-]
+SMALL = (
+    *("--rollout.ahead=1", "--eval.no-greedy", "--eval.every=2", "--eval.validation-levels=8"),
+    *("--compare.no-clone-same-time", "--run.checkpoint-every=2", "--optim.lr=1e-2"),
+)
 
 
 def train(folder: Path, updates: int, *flags: str) -> list[dict[str, float]]:
-    where = f"--run.folder={folder}"
-    assert run(["train", "@quickstart", *SMALL, where, f"--budget.updates={updates}", *flags]) == 0
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [row for row in map(json.loads, lines) if row["phase"] == "train"]
+    where = (f"--run.folder={folder}", f"--budget.updates={updates}")
+    assert run(["train", "@quickstart", *TINY, *SMALL, *where, *flags]) == 0
+    return rows_of(folder)
 
 
 def test_a_run_that_collects_ahead_goes_on_to_the_same_next_updates(tmp_path, capsys):
-    flags = ["--policy.small.hidden=16", "--run.trajectories-every=1"]
+    flags = ["--run.trajectories-every=1"]
     whole = train(tmp_path / "whole", 5, *flags)
     said = " ".join(capsys.readouterr().out.split())
     assert "Updates: " in said and "episodes were collected beside" in said

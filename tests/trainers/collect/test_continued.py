@@ -7,18 +7,17 @@ import dataclasses
 import gymnasium as gym
 import numpy as np
 import pytest
+from small_runs import make_context, make_trajectory, make_venv
 
-from creditrl.agents.prompts import get_form
 from creditrl.agents.rollout import continue_episodes
 from creditrl.agents.scripted import RandomAgent
-from creditrl.errors import ConfigError, CreditInputError, SnapshotError
+from creditrl.errors import CreditInputError
 from creditrl.trainers.batch import turn_table
 from creditrl.trainers.collect import continued
-from creditrl.trainers.collect.base import CollectContext
 from creditrl.trainers.collect.branching import Anywhere, WhereOpen
 from creditrl.trainers.collect.continued import Leaf
 from creditrl.trainers.methods import method_info
-from creditrl.types import Task, Trajectory, Turn
+from creditrl.types import Turn
 
 OPTIONS = {"min_optimal_moves": 1, "max_optimal_moves": 2, "max_turns": 5}
 METHODS = {
@@ -46,23 +45,15 @@ class Counting(RandomAgent):
 def collector(name, agent=None, groups=3, **changes):
     info = method_info(name)
     method = info.method(info.config(**{**METHODS[name], **changes}))
-    context = CollectContext(
-        environment=lambda copies, size: (
-            gym.make_vec(
-                "CreditRL/VisualSokoban-v0", num_envs=copies, group_size=size, **OPTIONS
-            ).unwrapped
-        ),
-        agent=agent or Counting(0),
-        form=get_form("plain"),
-        seed=0,
-        groups=groups,
-        group_size=4,
-        hash_states="state",
-        segments=False,
-        retries=0,
-        count_states=True,
+    return method.collector(
+        make_context(
+            environment=lambda copies, size: make_venv(copies, size, max_turns=5),
+            agent=agent or Counting(0),
+            groups=groups,
+            hash_states="state",
+            count_states=True,
+        )
     )
-    return method.collector(context)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -186,25 +177,12 @@ def test_values_of_states_are_mean_rewards_as_the_run_asks_for_them():
     assert 0.2 < np.mean(value_N == np.round(value_N)) < 0.9  # of 64, not of one
 
 
-def test_an_environment_that_cannot_be_restored_is_refused(monkeypatch):
-    def no(venv, indices=None):
-        raise SnapshotError("a live partner speaks")
-
-    of = collector("vine")
-    monkeypatch.setattr(type(of.venv), "snapshot", no)
-    with pytest.raises(ConfigError, match="cannot be saved and restored.*a live partner speaks"):
-        of.collect(0)
-
-
 # -- where trees branch ----------------------------------------------------------------------------
 
 
 def leaf(length, success=False, group=0, parent=-1, left=0):
-    turn, task = Turn("", "", "", 0.0), Task("t", "toy", "train", 0)
-    trajectory = Trajectory(
-        "", "Toy-v0", task, group, 0, 0, (turn,) * length, success, 0.0, True, False
-    )
-    return Leaf(trajectory, (), parent, left)
+    turns = (Turn("", "", "", 0.0),) * length
+    return Leaf(make_trajectory(turns, group=group, success=success), (), parent, left)
 
 
 def test_anywhere_draws_so_many_nodes_of_each_tree_and_none_that_nothing_follows():

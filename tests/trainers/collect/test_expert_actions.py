@@ -8,6 +8,7 @@ import signal
 
 import gymnasium as gym
 import pytest
+from small_runs import make_context, make_policy
 from toy_env import ToyEngine, ToyVectorEnv
 
 from creditrl import expert_action
@@ -18,17 +19,12 @@ from creditrl.agents.transformers import TransformersAgent
 from creditrl.envs.base import Engine
 from creditrl.errors import ConfigError
 from creditrl.store import TrajectoryStore
-from creditrl.trainers.collect.base import CollectContext
 from creditrl.trainers.methods.pg import PG, PGConfig
 from creditrl.trainers.methods.stepagent import StepAgent, StepAgentConfig
-from creditrl.trainers.models.configs import SmallPolicyConfig
-from creditrl.trainers.models.policy import Policy
-from creditrl.trainers.models.tokenizer import build_tokenizer
 from creditrl.types import Reply
 
 FORM = get_form("plain")
 LEVELS = {"tier": "easy", "min_optimal_moves": 2, "max_optimal_moves": 4, "max_turns": 8}
-TEXTS = ["######\n#PX_O#\n#_S√_#\n######", "up", "down", "left", "right"]
 
 
 def sokoban(copies=4):
@@ -36,7 +32,7 @@ def sokoban(copies=4):
 
 
 def agent_of(max_new_tokens=1):
-    policy = Policy.small(SmallPolicyConfig(layers=1, hidden=16, heads=2), build_tokenizer(TEXTS))
+    policy = make_policy()
     return TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=max_new_tokens)
 
 
@@ -129,16 +125,11 @@ def test_an_environment_without_an_expert_is_named_before_anything_is_played(mon
     monkeypatch.setattr(ToyEngine, "expert_action", Engine.expert_action)
     venv = ToyVectorEnv(2)
     assert not venv.has_expert and sokoban().unwrapped.has_expert
-    context = CollectContext(
+    context = make_context(
         environment=lambda copies, size: venv,
         agent=Killer(venv),
-        form=FORM,
-        seed=0,
         groups=2,
         group_size=1,
-        hash_states=None,
-        segments=False,
-        retries=0,
         expert_actions=True,
     )
     with pytest.raises(ConfigError, match=r"Corridor-v0 has no expert, but stepagent.*`creditrl m"):

@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import collections
 
-import gymnasium as gym
 import pytest
+from small_runs import make_context, make_venv
 
-from creditrl.agents.prompts import get_form
-from creditrl.agents.scripted import RandomAgent
-from creditrl.trainers.collect.base import CollectContext
 from creditrl.trainers.collect.explore import exploration
 
 
-def make_venv(copies, group_size):
-    return gym.make_vec(
-        "CreditRL/VisualSokoban-v0", num_envs=copies, group_size=group_size, max_turns=4
-    )
-
-
-def explore(tasks, groups=4, group_size=3, seed=0):
-    context = CollectContext(
-        environment=make_venv,
-        agent=RandomAgent(0),
-        form=get_form("plain"),
+def explore(tasks, seed=0):
+    context = make_context(
+        environment=lambda copies, size: make_venv(copies, size, max_optimal_moves=9, max_turns=4),
         seed=seed,
-        groups=groups,
-        group_size=group_size,
+        group_size=3,
         hash_states="state",
         segments=True,
-        retries=0,
     )
     return list(exploration(context, tasks))
 

@@ -11,17 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_runs import make_context
 from toy_env import ToyVectorEnv
 
-from creditrl.agents import RandomAgent, get_form
+from creditrl.agents import RandomAgent
 from creditrl.agents.reply_queue import FutureQueue
 from creditrl.errors import ConfigError
-from creditrl.trainers.collect.base import CollectContext
 from creditrl.trainers.collect.oversample import OversampleCollector
 from creditrl.trainers.collect.rollouts import RolloutCollector
 from creditrl.types import Prompt, Reply
 
-PLAIN = get_form("plain")
 UPDATES = 12
 
 
@@ -34,21 +33,13 @@ class Player(RandomAgent):
         ]
 
 
-def context(**changes: Any) -> CollectContext:
-    agent: Any = Player(0)
-    usual: dict[str, Any] = dict(
-        environment=lambda copies, size: ToyVectorEnv(copies, group_size=size, max_turns=30),
-        agent=agent,
-        form=PLAIN,
-        seed=3,
-        groups=4,
-        group_size=3,
-        hash_states="state",
-        segments=True,
-        retries=0,
-        oversample=1.5,
-    )
-    return CollectContext(**{**usual, **changes})
+def context(**changes: Any) -> Any:
+    usual = {
+        "environment": lambda copies, size: ToyVectorEnv(copies, group_size=size, max_turns=30),
+        **{"agent": Player(0), "seed": 3, "group_size": 3, "oversample": 1.5},
+        **{"hash_states": "state", "segments": True},
+    }
+    return make_context(**(usual | changes))
 
 
 def collected(**changes: Any) -> list[Any]:

@@ -7,6 +7,7 @@ import signal
 
 import gymnasium as gym
 import pytest
+from small_runs import make_trajectory
 from toy_env import ToyVectorEnv
 
 from creditrl.agents import get_form
@@ -15,10 +16,9 @@ from creditrl.errors import ConfigError
 from creditrl.trainers.collect.base import drop_failed_groups
 from creditrl.trainers.collect.rollouts import RolloutCollector
 from creditrl.trainers.collect.tasks import stream, update_tasks
-from creditrl.types import Reply, Task, Trajectory, Turn
+from creditrl.types import Reply, Trajectory, Turn
 
 FORM = get_form("plain")
-TASK = Task("t", "toy", "train", 0)
 
 
 def test_an_updates_tasks_are_distinct_and_follow_from_seed_and_update_alone():
@@ -45,10 +45,7 @@ def test_streams_of_different_purposes_are_independent():
 
 def episode(group: int, member: int, error: str = "") -> Trajectory:
     turn = Turn("", "", "", 0.0)
-    return Trajectory(
-        f"{group}/{member}", "Toy-v0", TASK, group, member, 0, (turn,), False, 0.0, False, True,
-        error=error,
-    )  # fmt: skip
+    return make_trajectory([turn], id=f"{group}/{member}", group=group, member=member, error=error)
 
 
 def test_a_group_with_a_failed_member_goes_whole_and_is_counted():

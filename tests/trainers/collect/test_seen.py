@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gymnasium as gym
 import pytest
+from small_runs import make_context, make_venv
 
-from creditrl.agents.prompts import get_form
-from creditrl.agents.scripted import RandomAgent
-from creditrl.trainers.collect.base import CollectContext
 from creditrl.trainers.collect.rollouts import RolloutCollector
 from creditrl.trainers.collect.seen import SeenStates
 from creditrl.trainers.collect.tree import TreeCollector, TreeConfig
@@ -15,26 +12,10 @@ from creditrl.trainers.credit.state_scores import StateScoreConfig
 
 
 def context(count_states=True):
-    def environment(copies, group_size):
-        return gym.make_vec(
-            "CreditRL/VisualSokoban-v0",
-            num_envs=copies,
-            group_size=group_size,
-            min_optimal_moves=1,
-            max_optimal_moves=2,
-            max_turns=5,
-        ).unwrapped
-
-    return CollectContext(
-        environment=environment,
-        agent=RandomAgent(0),
-        form=get_form("plain"),
-        seed=0,
+    return make_context(
+        environment=lambda copies, size: make_venv(copies, size, max_turns=5),
         groups=2,
         group_size=8,
-        hash_states=None,
-        segments=False,
-        retries=0,
         count_states=count_states,
     )
 

@@ -7,11 +7,10 @@ import dataclasses
 import gymnasium as gym
 import numpy as np
 import pytest
+from small_runs import make_context, make_venv
 
-from creditrl.agents.prompts import get_form
 from creditrl.agents.scripted import RandomAgent
-from creditrl.errors import ConfigError, SnapshotError
-from creditrl.trainers.collect.base import CollectContext
+from creditrl.errors import ConfigError
 from creditrl.trainers.collect.tree import TreeCollector, TreeConfig, difficulty_class
 from creditrl.trainers.credit.state_scores import StateScoreConfig
 from creditrl.types import Reply, Task
@@ -19,28 +18,13 @@ from creditrl.types import Reply, Task
 SMALL = StateScoreConfig(alpha=1.0)
 
 
-def make_venv(copies, group_size):
-    return gym.make_vec(
-        "CreditRL/VisualSokoban-v0",
-        num_envs=copies,
-        group_size=group_size,
-        min_optimal_moves=1,
-        max_optimal_moves=2,
-        max_turns=5,
-    )
-
-
-def make(groups=2, scores=SMALL, form="plain", agent=None, environment=make_venv, **tree):
-    context = CollectContext(
-        environment=environment,
+def make(groups=2, scores=SMALL, form="plain", agent=None, **tree):
+    context = make_context(
+        environment=lambda copies, size: make_venv(copies, size, max_turns=5),
         agent=agent or RandomAgent(0),
-        form=get_form(form),
-        seed=0,
+        form=form,
         groups=groups,
         group_size=8,
-        hash_states=None,
-        segments=False,
-        retries=0,
     )
     return TreeCollector(context, TreeConfig(**tree), scores)
 
@@ -287,16 +271,6 @@ def test_counts_per_task_are_apart():
     assert set(shared.table.state_dict()["states"]).isdisjoint(apart.table.state_dict()["states"])
 
 
-def test_an_environment_that_cannot_be_restored_is_refused(monkeypatch):
-    def no(venv, indices=None):
-        raise SnapshotError("a live partner speaks")
-
-    collector = make()
-    monkeypatch.setattr(type(collector.venv), "snapshot", no)
-    with pytest.raises(ConfigError, match="cannot be saved and restored.*a live partner speaks"):
-        collector.collect(0)
-
-
 def test_metrics_say_how_the_search_goes():
     collector = make()
     found = collect(collector, 15)[-1]
@@ -311,7 +285,6 @@ def test_silly_sizes_are_refused():
     for bad in ({"rollouts": 1}, {"branches": 0}, {"uniform": 9}, {"uniform": 1}):
         with pytest.raises(ConfigError, match="TreeConfig"):
             TreeConfig(**bad)
-    assert Reply("").text == ""
 
 
 def test_metrics_tell_scores_by_difficulty_and_what_became_of_branches():

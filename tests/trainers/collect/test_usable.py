@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from small_runs import make_trajectory
 
 from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.collect.usable import is_malformed, most_repeats, usable
 from creditrl.trainers.methods.base import ExploreConfig
 from creditrl.trainers.methods.hisr import HISRConfig
 from creditrl.trainers.methods.spa import SPAConfig
-from creditrl.types import Task, Trajectory, Turn
+from creditrl.types import Turn
 
 
 def episode(*pairs, name="e", **last):
@@ -18,8 +19,7 @@ def episode(*pairs, name="e", **last):
     if last:
         observation, action = pairs[-1]
         turns[-1] = Turn(observation, action, action, 0.0, **last)
-    task = Task("t", "toy", "train", 0)
-    return Trajectory(name, "Toy-v0", task, 0, 0, 0, tuple(turns), False, 0.0, True, False)
+    return make_trajectory(turns, id=name)
 
 
 PLAIN = episode(("a", "go"), ("b", "go"), ("a", "stay"), name="plain")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from small_runs import make_trajectory
 
 from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.models.base import Batch
@@ -18,7 +19,7 @@ from creditrl.trainers.models.segment_prm import SegmentPRM
 from creditrl.trainers.models.segmenter import Segmenter, SegmenterConfig
 from creditrl.trainers.models.turn_scorer import TurnScorerConfig, split_by_task
 from creditrl.trainers.parallel.ranks import Ranks
-from creditrl.types import Credit, Reply, Task, Trajectory, Turn
+from creditrl.types import Credit, Reply, Turn
 
 torch = pytest.importorskip("torch")
 
@@ -57,22 +58,9 @@ def played(tokenizer, seed=0, tasks=40):
                 )
             )
         success = sum(turn.reply == "up" for turn in turns) >= 2
-        task = Task(f"t{number // 2}", "toy", "train", number // 2)
-        found.append(
-            Trajectory(
-                f"e{number}",
-                "Toy-v0",
-                task,
-                number // 2,
-                number % 2,
-                0,
-                tuple(turns),
-                success,
-                float(success),
-                True,
-                False,
-            )
-        )
+        pair, member = divmod(number, 2)
+        outcome = {"member": member, "success": success, "score": float(success)}
+        found.append(make_trajectory(turns, pair, id=f"e{number}", **outcome))
     return found
 
 
@@ -214,14 +202,9 @@ def drawn(tokenizer, told, tasks=240, turns=2):
             for view, move, prompt in zip(seen, moves, prompts, strict=False)
         ]
         won = moves == ["up"]
-        task = Task(f"t{number}", "toy", "train", number)
         end = seen[-1] if told == "views" else ""
-        found.append(
-            Trajectory(
-                *(f"e{number}", "Toy-v0", task, number, 0, 0, tuple(made), won, float(won)),
-                *(True, False, end),
-            )
-        )
+        outcome = {"success": won, "score": float(won), "final_observation": end}
+        found.append(make_trajectory(made, number, **outcome))
     return found
 
 

@@ -6,6 +6,7 @@ import copy
 
 import numpy as np
 import pytest
+from small_runs import make_trajectory
 
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.errors import CreditInputError
@@ -14,7 +15,7 @@ from creditrl.trainers.models.base import Batch
 from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig
 from creditrl.trainers.models.replay import Replay
 from creditrl.trainers.models.utterance_critics import UtteranceCriticsConfig
-from creditrl.types import Credit, Prompt, Task, Trajectory, Turn
+from creditrl.types import Credit, Prompt, Turn
 
 torch = pytest.importorskip("torch")
 
@@ -31,22 +32,11 @@ def config(**changes):
 
 def episode(number, turns):
     """An episode of (prompt, reply, reward)."""
-    return Trajectory(
-        f"e{number}",
-        "Toy-v0",
-        Task(f"t{number}", "toy", "train", number),
-        number,
-        0,
-        0,
-        tuple(
-            Turn("", "", "", reward, prompt_ids=tuple(prompt), reply_ids=tuple(reply))
-            for prompt, reply, reward in turns
-        ),
-        False,
-        0.0,
-        True,
-        False,
-    )
+    made = [
+        Turn("", "", "", reward, prompt_ids=tuple(prompt), reply_ids=tuple(reply))
+        for prompt, reply, reward in turns
+    ]
+    return make_trajectory(made, number)
 
 
 def played(policy, seed=0, count=60, places=2, temperature=1.0):

@@ -1,0 +1,73 @@
+"""Levels, policies, episodes and runs that are small enough to train in a test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+TEXTS = ["######\n#PX_O#\n#_S√_#\n######", "up", "down", "left", "right"]
+TINY = (
+    *("--policy.small.layers=1", "--policy.small.hidden=16", "--policy.small.heads=2"),
+    *("--policy.tokenizer-episodes=16", "--clone.episodes=8", "--clone.updates=4"),
+    *("--rollout.groups=2", "--rollout.group-size=4", "--eval.levels=8"),
+    *("--env.options.min-optimal-moves=1", "--env.options.max-optimal-moves=3"),
+    *("--run.threads=1", "--budget.seconds=None"),
+)
+"""Flags of a run that takes seconds; of a flag that is given again the last one counts."""
+
+
+def rows_of(folder: Path, phase: str = "train") -> list[dict[str, Any]]:
+    """Return the metrics that a run wrote in one phase."""
+    rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [row for row in rows if row["phase"] == phase]
+
+
+def make_venv(copies: int, group_size: int = 1, **options: Any) -> Any:
+    """Return copies of levels of one or two moves: an untrained policy solves some."""
+    import gymnasium as gym
+
+    usual = {"min_optimal_moves": 1, "max_optimal_moves": 2}
+    made: Any = gym.make_vec(
+        "CreditRL/VisualSokoban-v0", num_envs=copies, group_size=group_size, **(usual | options)
+    )
+    return made.unwrapped
+
+
+def make_policy(seed: int = 0, lora: Any = None, texts: Iterable[str] = TEXTS) -> Any:
+    """Return a policy of one layer that reads rooms symbol by symbol."""
+    from creditrl.trainers.models.configs import SmallPolicyConfig
+    from creditrl.trainers.models.policy import Policy
+    from creditrl.trainers.models.tokenizer import build_tokenizer
+
+    small = SmallPolicyConfig(layers=1, hidden=16, heads=2)
+    return Policy.small(small, build_tokenizer(texts), seed=seed, lora=lora)
+
+
+def make_context(method: Any = None, form: str = "plain", **changes: Any) -> Any:
+    """Return the inputs of a collector: four groups of four, and what the method reads."""
+    from creditrl.agents.prompts import get_form
+    from creditrl.agents.scripted import RandomAgent
+    from creditrl.trainers.collect.base import CollectContext
+
+    usual: dict[str, Any] = {
+        **{"environment": make_venv, "agent": RandomAgent(0), "form": get_form(form), "seed": 0},
+        **{"groups": 4, "group_size": 4, "hash_states": None, "segments": False, "retries": 0},
+    }
+    if method is not None:
+        read = ("hash_states", "segments", "expert_actions")
+        usual |= {name: getattr(method, name) for name in read}
+    return CollectContext(**(usual | changes))
+
+
+def make_trajectory(turns: Iterable[Any] = (), number: int = 0, **changes: Any) -> Any:
+    """Return a failed episode of a task, a group and an id of its own."""
+    from creditrl.types import Task, Trajectory
+
+    usual: dict[str, Any] = {
+        **{"id": f"e{number}", "env_id": "Toy-v0", "group": number, "member": 0, "seed": 0},
+        "task": Task(f"t{number}", "toy", "train", number),
+        **{"success": False, "score": 0.0, "terminated": True, "truncated": False},
+    }
+    return Trajectory(turns=tuple(turns), **(usual | changes))
