@@ -71,6 +71,8 @@ for _name in (
     "vllm_serving",
     "small_vision",
     "small_runs",
+    "programs",
+    "byte_tokens",
     "viewed_runs",
     "walker",
     "env_helpers",

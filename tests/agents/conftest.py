@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from byte_tokens import byte_tokenizer
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] | trim }}<|im_end|>\n"
@@ -29,21 +30,12 @@ def make_word_tokenizer() -> Any:
 
 def make_chat_tokenizer(template: str = CHATML) -> Any:
     """Bytes as tokens, with ChatML's special tokens and a chat template."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE({letter: i for i, letter in enumerate(letters)}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+    return byte_tokenizer(
+        template,
         eos_token="<|im_end|>",
         pad_token="<|pad|>",
         additional_special_tokens=["<|im_start|>"],
     )
-    fast.chat_template = template
-    return fast
 
 
 def make_model(vocabulary: int = 32, positions: int = 128, seed: int = 0, **changes: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from byte_tokens import byte_tokenizer
 from toy_env import ToyVectorEnv
 
 from creditrl.agents import get_form, run_episodes
@@ -112,21 +113,12 @@ FAMILIES = {
 
 
 def tokenizer_of(family: Family) -> Any:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE({letter: i for i, letter in enumerate(letters)}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    made = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+    return byte_tokenizer(
+        family.template,
         eos_token=family.special[-1] if family.end == "<end_of_turn>" else family.end,
         bos_token=family.bos,
         additional_special_tokens=list(family.special),
     )
-    made.chat_template = family.template
-    return made
 
 
 @pytest.fixture(params=FAMILIES)

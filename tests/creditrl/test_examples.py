@@ -7,14 +7,13 @@ are what a notebook's display makes of them.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from programs import by_python
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -65,7 +64,7 @@ def test_grpo_in_one_file_trains_and_stays_a_page_of_code() -> None:
     path = EXAMPLES / "one_file_grpo.py"
     assert len(path.read_text().splitlines()) < 300
     words = ["--updates=1", "--clone-updates=20", "--eval-levels=32"]
-    done = subprocess.run([sys.executable, path, *words], capture_output=True, text=True)
+    done = by_python(path, *words)
     assert done.returncode == 0, done.stderr
     assert "update 1, " in done.stdout
     found = json.loads(done.stdout[done.stdout.index("{") :])

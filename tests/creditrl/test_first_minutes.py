@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from programs import by_python
 
 from creditrl._origin import install_command
 
@@ -36,14 +36,7 @@ def creditrl(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         "from creditrl.cli import run\n"
         f"sys.exit(run({list(words)!r}))\n"
     )
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        timeout=240,
-        check=False,
-    )
+    return by_python("-c", code, cwd=folder, timeout=240)
 
 
 def test_the_readmes_agent_is_measured_on_all_environments_by_the_core_package(

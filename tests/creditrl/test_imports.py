@@ -8,12 +8,11 @@ from __future__ import annotations
 import ast
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from programs import by_python
 
 import creditrl
 
@@ -154,9 +153,7 @@ def test_nothing_names_the_private_parts_of_another_module():
 
 
 def python(code: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT.parent
-    )
+    done = by_python("-c", code, check=True, cwd=ROOT.parent)
     return done.stdout
 
 

@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from programs import by_python, ran
 
 ROOT = Path(__file__).parents[2]
 LINKED = ("agents", "envs", "trainers", "wrappers")
@@ -54,14 +55,7 @@ def module_names() -> list[str]:
 
 def python(executable: Path | str, code: str, cwd: Path) -> str:
     """Run code in another process, away from the checkout, and return what it prints."""
-    done = subprocess.run(
-        [str(executable), "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=300,
-        check=False,
-    )
+    done = ran(str(executable), "-c", code, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -85,22 +79,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / source, tree / source, symlinks=True, ignore=ignore)
     for out, what in (("direct", ["--wheel"]), ("sdist", [])):
         # Without isolation the tools of this environment build: nothing is downloaded.
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "build",
-                "--no-isolation",
-                *what,
-                "--outdir",
-                folder / out,
-                tree,
-            ],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        words = ("build", "--no-isolation", *what, "--outdir", folder / out, tree)
+        done = by_python("-m", *words)
         assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
@@ -137,23 +117,7 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not fresh.exists():
         fresh = venv / "Scripts" / "python.exe"
     (wheel,) = (built / "direct").glob("*.whl")
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "--python",
-            fresh,
-            "install",
-            "--no-deps",
-            "--no-index",
-            wheel,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = by_python("-m", "pip", "--python", fresh, "install", "--no-deps", "--no-index", wheel)
     assert done.returncode == 0, done.stdout + done.stderr
     site = python(fresh, "import sysconfig; print(sysconfig.get_paths()['purelib'])", venv).strip()
     # The path of the dependencies comes last, and .pth files in it are not read: an editable
@@ -197,13 +161,7 @@ def test_recipes_travel_as_package_data(installed: Path, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_the_installed_command_runs(installed: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [installed.parent / "creditrl", "--version"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=True,
-    )
+    done = ran(installed.parent / "creditrl", "--version", cwd=tmp_path, check=True)
     assert done.stdout.startswith("creditrl ")
 
 
@@ -281,13 +239,7 @@ def test_the_records_need_nothing_but_the_errors() -> None:
 @pytest.mark.slow
 def test_a_type_checker_outside_the_checkout_finds_the_package(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("import creditrl\nreveal_type(creditrl.segment_key)\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--cache-dir", tmp_path / "cache", "mine.py"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
+    done = by_python("-m", "mypy", "--cache-dir", tmp_path / "cache", "mine.py", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert "gymnasium.core.Env" in done.stdout
 

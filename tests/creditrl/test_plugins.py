@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from programs import by_python, ran
 
 from creditrl.errors import ConfigError
 from creditrl.plugins import take_plugins
@@ -39,15 +40,8 @@ def creditrl(folder: Path, command: str, stdin: str = "", code: int = 0) -> str:
     """Run a command as a user types it, and return what it says."""
     name, *words = shlex.split(command)
     assert name == "creditrl"
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "creditrl.cli", *words],  # -P: as the installed command is
-        input=stdin,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        timeout=300,
-        check=False,
-    )
+    # -P: as the installed command is
+    done = by_python("-P", "-m", "creditrl.cli", *words, stdin=stdin, cwd=folder)
     assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
 
@@ -114,9 +108,7 @@ def test_the_words_in_the_record_of_the_guide_reach_its_prompts(folder: Path) ->
         "env = History(gym.make('Mine/Stairs-v0'), form='react')\n"
         "print(env.reset(seed=0)[0])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", asked], capture_output=True, text=True, cwd=folder, check=True
-    )
+    done = by_python("-c", asked, cwd=folder, check=True)
     assert "You are a climber of stairs." in done.stdout and "- jump\n" in done.stdout
 
 
@@ -221,7 +213,7 @@ def tree(tmp_path: Path) -> Path:
 def python(tree: Path, line: str) -> str:
     """Run Python in a copy of the tree, and return what it prints."""
     words = [sys.executable, *shlex.split(line)]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=tree, timeout=300)
+    done = ran(*words, cwd=tree)
     assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from programs import by_python
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -60,14 +61,7 @@ def test_there_are_examples_of_each_kind() -> None:
 def test_python_examples_run(example: Example, tmp_path: Path) -> None:
     file = tmp_path / "example.py"
     file.write_text(example.code, "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", file],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=600,
-        check=False,
-    )
+    done = by_python("-W", "error", file, cwd=tmp_path, timeout=600)
     assert done.returncode == 0, done.stderr
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
+from programs import by_python
 
 from creditrl.agents.eval_result import EpisodeResult, EvalResult, measure
 from creditrl.config import from_mapping, read_toml
@@ -55,13 +56,12 @@ def test_a_new_run_holds_config_command_and_versions(run):
 
 
 def test_versions_import_nothing_heavy(tmp_path):
-    import subprocess
 
     code = (
         "import sys, creditrl.runs as r; r.find_versions()\n"
         "print([m for m in ('torch', 'pyarrow', 'matplotlib', 'rich') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = by_python("-c", code, check=True)
     assert done.stdout == "[]\n"
     assert "torch" in find_versions()["packages"]
 

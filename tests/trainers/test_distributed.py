@@ -5,10 +5,8 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
-import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from programs import by_python
 from small_runs import TINY, rows_of
 from small_vision import flags, make_vision_policy, save_text_model
 
@@ -57,16 +56,11 @@ def free_port() -> int:
 
 def torchrun(*words: str, size: int = 2, timeout: float = 480) -> subprocess.CompletedProcess[str]:
     """Run so many processes on this machine; they and torchrun end with the test."""
-    return subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(size)),
-            *("--master-addr", "127.0.0.1", "--master-port", str(free_port()), *words),
-        ],
-        capture_output=True,
-        text=True,
+    return by_python(
+        *("-m", "torch.distributed.run", "--nproc-per-node", str(size)),
+        *("--master-addr", "127.0.0.1", "--master-port", str(free_port()), *words),
         timeout=timeout,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        check=False,
+        env={"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from byte_tokens import byte_tokenizer
 
 from creditrl.agents.chat_format import ChatFormat
 from creditrl.agents.prompts import get_form
@@ -23,15 +24,7 @@ TASKS = [4, 9, 2]
 
 @pytest.fixture
 def tokenizer() -> Any:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    made = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(letters)}, merges=[]))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.decoder = decoders.ByteLevel()
-    made.add_special_tokens(["<eos>"])
-    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<eos>", pad_token="<eos>")
+    return byte_tokenizer(eos_token="<eos>", pad_token="<eos>")
 
 
 def folder_of(path: Path, form: str, episodes: Any) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import byte_tokens
 import pytest
+from programs import by_python
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
@@ -19,20 +18,14 @@ CHATML = (
 
 @pytest.fixture
 def byte_tokenizer() -> Any:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    made = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(letters)}, merges=[]))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.decoder = decoders.ByteLevel()
-    made.add_special_tokens(["<|im_start|>", "<|im_end|>", "<pad>"])
-    made.add_tokens(["<tool_call>", "</tool_call>"])
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=made, eos_token="<|im_end|>", pad_token="<pad>"
+    made = byte_tokens.byte_tokenizer(
+        CHATML,
+        eos_token="<|im_end|>",
+        pad_token="<pad>",
+        additional_special_tokens=["<|im_start|>"],
     )
-    tokenizer.chat_template = CHATML
-    return tokenizer
+    made.add_tokens(["<tool_call>", "</tool_call>"])
+    return made
 
 
 @pytest.fixture
@@ -59,15 +52,7 @@ def run_example(tmp_path: Path) -> Callable[..., str]:
 
     def run(name: str, *words: str) -> str:
         script = Path(__file__).parents[3] / "examples" / name
-        done = subprocess.run(
-            [sys.executable, str(script), *words],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env={**os.environ, "HF_HUB_OFFLINE": "1"},
-            timeout=300,
-            check=False,
-        )
+        done = by_python(script, *words, cwd=tmp_path, env={"HF_HUB_OFFLINE": "1"})
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import ran
 
 from creditrl.errors import ConfigError, DataError
 from creditrl.integrations import inspect_ai as ours
@@ -117,14 +116,10 @@ def test_the_guides_command_asks_any_endpoint(endpoint: Any, tmp_path: Path):
     (command,) = re.findall(r"^inspect eval .*$", GUIDE.read_text("utf-8"), re.M)
     words = shlex.split(command)
     endpoint.answer = lambda body: "Thought: Why not.\nAction: look"
-    done = subprocess.run(
-        [str(Path(sys.executable).parent / words[0]), *words[1:], "--display", "plain"],
-        capture_output=True,
-        text=True,
+    done = ran(
+        *(Path(sys.executable).parent / words[0], *words[1:], "--display", "plain"),
         cwd=tmp_path,
-        env={**os.environ, "ENDPOINT_BASE_URL": endpoint.url, "ENDPOINT_API_KEY": "none"},
-        timeout=300,
-        check=False,
+        env={"ENDPOINT_BASE_URL": endpoint.url, "ENDPOINT_API_KEY": "none"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = (tmp_path / "logs").glob("*.eval")

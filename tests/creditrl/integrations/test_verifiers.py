@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import shlex
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import ran
 
 from creditrl.integrations.play import Play
 
@@ -91,19 +90,15 @@ def test_the_guides_command_asks_the_endpoint_and_uploads_nothing(endpoint: Any,
     endpoint.answer = lambda body: "Thought: Why not.\nAction: click[back to search]"
     with socket.create_server(("127.0.0.1", 0)) as platform:
         platform.setblocking(False)
-        done = subprocess.run(
-            [str(Path(sys.executable).parent / name), *words],
-            capture_output=True,
-            text=True,
+        done = ran(
+            str(Path(sys.executable).parent / name),
+            *words,
             cwd=tmp_path,
             env={
-                **os.environ,
                 "OPENAI_API_KEY": "none",
                 "PRIME_API_KEY": "none",
                 "PRIME_API_BASE_URL": f"http://127.0.0.1:{platform.getsockname()[1]}",
             },
-            timeout=300,
-            check=False,
         )
         with pytest.raises(BlockingIOError):  # nobody asked for a connection
             platform.accept()
