@@ -48,13 +48,10 @@ def test_a_share_of_the_target_may_be_the_turns_own_return():
     np.testing.assert_allclose(found, [[0.625, 0.925]], rtol=1e-6)
     np.testing.assert_allclose(q_targets(*args, return_N=[1.0], returns=1.0), [[1.0, 1.0]])
     np.testing.assert_allclose(q_targets(*args, return_N=[1.0]), q_targets(*args))
-    with pytest.raises(CreditInputError, match="return_N"):
-        q_targets(*args, return_N=[1.0, 2.0], returns=0.5)
-
-
-def test_targets_may_hold_a_share_of_the_return():
-    # Half of 0.5, which the slow copy says, and half of the return of 2.
+    # The share counts where there is a return, and the return where it has a share.
+    np.testing.assert_allclose(q_targets(*args, returns=0.5), q_targets(*args))
+    # Half of 0.5, and half of the return of 2.
     found = q_targets([0.0], [[0.5]], [False], 1.0, return_N=[2.0], returns=0.5)
     np.testing.assert_allclose(found, [[1.25]])
-    np.testing.assert_allclose(q_targets([0.0], [[0.5]], [False], 1.0, return_N=[1.0]), [[0.5]])
-    np.testing.assert_allclose(q_targets([0.0], [[0.5]], [False], 1.0, returns=0.5), [[0.5]])
+    with pytest.raises(CreditInputError, match="return_N"):
+        q_targets(*args, return_N=[1.0, 2.0], returns=0.5)
