@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from creditrl.agents.command import CommandAgent
+from creditrl.cli import run
 from creditrl.errors import ConfigError
 from creditrl.types import Prompt, Reply
 
@@ -101,7 +102,11 @@ def test_a_process_that_takes_too_long_is_ended(tmp_path):
     assert reply.error.endswith("gave no action within 0.3 s")
 
 
-def test_what_cannot_be_run_is_one_line():
+def test_what_cannot_be_run_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["eval", "VisualSokoban", "--agent", "command", "--command", "no-such-x"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no-such-x cannot be started" in line and not list(tmp_path.rglob("*.json"))
     with pytest.raises(ConfigError, match="no-such-program cannot be started: No such file"):
         CommandAgent("no-such-program --fast").act([prompt()])
     with pytest.raises(ConfigError, match="--command is empty"):

@@ -238,21 +238,6 @@ def test_eval_says_when_nothing_was_answered(endpoint, tmp_path, monkeypatch, ca
     assert "no JSON in the answer" in line
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--agent", "chat"], "--agent chat needs --model"),
-        (["--agent", "random", "--base-url", "http://x"], "--base-url needs --agent"),
-        (["--agent", "chat", "--model", "toy", "--adapter", "a"], "needs --agent transformers"),
-        (["--agent", "chat", "--model", "toy", "--extra", "[]"], "expected a JSON object"),
-        (["--goal-table"], "--goal-table is SOTOPIA's, found VisualSokoban"),
-    ],
-)
-def test_eval_refuses_what_does_not_go_together(arguments, told, capsys):
-    assert run(["eval", "VisualSokoban", *arguments]) == 2
-    assert told in capsys.readouterr().err
-
-
 def test_the_table_on_the_command_line(endpoint, folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     right = judged(endpoint) and endpoint.answer

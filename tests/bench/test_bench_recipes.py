@@ -34,6 +34,10 @@ def test_a_row_says_what_came_of_a_recipe() -> None:
     assert "1 of 2 fit without a flag" in page and "at most 22 s) on one thread of a proc" in page
 
 
+def test_only_recipes_of_papers_are_run() -> None:
+    assert "quickstart" not in paper_recipes() and "grpo_small" not in paper_recipes()
+
+
 def test_what_the_file_has_is_not_done_again(tmp_path: Path) -> None:
     path = tmp_path / "recipes.json"
     path.write_text(json.dumps({"grpo_webshop": MADE, "other": MADE}))
@@ -58,10 +62,3 @@ def test_the_command_does_a_recipe_and_writes_both_files(
     monkeypatch.setattr(recipes, "dry_run", None)
     assert run(words) == 2
     assert "nothing was overwritten" in capsys.readouterr().err
-
-
-def test_a_recipe_of_no_paper_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "quickstart" not in paper_recipes() and "grpo_small" not in paper_recipes()
-    assert run(["bench", "recipes", "--recipes", "grpo_webshp"]) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert "Did you mean 'grpo_webshop'" in line

@@ -198,24 +198,6 @@ def test_a_log_that_was_only_begun_is_empty(tmp_path: Path) -> None:
         read_log(path, {"seed": 4})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ((), "expected `creditrl bench conformance ENV`; known: alfworld, virtualhome."),
-        (("alfword",), "Did you mean 'alfworld'?"),
-        (("alfworld", "--games", "0"), "--games is 0"),
-        (("alfworld", "--flavour", "0.5"), "--flavour 0.5 is unknown. Known: 0.4, 0.3."),
-        (("alfworld", "--game", "3"), "Did you mean '--games'?"),
-    ],
-)
-def test_a_bad_request_is_one_line(
-    arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["bench", "conformance", *arguments]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert says in line
-
-
 def test_without_upstream_it_names_the_extra(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

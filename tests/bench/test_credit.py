@@ -490,16 +490,6 @@ def test_bench_credit_measures_goes_on_and_refuses_another_one(
     assert "seed=0" in capsys.readouterr().err
 
 
-def test_unknown_names_are_refused_with_the_nearest(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    words = ["bench", "credit", "--tiny", "--out", str(tmp_path / "x")]
-    assert run([*words, "--envs", "Sokoban"]) == 2
-    assert "Did you mean" in capsys.readouterr().err
-    assert run([*words, "--methods", "grop"]) == 2
-    assert "'grpo'" in capsys.readouterr().err
-
-
 def test_an_environment_of_ones_own_is_measured_without_an_expert_and_with_one_task(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -443,9 +443,7 @@ def test_every_method_is_measured_and_the_page_made(tmp_path, capsys):
     assert "nothing was overwritten" in capsys.readouterr().err
 
 
-def test_the_command_names_what_is_wrong(tmp_path, capsys):
-    assert run(["bench", "exact", "--methods", "grqo"]) == 2
-    assert "Did you mean 'grpo'" in capsys.readouterr().err
+def test_a_page_is_made_of_results_alone(tmp_path, capsys):
     (tmp_path / "other.json").write_text("{}")
     assert run(["bench", "exact", "--page", str(tmp_path / "other.json")]) == 2
     assert "expected 'creditrl bench exact 1'" in capsys.readouterr().err

@@ -197,21 +197,6 @@ def test_the_operations_of_an_update_worked_by_hand() -> None:
     assert update_flops(work) == 3 * forward
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--rounds", "0"), "--rounds is 0: expected at least 1."),
-        (("--minutes", "0"), "--minutes is 0: expected more than 0."),
-        (("--sections", "speeds"), "Did you mean 'speed'?"),
-    ],
-)
-def test_settings_that_cannot_work_are_one_line(
-    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["bench", "gpu", "--device", "cpu", *words]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_without_a_gpu_the_way_out_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -182,21 +182,6 @@ def test_the_command_writes_a_page_of_what_it_measured(
     assert "Next: creditrl bench rollout --tiny\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        (["--engines", "0"], "--engines is 0: expected at least 1."),
-        (["--network-gib", "0"], "--network-gib is 0.0: expected more than 0."),
-        (["--env", "ALFworld"], "Did you mean 'ALFWorld'?"),
-    ],
-)
-def test_options_out_of_range_are_refused(
-    option: list[str], message: str, capsys: pytest.CaptureFixture[str]
-):
-    assert run(["bench", "scale", *option]) == 2
-    assert message in capsys.readouterr().err
-
-
 @pytest.mark.slow  # every actor is a process that imports torch
 def test_what_ray_costs_is_measured_on_a_cluster_of_this_machine():
     pytest.importorskip("ray")

@@ -46,9 +46,7 @@ def test_a_run_that_was_cut_is_not_taken_for_a_finished_one(tmp_path):
         train_small("VisualSokoban", 0, tmp_path)
 
 
-def test_settings_that_cannot_work_are_one_line(tmp_path, capsys):
-    assert run(["bench", "small", "--envs", "WebShops"]) == 2
-    assert "No small recipe for 'WebShops'. Did you mean 'WebShop'?" in capsys.readouterr().err
+def test_a_page_is_not_overwritten(tmp_path, capsys):
     page = tmp_path / "page.md"
     page.write_text("mine")
     assert run(["bench", "small", "--out", str(page)]) == 2

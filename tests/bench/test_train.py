@@ -193,8 +193,6 @@ def test_what_is_missing_is_one_line_and_the_rest_is_measured(
     assert run(["bench", "train", "--tiny", "--sides", "trl"]) == 2
     said = capsys.readouterr().err
     assert "nothing to measure" in said and install_command("trl") in said
-    assert run(["bench", "train", "--tiny", "--sizes"]) == 2
-    assert "--sizes names none" in capsys.readouterr().err
 
 
 @pytest.mark.slow

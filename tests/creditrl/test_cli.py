@@ -13,6 +13,7 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
+from programs import by_python
 
 from creditrl import __version__
 from creditrl._origin import install_command
@@ -23,17 +24,8 @@ def creditrl(
     *arguments: str, stdin: str = "", cwd: Path | None = None, **env: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the command line as a user does."""
-    return subprocess.run(
-        # -P: the working directory may be the checkout, whose folders have our names.
-        [sys.executable, "-m", "creditrl.cli", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, "COLUMNS": "200", **env},
-        timeout=120,
-        check=False,
-    )
+    added = {"COLUMNS": "200", **env}
+    return by_python("-m", "creditrl.cli", *arguments, stdin=stdin, cwd=cwd, env=added)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -59,57 +51,6 @@ def test_the_overview_names_every_command(
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"creditrl {__version__}\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("chek",), "No command named 'chek'. Did you mean 'check'?"),
-        (("check",), "Missing environment"),
-        (("check", "--rules", "state_keys"), "Missing environment"),
-        (("check", "sokban"), "No environment named 'sokban'. Did you mean 'visualsokoban'?"),
-        (("check", "VisualSokoban", "--rules", "state_key"), "Did you mean 'state_keys'?"),
-        (("check", "CartPole-v1"), "is no text environment"),
-        (("play", "VisualSokoban", "--teir", "easy"), "Did you mean '--tier'?"),
-        (
-            ("play", "VisualSokoban", "--tier", "hadr"),
-            "creditrl: tier='hadr' is unknown. Did you mean 'hard'?",
-        ),
-        (("play", "VisualSokoban", "medium"), "'medium' is one argument too many"),
-        (("play", "VisualSokoban", "--task", "999999999"), "No task 999999999"),
-        (("eval", "VisualSokoban", "--agent", "expret"), "Did you mean 'expert'?"),
-        (("eval", "VisualSokoban", "--agent", "transformers"), "needs --model"),
-        (("eval", "VisualSokoban", "--model", "m"), "--model needs --agent transformers"),
-        (
-            ("eval", "VisualSokoban", "--agent", "transformers", "--model", "runs/a/policy"),
-            "There is no folder runs/a/policy",
-        ),
-        (("eval", "VisualSokoban", "--episodes", "many"), "--episodes"),
-        (("eval", "VisualSokoban", "--form", "raect"), "Did you mean 'react'?"),
-        (("envs", "--josn"), "Unknown flag --josn."),
-        (("methods", "--plugin", "no_such_module"), "no_such_module"),
-        (("data", "lz"), "No data command 'lz'. Did you mean 'ls'?"),
-        (("data", "get"), "Missing dataset name"),
-        (("data", "get", "sokobann"), "Did you mean 'sokoban'?"),
-        (("bench", "env"), "Did you mean 'envs'?"),
-        (("--hlep",), "Did you mean '--help'?"),
-        (("eval", "VisualSokoban", "--hlep"), "Did you mean '--help'?"),
-        (("report", "--hlep"), "Did you mean '--help'?"),
-        (("export", "polcy", "run"), "Did you mean 'policy'?"),
-        (
-            ("eval", "VisualSokoban", "--episodes", "foo"),
-            "creditrl: --episodes: expected a whole number or None, found 'foo'. See",
-        ),
-        (
-            ("eval", "VisualSokoban", "--episodes", "9999"),
-            "has 2000 tasks, each of which is played once: ask for at most 2000.",
-        ),
-    ],
-)
-def test_a_bad_request_is_one_line_and_exit_code_2(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
-) -> None:
-    assert says in refused(capsys, *arguments)
 
 
 def test_debug_shows_the_traceback() -> None:
@@ -285,14 +226,12 @@ def test_an_interrupt_while_it_is_imported_is_one_line(
     )
     (tmp_path / "creditrl").write_text("from creditrl.cli import main\nmain()\n")  # as pip's is
     paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        [sys.executable, *command.split(), "envs"],
-        capture_output=True,
-        text=True,
+    done = by_python(
+        *command.split(),
+        "envs",
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        env={"PYTHONPATH": os.pathsep.join(filter(None, paths))},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        check=False,
     )
     assert (done.returncode, done.stderr) == (130, "creditrl: interrupted.\n")
 
@@ -405,15 +344,7 @@ def test_commands_without_a_model_do_not_import_torch(
         "heavy = {'torch', 'transformers', 'peft', 'pyarrow', 'matplotlib'} & set(sys.modules)\n"
         "sys.exit(code or (f'imported {heavy}' if heavy else 0))\n"
     )
-    told = subprocess.run(
-        [sys.executable, "-c", script],
-        input="",
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=120,
-        check=False,
-    )
+    told = by_python("-c", script, stdin="", cwd=tmp_path, timeout=120)
     assert told.returncode == 0, told.stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import lzma
@@ -9,6 +10,7 @@ import os
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alfworld_files import release_files
@@ -79,26 +81,32 @@ def offer(web, monkeypatch: pytest.MonkeyPatch, **changed: object) -> None:
     monkeypatch.setattr(command, "official_data", lambda: made)
 
 
-def get(home: Path, *arguments: str, code: int = 0) -> None:
-    assert run(["data", "get", "alfworld", "--folder", str(home), *arguments]) == code
+def get(home: Path, *arguments: str, code: int = 0, data: str = "alfworld") -> None:
+    assert run(["data", "get", data, "--folder", str(home), *arguments]) == code
 
 
-def refusal(capsys: pytest.CaptureFixture[str], home: Path, *arguments: str) -> str:
+get_shop = functools.partial(get, data="webshop")
+
+
+def refusal(capsys: Any, home: Path, *arguments: str, data: str = "alfworld") -> str:
     """Return the one line that a request fails with."""
     capsys.readouterr()
-    get(home, *arguments, code=2)
+    get(home, *arguments, code=2, data=data)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("creditrl: ")
     return line
 
 
+shop_refusal = functools.partial(refusal, data="webshop")
+
+
+def files_of(home: Path) -> dict[str, bytes]:
+    found = (path for path in home.rglob("*") if path.is_file())
+    return {path.relative_to(home).as_posix(): path.read_bytes() for path in found}
+
+
 def content(home: Path) -> dict[str, bytes]:
-    folder = home / "json_2.1.1"
-    return {
-        path.relative_to(home).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    return {name: raw for name, raw in files_of(home).items() if name.startswith("json_2.1.1/")}
 
 
 def test_get_brings_games_that_can_be_played(release, home, web, capsys) -> None:
@@ -266,11 +274,6 @@ def test_a_truncated_archive_is_named_and_fetched_anew(
     assert content(home) == release
 
 
-def test_a_file_that_is_not_on_the_server_is_one_line(release, home, web, capsys) -> None:
-    del web.files[GAMES]
-    assert f"{web.url}{GAMES}: the server answers 404" in refusal(capsys, home)
-
-
 def test_a_mirror_is_asked_below_its_own_address(release, home, web, capsys) -> None:
     web.files.update({f"/mirror{path}": raw for path, raw in list(web.files.items())})
     get(home, "--base-url", f"{web.url}/mirror/")
@@ -296,21 +299,6 @@ def test_an_incomplete_release_says_so(release, home, web, capsys, monkeypatch) 
     get(home)
     out = capsys.readouterr().out
     assert "A full release has 3,553 train, 2 valid_seen, 1 valid_unseen." in out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("alfworld", "--release", "0.4.9"), "Did you mean '0.4."),
-        (("alfworld", "--zips", "a", "--base-url", "b"), "--zips and --base-url"),
-        (("sokoban", "--force"), "only --folder means something here"),
-        (("alfword",), "Did you mean 'alfworld'?"),
-    ],
-)
-def test_bad_requests_are_one_line(capsys, arguments: tuple[str, ...], says: str) -> None:
-    assert run(["data", "get", *arguments]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert says in line
 
 
 def test_ls_says_how_many_of_how_many(release, home, web, capsys) -> None:
@@ -366,25 +354,6 @@ def shop(web, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     )
     monkeypatch.setattr(command, "official_data", lambda: made)
     return SHOP
-
-
-def get_shop(home: Path, *arguments: str, code: int = 0) -> None:
-    assert run(["data", "get", "webshop", "--folder", str(home), *arguments]) == code
-
-
-def files_of(home: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(home).as_posix(): path.read_bytes()
-        for path in home.rglob("*")
-        if path.is_file()
-    }
-
-
-def shop_refusal(capsys: pytest.CaptureFixture[str], home: Path, *arguments: str) -> str:
-    capsys.readouterr()
-    get_shop(home, *arguments, code=2)
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
 
 
 def test_plain_files_go_to_their_places_and_nothing_else_is_left(shop, home, web, capsys) -> None:
@@ -470,24 +439,6 @@ def test_another_plain_file_than_the_releases_is_refused(shop, home, web, capsys
         assert files_of(home) == {}
     get_shop(home, "--unverified")
     assert (home / "items_shuffle_1000.json").read_bytes() == raw[:-2] + b" ]"
-
-
-def test_a_cut_download_of_a_plain_file_is_continued(shop, home, web, capsys, monkeypatch) -> None:
-    web.cuts = [5]
-    answer = web.answer
-
-    def busy(handler) -> None:
-        if web.requests:
-            web.statuses[:] = [503]
-        answer(handler)
-
-    with monkeypatch.context() as now:
-        now.setattr(web, "answer", busy)
-        now.setattr("time.sleep", lambda seconds: None)
-        assert "5 bytes are kept" in shop_refusal(capsys, home)
-    web.requests.clear()
-    get_shop(home)
-    assert web.requests[0] == ("/download/0", "bytes=5-15") and files_of(home) == shop
 
 
 def test_the_table_names_webshops_files() -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import by_python
 
-from creditrl.cli import run
 from creditrl.templates import render
 
 ROOT = Path(__file__).parents[2]
@@ -17,15 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 def python(folder: Path, *words: str, path: Path | None = None) -> str:
     """Run a module in a folder and return what it says."""
-    done = subprocess.run(
-        [sys.executable, "-m", *words],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(path or "")},
-        timeout=300,
-        check=False,
-    )
+    done = by_python("-m", *words, cwd=folder, env={"PYTHONPATH": str(path or "")}, timeout=300)
     assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -64,49 +53,8 @@ def test_an_editable_package_is_found_beside_its_folder(tmp_path: Path) -> None:
         "import gymnasium as gym\n"
         "print(gym.make('my_stairs:Mine/MyStairs-v0').reset(seed=0)[0])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", made], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
+    done = by_python("-c", made, cwd=tmp_path)
     assert "step 0" in done.stdout, done.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("", "Missing kind"),
-        ("env", "Missing name"),
-        ("agent mine", "Nothing new of the kind 'agent'"),
-        ("env My-Stairs", "small letters"),
-        ("env ../stairs", "small letters"),
-        ("env class", "choose another name"),
-        ("method numpy", "choose another name"),
-        ("method none", "a word or a module of Python"),
-        ("env true", "a word or a module of Python"),
-        ("method grpo", "a recipe @grpo_small already"),
-        ("method credit", "a second 'Credit' in credit.py"),
-        ("method policy-loss", "a second 'PolicyLossConfig' in policy_loss.py"),
-        ("method train", "a second 'train' in test_train.py"),
-        ("env task", "a second 'Task' in task.py"),
-        ("env view", "a second 'View' in view.py"),
-        ("env text", "a second 'TextEnv' in text.py"),
-        ("env text-env", "a second 'TextEnv' in text_env.py"),
-        ("env there", "there exists"),
-        ("env stairs --folder there", "there exists"),
-    ],
-)
-def test_a_bad_request_is_one_line(
-    words: str,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "there").mkdir()
-    assert run(["new", *words.split()]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
-    assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,8 +10,12 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from viewed_runs import make_run
 
 from creditrl.cli import run
 from creditrl.envs.webshop.html import read_clickables, read_text
@@ -21,20 +26,31 @@ def page(address: str) -> str:
         return str(answer.read().decode("utf-8"))
 
 
-def test_it_prints_where_it_is_and_stops_on_ctrl_c() -> None:
-    serving = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "creditrl.cli", "serve", "webshop", "--pages"),
-            *("--port", "0", "--num-products", "40", "--task", "2", "--split", "valid_unseen"),
-        ],
+@contextlib.contextmanager
+def serving(*words: str) -> Iterator[Callable[[], str]]:
+    """Start a command that serves, yield what reads its next line, and end it by Ctrl-C."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", "creditrl.cli", *words, "--port", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     try:
-        assert serving.stdout is not None
-        first, second = serving.stdout.readline(), serving.stdout.readline()
+        assert started.stdout is not None
+        yield started.stdout.readline
+        started.send_signal(signal.SIGINT)
+        out, err = started.communicate(timeout=60)
+        assert (started.returncode, out.splitlines()[-1], err) == (0, "Closed.", "")
+    finally:
+        started.kill()
+        started.communicate()
+
+
+def test_pages_of_a_shop_are_open_until_ctrl_c() -> None:
+    shop = ("--num-products", "40", "--task", "2", "--split", "valid_unseen")
+    with serving("serve", "webshop", "--pages", *shop) as line:
+        first, second = line(), line()
         assert first.startswith("WebShop is open at http://127.0.0.1:") and "Ctrl-C" in first
         address = first.split()[4]
         assert second.startswith("Play builtin") and second.split()[-1].startswith(address)
@@ -43,80 +59,51 @@ def test_it_prints_where_it_is_and_stops_on_ctrl_c() -> None:
         found = page(f"{second.split()[-1]}?search_query=a")
         assert "Page 1 (Total results: " in read_text(found)
         assert second.split()[1].rstrip(":") in page(address)
-        serving.send_signal(signal.SIGINT)
-        out, err = serving.communicate(timeout=30)
-        assert (serving.returncode, out, err) == (0, "\nClosed.\n", "")
-        with pytest.raises(OSError):
-            page(address)
-    finally:
-        serving.kill()
-        serving.communicate()
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert run(["serve", *arguments]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
-
-
-def test_a_taken_port_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        line = refused(capsys, "webshop", "--pages", "--num-products", "40", "--port", port)
-        again = refused(capsys, "VisualSokoban", "--port", port)
-    assert again == line
-    assert line == (
-        f"creditrl: Port {port} of 127.0.0.1 is taken by another program: choose another one by "
-        "--port, or 0 for any that is free."
-    )
-
-
-def test_what_cannot_be_served_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "has no pages to serve" in refused(capsys, "VisualSokoban", "--pages")
-    assert "--task needs --pages" in refused(capsys, "VisualSokoban", "--task", "2")
-    assert "sessions=0: expected a number above 0" in refused(
-        capsys, "VisualSokoban", "--max-sessions", "0"
-    )
-    assert "Missing environment" in refused(capsys)
-    assert "No task" in refused(
-        capsys, "webshop", "--pages", "--num-products", "40", "--task", "x/1"
-    )
-    assert "--prot" in refused(capsys, "webshop", "--prot", "1")
-
-
-def test_others_need_a_token(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("CREDITRL_SERVE_TOKEN", raising=False)
-    line = refused(capsys, "VisualSokoban", "--host", "0.0.0.0")
-    assert "--host 0.0.0.0 can be reached by others: set CREDITRL_SERVE_TOKEN" in line
-    monkeypatch.setenv("CREDITRL_SERVE_TOKEN", "short")
-    line = refused(capsys, "VisualSokoban", "--host", "0.0.0.0")
-    assert "CREDITRL_SERVE_TOKEN has 5 characters: expected 16 or more" in line
-    assert "short" not in line.partition("has")[0]
+    with pytest.raises(OSError):
+        page(address)
 
 
 def test_an_environment_is_served_until_ctrl_c() -> None:
-    serving = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "creditrl.cli", "serve", "VisualSokoban"),
-            *("--port", "0", "--max-sessions", "2"),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    try:
-        assert serving.stdout is not None
-        first, second = serving.stdout.readline(), serving.stdout.readline()
+    with serving("serve", "VisualSokoban", "--max-sessions", "2") as line:
+        first, second = line(), line()
         assert first.startswith("VisualSokoban is served at http://127.0.0.1:")
         address = first.split()[4]
         assert f"{address}/docs and {address}/openapi.json" in second
         assert json.loads(page(address))["env_id"] == "CreditRL/VisualSokoban-v0"
-        serving.send_signal(signal.SIGINT)
-        out, err = serving.communicate(timeout=30)
-        assert (serving.returncode, out, err) == (0, "\nClosed.\n", "")
-    finally:
-        serving.kill()
-        serving.communicate()
+
+
+def test_runs_are_shown_until_ctrl_c(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "run").path
+    with serving("view", str(path)) as line:
+        first = line()
+        assert first.startswith(f"16 episodes of {path} are open at http://127.0.0.1:")
+        assert page(first.split(" at ")[1].split(". ")[0] + "/api/0/run")
+
+
+def test_a_port_that_is_taken_or_is_none_is_one_line(tmp_path: Path, capsys: Any) -> None:
+    shown = ("view", str(make_run(tmp_path / "run").path))
+    kinds = (("serve", "webshop", "--pages", "--num-products", "40"), ("serve", "VisualSokoban"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for words in (*kinds, shown):
+            assert run([*words, "--port", port]) == 2
+            assert capsys.readouterr().err == (
+                f"creditrl: Port {port} of 127.0.0.1 is taken by another program: choose another "
+                "one by --port, or 0 for any that is free.\n"
+            )
+    assert run([*shown, "--port", "70000"]) == 2
+    assert "expected one from 0 to 65535" in capsys.readouterr().err
+
+
+def test_others_need_a_token(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = (
+        (None, "--host 0.0.0.0 can be reached by others: set CREDITRL_SERVE_TOKEN"),
+        ("short", "CREDITRL_SERVE_TOKEN has 5 characters: expected 16 or more"),
+    )
+    for token, said in told:
+        monkeypatch.delenv("CREDITRL_SERVE_TOKEN", raising=False)
+        if token is not None:
+            monkeypatch.setenv("CREDITRL_SERVE_TOKEN", token)
+        assert run(["serve", "VisualSokoban", "--host", "0.0.0.0"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert said in line and "short" not in line.partition("has")[0]

@@ -129,51 +129,6 @@ def test_another_task_than_the_listed_one_is_refused_before_it_is_played(
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--suite", "standart"), "Did you mean 'standard'?"),
-        (("--suite",), "--suite needs a value"),
-        (("--suite", "standard", "--tier", "hard"), "--tier"),
-        (("--suite", "standard", "--split", "test"), "splits train, valid_seen, valid_unseen"),
-        (("--suite", "standard", "--episodes", "0"), "--episodes 0: expected 1 or more"),
-        (
-            ("--suite", "standard", "--agent", "http"),
-            "name one, as in `creditrl eval ALFWorld --suite standard --agent http`",
-        ),
-        (("SOTOPIA", "--goal-table", "--agent", "http"), "--goal-table with --agent http"),
-        (("Sokoban", "--suite", "standard"), "No environment named 'Sokoban'"),
-        (("--resume", "runs/none.json"), "No evaluation to resume in runs/none.episodes.jsonl"),
-        (("--resume", "."), "it has no suite.json"),
-        (("VisualSokoban", "--agent", "command"), "--agent command needs --command"),
-        (("VisualSokoban", "--command", "x"), "--command needs --agent command, found random"),
-        (("VisualSokoban", "--trials", "2"), "--trials needs --agent reflexion"),
-        (("VisualSokoban", "--agent", "reflexion"), "--agent reflexion needs --model"),
-        (("VisualSokoban", "--agent", "react", "--form", "tags"), "a prompt form of its own"),
-        (("VisualSokoban", "--agent", "mine.py:act"), "there is no file mine.py"),
-        (("VisualSokoban", "--agent", "no_module:act"), "No module named 'no_module'"),
-        (("VisualSokoban", "--agent", "command", "--command", "no-such-x"), "cannot be started"),
-        (("VisualSokoban", "--max-turns-total", "-3"), "A budget of -3 turns"),
-        (("VisualSokoban", "--retries", "-1"), "retries=-1"),
-        (("VisualSokoban", "--name", "x"), "--name needs --agent chat or"),
-        (("VisualSokoban", "--agent", "http", "--host", "0.0.0.0"), "CREDITRL_SERVE_TOKEN"),
-    ],
-)
-def test_what_cannot_be_done_is_one_line(
-    arguments: tuple[str, ...],
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("CREDITRL_SERVE_TOKEN", raising=False)
-    assert run(["eval", *arguments]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert says in line
-    assert not list(tmp_path.rglob("*.json"))
-
-
 def test_a_suite_may_not_name_a_key_of_whoever_plays_it(tmp_path):
     suite = make_standard(1, ["CreditRL/SOTOPIA-v0"])
     keyed = {"judge": "chat:m@http://127.0.0.1:9/v1?api_key_env=HOME"}

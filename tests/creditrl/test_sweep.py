@@ -5,27 +5,13 @@ from __future__ import annotations
 import csv
 
 import pytest
+import small_runs
 
 from creditrl.cli import run
 from creditrl.cli.sweep import _parse, _settings
 from creditrl.errors import ConfigError
 
-TINY = [
-    "--policy.small.layers=1",
-    "--policy.small.hidden=16",
-    "--policy.small.heads=2",
-    "--policy.tokenizer-episodes=16",
-    "--clone.episodes=8",
-    "--clone.updates=4",
-    "--rollout.groups=2",
-    "--rollout.group-size=4",
-    "--eval.levels=8",
-    "--env.options.min-optimal-moves=1",
-    "--env.options.max-optimal-moves=3",
-    "--run.trajectories-every=0",
-    "--budget.seconds=None",
-    "--budget.updates=1",
-]
+TINY = [*small_runs.TINY, "--run.trajectories-every=0", "--budget.updates=1"]
 
 
 @pytest.mark.slow
@@ -68,24 +54,6 @@ def test_the_papers_sweep_is_a_product_of_nine():
     ]
     assert found == [(a, x) for a in (35.0, 50.0, 70.0) for x in (5, 10, 20)]
     assert settings[4].runs[0].name == "alpha=50-xi=10-seed=0"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--method.alpha 1,2", "Missing recipe"),
-        ("@three_spo_small --run.seed 0,1", "use --seeds"),
-        ("@three_spo_small --method.alpha 35,35", "expected different values"),
-        ("@three_spo_small --method.alpha 35,", "expected different values"),
-        ("@three_spo_small --seeds 0,x", "expected numbers"),
-        ("@three_spo_small --method.alpah 1,2", "--method.alpah"),
-    ],
-)
-def test_a_request_that_makes_no_sense_is_one_line(words, message, tmp_path, capsys):
-    assert run(["sweep", *words.split(), "--folder", str(tmp_path / "s")]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1 and message in error
-    assert not (tmp_path / "s").exists()
 
 
 def test_a_value_that_a_method_refuses_is_found_before_any_run(tmp_path):

@@ -11,41 +11,18 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
+from small_runs import TINY, rows_of
 
 from creditrl.agents.prompting import Prompting
 from creditrl.cli import run
 from creditrl.config import known_recipes
 from creditrl.store import TrajectoryStore
 
-SMALL = [
-    "--policy.small.layers=1",
-    "--policy.small.hidden=16",
-    "--policy.small.heads=2",
-    "--policy.tokenizer-episodes=16",
-    "--clone.episodes=8",
-    "--clone.updates=4",
-    "--rollout.groups=2",
-    "--rollout.group-size=4",
-    "--eval.levels=8",
-    "--env.options.min-optimal-moves=1",
-    "--env.options.max-optimal-moves=3",
-    "--run.trajectories-every=1",
-    "--run.threads=1",
-    "--budget.seconds=None",
-]
-
-
-ENDLESS = ("--budget.seconds=None", "--budget.updates=None")
+SMALL = [*TINY, "--run.trajectories-every=1"]
 QUICK = ("--compare.no-clone-same-time", "--eval.no-greedy", "--budget.updates=1")
-
-
-def rows_of(folder: Path, phase: str) -> list[dict[str, float]]:
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [row for row in rows if row["phase"] == phase]
 
 
 def train(*flags: str) -> int:
@@ -70,9 +47,7 @@ def test_a_whole_run_leaves_what_the_readme_says(tmp_path, capsys):
         assert (folder / name).is_file(), name
     assert list((folder / "trajectories").glob("*.parquet"))
     assert (folder / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    trained = [row for row in rows if row["phase"] == "train"]
-    assert [row["update"] for row in trained] == [1, 2, 3]
+    assert [row["update"] for row in rows_of(folder)] == [1, 2, 3]
 
     # The command that the run ends with works as it stands.
     following = next(line for line in out.splitlines() if line.startswith("Next: creditrl "))
@@ -267,11 +242,6 @@ def test_conversations_and_workers_train_as_well(tmp_path, capsys):
     assert Prompting.read(folder / "policy" / "last") == Prompting("react", "free")
 
 
-def _metrics(folder: Path) -> dict[int, dict[str, float]]:
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return {row["update"]: row for row in rows if row["phase"] == "train"}
-
-
 def _environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -301,7 +271,7 @@ def test_a_killed_run_goes_on_to_the_same_next_updates(tmp_path):
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    done = max(_metrics(killed))
+    done = rows_of(killed)[-1]["update"]
     assert done < 400
 
     subprocess.run(
@@ -310,7 +280,7 @@ def test_a_killed_run_goes_on_to_the_same_next_updates(tmp_path):
         capture_output=True,
         env=_environment(),
     )
-    expected, found = _metrics(whole), _metrics(killed)
+    expected, found = ({row["update"]: row for row in rows_of(f)} for f in (whole, killed))
     # A run that was killed beyond update 30 had nothing left to do; its updates are there.
     assert set(expected) <= set(found)
     for update, row in expected.items():
@@ -359,52 +329,6 @@ def test_a_killed_run_takes_its_comparison_along(tmp_path):
     assert not alive
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["@quikstart"], "Did you mean"),
-        (["@quickstart", "--rollout.gruops=3"], "rollout.group"),
-        (["@quickstart", "--rollout.groups=many"], "groups"),
-        (["@quickstart", "--method.name=grppo"], "Did you mean 'grpo'"),
-        (["@quickstart", "--env.id=VisualSokobann"], "Did you mean"),
-        (["@quickstart", "--rollout.form=plian"], "Did you mean 'plain'"),
-        (["@quickstart", "--budget.seconds=None", "--budget.updates=None"], "budget"),
-        (["@quickstart", "--run.resume"], "--run.folder"),
-        (["@quickstart", "--run.plugins", "nowhere.py"], "nowhere.py"),
-        (["@quickstart", "--run.plugins=nowhere.py"], "nowhere.py"),
-        (["@quickstart", "--method.loss.clip-low=-1"], "clip_low is -1"),
-        (["@grpo_small", "--method.loss.length-divisor=9"], "length_divisor=9.0 has no effect"),
-        (["@pg_small", "--method.loss.dual-clip=3"], "dual_clip=3.0 has no effect"),
-        (["@quickstart", "--budget.updates=0"], "budget.updates is 0"),
-        (["@quickstart", "--budget.seconds=-1"], "budget.seconds is -1"),
-        (["@quickstart", "--run.seed=-1"], "run.seed is -1"),
-        (["@quickstart", "--clone.check-every=0"], "clone.check_every is 0"),
-        (["@quickstart", "--eval.temperature=0"], "eval.temperature is 0"),
-        (["@quickstart", "--method.name=sft", "--clone.episodes=0"], "clone.episodes is 0"),
-        (["@quickstart", "--env.options.observation=image"], "reads text"),
-        (["@quickstart", "--clone.noise=1"], "clone.noise is 1"),
-        (["@quickstart", "--clone.held-out=1"], "clone.held_out is 1.0: expected 0 to below 1"),
-        (
-            ["@quickstart", "--method.name=sft", *ENDLESS, "--budget.turns=9"],
-            "the budget has no end",
-        ),
-        (["@quickstart", "@quickstart"], "Two recipes"),
-        (["@quickstart", "--policy.model=/no/such/model"], "no folder /no/such/model"),
-        (["--run.folder=/no/such/run", "--run.resume"], "does not exist"),
-        (["--run.folder=/no/such/run", "--run.resume=True"], "does not exist"),
-        (["--run.folder=/no/such/run", "--run.resume", "False"], "Missing recipe"),
-        ([], "@quickstart"),
-    ],
-)
-def test_a_bad_request_is_one_line_and_code_2(arguments, said, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert run(["train", *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1
-    assert said in captured.err
-    assert not list(tmp_path.iterdir())
-
-
 def test_an_unknown_key_in_a_recipe_names_file_and_nearest_key(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.toml").write_text("[rollout]\ngruops = 3\n[budget]\nupdates = 1\n")
@@ -430,15 +354,9 @@ def test_a_checkpoint_of_another_version_is_refused_untouched(tmp_path, capsys):
     assert (folder / "metrics.jsonl").read_bytes() == metrics and meta.is_file()
 
 
-def test_validation_keeps_the_best_policy(tmp_path, capsys):
-    folder = tmp_path / "run"
-    flags = ("--eval.every=1", "--eval.validation-levels=8", "--compare.no-clone-same-time")
-    assert train(f"--run.folder={folder}", "--budget.updates=2", *flags) == 0
-    assert (folder / "policy" / "best" / "config.json").is_file()
-    assert "best on validation" in capsys.readouterr().out
-
-
-def test_the_best_policy_is_measured_in_the_type_it_was_trained_in(tmp_path, monkeypatch):
+def test_validation_keeps_the_best_policy_and_measures_it_in_its_own_type(
+    tmp_path, monkeypatch, capsys
+):
     # In float32 it would take twice the memory, and not be what an engine in bfloat16 computes.
     from creditrl.trainers.held_out import HeldOut
 
@@ -455,3 +373,5 @@ def test_the_best_policy_is_measured_in_the_type_it_was_trained_in(tmp_path, mon
     half = "--policy.dtype=bfloat16"
     assert train(f"--run.folder={folder}", *QUICK, half, *validation) == 0
     assert found == {"after": "torch.bfloat16", "best": "torch.bfloat16"}
+    assert (folder / "policy" / "best" / "config.json").is_file()
+    assert "best on validation" in capsys.readouterr().out

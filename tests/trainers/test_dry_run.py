@@ -123,18 +123,3 @@ def test_the_command_says_what_is_different_and_what_comes_next(
     assert "optim.lr" not in out.partition("One update")[0]
     assert "Next: creditrl train @grpo_small --optim.lr 1e-3" in out
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--dry-run=80",), "expected --dry-run alone"),
-        (("--dry-run", "--plan"), "were both given"),
-    ],
-)
-def test_bad_requests_are_one_line(
-    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["train", "@grpo_webshop", *words]) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert said in line

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from small_runs import make_trajectory
 
 from creditrl.cli import run
 from creditrl.config import read_recipe
@@ -270,28 +271,14 @@ def test_learned_models_are_those_that_the_run_builds(name, lora, make_small):
 
 
 def rows_of_tokens(length, count, vocabulary):
-    from creditrl.types import Task, Trajectory, Turn
+    from creditrl.types import Turn
 
     rng = np.random.default_rng(0)
     episodes = []
     for number in range(count):
         ids = tuple(rng.integers(4, vocabulary, size=length).tolist())
         turn = Turn("", "", "", 0.0, prompt_ids=ids[: length // 4], reply_ids=ids[length // 4 :])
-        episodes.append(
-            Trajectory(
-                id=str(number),
-                env_id="Toy-v0",
-                task=Task(str(number), "toy", "train", number),
-                group=0,
-                member=number,
-                seed=0,
-                turns=(turn,),
-                success=False,
-                score=0.0,
-                terminated=True,
-                truncated=False,
-            )
-        )
+        episodes.append(make_trajectory([turn], number))
     return build_rows(episodes)
 
 
@@ -407,8 +394,6 @@ def test_plan_prints_and_starts_nothing(tmp_path, monkeypatch, capsys):
     assert "It does not fit" in out and "Next: creditrl train @grpo_webshop --" in out
     assert run(["train", "@quickstart", "--plan"]) == 0
     assert "It fits." in capsys.readouterr().out
-    assert run(["train", "@quickstart", "--plan=much"]) == 2
-    assert "expected GiB" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
