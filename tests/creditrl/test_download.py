@@ -47,6 +47,12 @@ def refusal(*arguments: Any, **options: Any) -> str:
     return line
 
 
+def break_off(web: Any, folder: Path, at: int = 600_000) -> str:
+    """Leave the beginning of ``a.bin`` in a folder, and return what the download said."""
+    web.files["/a.bin"], web.cuts = BODY, [at]
+    return refusal(f"{web.url}/a.bin", folder / "a.bin", attempts=1)
+
+
 # Downloads.
 
 
@@ -73,9 +79,7 @@ def test_a_cut_connection_is_continued_from_the_byte_it_reached(web, tmp_path):
 
 
 def test_a_later_run_continues_what_an_earlier_one_kept(web, tmp_path):
-    web.files["/a.bin"] = BODY
-    web.cuts = [600_000]
-    line = refusal(f"{web.url}/a.bin", tmp_path / "a.bin", attempts=1)
+    line = break_off(web, tmp_path)
     assert "ended after 600,000 of 1,000,000 bytes" in line and "600,000 bytes are kept" in line
     assert not (tmp_path / "a.bin").exists()
     done = download(f"{web.url}/a.bin", tmp_path / "a.bin", **FAST)
@@ -104,9 +108,7 @@ def test_a_killed_process_leaves_a_part_that_is_continued(web, tmp_path):
 
 
 def test_a_file_that_changed_on_the_server_is_not_glued_together(web, tmp_path):
-    web.files["/a.bin"] = BODY
-    web.cuts = [600_000]
-    refusal(f"{web.url}/a.bin", tmp_path / "a.bin", attempts=1)
+    break_off(web, tmp_path)
     web.files["/a.bin"], web.etag = BODY[::-1], '"two"'
     done = download(f"{web.url}/a.bin", tmp_path / "a.bin", **FAST)
     assert done.path.read_bytes() == BODY[::-1] and done.fetched == 10**6
@@ -116,10 +118,9 @@ def test_a_file_that_changed_on_the_server_is_not_glued_together(web, tmp_path):
 def test_without_a_mark_of_its_version_a_part_is_only_continued_under_a_checksum(
     web, tmp_path, etag
 ):
-    web.files["/a.bin"], web.etag = BODY, etag
+    web.etag = etag
     for sha256, wanted in ((None, ""), (SHA256, "bytes=600000-999999")):
-        web.cuts = [600_000]
-        refusal(f"{web.url}/a.bin", tmp_path / "a.bin", attempts=1)
+        break_off(web, tmp_path)
         done = download(f"{web.url}/a.bin", tmp_path / "a.bin", sha256=sha256, **FAST)
         assert web.requests[-1] == ("/a.bin", wanted)
         assert done.path.read_bytes() == BODY
@@ -127,9 +128,8 @@ def test_without_a_mark_of_its_version_a_part_is_only_continued_under_a_checksum
 
 
 def test_a_part_of_another_address_is_dropped(web, tmp_path):
-    web.files.update({"/a.bin": BODY, "/b.bin": BODY[::-1]})
-    web.cuts = [600_000]
-    refusal(f"{web.url}/a.bin", tmp_path / "a.bin", attempts=1)
+    break_off(web, tmp_path)
+    web.files["/b.bin"] = BODY[::-1]
     done = download(f"{web.url}/b.bin", tmp_path / "a.bin", **FAST)
     assert done.path.read_bytes() == BODY[::-1] and web.requests[-1] == ("/b.bin", "")
 
@@ -151,9 +151,7 @@ def test_a_server_without_ranges_begins_anew(web, tmp_path):
 
 
 def test_a_part_that_is_complete_only_needs_its_name(web, tmp_path):
-    web.files["/a.bin"] = BODY
-    web.cuts = [999_999]
-    refusal(f"{web.url}/a.bin", tmp_path / "a.bin", attempts=1)
+    break_off(web, tmp_path, 999_999)
     with open(tmp_path / "a.bin.part", "ab") as part:
         part.write(BODY[-1:])
     web.requests.clear()
@@ -162,9 +160,7 @@ def test_a_part_that_is_complete_only_needs_its_name(web, tmp_path):
 
 
 def test_a_part_that_is_longer_than_the_file_is_dropped(web, tmp_path):
-    web.files["/a.bin"] = BODY
-    web.cuts = [999_999]
-    refusal(f"{web.url}/a.bin", tmp_path / "a.bin", attempts=1)
+    break_off(web, tmp_path, 999_999)
     with open(tmp_path / "a.bin.part", "ab") as part:
         part.write(b"too much")
     done = download(f"{web.url}/a.bin", tmp_path / "a.bin", **FAST)
@@ -276,9 +272,7 @@ def test_a_web_page_in_place_of_the_file_is_said_and_not_kept(web, tmp_path):
 
 
 def test_a_web_page_costs_nothing_of_what_is_here(web, tmp_path):
-    web.files["/a.bin"] = BODY
-    web.cuts = [600_000]
-    refusal(f"{web.url}/a.bin", tmp_path / "a.bin", attempts=1)
+    break_off(web, tmp_path)
     web.files["/a.bin"], web.etag = PAGE, None
     assert "a web page" in refusal(f"{web.url}/a.bin", tmp_path / "a.bin")
     web.files["/a.bin"], web.etag = BODY, '"one"'

@@ -223,28 +223,22 @@ def test_vllm_agrees_after_every_sync_of_all_weights(whole):
 
 
 @needs_vllm
-@pytest.mark.parametrize("step", [0.1, 1e-5])
-def test_a_skipped_sync_of_vllm_is_caught(whole, monkeypatch, step):
+@pytest.mark.parametrize(
+    ("step", "skipped", "said"),
+    [
+        (0.1, "load_weights", "old weights|does not compute with the weights"),
+        (1e-5, "load_weights", "old weights|does not compute with the weights"),
+        (0.1, "reset_cache", ""),  # of its prefixes
+    ],
+)
+def test_a_skipped_part_of_a_sync_of_vllm_is_caught(whole, monkeypatch, step, skipped, said):
     policy = small_policy(seed=4)
     sync = WeightSync(whole)
     sync.push(policy)
     move(policy, step)
     with monkeypatch.context() as patch:
-        patch.setattr(whole, "load_weights", lambda weights: None)
-        with pytest.raises(EngineError, match="old weights|does not compute with the weights"):
-            sync.push(policy)
-    assert sync.push(policy) < 1e-4
-
-
-@needs_vllm
-def test_vllm_without_a_reset_of_its_prefixes_is_caught(whole, monkeypatch):
-    policy = small_policy(seed=5)
-    sync = WeightSync(whole)
-    sync.push(policy)
-    move(policy)
-    with monkeypatch.context() as patch:
-        patch.setattr(whole, "reset_cache", lambda: None)
-        with pytest.raises(EngineError):
+        patch.setattr(whole, skipped, lambda *weights: None)
+        with pytest.raises(EngineError, match=said):
             sync.push(policy)
     assert sync.push(policy) < 1e-4
 

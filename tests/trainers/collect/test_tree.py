@@ -110,15 +110,6 @@ def test_whole_trees_are_judged_by_their_own_branches():
     assert not any(t.turns[0].reward for t in step.trajectories if not t.terminated)
 
 
-def test_whole_trees_resume_to_the_same_next_update():
-    whole, cut, again = (make(update="tree", back="first") for _ in range(3))
-    collect(whole, 2), collect(cut, 1)
-    again.load_state_dict(cut.state_dict())
-    collect(again, 1, start=1)
-    expected, found = whole.collect(2), again.collect(2)
-    assert [t.turns for t in expected.trajectories] == [t.turns for t in found.trajectories]
-
-
 def test_where_the_next_branch_begins():
     for back, expected in (("last", -1), ("first", 2)):
         collector = make(groups=1, back=back)
@@ -222,14 +213,20 @@ def test_uniform_rollouts_do_not_ask_the_score():
     assert {found.environment_turns for found in collect(collector, 20)} == {3}
 
 
-@pytest.mark.parametrize("form", ["plain", "tags"])
-def test_it_resumes_to_the_same_next_updates(form):
-    whole, cut = make(form=form), make(form=form)
-    collect(whole, 12), collect(cut, 7)
-    again = make(form=form)
+@pytest.mark.parametrize(
+    ("options", "updates", "at"),
+    [
+        ({}, 12, 7),
+        ({"form": "tags"}, 12, 7),
+        ({"update": "tree", "back": "first"}, 2, 1),  # whole trees
+    ],
+)
+def test_it_resumes_to_the_same_next_updates(options, updates, at):
+    whole, cut, again = (make(**options) for _ in range(3))
+    collect(whole, updates), collect(cut, at)
     again.load_state_dict(cut.state_dict())
-    collect(again, 5, start=7)
-    expected, found = whole.collect(12), again.collect(12)
+    collect(again, updates - at, start=at)
+    expected, found = whole.collect(updates), again.collect(updates)
     assert [t.turns for t in expected.trajectories] == [t.turns for t in found.trajectories]
     assert expected.metrics == found.metrics
     assert whole.state_dict() == again.state_dict()
