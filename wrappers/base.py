@@ -1,8 +1,8 @@
 """Base of all wrappers: own ``info`` columns, own state, and the order of wrappers.
 
 A wrapper comes twice: around one environment (:class:`TextWrapper`) and around a vector of them
-(:class:`VectorTextWrapper`). Both keep what they add to ``info`` by key in ``self._own``: a value,
-or a column with one item per copy.
+(:class:`VectorTextWrapper`). What it does is written once, in its :class:`WrapperHooks`, for any
+number of copies; around one environment there is one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,18 @@ from creditrl.envs.spaces import action_column
 from creditrl.errors import WrapperError
 from creditrl.types import BoolArray, IntArray, Snapshot, StateSource
 
-__all__ = ["TextWrapper", "VectorTextWrapper", "below", "text_of", "text_space"]
+__all__ = [
+    "TextWrapper",
+    "VectorTextWrapper",
+    "WrapperHooks",
+    "below",
+    "copies_of",
+    "copy_space",
+    "rows_of",
+    "text_space",
+    "texts_of",
+    "values_of",
+]
 
 
 def below(env: Any) -> Iterator[Any]:
@@ -33,15 +44,39 @@ def below(env: Any) -> Iterator[Any]:
         env = env.env
 
 
-def text_of(observation: Any) -> str:
-    """Return the text of one observation: a string, the text beside an image, or chat messages."""
-    if isinstance(observation, str):
-        return observation
+def texts_of(observation: Any) -> list[str]:
+    """Return each copy's text: a string, the text beside an image, or chat messages joined."""
     if isinstance(observation, dict):
-        return text_of(observation.get("text", observation.get("messages", "")))
-    if isinstance(observation, tuple):
-        return "\n\n".join(str(message["content"]) for message in observation)
-    return ""
+        observation = observation["text" if "text" in observation else "messages"]
+    if not isinstance(observation, tuple):
+        return [""] * len(observation)
+    return [
+        one if isinstance(one, str) else "\n\n".join(str(message["content"]) for message in one)
+        for one in observation
+    ]
+
+
+def rows_of(info: Mapping[str, Any], keys: Sequence[str], k: int) -> list[dict[str, Any]]:
+    """Return the values of these keys, where ``info`` has them, for each of K copies."""
+    present = {key: values_of(info[key]) for key in keys if key in info}
+    return [{key: column[row] for key, column in present.items()} for row in range(k)]
+
+
+def values_of(column: Any) -> list[Any]:
+    """Return the items of a column of ``info``: an array, or a list where there is one copy."""
+    return column.tolist() if isinstance(column, np.ndarray) else column  # type: ignore[no-any-return]
+
+
+def copies_of(env: Any) -> int:
+    """Return the number of copies: one of an environment that is no vector."""
+    return env.num_envs if isinstance(env, VectorEnv) else 1
+
+
+def copy_space(env: Any) -> Space[Any]:
+    """Return the observation space of one copy."""
+    if isinstance(env, VectorEnv):
+        return env.single_observation_space
+    return env.observation_space  # type: ignore[no-any-return]
 
 
 def text_space(space: Space[Any]) -> Space[Any] | None:
@@ -51,65 +86,141 @@ def text_space(space: Space[Any]) -> Space[Any] | None:
     return space if isinstance(space, gym.spaces.Text) else None
 
 
-class TextWrapper(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Around one environment.
+class WrapperHooks(RecordConstructorArgs):
+    """What a wrapper does, in any number of copies.
 
-    A subclass fills ``self._own`` with the values that it adds to ``info``, in :meth:`_begin` and
-    :meth:`_after`, and may change actions and observations in :meth:`_inward` and :meth:`present`.
+    Hooks get the copies that a call is about (``index_K``) and observations and ``info`` of just
+    these, in their order. They are called in every autoreset mode alike: :meth:`_after` sees the
+    last moment of an episode, :meth:`_begin` the first of the next one.
     """
 
     kind: ClassVar[str]
     """The same for both twins; the order of a stack is checked by it."""
+    env: Any
+    unwrapped: Any
+    _mode: AutoresetMode = AutoresetMode.DISABLED
 
-    def __init__(self, env: gym.Env[Any, Any], **arguments: Any) -> None:
+    def __init__(self, env: Any, **arguments: Any) -> None:
         # A callable argument may hold what cannot be copied (a file, a lock).
         RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments)
-        super().__init__(env)
-        self._own: dict[str, Any] = {}
+        self._own: dict[str, NDArray[Any]] = {}
+        """Columns that ``info`` gets, one item per copy."""
+        self._kept: list[NDArray[Any]] = []
+        """Columns that a snapshot keeps beside these."""
+
+    def _set_spaces(
+        self, *, observation: Space[Any] | None = None, action: Space[Any] | None = None
+    ) -> None:
+        """Set the space of one copy, and with it the batched one."""
+        raise NotImplementedError
+
+    def _begin(self, index_K: IntArray, observation: Any, info: Mapping[str, Any]) -> None:
+        """Note that episodes began in these copies."""
+
+    def _after(
+        self,
+        index_K: IntArray,
+        observation: Any,
+        info: Mapping[str, Any],
+        reward_K: Sequence[Any] | NDArray[Any],
+        terminated_K: Sequence[bool] | BoolArray,
+        truncated_K: Sequence[bool] | BoolArray,
+    ) -> None:
+        """Note what an action did in each of these copies."""
+
+    def _inward(self, index_K: IntArray, actions: Sequence[Any]) -> Sequence[Any]:
+        """Return these copies' actions for the environment inside."""
+        return actions
+
+    def _shown(self, index_K: IntArray, observation: Any) -> Any:
+        """Return what these copies show in place of their observations; changes nothing."""
+        return observation
+
+    def _states(self, index_K: IntArray) -> list[Any]:
+        columns = [*self._own.values(), *self._kept]
+        if not columns:
+            return [()] * len(index_K)
+        return list(zip(*(column[index_K].tolist() for column in columns), strict=True))
+
+    def _set_states(self, index_K: IntArray, states: Sequence[Any]) -> None:
+        columns = [*self._own.values(), *self._kept]
+        for i, values in zip(index_K.tolist(), states, strict=True):
+            for column, value in zip(columns, values, strict=True):
+                column[i] = value
+
+
+_FIRST: IntArray = np.zeros(1, dtype=np.int64)
+
+
+class _OneRow(Mapping[str, list[Any]]):
+    """One environment's ``info`` as columns of one item: lists, which are made faster."""
+
+    def __init__(self, info: Mapping[str, Any]) -> None:
+        self._info = info
+
+    def __getitem__(self, key: str) -> list[Any]:
+        return [self._info[key]]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._info
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._info)
+
+    def __len__(self) -> int:
+        return len(self._info)
+
+
+class TextWrapper(WrapperHooks, gym.Wrapper[Any, Any, Any, Any]):
+    """Around one environment."""
+
+    def __init__(self, env: gym.Env[Any, Any], **arguments: Any) -> None:
+        WrapperHooks.__init__(self, env, **arguments)
+        gym.Wrapper.__init__(self, env)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._begin(observation, info)
+        self._begin(_FIRST, _batch(observation), _OneRow(info))
         return self.present(observation, info)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Do one action."""
-        observation, reward, terminated, truncated, info = self.env.step(self._inward(action))
-        self._after(observation, info, float(reward), terminated, truncated)
+        (inward,) = self._inward(_FIRST, [action])
+        observation, reward, terminated, truncated, info = self.env.step(inward)
+        self._after(
+            _FIRST,
+            _batch(observation),
+            _OneRow(info),
+            [reward],
+            [terminated],
+            [truncated],
+        )
         observation, info = self.present(observation, info)
         return observation, reward, terminated, truncated, info
 
     def present(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return both as this wrapper shows them; changes nothing."""
-        return observation, {**info, **self._own}
+        shown = _one(self._shown(_FIRST, _batch(observation)), 0)
+        return shown, {**info, **{key: column.item() for key, column in self._own.items()}}
 
     def wrapper_state(self) -> Any:
         """Return what this wrapper needs to continue from here; picklable."""
-        return dict(self._own)
+        return self._states(_FIRST)[0]
 
     def set_wrapper_state(self, state: Any) -> None:
         """Take back what :meth:`wrapper_state` returned."""
-        self._own = dict(state)
+        self._set_states(_FIRST, [state])
 
-    def _begin(self, observation: Any, info: dict[str, Any]) -> None:
-        """Note that an episode began."""
-
-    def _after(
-        self,
-        observation: Any,
-        info: dict[str, Any],
-        reward: float,
-        terminated: bool,
-        truncated: bool,
+    def _set_spaces(
+        self, *, observation: Space[Any] | None = None, action: Space[Any] | None = None
     ) -> None:
-        """Note what an action did."""
-
-    def _inward(self, action: Any) -> Any:
-        """Return the action for the environment inside."""
-        return action
+        if observation is not None:
+            self.observation_space = observation
+        if action is not None:
+            self.action_space = action
 
 
 # What the vector environment inside offers beyond Gymnasium's interface.
@@ -134,19 +245,12 @@ _FORWARDED = frozenset(
 )
 
 
-class VectorTextWrapper(VectorWrapper[Any, Any, Any, Any, Any], RecordConstructorArgs):
-    """Around a vector environment: ours, with all it offers, or Gymnasium's own.
-
-    Hooks get the copies that a call is about (``index_K``) and observations and ``info`` of just
-    these, in their order. They are called in every autoreset mode alike: :meth:`_after` sees the
-    last moment of an episode, :meth:`_begin` the first of the next one.
-    """
-
-    kind: ClassVar[str]
+class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
+    """Around a vector environment: ours, with all it offers, or Gymnasium's own."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any], **arguments: Any) -> None:
-        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments)
-        super().__init__(env)
+        WrapperHooks.__init__(self, env, **arguments)
+        VectorWrapper.__init__(self, env)
         for wrapper in below(env):
             if type(wrapper).__name__ == "DictInfoToList":
                 raise WrapperError(
@@ -155,7 +259,6 @@ class VectorTextWrapper(VectorWrapper[Any, Any, Any, Any, Any], RecordConstructo
         self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self._all = np.arange(env.num_envs, dtype=np.int64)
         self._over = np.ones(env.num_envs, dtype=np.bool_)
-        self._own: dict[str, NDArray[Any]] = {}
 
     def __getattr__(self, name: str) -> Any:
         if name in _FORWARDED:
@@ -174,7 +277,7 @@ class VectorTextWrapper(VectorWrapper[Any, Any, Any, Any, Any], RecordConstructo
         mask = None if options is None else options.get("reset_mask")
         # Gymnasium's environments take the mask out of the dict that they are given.
         inner = None if options is None else dict(options)
-        observation, info = self.env.reset(seed=seed, options=inner)  # type: ignore[arg-type]
+        observation, info = self.env.reset(seed=seed, options=inner)
         index_K = self._all if mask is None else np.flatnonzero(mask)
         self._over[index_K] = False
         self._begin(index_K, *self._rows(index_K, observation, info))
@@ -234,7 +337,7 @@ class VectorTextWrapper(VectorWrapper[Any, Any, Any, Any, Any], RecordConstructo
                 f"{type(self.env).__name__} inside {type(self).__name__} has no step_some(): put "
                 "Gymnasium's wrappers outside of ours, or step all copies."
             )
-        index_K: IntArray = self.unwrapped.copy_indices(indices)  # type: ignore[attr-defined]
+        index_K: IntArray = self.unwrapped.copy_indices(indices)
         at = np.flatnonzero(~self._over[index_K])
         inward = list(action_column(actions, len(index_K)))
         if len(inward) == len(index_K):
@@ -303,20 +406,16 @@ class VectorTextWrapper(VectorWrapper[Any, Any, Any, Any, Any], RecordConstructo
 
     def wrapper_state(self, indices: IntArray) -> list[Any]:
         """Return what this wrapper needs to continue some copies; one picklable item each."""
-        columns = [self._over, *self._own.values()]
-        return list(zip(*(column[indices].tolist() for column in columns), strict=True))
+        return list(zip(self._over[indices].tolist(), self._states(indices), strict=True))
 
     def set_wrapper_state(self, indices: IntArray, states: Sequence[Any]) -> None:
         """Take back what :meth:`wrapper_state` returned, into the same or other copies."""
-        columns = [self._over, *self._own.values()]
-        for column, values in zip(columns, zip(*states, strict=True), strict=True):
-            for i, value in zip(indices.tolist(), values, strict=True):
-                column[i] = value
+        self._over[indices] = [over for over, _ in states]
+        self._set_states(indices, [state for _, state in states])
 
-    def _batch_spaces(
+    def _set_spaces(
         self, *, observation: Space[Any] | None = None, action: Space[Any] | None = None
     ) -> None:
-        """Set the space of one copy and the batched one."""
         if observation is not None:
             self.single_observation_space = observation
             self.observation_space = batch_space(observation, self.num_envs)
@@ -324,31 +423,13 @@ class VectorTextWrapper(VectorWrapper[Any, Any, Any, Any, Any], RecordConstructo
             self.single_action_space = action
             self.action_space = batch_space(action, self.num_envs)
 
-    def _begin(self, index_K: IntArray, observation: Any, info: Mapping[str, Any]) -> None:
-        """Note that episodes began in these copies."""
-
-    def _after(
-        self,
-        index_K: IntArray,
-        observation: Any,
-        info: Mapping[str, Any],
-        reward_K: NDArray[Any],
-        terminated_K: BoolArray,
-        truncated_K: BoolArray,
-    ) -> None:
-        """Note what an action did in each of these copies."""
-
-    def _inward(self, index_K: IntArray, actions: Sequence[Any]) -> Sequence[Any]:
-        """Return these copies' actions for the environment inside."""
-        return actions
+    # -- inside ---------------------------------------------------------------------------------
 
     def _present(
         self, index_K: IntArray, observation: Any, info: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Return both, of these copies in this order, as this wrapper shows them."""
-        return observation, {**info, **self._columns(index_K)}
-
-    # -- inside ---------------------------------------------------------------------------------
+        return self._shown(index_K, observation), {**info, **self._columns(index_K)}
 
     def _columns(self, index_K: IntArray) -> dict[str, Any]:
         columns: dict[str, Any] = {}
@@ -407,6 +488,13 @@ def _take_observation(at: IntArray, observation: Any) -> Any:
     if isinstance(observation, dict):
         return {key: _take_observation(at, value) for key, value in observation.items()}
     return observation[at]
+
+
+def _batch(observation: Any) -> Any:
+    """Return one copy's observation as a batch of one."""
+    if isinstance(observation, dict):
+        return {key: _batch(value) for key, value in observation.items()}
+    return observation[None] if isinstance(observation, np.ndarray) else (observation,)
 
 
 def _one(observation: Any, k: int) -> Any:

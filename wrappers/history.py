@@ -8,11 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeAlias
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Dict, Space
 from gymnasium.spaces import Sequence as SequenceSpace
-from gymnasium.vector import VectorEnv
 
 from creditrl.agents.prompts import resolve_form
 from creditrl.envs.base import TextEnv, object_column
@@ -21,7 +19,16 @@ from creditrl.envs.spaces import UnicodeText, action_text
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, WrapperError
 from creditrl.types import IntArray
-from creditrl.wrappers.base import TextWrapper, VectorTextWrapper, below, text_of
+from creditrl.wrappers.base import (
+    TextWrapper,
+    VectorTextWrapper,
+    WrapperHooks,
+    below,
+    copies_of,
+    copy_space,
+    rows_of,
+    texts_of,
+)
 
 __all__ = ["History", "VectorHistory"]
 
@@ -189,7 +196,72 @@ class _Builder:
         return replace(memory, shown=shown)
 
 
-class History(TextWrapper):
+_ROW_KEYS = ("goal", "admissible_actions", "action_hint", "action")
+
+
+class _History(WrapperHooks):
+    kind: ClassVar[str] = "History"
+
+    def __init__(
+        self,
+        env: Any,
+        form: str | Callable[[Ask], Any] | Any = "tags",
+        turns: Turns = None,
+        output: Literal["text", "messages"] = "text",
+        max_length: int = PROMPT_LENGTH,
+        form_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        _check_order(env)
+        super().__init__(
+            env,
+            form=form,
+            turns=turns,
+            output=output,
+            max_length=max_length,
+            form_options=form_options,
+        )
+        self._builder = _Builder(env, form, turns, output, max_length, form_options)
+        self._set_spaces(observation=self._builder.space(copy_space(env)))
+        self._memory = object_column([Memory()] * copies_of(env))
+        self._kept = [self._memory]
+        self._actions = object_column([""] * copies_of(env))
+
+    @property
+    def grows(self) -> bool:
+        """Whether the conversation grows, and so needs the replies."""
+        return self._builder.grows
+
+    def _begin(self, index_K: IntArray, observation: Any, info: Mapping[str, Any]) -> None:
+        rows = rows_of(info, _ROW_KEYS, len(index_K))
+        for i, text, row in zip(index_K.tolist(), texts_of(observation), rows, strict=True):
+            self._memory[i] = self._builder.begin(text, row)
+
+    def _after(
+        self,
+        index_K: IntArray,
+        observation: Any,
+        info: Mapping[str, Any],
+        reward_K: Any,
+        terminated_K: Any,
+        truncated_K: Any,
+    ) -> None:
+        replies = info["reply"] if "reply" in info else self._actions[index_K]
+        rows = rows_of(info, _ROW_KEYS, len(index_K))
+        for i, text, row, reply in zip(
+            index_K.tolist(), texts_of(observation), rows, replies, strict=True
+        ):
+            self._memory[i] = self._builder.more(self._memory[i], text, row, reply)
+
+    def _inward(self, index_K: IntArray, actions: Sequence[Any]) -> Sequence[Any]:
+        self._actions[index_K] = [action_text(action) for action in actions]
+        return actions
+
+    def _shown(self, index_K: IntArray, observation: Any) -> Any:
+        shown = tuple(memory.shown for memory in self._memory[index_K])
+        return self._builder.dress(observation, shown)
+
+
+class History(_History, TextWrapper):
     r"""Show a prompt in place of the observation.
 
     The prompt is what the training loop shows a policy for the same form: one builder, in
@@ -213,7 +285,7 @@ class History(TextWrapper):
         WrapperError: there is a History inside already.
 
     Example:
-        >>> import creditrl
+        >>> import creditrl, gymnasium as gym
         >>> from creditrl.wrappers import ReActAction
         >>> env = ReActAction(gym.make("CreditRL/VisualSokoban-v0"), form="react")
         >>> env = History(env, form="react", output="messages")
@@ -223,158 +295,12 @@ class History(TextWrapper):
         ['user', 'assistant', 'user']
     """
 
-    kind: ClassVar[str] = "History"
 
-    def __init__(
-        self,
-        env: gym.Env[Any, Any],
-        form: str | Callable[[Ask], Any] | Any = "tags",
-        turns: Turns = None,
-        output: Literal["text", "messages"] = "text",
-        max_length: int = PROMPT_LENGTH,
-        form_options: Mapping[str, Any] | None = None,
-    ) -> None:
-        _check_order(env)
-        super().__init__(
-            env,
-            form=form,
-            turns=turns,
-            output=output,
-            max_length=max_length,
-            form_options=form_options,
-        )
-        self._builder = _Builder(env, form, turns, output, max_length, form_options)
-        self.observation_space = self._builder.space(env.observation_space)
-        self._memory = Memory()
-        self._action = ""
-
-    @property
-    def grows(self) -> bool:
-        """Whether the conversation grows, and so needs the replies."""
-        return self._builder.grows
-
-    def present(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Return the prompt in place of the text."""
-        return self._builder.dress(observation, self._memory.shown), info
-
-    def wrapper_state(self) -> Memory:
-        """Return what is remembered."""
-        return self._memory
-
-    def set_wrapper_state(self, state: Memory) -> None:
-        """Take back what was remembered."""
-        self._memory = state
-
-    def _begin(self, observation: Any, info: dict[str, Any]) -> None:
-        self._memory = self._builder.begin(text_of(observation), info)
-
-    def _after(
-        self,
-        observation: Any,
-        info: dict[str, Any],
-        reward: float,
-        terminated: bool,
-        truncated: bool,
-    ) -> None:
-        reply = info.get("reply", self._action)
-        self._memory = self._builder.more(self._memory, text_of(observation), info, reply)
-
-    def _inward(self, action: Any) -> Any:
-        self._action = action_text(action)
-        return action
-
-
-_ROW_KEYS = ("goal", "admissible_actions", "action_hint", "action")
-
-
-class VectorHistory(VectorTextWrapper):
+class VectorHistory(_History, VectorTextWrapper):
     """Show a prompt per copy; see :class:`History`.
 
     Batched text is a tuple of strings, batched messages a tuple of tuples.
     """
-
-    kind: ClassVar[str] = "History"
-
-    def __init__(
-        self,
-        env: VectorEnv[Any, Any, Any],
-        form: str | Callable[[Ask], Any] | Any = "tags",
-        turns: Turns = None,
-        output: Literal["text", "messages"] = "text",
-        max_length: int = PROMPT_LENGTH,
-        form_options: Mapping[str, Any] | None = None,
-    ) -> None:
-        _check_order(env)
-        super().__init__(
-            env,
-            form=form,
-            turns=turns,
-            output=output,
-            max_length=max_length,
-            form_options=form_options,
-        )
-        self._builder = _Builder(env, form, turns, output, max_length, form_options)
-        self._batch_spaces(observation=self._builder.space(env.single_observation_space))
-        self._memory = object_column([Memory()] * env.num_envs)
-        self._actions = object_column([""] * env.num_envs)
-
-    @property
-    def grows(self) -> bool:
-        """Whether the conversation grows, and so needs the replies."""
-        return self._builder.grows
-
-    def wrapper_state(self, indices: IntArray) -> list[Any]:
-        """Return (over, what is remembered) per copy."""
-        return list(zip(self._over[indices].tolist(), self._memory[indices].tolist(), strict=True))
-
-    def set_wrapper_state(self, indices: IntArray, states: Sequence[Any]) -> None:
-        """Take back what was remembered."""
-        for i, (over, memory) in zip(indices.tolist(), states, strict=True):
-            self._over[i], self._memory[i] = over, memory
-
-    def _begin(self, index_K: IntArray, observation: Any, info: Mapping[str, Any]) -> None:
-        for i, text, row in zip(
-            index_K.tolist(), _texts(observation), _rows(info, len(index_K)), strict=True
-        ):
-            self._memory[i] = self._builder.begin(text, row)
-
-    def _after(
-        self,
-        index_K: IntArray,
-        observation: Any,
-        info: Mapping[str, Any],
-        reward_K: Any,
-        terminated_K: Any,
-        truncated_K: Any,
-    ) -> None:
-        replies = info["reply"] if "reply" in info else self._actions[index_K]
-        for i, text, row, reply in zip(
-            index_K.tolist(), _texts(observation), _rows(info, len(index_K)), replies, strict=True
-        ):
-            self._memory[i] = self._builder.more(self._memory[i], text, row, reply)
-
-    def _inward(self, index_K: IntArray, actions: Sequence[Any]) -> Sequence[Any]:
-        self._actions[index_K] = object_column([action_text(action) for action in actions])
-        return actions
-
-    def _present(
-        self, index_K: IntArray, observation: Any, info: dict[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
-        shown = tuple(memory.shown for memory in self._memory[index_K])
-        return self._builder.dress(observation, shown), info
-
-
-def _texts(observation: Any) -> Sequence[str]:
-    if isinstance(observation, dict):
-        return tuple(observation["text"])
-    if isinstance(observation, tuple):
-        return observation
-    return ("",) * len(observation)
-
-
-def _rows(info: Mapping[str, Any], k: int) -> list[dict[str, Any]]:
-    present = {key: info[key].tolist() for key in _ROW_KEYS if key in info}
-    return [{key: column[row] for key, column in present.items()} for row in range(k)]
 
 
 def _is_function(form: Any) -> bool:

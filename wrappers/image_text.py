@@ -4,21 +4,48 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Dict, Space
-from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from creditrl.envs.spaces import UnicodeText
 from creditrl.errors import ConfigError, WrapperError
 from creditrl.types import IntArray
-from creditrl.wrappers.base import TextWrapper, VectorTextWrapper, below, text_space
+from creditrl.wrappers.base import (
+    TextWrapper,
+    VectorTextWrapper,
+    WrapperHooks,
+    below,
+    copy_space,
+    text_space,
+    texts_of,
+)
 
 __all__ = ["ImageText", "VectorImageText"]
 
 
-class ImageText(TextWrapper):
+class _ImageText(WrapperHooks):
+    kind: ClassVar[str] = "ImageText"
+
+    def __init__(
+        self, env: Any, size: tuple[int, int] | None = None, placeholder: str = "<image>"
+    ) -> None:
+        space = _space(env, copy_space(env), size, placeholder)
+        super().__init__(env, size=size, placeholder=placeholder)
+        self.size = size
+        self.placeholder = placeholder
+        self._set_spaces(observation=space)
+
+    def _shown(self, index_K: IntArray, observation: Any) -> Any:
+        image = observation["image"] if isinstance(observation, dict) else observation
+        texts = texts_of(observation)
+        return {
+            "text": tuple(_marked(text, self.placeholder) for text in texts),
+            "image": _resized(image, self.size),
+        }
+
+
+class ImageText(_ImageText, TextWrapper):
     """Show ``{"text": with a placeholder, "image": uint8 array}``.
 
     Takes observations with an image beside text, or of an image alone. A text that has the
@@ -34,63 +61,9 @@ class ImageText(TextWrapper):
         ConfigError: a setting is out of range.
     """
 
-    kind: ClassVar[str] = "ImageText"
 
-    def __init__(
-        self,
-        env: gym.Env[Any, Any],
-        size: tuple[int, int] | None = None,
-        placeholder: str = "<image>",
-    ) -> None:
-        space = _space(env, env.observation_space, size, placeholder)
-        super().__init__(env, size=size, placeholder=placeholder)
-        self.size = size
-        self.placeholder = placeholder
-        self.observation_space = space
-
-    def present(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Return text with placeholder and image."""
-        text, image = _parts(observation)
-        shown = {
-            "text": _marked(text, self.placeholder),
-            "image": _resized(image[None], self.size)[0],
-        }
-        return shown, info
-
-
-class VectorImageText(VectorTextWrapper):
+class VectorImageText(_ImageText, VectorTextWrapper):
     """Show texts with placeholders and images [num_envs, H, W, 3]; see :class:`ImageText`."""
-
-    kind: ClassVar[str] = "ImageText"
-
-    def __init__(
-        self,
-        env: VectorEnv[Any, Any, Any],
-        size: tuple[int, int] | None = None,
-        placeholder: str = "<image>",
-    ) -> None:
-        space = _space(env, env.single_observation_space, size, placeholder)
-        super().__init__(env, size=size, placeholder=placeholder)
-        self.size = size
-        self.placeholder = placeholder
-        self._batch_spaces(observation=space)
-
-    def _present(
-        self, index_K: IntArray, observation: Any, info: dict[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
-        text, image = _parts(observation)
-        texts = text if isinstance(text, tuple) else ("",) * len(image)
-        shown = {
-            "text": tuple(_marked(one, self.placeholder) for one in texts),
-            "image": _resized(image, self.size),
-        }
-        return shown, info
-
-
-def _parts(observation: Any) -> tuple[Any, NDArray[np.uint8]]:
-    if isinstance(observation, dict):
-        return observation["text"], observation["image"]
-    return "", observation
 
 
 def _marked(text: str, placeholder: str) -> str:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
-from gymnasium.vector import VectorEnv
 
 from creditrl.agents.prompts import get_parser
 from creditrl.envs.base import object_column
 from creditrl.envs.spaces import UnicodeText, action_text, clean_text
 from creditrl.errors import WrapperError
 from creditrl.types import IntArray
-from creditrl.wrappers.base import TextWrapper, VectorTextWrapper, below
+from creditrl.wrappers.base import (
+    TextWrapper,
+    VectorTextWrapper,
+    WrapperHooks,
+    below,
+    copies_of,
+)
 
 __all__ = ["ReActAction", "VectorReActAction"]
 
@@ -22,72 +26,20 @@ REPLY_LENGTH = 65_536
 """Most characters of a reply in the action space; longer ones are still taken."""
 
 
-class ReActAction(TextWrapper):
-    """Take a whole reply and pass on the action in it.
-
-    ``info["parse_ok"]``: bool, the reply has the asked form (True at reset). ``info["thought"]``
-    and ``info["reply"]``: str, empty at reset. Where no action is found the whole reply goes to the
-    environment, which reports it as ungrounded.
-
-    Stands inside ``RecordTrajectory``, and inside a ``History`` whose conversation grows.
-
-    Args:
-        env: the environment.
-        form: ``"react"`` (``Thought:``/``Action:`` lines), ``"tags"`` (``<think>``/``<action>``),
-            ``"json"``, ``"tool"`` (a tool call), another prompt form or its name, or a function
-            from a reply to an action or a ``Parsed``.
-        tools: for ``"tool"``: per tool a template of the action over its arguments, e.g.
-            ``{"search": "search[{query}]"}``.
-
-    Raises:
-        ConfigError: the form is unknown.
-        WrapperError: it stands where it cannot work.
-    """
-
+class _ReActAction(WrapperHooks):
     kind: ClassVar[str] = "ReActAction"
 
     def __init__(
         self,
-        env: gym.Env[Any, Any],
+        env: Any,
         form: str | Callable[[str], Any] = "react",
         tools: Mapping[str, str] | None = None,
     ) -> None:
         _check_order(env)
         super().__init__(env, form=form, tools=tools)
         self._parser = get_parser(form, tools)
-        self.action_space = UnicodeText(REPLY_LENGTH)
-        self._own = {"parse_ok": True, "thought": "", "reply": ""}
-
-    def _begin(self, observation: Any, info: dict[str, Any]) -> None:
-        self._own = {"parse_ok": True, "thought": "", "reply": ""}
-
-    def _inward(self, action: Any) -> str:
-        reply = clean_text(action_text(action))
-        parsed = self._parser(reply)
-        self._own = {
-            "parse_ok": bool(parsed.valid_format),
-            "thought": parsed.thought,
-            "reply": reply,
-        }
-        return parsed.action
-
-
-class VectorReActAction(VectorTextWrapper):
-    """Take a whole reply per copy and pass on the actions; see :class:`ReActAction`."""
-
-    kind: ClassVar[str] = "ReActAction"
-
-    def __init__(
-        self,
-        env: VectorEnv[Any, Any, Any],
-        form: str | Callable[[str], Any] = "react",
-        tools: Mapping[str, str] | None = None,
-    ) -> None:
-        _check_order(env)
-        super().__init__(env, form=form, tools=tools)
-        self._parser = get_parser(form, tools)
-        self._batch_spaces(action=UnicodeText(REPLY_LENGTH))
-        n = env.num_envs
+        self._set_spaces(action=UnicodeText(REPLY_LENGTH))
+        n = copies_of(env)
         self._own = {
             "parse_ok": np.ones(n, dtype=np.bool_),
             "thought": object_column([""] * n),
@@ -109,6 +61,33 @@ class VectorReActAction(VectorTextWrapper):
             self._own["reply"][i] = reply
             passed.append(parsed.action)
         return passed
+
+
+class ReActAction(_ReActAction, TextWrapper):
+    """Take a whole reply and pass on the action in it.
+
+    ``info["parse_ok"]``: bool, the reply has the asked form (True at reset). ``info["thought"]``
+    and ``info["reply"]``: str, empty at reset. Where no action is found the whole reply goes to the
+    environment, which reports it as ungrounded.
+
+    Stands inside ``RecordTrajectory``, and inside a ``History`` whose conversation grows.
+
+    Args:
+        env: the environment.
+        form: ``"react"`` (``Thought:``/``Action:`` lines), ``"tags"`` (``<think>``/``<action>``),
+            ``"json"``, ``"tool"`` (a tool call), another prompt form or its name, or a function
+            from a reply to an action or a ``Parsed``.
+        tools: for ``"tool"``: per tool a template of the action over its arguments, e.g.
+            ``{"search": "search[{query}]"}``.
+
+    Raises:
+        ConfigError: the form is unknown.
+        WrapperError: it stands where it cannot work.
+    """
+
+
+class VectorReActAction(_ReActAction, VectorTextWrapper):
+    """Take a whole reply per copy and pass on the actions; see :class:`ReActAction`."""
 
 
 def _check_order(env: Any) -> None:

@@ -10,7 +10,7 @@ import ast
 import inspect
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import creditrl
@@ -104,7 +104,7 @@ def _read(name: str, path: Path) -> Module:
         name,
         ast.get_docstring(tree) or "",
         public,
-        items,
+        {key: _with_base(item, items) for key, item in items.items()},
         constants,
         imports,
         is_package=path.name == "__init__.py",
@@ -161,6 +161,20 @@ def _item(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> Item:
         init.args.args = init.args.args[1:]
         shown = f"({ast.unparse(init.args)})"
     return Item(node.name, "class", shown, doc, tuple(fields), tuple(methods))
+
+
+def _with_base(item: Item, items: dict[str, Item]) -> Item:
+    """Add what a class has from a private base of its own file, which has no place in the pages."""
+    first = item.signature.strip("()").partition(",")[0]
+    base = items.get(first) if first.startswith("_") else None
+    if item.kind != "class" or base is None or base.kind != "class":
+        return item
+    return replace(
+        item,
+        signature=base.signature,
+        fields=base.fields + item.fields,
+        methods=base.methods + item.methods,
+    )
 
 
 def _method(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Item:
