@@ -17,6 +17,7 @@ from typing import Any
 
 from creditrl._checkout import CHECKOUT
 from creditrl._origin import direct_url
+from creditrl.errors import DataError
 from creditrl.files import write_atomic
 from creditrl.metrics import plain_json
 from creditrl.outside_json import read_object_file
@@ -27,6 +28,7 @@ __all__ = [
     "environment_version",
     "first_hash",
     "found_commit",
+    "read_format",
     "read_results",
     "results_schema",
     "task_hash",
@@ -69,6 +71,24 @@ def read_results(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not file.is_file():
         return {}
     return read_object_file(file)
+
+
+def read_format(path: str | os.PathLike[str], form: str, command: str) -> dict[str, Any]:
+    """Return a JSON file that says its ``format``.
+
+    Args:
+        path: of the file.
+        form: the format expected.
+        command: writes such a file.
+
+    Raises:
+        DataError: there is none, or it is damaged or of another kind or version.
+    """
+    found = read_object_file(Path(path)) if Path(path).is_file() else None
+    if found is None or found.get("format") != form:
+        what = "no such file" if found is None else f"has format {found.get('format')!r}"
+        raise DataError(f"{path}: {what}; expected {form!r}. Make it by `{command}`.")
+    return found
 
 
 @functools.cache

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from creditrl.bench.exact_mdps import MDPS
 from creditrl.bench.exact_oracles import ORACLES
-from creditrl.errors import DataError
-from creditrl.results import read_results as read_json_file
 
-__all__ = ["FORMAT", "MEASURES", "Shown", "cell", "exact_page", "read_results"]
+__all__ = ["FORMAT", "MEASURES", "Shown", "cell", "exact_page"]
 
 FORMAT = "creditrl bench exact 1"
 """Stands in the JSON as ``format``."""
@@ -68,21 +65,6 @@ HISR's shares of a success add up to 1 however likely the success was, and failu
 nothing, which is no estimate of the advantage, whatever is exact in it."""
 
 
-def read_results(path: Path) -> dict[str, Any]:
-    """Read the JSON of ``creditrl bench exact``.
-
-    Raises:
-        DataError: it is not one.
-    """
-    found = read_json_file(path)
-    if found.get("format") != FORMAT:
-        raise DataError(
-            f"{path} has format {found.get('format')!r}: expected {FORMAT!r}. Make it by "
-            "`creditrl bench exact --json FILE`."
-        )
-    return found
-
-
 def cell(measure: str, value: float | None) -> str:
     """Return a value as tables show it, empty where there is none."""
     shown = MEASURES[measure]
@@ -90,7 +72,7 @@ def cell(measure: str, value: float | None) -> str:
 
 
 def exact_page(data: Mapping[str, Any]) -> str:
-    """Return the Markdown of what :func:`read_results` returned."""
+    """Return the Markdown of the JSON that ``creditrl bench exact`` wrote."""
     found = {(row["method"], row["task"]): row for row in data["rows"]}
     names = list(dict.fromkeys(name for name, _ in found))
     lines = ["# Credit against computed advantages", "", _INTRODUCTION.format(**data), ""]

@@ -9,16 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from creditrl.bench.method_results import FORMAT
 from creditrl.bench.method_tasks import task_sets
-from creditrl.errors import DataError
 from creditrl.files import write_atomic
-from creditrl.results import read_results as read_json_file
 from creditrl.trainers.methods.base import list_methods
 from creditrl.view.method_curves import method_curves
 from creditrl.view.method_ratios import RatioDot, ratio_dots
 
-__all__ = ["read_results", "task_page", "write_page"]
+__all__ = ["task_page", "write_page"]
 
 _TRUTH = "truth.md"
 """Page of ``creditrl bench credit``, linked where it lies beside this one."""
@@ -26,28 +23,11 @@ _MODELS = ("explore", "models")
 """Parts of the processor time that only a method with learned models has."""
 
 
-def read_results(path: Path) -> dict[str, Any]:
-    """Read the JSON of a bench.
-
-    Raises:
-        DataError: it is not one, or of another version.
-    """
-    if not path.is_file():
-        raise DataError(f"{path}: no such file. `creditrl bench methods` writes methods.json.")
-    found = read_json_file(path)
-    if found.get("format") != FORMAT:
-        raise DataError(
-            f"{path} has format {found.get('format')!r}: expected {FORMAT!r}. Make it again by "
-            "`creditrl bench methods`; finished runs are not done again."
-        )
-    return found
-
-
 def write_page(found: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
     """Write the page of some task sets and its pictures; returns all paths.
 
     Args:
-        found: one per task set, as :func:`read_results` returns it.
+        found: the JSON that ``creditrl bench methods`` wrote, one per task set.
         path: the Markdown file. Pictures are named after it and lie beside it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +70,7 @@ def task_page(data: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
     """Return the Markdown of one task set.
 
     Args:
-        data: as :func:`read_results` returns it.
+        data: its JSON.
         pictures: names of the files by title.
     """
     plan = data["plan"]

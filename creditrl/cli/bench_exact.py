@@ -14,6 +14,7 @@ from creditrl.console import console, next_step, table, wrote
 from creditrl.errors import ConfigError
 from creditrl.files import write_atomic
 from creditrl.flags import override
+from creditrl.results import read_format
 
 __all__ = ["bench_exact"]
 
@@ -49,10 +50,11 @@ def bench_exact(argv: list[str]) -> int:
     """Measure and show; returns the exit code."""
     options = override(BenchExactOptions(), argv, "creditrl bench exact")
     if options.page is not None:
-        from creditrl.bench.exact_page import exact_page, read_results
+        from creditrl.bench.exact_page import FORMAT, exact_page
 
         out = Path(options.out)
-        content = exact_page(read_results(Path(options.page)))
+        data = read_format(options.page, FORMAT, "creditrl bench exact --json FILE")
+        content = exact_page(data)
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(out, content)
         wrote(out)

@@ -16,6 +16,7 @@ from creditrl.errors import ConfigError
 from creditrl.files import write_atomic
 from creditrl.flags import override
 from creditrl.metrics import plain_json
+from creditrl.results import read_format
 from creditrl.runs import find_versions
 
 __all__ = ["bench_methods"]
@@ -74,9 +75,10 @@ def bench_methods(argv: Sequence[str]) -> int:
     """Run the bench; exit code 1 where something is missing."""
     options = override(BenchMethodsOptions(), argv, "creditrl bench methods")
     if options.page:
-        from creditrl.bench.method_page import read_results, write_page
+        from creditrl.bench.method_page import write_page
+        from creditrl.bench.method_results import FORMAT
 
-        found = [read_results(Path(name)) for name in options.page]
+        found = [read_format(name, FORMAT, "creditrl bench methods") for name in options.page]
         wrote(*write_page(found, Path(options.out)))
         return 0
     for name in ("seeds", "trials", "levels"):

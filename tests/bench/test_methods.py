@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from creditrl.bench.method_page import read_results, task_page, write_page
+from creditrl.bench.method_page import task_page, write_page
 from creditrl.bench.method_plan import ABLATIONS, BenchPlan
-from creditrl.bench.method_results import check_starts, compare, summarise
+from creditrl.bench.method_results import FORMAT, check_starts, compare, summarise
 from creditrl.bench.method_tasks import recipe_of, task_set, task_sets
 from creditrl.bench.methods import Bench, survivors
 from creditrl.cli import run
 from creditrl.errors import ConfigError, DataError, UnknownNameError
+from creditrl.results import read_format, read_results
 from creditrl.trainers.after.finished import FinishedRun
 from creditrl.trainers.methods import list_methods
 
@@ -237,7 +238,7 @@ def test_a_tiny_bench_runs_and_is_not_run_twice(
     out = capsys.readouterr().out
     assert "Success, every method at its best setting" in out and "three_spo" in out
     path = folder / "rooms" / "methods.json"
-    data = read_results(path)
+    data = read_format(path, FORMAT, "creditrl bench methods")
     assert data["missing"] == [] and data["failed"] == {} and data["disagreements"] == {}
     rows = {(row["method"], row["setting"]): row for row in data["results"]}
     assert {method for method, _ in rows} == {"grpo", "three_spo"}
@@ -283,7 +284,7 @@ def test_a_tiny_bench_runs_and_is_not_run_twice(
 def test_a_page_is_made_of_results_of_this_version_alone(tmp_path: Path):
     (tmp_path / "old.json").write_text('{"format": "other"}')
     with pytest.raises(DataError, match="other"):
-        read_results(tmp_path / "old.json")
+        read_format(tmp_path / "old.json", FORMAT, "creditrl bench methods")
     with pytest.raises(DataError, match="no such file"):
-        read_results(tmp_path / "none.json")
+        read_format(tmp_path / "none.json", FORMAT, "creditrl bench methods")
     assert write_page([], tmp_path / "empty.md") == [tmp_path / "empty.md"]
