@@ -1,4 +1,4 @@
-"""Whether a policy that follows a credit goes where it should: scores of turns beside the truth.
+"""Scores of turns beside the truth: would a policy that follows a credit go where it should?
 
 Three questions beside the rank of turns: are the actions of one state ordered as they are worth,
 does the policy gradient point where that of the true advantages does and how noisy is it, and how

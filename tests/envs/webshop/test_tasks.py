@@ -1,4 +1,4 @@
-"""How goals are drawn."""
+"""Goals are drawn as the chosen weights say."""
 
 from __future__ import annotations
 
