@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-import os
 import platform
 import sys
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from creditrl.agents.base import Agent
 from creditrl.agents.budget import BUDGET_SPENT, Budget, Meter
 from creditrl.agents.callable import as_agent, is_coroutine, takes_batches
 from creditrl.agents.eval_result import EpisodeResult, EvalResult, measure, plain_value
-from creditrl.agents.journal import Journal
+from creditrl.agents.journal import EpisodeFiles
+from creditrl.agents.ledger import Ledger
 from creditrl.agents.prompting import form_for
 from creditrl.agents.prompts import get_form
 from creditrl.agents.reflexion import reflect
@@ -29,13 +27,12 @@ from creditrl.agents.rollout import (
     runs_free,
     stream_episodes,
 )
-from creditrl.agents.spent import Spent
 from creditrl.agents.watch import Lookout, Watch
 from creditrl.envs.prompt import PromptForm
 from creditrl.envs.register import environment_class, environment_id
 from creditrl.envs.tasks import HELD_OUT, Coverage
 from creditrl.envs.vector import TextVectorEnv
-from creditrl.errors import BudgetError, ConfigError, CreditRLError, DataError, EngineError
+from creditrl.errors import ConfigError, CreditRLError, DataError, EngineError
 from creditrl.results import first_hash, found_commit, task_hash
 from creditrl.types import Task, Trajectory
 
@@ -68,11 +65,8 @@ def evaluate(
     retries: int = 0,
     schedule: Schedule = "auto",
     budget: Budget | None = None,
-    journal: str | os.PathLike[str] | None = None,
-    trajectories: str | os.PathLike[str] | None = None,
-    command: Mapping[str, Any] | None = None,
+    files: EpisodeFiles | None = None,
     hashes: Sequence[str] | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
     on_episode: Callable[[EpisodeResult], None] | None = None,
     watch: Watch | None = None,
 ) -> EvalResult:
@@ -113,22 +107,16 @@ def evaluate(
             vLLM, answered does not.
         budget: what may be spent. Once it is, nothing more is asked, and the results are those of
             the episodes that had ended.
-        journal: file that every finished episode is appended to; those that it holds already are
-            not played again.
-        trajectories: folder to keep the episodes themselves in, with hashes of their states
-            (:class:`creditrl.store.TrajectoryStore`); needs a journal.
-        command: noted in a new journal.
+        files: see :class:`creditrl.agents.journal.EpisodeFiles`; None keeps none.
         hashes: of the tasks, one each (:func:`creditrl.results.task_hash`); checked before the
             first question.
-        on_progress: called with (finished episodes, all episodes) after every block of copies, or
-            every episode where copies do not wait for each other.
         on_episode: called with every finished episode, those of the journal first.
         watch: told of the first question and its reply, of what is spent as replies come, and that
             no reply is in form or none is executed; None: warns of the last.
 
     Raises:
         ConfigError: there are fewer tasks than episodes, the environment has groups of several, or
-            the journal is of another evaluation, or there are trajectories without a journal.
+            the journal is of another evaluation.
         DataError: a task has another hash than expected.
         BudgetError: the budget was spent before an episode ended.
         EngineError: the agent's endpoint does not answer its first question.
@@ -138,10 +126,6 @@ def evaluate(
         raise ConfigError("Nothing to evaluate: expected at least one episode or task.")
     if retries < 0:
         raise ConfigError(f"retries={retries}: expected 0 or more.")
-    if trajectories is not None and journal is None:
-        raise ConfigError(
-            "trajectories= without journal=: expected both, so that each is kept once."
-        )
     if isinstance(form, str):
         get_form(form)  # an unknown name is said before anything is made
     own = isinstance(env, str)
@@ -158,11 +142,11 @@ def evaluate(
             check_hashes(venv, resolved, seed, hashes)
         player = _player(agent, venv)
         form = form_for(player, form, venv.env_class.env_id, venv.config)
+        ledger = Ledger(budget or Budget(), on_episode)
         play = _Evaluation(
-            venv, player, form, resolved, seed, retries, schedule, budget, watch or Watch()
+            venv, player, form, resolved, seed, retries, schedule, ledger, watch or Watch()
         )
-        play.on_episode = on_episode
-        seconds = play.run(journal, trajectories, command or {}, on_progress)
+        play.run(files)
         options = asdict(venv.config)
     finally:
         if own:
@@ -174,8 +158,8 @@ def evaluate(
         play.meter.name,
         form.name,
         seed,
-        [play.finished[i] for i in sorted(play.finished)],
-        seconds,
+        [ledger.finished[i] for i in sorted(ledger.finished)],
+        ledger.seconds,
         {**({"agent": report} if report else {}), **play.report()},
         venv.tasks.coverage,
     )
@@ -193,12 +177,13 @@ class _Evaluation:
         seed: int,
         retries: int,
         schedule: Schedule,
-        budget: Budget | None,
+        ledger: Ledger,
         watch: Watch,
     ) -> None:
         self.venv = venv
         self.agent = agent
-        self.meter = Meter(agent, budget or Budget(), watch)
+        self.ledger = ledger
+        self.meter = Meter(agent, ledger.budget, watch)
         self.lookout = Lookout(watch, form.name)
         self.form = form
         self.tasks = tasks
@@ -206,14 +191,9 @@ class _Evaluation:
         self.retries = retries
         self.schedule = schedule
         self.trials: int = getattr(form, "trials", 1)
-        self.finished: dict[int, EpisodeResult] = {}
-        self.on_episode: Callable[[EpisodeResult], None] | None = None
+        self.finished = ledger.finished
         self.retried = 0
-        self._journal: Journal | None = None
-        self._keeps = False
-        """Whether the episodes themselves are kept."""
-        self._written = Spent()
-        """Spending when the journal was last written."""
+        self._recording = Recording()
         self._tries: Counter[int] = Counter()
         self._trial: Counter[int] = Counter()
         """Trials that ended without success."""
@@ -222,60 +202,36 @@ class _Evaluation:
         self._cost: dict[int, float] = {}
         self._playing: dict[int, int] = {}
         """The task of each copy."""
-        self._looked = 0.0
-        """When the clock was last read."""
 
-    def run(
-        self,
-        journal: str | os.PathLike[str] | None,
-        trajectories: str | os.PathLike[str] | None,
-        command: Mapping[str, Any],
-        on_progress: Callable[[int, int], None] | None,
-    ) -> float:
-        """Play what the journal does not hold; returns the seconds, also of those before."""
-        before = self.meter.budget.spent.seconds
-        if journal is not None:
-            folder = None if trajectories is None else Path(trajectories)
-            self._keeps = folder is not None
-            self._journal = Journal(Path(journal), self._what(), command, folder)
-            self.meter.budget.spent.add(self._journal.spent)
-            for number, result in sorted(self._journal.finished.items()):
-                self.finished[number] = result
-                if self.on_episode is not None:
-                    self.on_episode(result)
-        self._written = replace(self.meter.budget.spent)
-        self._looked = time.perf_counter()
+    def run(self, files: EpisodeFiles | None) -> None:
+        """Play what the journal does not hold."""
+        keeps = files is not None and files.trajectories is not None
+        self._recording = Recording(
+            hash_states="state" if keeps else None,
+            states_needed=False,
+            prompts=keeps,
+            label="eval",
+            on_turn=self.lookout.turn,
+        )
+        self.ledger.open(files, self._what())
         try:
-            self._play_all(on_progress)
-            if self._journal is not None and len(self.finished) == len(self.tasks):
-                if not any(e.error for e in self.finished.values()):
-                    self._journal.seal()
+            # Reflexion looks back at a block of failures together.
+            if self.trials == 1 and runs_free(self.venv, self.meter, self.schedule):
+                self._play_stream()
+            else:
+                self._play_blocks()
+            self.ledger.seal(len(self.tasks))
         except EngineError:
-            if self._journal is not None and not self.finished and not self.meter.budget.spent.cost:
-                self._journal.forget()
-                self._journal.close()
-                self._journal = None
+            self.ledger.forget()
             raise
         finally:
-            last = self._newly_spent()
-            if self._journal is not None:
-                self._journal.stop(last)
-                self._journal.close()
-        if not self.finished:
-            raise BudgetError(
-                f"The budget was spent ({self.meter.stopped}) before the first episode ended: "
-                "nothing was measured. Allow more."
-            )
-        return self.meter.budget.spent.seconds - before
+            self.ledger.close()
 
     def report(self) -> dict[str, Any]:
         """Return what was spent, and whether the budget ended the evaluation."""
-        counts: dict[str, Any] = {"spent": self.meter.budget.spent.to_json()}
+        counts = self.ledger.report(len(self.tasks), self.meter.stopped)
         if self.retried:
             counts["retried"] = self.retried
-        if self.meter.stopped:
-            counts["stopped"] = self.meter.stopped
-            counts["not_played"] = len(self.tasks) - len(self.finished)
         if self.trials > 1:
             solved = [e.trials for e in self.finished.values() if e.success]
             count = len([e for e in self.finished.values() if not e.error])
@@ -296,14 +252,7 @@ class _Evaluation:
             "tasks": [task.id for task in self.tasks],
         }
 
-    def _play_all(self, on_progress: Callable[[int, int], None] | None) -> None:
-        # Reflexion looks back at a block of failures together.
-        if self.trials == 1 and runs_free(self.venv, self.meter, self.schedule):
-            self._play_stream(on_progress)
-        else:
-            self._play_blocks(on_progress)
-
-    def _play_stream(self, on_progress: Callable[[int, int], None] | None) -> None:
+    def _play_stream(self) -> None:
         waiting = deque(i for i in range(len(self.tasks)) if i not in self.finished)
 
         def upcoming(copy: int) -> EpisodeStart | None:
@@ -323,8 +272,6 @@ class _Evaluation:
                 return
             self._finish(copy, i, trajectory)
             self._stop_if_nothing_works()
-            if on_progress is not None:
-                on_progress(len(self.finished), len(self.tasks))
 
         stream_episodes(
             self.venv,
@@ -332,22 +279,13 @@ class _Evaluation:
             self.form,
             upcoming,
             on_episode=ended,
-            record=self._recording(),
+            record=self._recording,
             schedule=self.schedule,
-            label="eval",
-            on_record=self.lookout.turn,
         )
 
-    def _recording(self) -> Recording:
-        return Recording(
-            hash_states="state" if self._keeps else None,
-            states_needed=False,
-            prompts=self._keeps,
-        )
-
-    def _play_blocks(self, on_progress: Callable[[int, int], None] | None) -> None:
-        venv, all_of_them = self.venv, len(self.tasks)
-        waiting = deque(i for i in range(all_of_them) if i not in self.finished)
+    def _play_blocks(self) -> None:
+        venv = self.venv
+        waiting = deque(i for i in range(len(self.tasks)) if i not in self.finished)
         while waiting and not self.meter.stopped:
             size = min(venv.num_envs, len(waiting))
             block = [waiting.popleft() for _ in range(size)]
@@ -360,15 +298,11 @@ class _Evaluation:
                 self.form,
                 seed=[*(self.seed + i for i in block), *[self.seed] * left_over],
                 tasks=[*(self.tasks[i] for i in block), *[None] * left_over],
-                record=self._recording(),
+                record=replace(self._recording, label=f"eval/{block[0]}"),
                 schedule=self.schedule,
-                label=f"eval/{block[0]}",
                 on_episode=self._ended,
-                on_record=self.lookout.turn,
             )
             waiting.extendleft(reversed(self._unfinished(block, played)))
-            if on_progress is not None:
-                on_progress(len(self.finished), all_of_them)
 
     def _ended(self, copy: int, trajectory: Trajectory) -> None:
         """Take an episode as it ends, unless it is played again."""
@@ -385,21 +319,7 @@ class _Evaluation:
             cost=self._cost.get(i, 0.0) + self.meter.cost_of.get(copy, 0.0),
             trials=self._trial[i] + 1,
         )
-        self.finished[i] = result
-        new = self._newly_spent()
-        if self._journal is not None:
-            self._journal.add(i, result, new, trajectory)
-        if self.on_episode is not None:
-            self.on_episode(result)
-
-    def _newly_spent(self) -> Spent:
-        spent = self.meter.budget.spent
-        now = time.perf_counter()
-        spent.seconds += now - self._looked
-        self._looked = now
-        new = spent.since(self._written)
-        self._written = replace(spent)
-        return new
+        self.ledger.add(i, result, trajectory)
 
     def _unfinished(self, block: Sequence[int], played: Sequence[Trajectory]) -> list[int]:
         """Return the tasks that are to be played again."""

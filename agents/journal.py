@@ -15,8 +15,9 @@ import contextlib
 import importlib.util
 import json
 import math
+import os
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,10 +29,31 @@ from creditrl.outside_json import LARGEST_IN_FILE, MOST_FILE, read_json
 from creditrl.store import TrajectoryStore
 from creditrl.types import Trajectory
 
-__all__ = ["Journal", "has_begun", "journal_path", "read_header", "trajectories_path"]
+__all__ = [
+    "EpisodeFiles",
+    "Journal",
+    "has_begun",
+    "journal_path",
+    "read_header",
+    "trajectories_path",
+]
 
 JOURNAL_FORMAT = 1
 """Version of the layout of the lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeFiles:
+    """Files of an evaluation's episodes."""
+
+    journal: str | os.PathLike[str]
+    """Every finished episode is appended to it; those that it holds already are not played again.
+    It is made if it is not there."""
+    trajectories: str | os.PathLike[str] | None = None
+    """Folder to keep the episodes themselves in, with hashes of their states
+    (:class:`creditrl.store.TrajectoryStore`); None keeps none."""
+    command: Mapping[str, Any] = field(default_factory=dict)
+    """Noted in a new journal, for ``creditrl eval --resume``."""
 
 
 def journal_path(results: Path) -> Path:
@@ -71,10 +93,8 @@ class Journal:
     """The file, locked while it is open: two processes never play the same episodes.
 
     Args:
-        path: made if it is not there.
+        files: where it is.
         what: what is measured, as JSON; equal in every process that goes on with it.
-        command: noted in a new file, for ``creditrl eval --resume``.
-        episodes: folder to keep the episodes themselves in; None keeps none.
 
     Attributes:
         finished: result by number, of the episodes that need not be played again.
@@ -86,14 +106,9 @@ class Journal:
         RunFolderError: another process writes it now.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        what: Mapping[str, Any],
-        command: Mapping[str, Any],
-        episodes: Path | None = None,
-    ) -> None:
-        self.path = path
+    def __init__(self, files: EpisodeFiles, what: Mapping[str, Any]) -> None:
+        self.path = path = Path(files.journal)
+        episodes = None if files.trajectories is None else Path(files.trajectories)
         self._store = None if episodes is None else TrajectoryStore(episodes)
         self.finished: dict[int, EpisodeResult] = {}
         self.spent = Spent()
@@ -112,7 +127,9 @@ class Journal:
                         f"{episodes} holds the episodes of another evaluation, whose {path.name} "
                         "is gone: remove the folder, or choose another --out."
                     )
-                self._file.append({"journal": JOURNAL_FORMAT, "what": plain, "command": command})
+                self._file.append(
+                    {"journal": JOURNAL_FORMAT, "what": plain, "command": files.command}
+                )
             if self._store is not None:
                 self._store.keep(lambda row: row["group"] in self.finished)
         except BaseException:

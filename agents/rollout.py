@@ -59,7 +59,7 @@ class _Episode:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Records of every turn beside what was said and done."""
+    """Records of episodes beside what was said and done."""
 
     hash_states: StateSource | None = None
     """A hash of the state before each action, of this source."""
@@ -72,6 +72,12 @@ class Recording:
     which they would have said so."""
     prompts: bool = False
     """What the agent was asked (``Turn.messages``)."""
+    label: str = "episode"
+    """First part of trajectory ids; the other is the copy, or the episode's number."""
+    policy_version: int = 0
+    """Stamped into trajectories that no :class:`EpisodeStart` stamps."""
+    on_turn: Callable[[Turn], None] | None = None
+    """Called with every turn that is played."""
 
 
 def run_episodes(
@@ -84,10 +90,7 @@ def run_episodes(
     record: Recording = Recording(),
     schedule: Schedule = "auto",
     retries: int = 0,
-    policy_version: int = 0,
-    label: str = "episode",
     on_episode: Callable[[int, Trajectory], None] | None = None,
-    on_record: Callable[[Turn], None] | None = None,
 ) -> list[Trajectory]:
     """Run one episode in every copy that has a task, and return them in the order of the copies.
 
@@ -103,11 +106,8 @@ def run_episodes(
         retries: how often an episode that ended with an error (a dead worker, a failed judge, an
             agent that gave no reply) is played again from its start. Its error stays on the record
             when all tries fail.
-        policy_version: stamped into the records.
-        label: first part of trajectory ids.
         on_episode: called with (copy, its episode) when an episode ends, while others play on; also
             for one that ends with an error, in each of its tries.
-        on_record: called with every turn that is played.
 
     Raises:
         ConfigError: the schedule is ``free``, and the agent answers a batch at a time.
@@ -116,7 +116,7 @@ def run_episodes(
     observation, info = venv.reset(seed=seed, options=options)
     start = venv.snapshot() if retries else []
     everyone = np.flatnonzero(venv.active)
-    play = _Play(venv, agent, form, record, schedule, policy_version, label, on_episode, on_record)
+    play = _Play(venv, agent, form, record, schedule, on_episode)
     trajectories = play.run(everyone, observation, info)
     for _ in range(retries):
         at = np.array([k for k, t in enumerate(trajectories) if t.error], dtype=np.int64)
@@ -139,8 +139,6 @@ def stream_episodes(
     on_episode: Callable[[int, Trajectory], None],
     record: Recording = Recording(),
     schedule: Schedule = "auto",
-    label: str = "episode",
-    on_record: Callable[[Turn], None] | None = None,
 ) -> None:
     """Play one episode after the other in every copy, until no more come.
 
@@ -151,10 +149,8 @@ def stream_episodes(
         upcoming: called with a copy that is free; returns what it plays next, None: nothing.
         on_episode: called with (copy, its episode) when an episode ends; ``upcoming`` comes after
             it.
-        record: see :func:`run_episodes`, as the arguments after it.
+        record: what is recorded beside what was said and done.
         schedule: whether copies wait for each other's replies.
-        label: first part of trajectory ids; the episode's number is the other.
-        on_record: called with every turn that is played.
 
     Raises:
         ConfigError: the environment has groups of several.
@@ -166,14 +162,7 @@ def stream_episodes(
             stream.begin({copy: start})
 
     with EpisodeStream(
-        venv,
-        agent,
-        form,
-        on_episode=ended,
-        record=record,
-        schedule=schedule,
-        label=label,
-        on_record=on_record,
+        venv, agent, form, on_episode=ended, record=record, schedule=schedule
     ) as stream:
         starts: dict[int, EpisodeStart] = {}
         for copy in range(venv.num_envs):
@@ -194,10 +183,8 @@ class EpisodeStream:
         form: builds prompts and reads actions out of replies.
         on_episode: called with (copy, its episode) when an episode ends; it may :meth:`begin`
             another.
-        record: see :func:`run_episodes`, as the arguments after it.
+        record: what is recorded beside what was said and done.
         schedule: whether copies wait for each other's replies.
-        label: first part of trajectory ids; the episode's number is the other.
-        on_record: called with every turn that is played.
 
     Raises:
         ConfigError: the environment has groups of several.
@@ -212,15 +199,13 @@ class EpisodeStream:
         on_episode: Callable[[int, Trajectory], None],
         record: Recording = Recording(),
         schedule: Schedule = "auto",
-        label: str = "episode",
-        on_record: Callable[[Turn], None] | None = None,
     ) -> None:
         if venv.group_size != 1:
             raise ConfigError(
                 f"Episodes one after the other in groups of {venv.group_size}: expected "
                 "group_size 1."
             )
-        self._play = _Play(venv, agent, form, record, schedule, 0, label, on_episode, on_record)
+        self._play = _Play(venv, agent, form, record, schedule, on_episode)
         self._open = ExitStack()
         self._open.enter_context(self._play.opened())
 
@@ -267,8 +252,6 @@ def continue_episodes(
     *,
     record: Recording = Recording(),
     schedule: Schedule = "auto",
-    policy_version: int = 0,
-    label: str = "continuation",
 ) -> list[Trajectory]:
     """Play on from K saved states to the end, in the first K copies; returns what came after.
 
@@ -278,10 +261,8 @@ def continue_episodes(
         form: builds prompts and reads actions out of replies.
         snapshots: of episodes under way; the same one may stand several times.
         talks: what agent and environment had said by then, one per snapshot.
-        record: see :func:`run_episodes`, as the arguments after it.
+        record: what is recorded beside what was said and done.
         schedule: whether copies wait for each other's replies.
-        policy_version: stamped into the records.
-        label: first part of trajectory ids.
 
     Raises:
         EpisodeOverError: a snapshot is of an episode that had ended.
@@ -296,7 +277,7 @@ def continue_episodes(
         venv.reset()
     index_K = np.arange(len(snapshots))
     observation, info = venv.restore(index_K, snapshots)
-    play = _Play(venv, agent, form, record, schedule, policy_version, label)
+    play = _Play(venv, agent, form, record, schedule)
     return play.run(index_K, observation, info, talks)
 
 
@@ -325,20 +306,14 @@ class _Play:
         form: PromptForm,
         record: Recording,
         schedule: Schedule,
-        policy_version: int,
-        label: str,
         on_episode: Callable[[int, Trajectory], None] | None = None,
-        on_record: Callable[[Turn], None] | None = None,
     ) -> None:
         self.venv = venv
         self.agent = agent
         self.form = form
         self.record = record
         self.schedule = schedule
-        self.policy_version = policy_version
-        self.label = label
         self.on_episode = on_episode
-        self.on_record = on_record
         self.hash_states = record.hash_states
         self.observation: Any = None
         """Of all copies, as the environment shows it."""
@@ -663,15 +638,15 @@ class _Play:
                 )
             )
             episode.talk = episode.talk.after(self.form, text[i], action, reply, prompt)
-            if self.on_record is not None:
-                self.on_record(episode.turns[-1])
+            if self.record.on_turn is not None:
+                self.record.on_turn(episode.turns[-1])
 
     def _trajectory(self, i: int, terminated: bool, truncated: bool) -> Trajectory:
         venv, episode, info = self.venv, self.episodes[i], self.info
         text, _ = _parts(self.observation)
         start = episode.start
         return Trajectory(
-            id=f"{self.label}/{i if start is None else start.number}",
+            id=f"{self.record.label}/{i if start is None else start.number}",
             env_id=venv.env_class.env_id,
             task=venv.task_of(i),
             group=i // venv.group_size,
@@ -684,7 +659,7 @@ class _Play:
             truncated=truncated,
             final_observation=text[i],
             error=episode.error or str(info["error"][i]),
-            policy_version=self.policy_version if start is None else start.policy_version,
+            policy_version=self.record.policy_version if start is None else start.policy_version,
         )
 
 

@@ -74,8 +74,9 @@ def collect_places(
         form,
         seed=seed,
         tasks=tasks,
-        record=Recording(hash_states="state", segments=True, expert_actions=venv.has_expert),
-        label=label,
+        record=Recording(
+            hash_states="state", segments=True, expert_actions=venv.has_expert, label=label
+        ),
     )
     for trajectory in trajectories:
         if trajectory.error:
@@ -162,7 +163,7 @@ def play_on(
         form,
         [start.place.snapshot for start in starts],
         [start.place.talk for start in starts],
-        record=record or Recording(),
+        record=record or Recording(label="continuation"),
     )
     for trajectory in played:
         if trajectory.error:

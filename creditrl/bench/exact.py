@@ -401,9 +401,13 @@ def _play(agent: TransformersAgent, groups: int, group_size: int, seed: int) -> 
                 get_form("plain"),
                 seed=[(seed * len(MDPS) + number) * groups + g for g in range(groups)],
                 tasks=[number] * groups,
-                record=Recording(hash_states="state", segments=True, expert_actions=True),
-                policy_version=number,
-                label=f"{seed}/{number}",
+                record=Recording(
+                    hash_states="state",
+                    segments=True,
+                    expert_actions=True,
+                    label=f"{seed}/{number}",
+                    policy_version=number,
+                ),
             )
             episodes += [replace(t, group=t.group + number * groups) for t in played]
     finally:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from creditrl.agents import get_form
-from creditrl.agents.rollout import EpisodeStart, stream_episodes
+from creditrl.agents.rollout import EpisodeStart, Recording, stream_episodes
 from creditrl.agents.vllm import VLLMAgent
 from creditrl.agents.vllm_engine import SamplingRule, TokenAnswer, TokenRequest
 from creditrl.bench.envs import env_benches
@@ -187,8 +187,8 @@ def _play(venv: TextVectorEnv, agent: Any, each: int) -> tuple[float, list[Traje
         get_form(FORM),
         upcoming,
         on_episode=lambda copy, trajectory: found.append(trajectory),
+        record=Recording(on_turn=first),
         schedule="free",
-        on_record=first,
     )
     return time.process_time() - begin, found
 

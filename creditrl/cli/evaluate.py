@@ -40,6 +40,7 @@ from creditrl.trust import TRUST, flags_given, require_trust, take_trust
 if TYPE_CHECKING:
     from creditrl.agents.budget import Budget
     from creditrl.agents.eval_result import EpisodeResult, EvalResult
+    from creditrl.agents.journal import EpisodeFiles
     from creditrl.suites import TaskListing
 
 __all__ = ["EvalOptions", "run"]
@@ -141,7 +142,7 @@ def _measure(
     """
     from creditrl.agents.budget import Budget
     from creditrl.agents.evaluate import evaluate
-    from creditrl.agents.journal import journal_path, trajectories_path
+    from creditrl.agents.journal import EpisodeFiles, journal_path, trajectories_path
     from creditrl.agents.prompts import get_form
     from creditrl.cli.eval_table import LiveTable
 
@@ -152,12 +153,14 @@ def _measure(
     with LiveTable({job.name: job.episodes for job in jobs}) as live:
         try:
             for job in jobs:
-                journal = journal_path(job.out)
-                kept = trajectories_path(job.out) if options.keep_episodes else None
-                note = {"argv": list(argv), "out": str(job.out)}
+                files = EpisodeFiles(
+                    journal_path(job.out),
+                    trajectories_path(job.out) if options.keep_episodes else None,
+                    {"argv": list(argv), "out": str(job.out)},
+                )
                 told = _teller(live, job.name)
                 if served:
-                    result = _served(job, options, budget, journal, kept, note, told)
+                    result = _served(job, options, budget, files, told)
                 else:
                     # A form with a memory of trials is one for each environment.
                     form: Any = options.form
@@ -178,9 +181,7 @@ def _measure(
                         retries=options.retries,
                         schedule=options.schedule,
                         budget=budget,
-                        journal=journal,
-                        trajectories=kept,
-                        command=note,
+                        files=files,
                         on_episode=told,
                         watch=live.watch(job.name, replace(budget.spent)),
                     )
@@ -206,9 +207,7 @@ def _served(
     job: _Job,
     options: EvalOptions,
     budget: Budget,
-    journal: Path,
-    kept: Path | None,
-    note: Mapping[str, Any],
+    files: EpisodeFiles,
     told: Callable[[EpisodeResult], None],
 ) -> EvalResult:
     """Serve the environment to an agent that drives it, until all tasks are played."""
@@ -227,9 +226,7 @@ def _served(
         port=SERVE_PORT if options.port is None else options.port,
         sessions=usual_copies(options),
         budget=budget,
-        journal=journal,
-        trajectories=kept,
-        command=note,
+        files=files,
         on_episode=told,
         on_address=lambda address: print(
             f"{job.name} is served at {address} ({job.episodes} tasks, API at {address}/docs). "

@@ -6,17 +6,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 from creditrl.agents.budget import Budget
 from creditrl.agents.eval_result import EpisodeResult, EvalResult
 from creditrl.agents.evaluate import check_hashes, episode_result, summarise
-from creditrl.agents.journal import Journal
+from creditrl.agents.journal import EpisodeFiles
+from creditrl.agents.ledger import Ledger
 from creditrl.agents.spent import Spent
 from creditrl.door.gate import serve_token
-from creditrl.errors import BudgetError, ConfigError, CreditRLError
+from creditrl.errors import ConfigError, CreditRLError
 from creditrl.metrics import plain_json
 from creditrl.serve.app import environment_app
 from creditrl.serve.sessions import MeasurementOverError, Sessions
@@ -43,9 +43,7 @@ def measure_clients(
     sessions: int = 16,
     idle: float = 600.0,
     budget: Budget | None = None,
-    journal: Path | None = None,
-    trajectories: Path | None = None,
-    command: Mapping[str, Any] | None = None,
+    files: EpisodeFiles | None = None,
     on_episode: Callable[[EpisodeResult], None] | None = None,
     on_address: Callable[[str], None] | None = None,
 ) -> EvalResult:
@@ -69,9 +67,7 @@ def measure_clients(
         idle: seconds without a request after which a client is taken to be gone; without a step,
             its task is given to another client that asks.
         budget: what may be spent; clients tell of tokens and dollars.
-        journal: as of ``evaluate``.
-        trajectories: as of ``evaluate``.
-        command: noted in a new journal.
+        files: as of ``evaluate``.
         on_episode: called with every finished episode, those of the journal first.
         on_address: called with the server's address.
 
@@ -82,38 +78,26 @@ def measure_clients(
     """
     if not len(tasks):
         raise ConfigError("Nothing to evaluate: expected at least one episode or task.")
-    if trajectories is not None and journal is None:
-        raise ConfigError(
-            "trajectories= without journal=: expected both, so that each is kept once."
-        )
     token = serve_token(host)
-    dealer = _Dealer(name, seed, budget or Budget(), on_episode)
+    ledger = Ledger(budget or Budget(), on_episode)
+    dealer = _Dealer(name, seed, ledger)
     served = Sessions(env_id, env_options, limit=sessions, idle=idle, dealer=dealer)
     try:
-        dealer.begin(served, tasks, hashes, journal, command or {}, trajectories)
+        dealer.begin(served, tasks, hashes, files)
         if not dealer.done.is_set():
             _serve_until_done(served, dealer, host, port, token, on_address)
     finally:
-        dealer.close()
+        ledger.close()
         served.close()
-    if not dealer.finished:
-        raise BudgetError(
-            f"The budget was spent ({dealer.stopped}) before the first episode ended: nothing was "
-            "measured. Allow more."
-        )
-    spent = dealer.budget.spent
-    reports: dict[str, Any] = {"spent": spent.to_json()}
-    if dealer.stopped:
-        reports["stopped"] = dealer.stopped
-        reports["not_played"] = len(tasks) - len(dealer.finished)
+    reports = ledger.report(len(tasks), dealer.stopped)
     return summarise(
         served.venv.env_class.env_id,
         asdict(served.venv.config),
         name,
         _FORM,
         seed,
-        [dealer.finished[i] for i in sorted(dealer.finished)],
-        spent.seconds - dealer.seconds_before,
+        [ledger.finished[i] for i in sorted(ledger.finished)],
+        ledger.seconds,
         reports,
         served.venv.tasks.coverage,
     )
@@ -153,74 +137,46 @@ def _serve_until_done(
 class _Dealer:
     """Which task is where; called under the lock of the sessions."""
 
-    def __init__(
-        self,
-        name: str,
-        seed: int,
-        budget: Budget,
-        on_episode: Callable[[EpisodeResult], None] | None,
-    ) -> None:
+    def __init__(self, name: str, seed: int, ledger: Ledger) -> None:
         self.name = name
         self.seed = seed
-        self.budget = budget
-        self.on_episode = on_episode
-        self.finished: dict[int, EpisodeResult] = {}
+        self.ledger = ledger
         self.done = threading.Event()
         self.stopped = ""
-        self.seconds_before = budget.spent.seconds
         self._tasks: list[Task] = []
         self._waiting: deque[int] = deque()
         self._served: Sessions | None = None
-        self._journal: Journal | None = None
-        self._written = Spent()
-        self._looked = time.perf_counter()
 
     def begin(
         self,
         served: Sessions,
         tasks: Sequence[int | str],
         hashes: Sequence[str] | None,
-        journal: Path | None,
-        command: Mapping[str, Any],
-        trajectories: Path | None = None,
+        files: EpisodeFiles | None,
     ) -> None:
         venv = served.venv
         self._served = served
         self._tasks = [venv.tasks.resolve(task) for task in tasks]
         if hashes is not None:
             check_hashes(venv, self._tasks, self.seed, hashes)
-        if journal is not None:
-            what = {
-                "env_id": venv.env_class.env_id,
-                "env_options": plain_json(
-                    {k: v for k, v in asdict(venv.config).items() if _is_plain(v)}
-                ),
-                "agent": self.name,
-                "form": _FORM,
-                "seed": self.seed,
-                "tasks": [task.id for task in self._tasks],
-            }
-            self._journal = Journal(journal, what, command, trajectories)
-            self.budget.spent.add(self._journal.spent)
-            for number, result in sorted(self._journal.finished.items()):
-                self.finished[number] = result
-                if self.on_episode is not None:
-                    self.on_episode(result)
-        self._written = replace(self.budget.spent)
-        self._looked = time.perf_counter()
-        self._waiting.extend(i for i in range(len(self._tasks)) if i not in self.finished)
+        what = {
+            "env_id": venv.env_class.env_id,
+            "env_options": plain_json(
+                {k: v for k, v in asdict(venv.config).items() if _is_plain(v)}
+            ),
+            "agent": self.name,
+            "form": _FORM,
+            "seed": self.seed,
+            "tasks": [task.id for task in self._tasks],
+        }
+        self.ledger.open(files, what)
+        self._waiting.extend(i for i in range(len(self._tasks)) if i not in self.ledger.finished)
         if not self._waiting:
             self.done.set()
 
-    def close(self) -> None:
-        last = self._newly_spent()
-        if self._journal is not None:
-            self._journal.stop(last)
-            self._journal.close()
-
     def left(self) -> int:
         """Return how many tasks are not finished."""
-        return 0 if self.stopped else len(self._tasks) - len(self.finished)
+        return 0 if self.stopped else len(self._tasks) - len(self.ledger.finished)
 
     def deal(self) -> tuple[int, Task, int] | None:
         self._refuse_if_over()
@@ -234,7 +190,7 @@ class _Dealer:
 
     def turn(self, number: int, tokens: int, cost: float) -> None:
         self._refuse_if_over()
-        self.budget.spent.add(Spent(1, tokens, cost))
+        self.ledger.budget.spent.add(Spent(1, tokens, cost))
 
     def finish(self, number: int, episode: Trajectory, tokens: int, cost: float) -> None:
         assert self._served is not None
@@ -245,32 +201,17 @@ class _Dealer:
         result = episode_result(
             episode, env_class.difficulty_is_expert_turns, tokens=tokens, cost=cost
         )
-        self.finished[number] = result
-        new = self._newly_spent()
-        if self._journal is not None:
-            self._journal.add(number, result, new, episode)
-        if self.on_episode is not None:
-            self.on_episode(result)
-        if len(self.finished) == len(self._tasks):
-            if self._journal is not None:
-                self._journal.seal()
+        self.ledger.add(number, result, episode)
+        if len(self.ledger.finished) == len(self._tasks):
+            self.ledger.seal(len(self._tasks))
             self.done.set()
 
     def _refuse_if_over(self) -> None:
-        why = self.budget.why_over()
+        why = self.ledger.budget.why_over()
         if why:
             self.stopped = why
             self.done.set()
             raise MeasurementOverError(f"The budget is spent ({why}): the measurement has ended.")
-
-    def _newly_spent(self) -> Spent:
-        spent = self.budget.spent
-        now = time.perf_counter()
-        spent.seconds += now - self._looked
-        self._looked = now
-        new = spent.since(self._written)
-        self._written = replace(spent)
-        return new
 
 
 def _is_plain(value: Any) -> bool:

@@ -160,18 +160,6 @@ def test_the_table_shows_every_measure():
     assert "By type" not in out.getvalue()
 
 
-def test_progress_is_reported():
-    seen = []
-    evaluate(
-        "VisualSokoban",
-        RandomAgent(0),
-        episodes=5,
-        num_envs=2,
-        on_progress=lambda done, total: seen.append((done, total)),
-    )
-    assert seen == [(2, 5), (4, 5), (5, 5)]
-
-
 def test_wrong_questions_are_refused():
     venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=4, group_size=2).unwrapped
     with pytest.raises(ConfigError, match="groups of 2"):

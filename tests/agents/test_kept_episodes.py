@@ -11,15 +11,15 @@ from walker import Walker
 
 from creditrl.agents import evaluate
 from creditrl.agents.budget import Budget
-from creditrl.agents.journal import Journal
-from creditrl.errors import ConfigError, RunFolderError
+from creditrl.agents.journal import EpisodeFiles, Journal
+from creditrl.errors import RunFolderError
 from creditrl.store import TrajectoryStore
 
 
 def play(folder: Path, agent: Walker, **options):
     given = {"episodes": 6, "num_envs": 3, "env_options": {"max_turns": 4}, **options}
-    places = {"journal": folder / "r.episodes.jsonl", "trajectories": folder / "r.trajectories"}
-    return evaluate("VisualSokoban", agent, **places, **given)
+    files = EpisodeFiles(folder / "r.episodes.jsonl", folder / "r.trajectories")
+    return evaluate("VisualSokoban", agent, files=files, **given)
 
 
 def kept(folder: Path) -> dict[int, object]:
@@ -96,18 +96,15 @@ def test_keeping_changes_no_result(tmp_path: Path) -> None:
         Walker(),
         episodes=4,
         env_options={"max_turns": 3},
-        journal=tmp_path / "j.jsonl",
-        trajectories=tmp_path / "kept",
+        files=EpisodeFiles(tmp_path / "j.jsonl", tmp_path / "kept"),
     )
     assert made.episodes == bare.episodes
 
 
-def test_episodes_need_a_journal_and_a_folder_of_their_own(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="without journal"):
-        evaluate("VisualSokoban", Walker(), episodes=2, trajectories=tmp_path / "x")
+def test_episodes_need_a_folder_of_their_own(tmp_path: Path) -> None:
     play(tmp_path, Walker())
     (tmp_path / "r.episodes.jsonl").unlink()
     with pytest.raises(RunFolderError, match="holds the episodes of another evaluation"):
         play(tmp_path, Walker())
     with pytest.raises(RunFolderError, match="choose another --out"):
-        Journal(tmp_path / "other.jsonl", {}, {}, tmp_path / "r.trajectories")
+        Journal(EpisodeFiles(tmp_path / "other.jsonl", tmp_path / "r.trajectories"), {})

@@ -186,7 +186,12 @@ def test_a_copy_begins_the_next_episode_while_others_play():
     venv = ToyVectorEnv(3)
     found: list[Trajectory] = []
     stream_episodes(
-        venv, Threaded(), PLAIN, upcoming, on_episode=lambda copy, t: found.append(t), label="x"
+        venv,
+        Threaded(),
+        PLAIN,
+        upcoming,
+        on_episode=lambda copy, t: found.append(t),
+        record=Recording(label="x"),
     )
     assert sorted(t.id for t in found) == [f"x/{n}" for n in range(9)]
     assert len({t.seed for t in found}) == 9

@@ -11,7 +11,7 @@ from walker import Walker
 
 from creditrl.agents import ChatAgent, evaluate
 from creditrl.agents.budget import Budget, Meter
-from creditrl.agents.journal import Journal
+from creditrl.agents.journal import EpisodeFiles, Journal
 from creditrl.errors import ConfigError, CreditRLError, DataError, RunFolderError
 from creditrl.types import Prompt, Reply
 
@@ -47,7 +47,7 @@ def test_an_agent_that_is_out_of_order_is_not_asked_for_ever():
 def test_no_turn_is_taken_beyond_the_budget(tmp_path):
     agent = Walker(tokens=1)
     budget = Budget(turns=50)  # 15 turns an episode
-    found = play(agent, budget=budget, journal=tmp_path / "j.jsonl")
+    found = play(agent, budget=budget, files=EpisodeFiles(tmp_path / "j.jsonl"))
     assert agent.asked == budget.spent.turns == 50
     assert len(found.episodes) == 3  # three at once: 45 turns, and 5 of the next block
     assert found.reports["stopped"] == "50 of 50 turns" and found.reports["not_played"] == 3
@@ -111,52 +111,52 @@ def test_what_was_interrupted_goes_on_without_playing_anything_twice(tmp_path):
     whole = play(Walker(tokens=1))
     first = Walker(tokens=1, dies_after=60)
     with pytest.raises(KeyboardInterrupt):
-        play(first, journal=journal)
+        play(first, files=EpisodeFiles(journal))
     with open(journal, "a") as file:
         file.write('{"number": 5, "epis')  # as a kill leaves it
     second = Walker(tokens=1)
     told = []
-    found = play(second, journal=journal, on_episode=told.append)
+    found = play(second, files=EpisodeFiles(journal), on_episode=told.append)
     assert found.episodes == whole.episodes and len(told) == 6
     assert set(second.began) == {3, 4, 5} and first.began[0] == 1
     # The turns that the interrupt lost were asked for, and are counted.
     assert found.reports["spent"]["turns"] == 60 + second.asked
     again = Walker()
-    assert play(again, journal=journal).episodes == whole.episodes and again.asked == 0
+    assert play(again, files=EpisodeFiles(journal)).episodes == whole.episodes and again.asked == 0
 
 
 def test_failed_episodes_are_played_again_by_a_resume(tmp_path):
     journal = tmp_path / "j.jsonl"
-    assert play(Walker(fails=[2] * 9), journal=journal).failed == 1
+    assert play(Walker(fails=[2] * 9), files=EpisodeFiles(journal)).failed == 1
     agent = Walker()
-    assert play(agent, journal=journal).failed == 0
+    assert play(agent, files=EpisodeFiles(journal)).failed == 0
     assert agent.began == {2: 1}
 
 
 def test_a_journal_of_something_else_is_refused(tmp_path):
     journal = tmp_path / "j.jsonl"
-    play(Walker(), journal=journal)
+    play(Walker(), files=EpisodeFiles(journal))
     with pytest.raises(ConfigError, match="an evaluation with seed=0, this one has 1"):
-        play(Walker(), journal=journal, seed=1)
+        play(Walker(), files=EpisodeFiles(journal), seed=1)
     lines = journal.read_text().splitlines()
     journal.write_text("\n".join([*lines[:2], '{"spent": 3}', *lines[2:]]) + "\n")
     with pytest.raises(DataError, match="line 3: no episode of this version"):
-        play(Walker(), journal=journal)
+        play(Walker(), files=EpisodeFiles(journal))
 
 
 def test_two_processes_never_write_one_journal(tmp_path):
-    held = Journal(tmp_path / "j.jsonl", {"a": 1}, {})
+    held = Journal(EpisodeFiles(tmp_path / "j.jsonl"), {"a": 1})
     try:
         with pytest.raises(RunFolderError, match="is being written by another evaluation"):
-            Journal(tmp_path / "j.jsonl", {"a": 1}, {})
+            Journal(EpisodeFiles(tmp_path / "j.jsonl"), {"a": 1})
     finally:
         held.close()
-    Journal(tmp_path / "j.jsonl", {"a": 1}, {}).close()
+    Journal(EpisodeFiles(tmp_path / "j.jsonl"), {"a": 1}).close()
 
 
 def test_every_line_of_a_journal_is_json_with_the_commands_first(tmp_path):
     journal = tmp_path / "j.jsonl"
-    play(Walker(), journal=journal, command={"argv": ["VisualSokoban"]})
+    play(Walker(), files=EpisodeFiles(journal, command={"argv": ["VisualSokoban"]}))
     rows = [json.loads(line) for line in journal.read_text().splitlines()]
     assert rows[0]["command"] == {"argv": ["VisualSokoban"]}
     assert sorted(row["number"] for row in rows[1:] if "number" in row) == list(range(6))

@@ -12,6 +12,7 @@ import pytest
 
 from creditrl.agents import evaluate
 from creditrl.agents.callable import CallableAgent, import_agent
+from creditrl.agents.journal import EpisodeFiles
 from creditrl.errors import ConfigError
 from creditrl.types import Prompt, Reply
 
@@ -130,10 +131,10 @@ def test_counts_of_an_agent_cannot_spoil_the_journal(tmp_path, counts):
     )
     agent = import_agent(f"{write(tmp_path, code)}:Mine")
     options = {"episodes": 2, "num_envs": 1, "env_options": {"max_turns": 2}}
-    journal = tmp_path / "j.jsonl"
-    found = evaluate("VisualSokoban", agent, journal=journal, **options)
+    files = EpisodeFiles(tmp_path / "j.jsonl")
+    found = evaluate("VisualSokoban", agent, files=files, **options)
     assert [bool(e.error) for e in found.episodes] == [True, False]
-    assert evaluate("VisualSokoban", agent, journal=journal, **options).failed == 0
+    assert evaluate("VisualSokoban", agent, files=files, **options).failed == 0
 
 
 @pytest.mark.parametrize("code", ["import sys; sys.exit(0)", "raise GeneratorExit", "exit()"])

@@ -12,7 +12,7 @@ import pytest
 from walker import Walker
 
 from creditrl.agents import evaluate
-from creditrl.agents.journal import journal_path
+from creditrl.agents.journal import EpisodeFiles, journal_path
 from creditrl.cli import run
 
 SHORT = ["--agent", "random", "--max-turns", "2", "--no-keep-episodes"]
@@ -93,7 +93,7 @@ def test_killed_at_every_opening_of_the_journal_it_can_go_on_or_begin_anew(tmp_p
 )
 def test_what_is_in_the_journal_is_read_again(tmp_path, name):
     journal = tmp_path / "j.jsonl"
-    options = {"episodes": 2, "env_options": {"max_turns": 2}, "journal": journal}
+    options = {"episodes": 2, "env_options": {"max_turns": 2}, "files": EpisodeFiles(journal)}
     first = Walker(fails=[1])
     first.name = name
     found = evaluate("VisualSokoban", first, **options)
@@ -112,6 +112,10 @@ def test_an_error_of_any_text_is_read_again(tmp_path):
                 for reply in super().act(prompts)
             ]
 
-    options = {"episodes": 2, "env_options": {"max_turns": 2}, "journal": tmp_path / "j.jsonl"}
+    options = {
+        "episodes": 2,
+        "env_options": {"max_turns": 2},
+        "files": EpisodeFiles(tmp_path / "j.jsonl"),
+    }
     assert evaluate("VisualSokoban", Loud(fails=[0]), **options).failed == 1
     assert evaluate("VisualSokoban", Loud(), **options).failed == 0

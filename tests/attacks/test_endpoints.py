@@ -11,6 +11,7 @@ from chat_server import Plan, completion
 
 from creditrl.agents import evaluate
 from creditrl.agents.chat import ChatAgent
+from creditrl.agents.journal import EpisodeFiles
 from creditrl.agents.vllm_engine import SamplingRule, TokenRequest
 from creditrl.agents.vllm_server import ServerEngine
 from creditrl.chat import ChatAnswer, ChatClient, ChatSettings
@@ -65,7 +66,7 @@ def play(endpoint, journal, **settings):
         episodes=2,
         num_envs=2,
         env_options={"max_turns": 3},
-        journal=journal,
+        files=EpisodeFiles(journal),
     )
 
 

@@ -14,6 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from creditrl.agents.budget import Budget
+from creditrl.agents.ledger import Ledger
 from creditrl.serve import measure
 from creditrl.serve.app import environment_app
 from creditrl.serve.sessions import Sessions
@@ -26,9 +27,10 @@ class Measured:
 
     def __init__(self, clock: Any) -> None:
         self.clock = clock
-        self.dealer = measure._Dealer("mine", 0, Budget(), None)
+        self.ledger = Ledger(Budget())
+        self.dealer = measure._Dealer("mine", 0, self.ledger)
         self.sessions = Sessions(SOKOBAN, {"max_turns": 2}, limit=4, dealer=self.dealer)
-        self.dealer.begin(self.sessions, range(3), None, None, {})
+        self.dealer.begin(self.sessions, range(3), None, None)
         app = environment_app(self.sessions, tasks_left=self.dealer.left)
         self.client = TestClient(app, base_url="http://127.0.0.1:3000")
 
@@ -54,7 +56,7 @@ def measured(monkeypatch):
     monkeypatch.setattr("creditrl.serve.sessions.time", clock)
     made = Measured(now)
     yield made
-    made.dealer.close()
+    made.ledger.close()
     made.sessions.close()
 
 
@@ -74,7 +76,7 @@ def test_a_task_that_a_client_left_with_is_dealt_to_whoever_asks(measured):
     assert measured.reset(here).json()["info"]["task_id"] == left
     measured.step(here)
     assert measured.step(here).json()["tasks_left"] == 0
-    assert measured.dealer.done.is_set() and sorted(measured.dealer.finished) == [0, 1, 2]
+    assert measured.dealer.done.is_set() and sorted(measured.ledger.finished) == [0, 1, 2]
     assert measured.step(gone).json()["error"]["code"] == "no_session"
     assert measured.reset(here).json()["error"]["code"] == "done"
 
@@ -166,7 +168,7 @@ def test_what_no_client_can_have_spent_is_refused_and_its_episode_goes_on(measur
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_request")
     measured.step(at)
     assert measured.step(at).json()["tasks_left"] == 2
-    assert measured.dealer.budget.spent.cost == 0.0
+    assert measured.ledger.budget.spent.cost == 0.0
 
 
 @pytest.mark.parametrize(

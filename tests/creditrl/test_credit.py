@@ -12,7 +12,7 @@ import pytest
 from small_runs import TINY
 
 from creditrl.agents import evaluate
-from creditrl.agents.journal import journal_path, trajectories_path
+from creditrl.agents.journal import EpisodeFiles, journal_path, trajectories_path
 from creditrl.agents.scripted import RandomAgent
 from creditrl.cli import run
 from creditrl.config import read_toml
@@ -242,8 +242,7 @@ def test_episodes_of_one_task_of_an_evaluation_are_a_group(tmp_path, capsys):
         RandomAgent(0),
         tasks=[0, 1] * 6,
         env_options={"min_optimal_moves": 1, "max_optimal_moves": 1, "max_turns": 4},
-        journal=journal_path(out),
-        trajectories=trajectories_path(out),
+        files=EpisodeFiles(journal_path(out), trajectories_path(out)),
     )
     found.write(out)
     assert run(["credit", str(out), "--method", "grpo,pg"]) == 0

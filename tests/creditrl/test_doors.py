@@ -25,6 +25,7 @@ from creditrl.agents import ChatAgent, evaluate
 from creditrl.agents.callable import import_agent
 from creditrl.agents.command import CommandAgent
 from creditrl.agents.eval_result import EpisodeResult, EvalResult
+from creditrl.agents.journal import EpisodeFiles
 from creditrl.cli import run
 from creditrl.serve.measure import measure_clients
 from creditrl.store import TrajectoryStore
@@ -120,20 +121,20 @@ def test_every_door_gives_the_same_results(env: str, endpoint: Any, tmp_path: Pa
     command = CommandAgent(f"{sys.executable} {program}")
     chat = ChatAgent("toy", base_url=endpoint.url)
 
-    def places(name: str) -> dict[str, Path]:
-        return {"journal": tmp_path / f"{name}.jsonl", "trajectories": tmp_path / name}
+    def files(name: str) -> EpisodeFiles:
+        return EpisodeFiles(tmp_path / f"{name}.jsonl", tmp_path / name)
 
     doors = {"callable": import_agent(f"{mine}:act"), "command": command, "chat": chat}
     try:
         results = [
             # Of one form, so that all choose by the same words.
-            evaluate(env, agent, "plain", episodes=2, env_options=OPTIONS, **places(name))
+            evaluate(env, agent, "plain", episodes=2, env_options=OPTIONS, files=files(name))
             for name, agent in doors.items()
         ]
     finally:
         command.close()
         chat.close()
-    results.append(over_http(env, 2, **places("http")))
+    results.append(over_http(env, 2, files=files("http")))
     assert all(result.failed == 0 and len(result.episodes) == 2 for result in results)
     assert measured(results[0]) == measured(results[1])
     assert measured(results[0]) == measured(results[2])

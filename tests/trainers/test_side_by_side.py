@@ -39,9 +39,7 @@ def play(policy: Policy, *, group_size: int = 4, version: int = 0, **record: Any
         agent,
         get_form("plain"),
         seed=version,
-        policy_version=version,
-        label=f"u{version}",
-        record=Recording(**{**everything, **record}),
+        record=Recording(label=f"u{version}", policy_version=version, **{**everything, **record}),
     )
 
 

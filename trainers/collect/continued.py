@@ -92,10 +92,8 @@ class _Continuing(Collector):
                 context.form,
                 [place.snapshot for place in block],
                 [place.talk for place in block],
-                record=context.recording,
+                record=replace(context.recording, label=f"{label}.{at}", policy_version=update),
                 schedule=context.schedule,
-                policy_version=update,
-                label=f"{label}.{at}",
             )
             played += found
             for copy, place in enumerate(block if keep else ()):

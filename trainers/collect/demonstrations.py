@@ -10,7 +10,7 @@ import numpy as np
 
 from creditrl.agents.choices import Choices
 from creditrl.agents.pictures import PictureReader
-from creditrl.agents.rollout import run_episodes
+from creditrl.agents.rollout import Recording, run_episodes
 from creditrl.envs.prompt import PromptForm
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError
@@ -113,7 +113,8 @@ def demonstrate(
         tasks = order[start : start + block].tolist()
         tasks += order[: block - len(tasks)].tolist()  # the last block is filled up, not cut
         agent.noisy.clear()
-        played = run_episodes(venv, agent, form, seed=seed, tasks=tasks, label=f"demo{start}")
+        record = Recording(label=f"demo{start}")
+        played = run_episodes(venv, agent, form, seed=seed, tasks=tasks, record=record)
         played = [_without_noise(t, copy, agent.noisy) for copy, t in enumerate(played)]
         # What fills up the last block was played before.
         found += [t for t in played[: len(order) - start] if t.success and not t.error]

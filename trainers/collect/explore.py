@@ -34,10 +34,9 @@ def exploration(context: CollectContext, tasks: int) -> Iterator[Collected]:
             context.form,
             seed=int(stream("exploration", context.seed, block + 1).integers(2**31)),
             tasks=chosen,
-            record=context.recording,
+            record=replace(context.recording, label=f"explore{block}"),
             schedule=context.schedule,
             retries=context.retries if venv.retry_helps else 0,
-            label=f"explore{block}",
         )
         # Groups are told apart over blocks.
         moved = [replace(t, group=t.group + block * context.groups) for t in played[:kept]]

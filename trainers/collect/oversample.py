@@ -81,9 +81,8 @@ class OversampleCollector(Collector):
                 self.context.agent,
                 self.context.form,
                 on_episode=self._ended,
-                record=self.context.recording,
+                record=replace(self.context.recording, label="g"),
                 schedule=self.context.schedule,
-                label="g",
             )
         carried = len(self._under_way)
         self._turns = 0

@@ -122,11 +122,11 @@ class RolloutCollector(Collector):
                 hash_states=self.hash_states,
                 segments=self.segments,
                 expert_actions=self.expert_actions,
+                label=f"u{update}",
+                policy_version=update,
             ),
             schedule=self.schedule,
             retries=self.retries,
-            policy_version=update,
-            label=f"u{update}",
         )
 
     def _lost(self) -> tuple[int, int]:

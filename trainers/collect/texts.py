@@ -53,6 +53,6 @@ def environment_texts(venv: TextVectorEnv, form: PromptForm, episodes: int, seed
     """
     reader = _Reader(venv, form, seed)
     for start in range(0, episodes, venv.num_envs):
-        played = run_episodes(venv, reader, form, seed=seed + start, label="text")
+        played = run_episodes(venv, reader, form, seed=seed + start)
         reader.texts.update(trajectory.final_observation for trajectory in played)
     return sorted(reader.texts)

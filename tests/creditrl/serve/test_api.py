@@ -14,6 +14,8 @@ from viewed_runs import SIZES
 
 import creditrl
 from creditrl.agents.budget import Budget
+from creditrl.agents.journal import EpisodeFiles
+from creditrl.agents.ledger import Ledger
 from creditrl.door.asgi import MOST_BODY, Guarded
 from creditrl.errors import CreditRLError, DataError
 from creditrl.serve import measure
@@ -251,11 +253,12 @@ def test_pictures_are_png() -> None:
 class Measured:
     """Tasks that are dealt to clients, without a server around them."""
 
-    def __init__(self, tasks: int = 3, budget: Budget | None = None, journal: Path | None = None):
+    def __init__(self, tasks: int = 3, budget: Budget | None = None, files: Any = None):
         self.told: list[Any] = []
-        self.dealer = measure._Dealer("mine", 0, budget or Budget(), self.told.append)
+        self.ledger = Ledger(budget or Budget(), self.told.append)
+        self.dealer = measure._Dealer("mine", 0, self.ledger)
         self.sessions = Sessions(SOKOBAN, {"max_turns": 2}, limit=2, dealer=self.dealer)
-        self.dealer.begin(self.sessions, range(tasks), None, journal, {})
+        self.dealer.begin(self.sessions, range(tasks), None, files)
         self.client = client_of(self.sessions, tasks_left=self.dealer.left)
 
     def step(self, at: str, action: str = "up", **more: Any) -> Any:
@@ -267,7 +270,7 @@ class Measured:
         return self.step(at).json()
 
     def close(self) -> None:
-        self.dealer.close()
+        self.ledger.close()
         self.sessions.close()
 
 
@@ -290,7 +293,7 @@ def test_every_task_is_dealt_once_and_a_left_one_again(measured: Measured) -> No
     measured.step(other), measured.step(other)
     assert measured.play(other)["tasks_left"] == 0 and measured.dealer.done.is_set()
     assert "All tasks were given out" in refusal(client.post(f"{other}/reset"), 410, "done")
-    assert sorted(measured.dealer.finished) == [0, 1, 2] and len(measured.told) == 3
+    assert sorted(measured.ledger.finished) == [0, 1, 2] and len(measured.told) == 3
 
 
 def test_a_measured_episode_is_not_taken_back(measured: Measured) -> None:
@@ -307,7 +310,7 @@ def test_a_measured_episode_is_not_taken_back(measured: Measured) -> None:
 
 
 def test_a_budget_ends_a_measurement(tmp_path: Path) -> None:
-    made = Measured(budget=Budget(turns=3), journal=tmp_path / "j.jsonl")
+    made = Measured(budget=Budget(turns=3), files=EpisodeFiles(tmp_path / "j.jsonl"))
     try:
         at = new(made.client)
         made.play(at)
@@ -317,10 +320,10 @@ def test_a_budget_ends_a_measurement(tmp_path: Path) -> None:
         assert made.dealer.done.is_set() and made.dealer.stopped == "3 of 3 turns"
     finally:
         made.close()
-    again = Measured(journal=tmp_path / "j.jsonl")
+    again = Measured(files=EpisodeFiles(tmp_path / "j.jsonl"))
     try:
-        assert sorted(again.dealer.finished) == [0] and again.dealer.left() == 2
-        assert again.dealer.budget.spent.turns == 3
+        assert sorted(again.ledger.finished) == [0] and again.dealer.left() == 2
+        assert again.ledger.budget.spent.turns == 3
     finally:
         again.close()
 

@@ -1,0 +1,112 @@
+"""Finished episodes of a measurement and what they took, with its journal where it has one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from creditrl.agents.budget import Budget
+from creditrl.agents.eval_result import EpisodeResult
+from creditrl.agents.journal import EpisodeFiles, Journal
+from creditrl.agents.spent import Spent
+from creditrl.errors import BudgetError
+from creditrl.types import Trajectory
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """Finished episodes by number, and what was spent since the last one.
+
+    Args:
+        budget: counts the spending.
+        on_episode: called with every finished episode, those of the journal first.
+    """
+
+    def __init__(
+        self, budget: Budget, on_episode: Callable[[EpisodeResult], None] | None = None
+    ) -> None:
+        self.budget = budget
+        self.on_episode = on_episode
+        self.finished: dict[int, EpisodeResult] = {}
+        self._journal: Journal | None = None
+        self._before = budget.spent.seconds
+        self._written = Spent()
+        """Spending when the journal was last written."""
+        self._looked = time.perf_counter()
+        """When the clock was last read."""
+
+    @property
+    def seconds(self) -> float:
+        """What the measurement took, with the processes before that wrote its journal."""
+        return self.budget.spent.seconds - self._before
+
+    def open(self, files: EpisodeFiles | None, what: Mapping[str, Any]) -> None:
+        """Begin, with what a journal holds of the same measurement (``what``)."""
+        if files is not None:
+            self._journal = Journal(files, what)
+            self.budget.spent.add(self._journal.spent)
+            for number, result in sorted(self._journal.finished.items()):
+                self._take(number, result)
+        self._written = replace(self.budget.spent)
+        self._looked = time.perf_counter()
+
+    def add(self, number: int, result: EpisodeResult, episode: Trajectory) -> None:
+        """Take a finished episode."""
+        new = self._newly_spent()
+        if self._journal is not None:
+            self._journal.add(number, result, new, episode)
+        self._take(number, result)
+
+    def seal(self, episodes: int) -> None:
+        """Pack what is kept, where all of so many episodes have ended and none is to come again."""
+        whole = len(self.finished) == episodes
+        if self._journal is not None and whole and not any(e.error for e in self.finished.values()):
+            self._journal.seal()
+
+    def forget(self) -> None:
+        """Remove a journal in which nothing was played, nor paid for."""
+        if self._journal is not None and not self.finished and not self.budget.spent.cost:
+            self._journal.forget()
+            self._journal.close()
+            self._journal = None
+
+    def close(self) -> None:
+        """Write what was spent since the last episode."""
+        last = self._newly_spent()
+        if self._journal is not None:
+            self._journal.stop(last)
+            self._journal.close()
+
+    def report(self, episodes: int, stopped: str) -> dict[str, Any]:
+        """Return what was spent, and why (if so) not all of so many episodes were played.
+
+        Raises:
+            BudgetError: none has ended.
+        """
+        if not self.finished:
+            raise BudgetError(
+                f"The budget was spent ({stopped}) before the first episode ended: nothing was "
+                "measured. Allow more."
+            )
+        counts: dict[str, Any] = {"spent": self.budget.spent.to_json()}
+        if stopped:
+            counts["stopped"] = stopped
+            counts["not_played"] = episodes - len(self.finished)
+        return counts
+
+    def _take(self, number: int, result: EpisodeResult) -> None:
+        self.finished[number] = result
+        if self.on_episode is not None:
+            self.on_episode(result)
+
+    def _newly_spent(self) -> Spent:
+        spent = self.budget.spent
+        now = time.perf_counter()
+        spent.seconds += now - self._looked
+        self._looked = now
+        new = spent.since(self._written)
+        self._written = replace(spent)
+        return new
