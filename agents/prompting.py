@@ -12,22 +12,27 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from creditrl.agents.base import Agent
 from creditrl.agents.prompts import get_form
 from creditrl.agents.prompts.tags import TagsForm
 from creditrl.config import read_toml, setting
 from creditrl.envs.prompt import Ask, PromptForm
 from creditrl.envs.words import words_for
-from creditrl.errors import DataError
+from creditrl.errors import ConfigError, DataError
 from creditrl.files import write_atomic
 from creditrl.outside_json import read_object_file
 
-__all__ = ["Prompting", "form_for", "policy_folder", "trained_with"]
+__all__ = ["Prompting", "form_for", "loadable", "policy_folder", "trained_with", "variant_of"]
+
+AgentT = TypeVar("AgentT", bound=Agent)
 
 _FILE = "creditrl.json"
 _MODELS = ("config.json", "adapter_config.json")
 _EXPLAINS = "tags"
+_SAMPLING = ("temperature", "greedy", "top_p", "max_new_tokens", "actions")
+"""Settings that another sampling of the same model may change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,39 @@ def policy_folder(model: str) -> str:
             if any((place / inside / name).is_file() for name in _MODELS):
                 return str(place / inside)
     return model
+
+
+def loadable(
+    model: str, adapter: str | None, options: Mapping[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """Return where a policy is, and the options of its agent as in training unless given.
+
+    Raises:
+        DataError: a folder holds no model, or no adapter.
+    """
+    model = policy_folder(model)
+    for path, needed in ((model, "config.json"), (adapter, "adapter_config.json")):
+        if path is not None and Path(path).is_dir() and not (Path(path) / needed).is_file():
+            raise DataError(
+                f"{path} has no {needed}: expected a folder written by save_pretrained()."
+            )
+    return model, trained_with(adapter or model, options)
+
+
+def variant_of(agent: AgentT, name: str | None, sampling: Mapping[str, Any]) -> AgentT:
+    """Return a copy of an agent over the same model, with other settings of its sampling.
+
+    Raises:
+        ConfigError: there is no such setting.
+    """
+    for key in sampling:
+        if key not in _SAMPLING:
+            raise ConfigError(f"variant() has no setting {key!r}. Known: {', '.join(_SAMPLING)}.")
+    other = object.__new__(type(agent))
+    other.__dict__.update(agent.__dict__)
+    other.__dict__.update(sampling)
+    other.name = name or agent.name
+    return other
 
 
 def form_for(agent: Any, form: str | PromptForm | None, env_id: str, config: Any) -> PromptForm:

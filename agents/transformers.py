@@ -30,7 +30,7 @@ from creditrl.agents.pictures import (
     load_model,
     picture_key,
 )
-from creditrl.agents.prompting import policy_folder, trained_with
+from creditrl.agents.prompting import loadable, variant_of
 from creditrl.agents.step_decoder import StepCache, StepDecoder
 from creditrl.agents.token_text import TokenText, stop_tokens
 from creditrl.agents.tree_scores import TreeBatch
@@ -198,13 +198,7 @@ class TransformersAgent:
         import torch
 
         options.setdefault("name", f"transformers:{model}")
-        model = policy_folder(model)
-        for path, needed in ((model, "config.json"), (adapter, "adapter_config.json")):
-            if path is not None and Path(path).is_dir() and not (Path(path) / needed).is_file():
-                raise DataError(
-                    f"{path} has no {needed}: expected a folder written by save_pretrained()."
-                )
-        options = trained_with(adapter or model, options)
+        model, options = loadable(model, adapter, options)
         try:
             with quiet_bars() if Path(model).is_dir() else nullcontext():
                 loaded: Any = load_model(model, dtype=dtype)
@@ -239,14 +233,7 @@ class TransformersAgent:
         """
         import torch
 
-        known = ("temperature", "greedy", "top_p", "max_new_tokens", "actions")
-        for key in sampling:
-            if key not in known:
-                raise ConfigError(f"variant() has no setting {key!r}. Known: {', '.join(known)}.")
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        other.__dict__.update(sampling)
-        other.name = name or self.name
+        other = variant_of(self, name, sampling)
         other._generator = torch.Generator().manual_seed(seed)
         _check(
             *(other.temperature, other.top_p, other.max_new_tokens),

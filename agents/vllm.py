@@ -12,7 +12,7 @@ from typing import Any
 from creditrl.agents.chat_format import ChatFormat
 from creditrl.agents.choices import Choices, check_actions, tree_of
 from creditrl.agents.pictures import PictureReader, load_image_processor
-from creditrl.agents.prompting import policy_folder, trained_with
+from creditrl.agents.prompting import loadable, variant_of
 from creditrl.agents.reply_queue import ReplyQueue
 from creditrl.agents.token_text import TokenText, stop_tokens
 from creditrl.agents.transformers import load_tokenizer
@@ -25,13 +25,12 @@ from creditrl.agents.vllm_engine import (
     TokenRequest,
 )
 from creditrl.agents.vllm_server import ServerEngine
-from creditrl.errors import ConfigError, DataError, require_extra
+from creditrl.errors import ConfigError, require_extra
 from creditrl.types import Prompt, Reply, ReplyList
 
 __all__ = ["VLLMAgent"]
 
 _NEW_TOKENS = 256
-_SAMPLING = ("temperature", "greedy", "top_p", "max_new_tokens", "actions")
 
 
 class VLLMAgent:
@@ -138,13 +137,7 @@ class VLLMAgent:
         from transformers import AutoConfig
 
         settings = dict(engine or {})
-        model = policy_folder(model)
-        options = trained_with(adapter or model, options)
-        for path, needed in ((model, "config.json"), (adapter, "adapter_config.json")):
-            if path is not None and Path(path).is_dir() and not (Path(path) / needed).is_file():
-                raise DataError(
-                    f"{path} has no {needed}: expected a folder written by save_pretrained()."
-                )
+        model, options = loadable(model, adapter, options)
         if adapter is not None:
             settings.setdefault("lora_rank", _rank_of(Path(adapter)))
         loaded = load_tokenizer(tokenizer or model)
@@ -209,15 +202,7 @@ class VLLMAgent:
             name: its own name.
             sampling: ``temperature``, ``greedy``, ``top_p``, ``max_new_tokens`` or ``actions``.
         """
-        for key in sampling:
-            if key not in _SAMPLING:
-                raise ConfigError(
-                    f"variant() has no setting {key!r}. Known: {', '.join(_SAMPLING)}."
-                )
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        other.__dict__.update(sampling)
-        other.name = name or self.name
+        other = variant_of(self, name, sampling)
         other._check()
         other._choices = Choices(other.chat_format, other.max_new_tokens, other.actions)
         other.reseed(seed)

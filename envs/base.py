@@ -55,8 +55,6 @@ BASE_INFO: Mapping[str, type] = {
 }
 """Keys that ``info`` has at every reset and step of every environment, and their values' types."""
 
-UNGROUNDED_REASONS = ("", "unparsed", "unknown", "inapplicable")
-
 
 def object_column(values: Sequence[Any]) -> NDArray[np.object_]:
     """Return a 1-d object array of ``values``, also where they are tuples of equal length."""

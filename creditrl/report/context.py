@@ -81,9 +81,9 @@ def when(family: Family, moment: str) -> str:
     return moment_name(moment) if family.members[0].kind == "training" else "as it is"
 
 
-def percent(estimate: Estimate, digits: int = 1) -> str:
+def percent(estimate: Estimate) -> str:
     """Return a share in per cent with its interval: ``"61.2 [58.0, 64.3]"``."""
-    return interval(estimate, 100.0, digits)
+    return interval(estimate, 100.0, 1)
 
 
 def interval(estimate: Estimate, scale: float = 1.0, digits: int = 2, sign: bool = False) -> str:

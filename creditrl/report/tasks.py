@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from creditrl.agents.eval_result import EpisodeResult
@@ -47,10 +47,10 @@ def by_type(episodes: Iterable[EpisodeResult]) -> dict[str, Estimate]:
     return {name: wilson_interval(sum(found), len(found)) for name, found in solved.items()}
 
 
-def length_interval(turns: float, width: int = WIDTH) -> str:
+def length_interval(turns: float) -> str:
     """Return the interval that a number of turns lies in: ``"5-9"`` of 7."""
-    start = int(turns) // width * width
-    return f"{start}-{start + width - 1}"
+    start = int(turns) // WIDTH * WIDTH
+    return f"{start}-{start + WIDTH - 1}"
 
 
 def expert_turns(
@@ -67,21 +67,20 @@ def expert_turns(
 
 
 def by_expert_length(
-    episodes: Iterable[EpisodeResult], turns: Mapping[str, float], width: int = WIDTH
+    episodes: Iterable[EpisodeResult], turns: Mapping[str, float]
 ) -> dict[str, Completed]:
     """Return solved tasks per interval of expert length, in order, empty intervals left out.
 
     Args:
         episodes: those with an error are left out.
         turns: the expert's, by task; tasks without are left out.
-        width: turns per interval.
     """
     found: dict[int, list[bool]] = {}
     for episode in episodes:
         if not episode.error and episode.task in turns:
-            found.setdefault(int(turns[episode.task]) // width, []).append(episode.success)
+            found.setdefault(int(turns[episode.task]) // WIDTH, []).append(episode.success)
     return {
-        length_interval(number * width, width): Completed(sum(found[number]), len(found[number]))
+        length_interval(number * WIDTH): Completed(sum(found[number]), len(found[number]))
         for number in sorted(found)
     }
 
@@ -94,8 +93,3 @@ def relative_gain(one: Completed, baseline: Completed) -> float:
     if not baseline.solved or not one.total:
         return math.nan
     return one.share / baseline.share - 1.0
-
-
-def pooled(results: Sequence[Sequence[EpisodeResult]]) -> list[EpisodeResult]:
-    """Return the episodes of several evaluations as one list."""
-    return [episode for episodes in results for episode in episodes]
