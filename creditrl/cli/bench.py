@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from creditrl._origin import install_command
-from creditrl.cli.options import new_file, parse_env_command, short_name, show_commands
+from creditrl.cli.options import (
+    new_file,
+    parse_env_command,
+    require_least,
+    short_name,
+    show_commands,
+)
 from creditrl.console import console, next_step, table, wrote
 from creditrl.envs.tasks import SPLITS
 from creditrl.errors import (
@@ -132,8 +138,7 @@ def run(argv: list[str]) -> int:
 
 def _envs(argv: list[str]) -> int:
     options = override(BenchEnvsOptions(), argv, "creditrl bench envs")
-    if options.rounds < 1:
-        raise ConfigError(f"--rounds is {options.rounds}: expected at least 1.")
+    require_least(options, 1, "rounds")
     path = new_file(options.json)
     from creditrl.bench.envs import env_benches, import_contest, report_json, report_table
     from creditrl.measure import Contest, Side, importable, machine, one_core, run_rounds
@@ -199,8 +204,7 @@ def _conformance(argv: list[str]) -> int:
     if isinstance(bench, OwnConformance):
         return _own_conformance(bench, argv[1:])
     options = override(BenchConformanceOptions(), argv[1:], f"creditrl bench conformance {argv[0]}")
-    if options.games < 1:
-        raise ConfigError(f"--games is {options.games}: expected at least 1.")
+    require_least(options, 1, "games")
     if options.flavour not in (None, *bench.flavours):
         raise ConfigError(
             f"--flavour {options.flavour} is unknown. Known: {', '.join(bench.flavours)}."
@@ -325,8 +329,7 @@ def _search(argv: list[str]) -> int:
     sizes = options.documents
     if not sizes or min(sizes) < 1 or list(sizes) != sorted(set(sizes)):
         raise ConfigError(f"--documents is {sizes}: expected sizes from 1, ascending.")
-    if options.queries < 1:
-        raise ConfigError(f"--queries is {options.queries}: expected at least 1.")
+    require_least(options, 1, "queries")
     path = new_file(options.json)
     figures = []
     with Progress() as progress, progress.phase("search", updates=len(sizes)) as show:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from creditrl.cli.options import require_training
+from creditrl.cli.options import require_least, require_training
 from creditrl.console import console, table
 from creditrl.envs.register import DEFAULT_ENV
-from creditrl.errors import ConfigError
 from creditrl.flags import override
 
 __all__ = ["bench_actions"]
@@ -33,9 +32,7 @@ class BenchActionsOptions:
 def bench_actions(argv: list[str]) -> int:
     """Measure and show; returns the exit code."""
     options = override(BenchActionsOptions(), argv, "creditrl bench actions")
-    for name in ("prompts", "candidates", "rounds"):
-        if getattr(options, name) < 1:
-            raise ConfigError(f"--{name} is {getattr(options, name)}: expected at least 1.")
+    require_least(options, 1, "prompts", "candidates", "rounds")
     require_training()
     from creditrl.bench.actions import listed_prompts, measure_actions
 

@@ -9,10 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from creditrl.cli.options import new_file, require_training
-from creditrl.console import console, next_step, table, wrote
-from creditrl.errors import ConfigError
-from creditrl.files import write_atomic
+from creditrl.cli.options import new_file, require_least, require_training, show_page
+from creditrl.console import console, next_step, table
 from creditrl.flags import override
 from creditrl.results import read_format
 
@@ -52,18 +50,10 @@ def bench_exact(argv: list[str]) -> int:
     if options.page is not None:
         from creditrl.bench.exact_page import FORMAT, exact_page
 
-        out = Path(options.out)
         data = read_format(options.page, FORMAT, "creditrl bench exact --json FILE")
-        content = exact_page(data)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(out, content)
-        wrote(out)
+        show_page(exact_page(data), Path(options.out))
         return 0
-    for name in ("groups", "group_size"):
-        if getattr(options, name) < 2:
-            raise ConfigError(
-                f"--{name.replace('_', '-')} is {getattr(options, name)}: expected at least 2."
-            )
+    require_least(options, 2, "groups", "group_size")
     path = new_file(options.json)
     require_training()
     from creditrl.bench.credit_settings import method_names
@@ -108,8 +98,6 @@ def bench_exact(argv: list[str]) -> int:
         "published": [asdict(row) for row in published],
         "rows": rows,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps(data, indent=1) + "\n")
-    wrote(path)
+    show_page(json.dumps(data, indent=1) + "\n", path)
     next_step(shlex.join(["creditrl", "bench", "exact", "--page", str(path)]))
     return 0

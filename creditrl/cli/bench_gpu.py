@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from creditrl.cli.options import new_file, require_training
+from creditrl.cli.options import new_file, require_least, require_training
 from creditrl.console import console, next_step, say, table, wrote
 from creditrl.errors import ConfigError, require_one_of
 from creditrl.files import write_atomic
@@ -48,8 +48,7 @@ class BenchGpuOptions:
 def bench_gpu(argv: Sequence[str]) -> int:
     """Measure, show and write; returns the exit code."""
     options = override(BenchGpuOptions(), argv, "creditrl bench gpu")
-    if options.rounds < 1:
-        raise ConfigError(f"--rounds is {options.rounds}: expected at least 1.")
+    require_least(options, 1, "rounds")
     if not options.minutes > 0:
         raise ConfigError(f"--minutes is {options.minutes:g}: expected more than 0.")
     path, page = new_file(options.json), new_file(options.out, "--out")

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from creditrl.cli.options import require_training
+from creditrl.cli.options import require_least, require_training
 from creditrl.cli.sweep import cores
 from creditrl.console import console, next_step, wrote
-from creditrl.errors import ConfigError
 from creditrl.files import write_atomic
 from creditrl.flags import override
 from creditrl.metrics import plain_json
@@ -81,11 +80,7 @@ def bench_methods(argv: Sequence[str]) -> int:
         found = [read_format(name, FORMAT, "creditrl bench methods") for name in options.page]
         wrote(*write_page(found, Path(options.out)))
         return 0
-    for name in ("seeds", "trials", "levels"):
-        if getattr(options, name) < 1:
-            raise ConfigError(f"--{name} is {getattr(options, name)}: expected at least 1.")
-    if options.turns is not None and options.turns < 1:
-        raise ConfigError(f"--turns is {options.turns}: expected at least 1.")
+    require_least(options, 1, "seeds", "trials", "levels", "turns")
     require_training()
     from creditrl.bench.method_tasks import task_set
 

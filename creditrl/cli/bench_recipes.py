@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from creditrl.cli.options import new_file, require_training
+from creditrl.cli.options import new_file, require_training, show_page
 from creditrl.console import next_step, wrote
 from creditrl.errors import UnknownNameError, did_you_mean
-from creditrl.files import write_atomic
 from creditrl.flags import override
 
 __all__ = ["bench_recipes"]
@@ -53,12 +52,7 @@ def bench_recipes(argv: list[str]) -> int:
     with Progress() as progress:
         found = dry_recipes(names, path, progress)
     page = recipes_page(found, machine()["cpu"])
-    if out is None:
-        print(page)
-    else:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(out, page)
-        wrote(out)
+    show_page(page, out)
     wrote(path)
     next_step(f"creditrl train @{names[0]} --dry-run")
     return int(not all(result["fits"] for result in found.values()))

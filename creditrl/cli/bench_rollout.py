@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from creditrl.cli.options import new_file
+from creditrl.cli.options import new_file, require_least
 from creditrl.console import console, next_step, table, wrote
 from creditrl.errors import ConfigError, MissingExtraError
 from creditrl.files import write_atomic
@@ -43,9 +43,7 @@ class BenchRolloutOptions:
 def bench_rollout(argv: list[str]) -> int:
     """Measure and show; returns the exit code."""
     options = override(BenchRolloutOptions(), argv, "creditrl bench rollout")
-    for name in ("copies", "turns", "episodes"):
-        if getattr(options, name) < 1:
-            raise ConfigError(f"--{name} is {getattr(options, name)}: expected at least 1.")
+    require_least(options, 1, "copies", "turns", "episodes")
     if not options.latency > 0:
         raise ConfigError(f"--latency is {options.latency}: expected seconds above 0.")
     path, page = new_file(options.json), new_file(options.out, "--out")

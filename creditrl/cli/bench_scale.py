@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from creditrl.cli.options import new_file
+from creditrl.cli.options import new_file, require_least
 from creditrl.console import console, next_step, table, wrote
 from creditrl.envs.register import DEFAULT_ENV
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean, require_extra
@@ -56,8 +56,7 @@ def bench_scale(argv: list[str]) -> int:
     """Measure, simulate and show; returns the exit code."""
     options = override(BenchScaleOptions(), argv, "creditrl bench scale")
     for name, least in (("engines", 1), ("copies", 1), ("turns", 3), ("shards", 0), ("gpus", 1)):
-        if getattr(options, name) < least:
-            raise ConfigError(f"--{name} is {getattr(options, name)}: expected at least {least}.")
+        require_least(options, least, name)
     for name in ("engine_tokens", "weights_gib", "network_gib"):
         if not getattr(options, name) > 0:
             flag = name.replace("_", "-")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from creditrl.cli.options import new_file
-from creditrl.console import next_step, wrote
+from creditrl.cli.options import new_file, show_page
+from creditrl.console import next_step
 from creditrl.envs.register import DEFAULT_ENV
 from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
-from creditrl.files import write_atomic
 from creditrl.flags import override
 
 __all__ = ["bench_small"]
@@ -59,11 +58,6 @@ def bench_small(argv: list[str]) -> int:
     where = machine()
     words = f"{where['cpu']}, Python {where['python']}, NumPy {where['numpy']}"
     page = small.results_page(runs, words)
-    if out is None:
-        print(page)
-    else:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(out, page)
-        wrote(out)
+    show_page(page, out)
     next_step(f"creditrl train @{small.RECIPES[DEFAULT_ENV]}")
     return 0

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from creditrl.cli.options import new_file, require_training
+from creditrl.cli.options import new_file, require_least, require_training
 from creditrl.console import console, next_step, wrote
 from creditrl.errors import ConfigError, require_one_of
 from creditrl.files import write_atomic
@@ -65,8 +65,7 @@ class BenchTrainOptions:
 def bench_train(argv: Sequence[str]) -> int:
     """Measure, print and write; returns the exit code: 1 where a side that is installed failed."""
     options = override(BenchTrainOptions(), argv, "creditrl bench train")
-    if options.rounds < 1:
-        raise ConfigError(f"--rounds is {options.rounds}: expected at least 1.")
+    require_least(options, 1, "rounds")
     if not options.sizes:
         raise ConfigError("--sizes names none: expected one or more, e.g. --sizes 0.2M.")
     path = new_file(options.json)

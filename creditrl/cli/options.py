@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import gymnasium as gym
 
+from creditrl.console import wrote
 from creditrl.envs.base import TextEnv
 from creditrl.envs.register import environment_class, environment_id, short_name
 from creditrl.envs.tasks import TaskSet
@@ -20,6 +21,7 @@ from creditrl.errors import (
     RunFolderError,
     did_you_mean,
 )
+from creditrl.files import write_atomic
 from creditrl.flags import override
 from creditrl.plugins import name_environment, named_plugins
 from creditrl.trust import plugins_line
@@ -28,9 +30,11 @@ __all__ = [
     "EnvRequest",
     "new_file",
     "parse_env_command",
+    "require_least",
     "require_training",
     "short_name",
     "show_commands",
+    "show_page",
     "show_plugins_left",
 ]
 
@@ -163,6 +167,29 @@ def new_file(name: str | None, flag: str = "--json") -> Path | None:
     if path is not None and path.exists():
         raise RunFolderError(f"{path} exists; nothing was overwritten. Choose another {flag}.")
     return path
+
+
+def require_least(options: Any, least: int, *names: str) -> None:
+    """Check options that are numbers; None passes.
+
+    Raises:
+        ConfigError: one is below ``least``.
+    """
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and value < least:
+            flag = name.replace("_", "-")
+            raise ConfigError(f"--{flag} is {value}: expected at least {least}.")
+
+
+def show_page(page: str, out: Path | None) -> None:
+    """Write a page to a file, in a folder that is made if it is not there; None: print it."""
+    if out is None:
+        print(page)
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(out, page)
+    wrote(out)
 
 
 def require_training() -> None:
