@@ -3,26 +3,21 @@ from __future__ import annotations
 import json
 
 import pytest
+from small_runs import make_trajectory
 
 from creditrl.agents import ChatAgent, evaluate, get_form
 from creditrl.agents.prompts import Ask, ReflexionForm
 from creditrl.errors import ConfigError
-from creditrl.types import Reply, Task, Trajectory, Turn
+from creditrl.types import Reply, Task, Turn
 
 ASK = Ask("You see a box.", "Open the box.", env_id="Toy/Corridor-v0")
 
 
 def failed(*turns, final="Nothing happens.", truncated=True):
-    return Trajectory(
-        id="t",
+    return make_trajectory(
+        (Turn(seen, reply, reply, 0.0) for seen, reply in turns),
         env_id="Toy/Corridor-v0",
         task=Task("t/0", "t", "train", 0, "Open the box."),
-        group=0,
-        member=0,
-        seed=0,
-        turns=tuple(Turn(seen, reply, reply, 0.0) for seen, reply in turns),
-        success=False,
-        score=0.0,
         terminated=not truncated,
         truncated=truncated,
         final_observation=final,

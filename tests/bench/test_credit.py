@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import pytest
+from small_runs import make_trajectory
 
 from creditrl.agents.intervals import Estimate
 from creditrl.agents.prompts import get_form
@@ -264,19 +265,7 @@ def test_progress_is_minus_infinity_where_success_is_lost_and_0_behind_that():
 
 def episodes(*lengths_and_success: tuple[int, bool]) -> list[Trajectory]:
     return [
-        Trajectory(
-            id=str(i),
-            env_id="Toy/Vote-v0",
-            task=Task("train/0", "vote", "train", 0),
-            group=i,
-            member=0,
-            seed=0,
-            turns=(Turn("", "", "", 0.0),) * length,
-            success=success,
-            score=0.0,
-            terminated=True,
-            truncated=False,
-        )
+        make_trajectory((Turn("", "", "", 0.0),) * length, i, success=success)
         for i, (length, success) in enumerate(lengths_and_success)
     ]
 

@@ -33,14 +33,19 @@ def folder_of(path: Path, form: str, episodes: Any) -> str:
     return str(path)
 
 
+def played(path: Path, form: str, tokenizer: Any, tasks: list[int]) -> tuple[Any, Any, Any, str]:
+    """Return an environment, the form, the expert's episodes there, and a run that holds them."""
+    venv: Any = gym.make_vec(ENV, num_envs=len(tasks)).unwrapped
+    talk = get_form(form)
+    expert = Demonstrator(venv, talk, tokenizer, ChatFormat(tokenizer), 200)
+    shown = run_episodes(venv, expert, talk, seed=3, tasks=tasks)
+    return venv, talk, shown, folder_of(path / "run", form, shown)
+
+
 @pytest.mark.parametrize("form", ["react", "dialogue"])
 def test_recorded_episodes_have_the_experts_own_tokens(form: str, tokenizer: Any, tmp_path: Path):
-    made = gym.make_vec(ENV, num_envs=len(TASKS)).unwrapped
-    venv: Any = made
-    talk, chat = get_form(form), ChatFormat(tokenizer)
-    expert = Demonstrator(venv, talk, tokenizer, chat, 200)
-    shown = run_episodes(venv, expert, talk, seed=3, tasks=TASKS)
-    run = folder_of(tmp_path / "run", form, shown)
+    venv, talk, shown, run = played(tmp_path, form, tokenizer, TASKS)
+    chat = ChatFormat(tokenizer)
     found = recorded_demonstrations(run, venv, talk, tokenizer, chat, 200, 0, 0)
     assert [t.task.id for t in found] == [t.task.id for t in shown]
     for mine, theirs in zip(found, shown, strict=True):
@@ -49,12 +54,8 @@ def test_recorded_episodes_have_the_experts_own_tokens(form: str, tokenizer: Any
 
 
 def test_another_form_says_the_same_actions(tokenizer: Any, tmp_path: Path):
-    venv: Any = gym.make_vec(ENV, num_envs=len(TASKS)).unwrapped
-    react, plain, chat = get_form("react"), get_form("dialogue"), ChatFormat(tokenizer)
-    shown = run_episodes(
-        venv, Demonstrator(venv, react, tokenizer, chat, 200), react, seed=3, tasks=TASKS
-    )
-    run = folder_of(tmp_path / "run", "react", shown)
+    venv, _, _, run = played(tmp_path, "react", tokenizer, TASKS)
+    plain, chat = get_form("dialogue"), ChatFormat(tokenizer)
     found = recorded_demonstrations(run, venv, plain, tokenizer, chat, 200, 2, 0)
     assert len(found) == 2
     for trajectory in found:
@@ -63,12 +64,8 @@ def test_another_form_says_the_same_actions(tokenizer: Any, tmp_path: Path):
 
 
 def test_what_cannot_be_cloned_is_said(tokenizer: Any, tmp_path: Path):
-    venv: Any = gym.make_vec(ENV, num_envs=1).unwrapped
-    react, chat = get_form("react"), ChatFormat(tokenizer)
-    shown = run_episodes(
-        venv, Demonstrator(venv, react, tokenizer, chat, 200), react, seed=3, tasks=TASKS[:1]
-    )
-    run = folder_of(tmp_path / "run", "react", shown)
+    venv, react, _, run = played(tmp_path, "react", tokenizer, TASKS[:1])
+    chat = ChatFormat(tokenizer)
     for form in (get_form("tags"), get_form("react", list_actions=True)):
         with pytest.raises(ConfigError, match="tells the admissible actions"):
             recorded_demonstrations(run, venv, form, tokenizer, chat, 200, 0, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from small_runs import make_trajectory
 
 from creditrl.errors import ConfigError
 from creditrl.trainers.collect.base import Collected
@@ -11,7 +12,7 @@ from creditrl.trainers.collect.dynamic import DynamicCollector
 from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.credit.overlong import overlong_penalty
 from creditrl.trainers.methods.dapo import DAPO, DAPOConfig
-from creditrl.types import Task, Trajectory, Turn
+from creditrl.types import Task, Turn
 
 
 def test_the_penalty_grows_over_the_buffer():
@@ -58,9 +59,7 @@ class Played:
                 turn = Turn("", "", "", value, prompt_ids=(1,), reply_ids=(2,), logprobs=(-1.0,))
                 task = Task(f"t{attempt}-{group}", "toy", "train", 0)
                 name = f"u{update}/{2 * group + member}"
-                found.append(
-                    Trajectory(name, "Toy", task, group, member, 0, (turn,), False, 0, True, False)
-                )
+                found.append(make_trajectory([turn], group, id=name, task=task, member=member))
         return Collected(found, len(found), {"success": float(attempt)})
 
 

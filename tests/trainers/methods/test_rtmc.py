@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from small_runs import make_trajectory
 
 from creditrl.errors import CreditInputError
 from creditrl.trainers.batch import token_table, turn_table
@@ -11,25 +12,16 @@ from creditrl.trainers.credit import RolloutTreeConfig
 from creditrl.trainers.methods.rtmc import RTMC, RTMCConfig
 from creditrl.trainers.models.actions import Actions
 from creditrl.trainers.models.base import Batch
-from creditrl.types import Task, Trajectory, Turn
+from creditrl.types import Turn
 
 
 def episode(member, *turns):
-    made = tuple(
-        Turn(
-            "",
-            action,
-            action,
-            reward,
-            grounded=action != "jump",
-            state=state,
-            prompt_ids=(1,),
-            reply_ids=(2,),
-        )
+    ids = {"prompt_ids": (1,), "reply_ids": (2,)}
+    made = [
+        Turn("", action, action, reward, grounded=action != "jump", state=state, **ids)
         for state, action, reward in turns
-    )
-    task = Task("t", "toy", "train", 0)
-    return Trajectory(str(member), "Toy-v0", task, 0, member, 0, made, False, 0.0, True, False)
+    ]
+    return make_trajectory(made, id=str(member), member=member)
 
 
 EPISODES = [

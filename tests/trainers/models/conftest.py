@@ -6,8 +6,9 @@ import functools
 
 import numpy as np
 import pytest
+from small_runs import make_trajectory
 
-from creditrl.types import Task, Trajectory, Turn
+from creditrl.types import Turn
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -20,19 +21,7 @@ def turn(prompt, reply, **options):
 
 
 def episode(turns, number=0):
-    return Trajectory(
-        id=f"episode-{number}",
-        env_id="Toy-v0",
-        task=Task(f"task-{number}", "toy", "train", number),
-        group=0,
-        member=number,
-        seed=0,
-        turns=tuple(turns),
-        success=False,
-        score=0.0,
-        terminated=True,
-        truncated=False,
-    )
+    return make_trajectory(turns, number, id=f"episode-{number}", group=0, member=number)
 
 
 def window_episodes(vocabulary, *, seed=0, count=24, prompts=6, longest=9, reply=3):

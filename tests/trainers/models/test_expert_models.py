@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from small_runs import make_trajectory
 
 from creditrl.errors import ConfigError
 from creditrl.trainers.models.base import Batch
@@ -15,7 +16,7 @@ from creditrl.trainers.models.expert_turns import ExpertMatch, expert_pairs
 from creditrl.trainers.models.implicit_prm import ImplicitPRMConfig
 from creditrl.trainers.models.step_prm import StepPRM
 from creditrl.trainers.models.turn_scorer import TurnScorerConfig
-from creditrl.types import Credit, Task, Trajectory, Turn
+from creditrl.types import Credit, Turn
 
 torch = pytest.importorskip("torch")
 NONE = Credit("stepagent")
@@ -48,12 +49,7 @@ def played(policy, seed, episodes=60, known=1.0, one_word=False):
                     expert_ids=expert,
                 )
             )
-        task = Task(f"t{number}", "toy", "train", number)
-        found.append(
-            Trajectory(
-                f"e{number}", "Toy-v0", task, number, 0, 0, tuple(turns), False, 0.0, True, False
-            )
-        )
+        found.append(make_trajectory(turns, number))
     batch = Batch.of(found)
     with policy.reference():
         own = policy.score(batch.rows)
@@ -93,8 +89,7 @@ def test_pairs_stand_before_one_prompt_and_leave_out_what_cannot_be_compared():
         # The same action in other words.
         Turn("", "", "b", 0.0, prompt_ids=(7,), reply_ids=(9, 6), expert="b", expert_ids=(6,)),
     )
-    task = Task("t", "toy", "train", 0)
-    episode = Trajectory("e", "Toy-v0", task, 3, 1, 0, turns, False, 0.0, True, False)
+    episode = make_trajectory(turns, 3, member=1)
 
     def told(pairs):
         return [(t.group, t.success, t.turns[0].prompt_ids, t.turns[0].reply_ids) for t in pairs]

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from small_runs import make_trajectory
 
 from creditrl.trainers.models.base import Batch
 from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig
 from creditrl.trainers.models.implicit_prm import ImplicitPRM, ImplicitPRMConfig
-from creditrl.types import Credit, Task, Trajectory, Turn
+from creditrl.types import Credit, Turn
 
 torch = pytest.importorskip("torch")
 NONE = Credit("istar")
@@ -36,11 +37,8 @@ def played(policy, seed, groups=12, size=6):
                 for _ in range(2)
             )
             even = sum(token % 2 == 0 for turn in turns for token in turn.reply_ids)
-            task = Task(f"t{group}", "toy", "train", group)
-            name = f"e{group}.{member}"
-            found.append(
-                Trajectory(name, "Toy", task, group, member, 0, turns, even > 2, 0.0, True, False)
-            )
+            told = {"id": f"e{group}.{member}", "member": member, "success": even > 2}
+            found.append(make_trajectory(turns, group, **told))
     batch = Batch.of(found)
     own = policy.score(batch.rows)
     return replace(batch, tokens=replace(batch.tokens, old_logprob_M=own, ref_logprob_M=own))
