@@ -43,6 +43,8 @@ def made(config: HouseholdConfig, count: int, split: str = "train") -> list[Hous
 
 
 # The tables.
+
+
 def test_the_tables_name_only_what_they_know():
     for thing in THINGS.values():
         assert set(thing.places) <= set(FURNITURE), thing.name
@@ -67,6 +69,8 @@ def test_every_thing_can_lie_about_and_every_furniture_is_used():
 
 
 # What is asked is kept.
+
+
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("split", SPLITS)
 def test_households_are_as_large_as_their_size_says(size: Size, split: str):
@@ -176,6 +180,8 @@ def test_an_unknown_split_is_refused():
 
 
 # Rooms and splits.
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_rooms_of_valid_unseen_are_not_trained_on(size: Size):
     seen, unseen = set(), set()
@@ -240,6 +246,8 @@ def test_some_things_share_a_place():
 
 
 # Ids and facts.
+
+
 def test_ids_are_written_as_alfred_writes_them():
     number = r"_(?:plus|minus)_\d\d_dot_\d\d"
     plain = re.compile(rf"[a-z]+(?:_bar_{number}){{3}}(?:_bar_(?:sink|bathtub)basin)?")
@@ -288,6 +296,8 @@ def test_facts_say_what_the_household_is():
 
 
 # How hard a household is.
+
+
 def room(classes: list[str], spots: list[int]) -> FloorPlan:
     return FloorPlan("kitchen", 1, tuple(classes), tuple(spots), (), (), ("a", "b"))
 
@@ -311,6 +321,29 @@ def test_plan_length_counts_walks_doors_and_deeds():
     # Go, take, go, cool through the closed door, go, put.
     cool = "pick_cool_then_place_in_recep"
     assert plan_length(home(cool, "Apple", "CounterTop", floor, apples[1])) == 6
+
+
+def test_plan_length_of_two_objects_uses_what_is_at_hand():
+    floor = room(["CounterTop", "Cabinet", "Cabinet", "Shelf"], [0, 1, 1, 2])
+    two = "pick_two_obj_and_place"
+    # Go, take, go, put, twice.
+    apart = home(two, "Cup", "Shelf", floor, ("Cup", 0), ("Cup", 0))
+    assert plan_length(apart) == 8
+    # One lies beside the goal's drawer. The far one first: go, take, go, open, put; then open the
+    # cabinet beside, take, put without a step.
+    floor = room(["CounterTop", "Cabinet", "Drawer"], [0, 1, 1])
+    beside = home(two, "Spoon", "Drawer", floor, ("Spoon", 0), ("Spoon", 1))
+    assert plan_length(beside) == 8
+
+
+def test_plan_length_of_looking_ends_at_the_lamp():
+    floor = room(["Desk", "Bed", "Drawer"], [0, 1, 0])
+    look = "look_at_obj_in_light"
+    lamp = ("DeskLamp", 0)
+    # Go, take, go, use; go, open, take, use in the drawer of the desk.
+    assert plan_length(home(look, "Pen", "DeskLamp", floor, lamp, ("Pen", 1))) == 4
+    assert plan_length(home(look, "Pen", "DeskLamp", floor, lamp, ("Pen", 2))) == 4
+    assert plan_length(home(look, "Pen", "DeskLamp", floor, lamp, ("Pen", 0))) == 3
 
 
 def test_the_planner_wins_and_needs_as_many_actions_as_the_tasks_say():
