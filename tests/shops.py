@@ -186,7 +186,7 @@ def goal_of(product: Product, **fields: object) -> Goal:
     same = ("asin", "attributes", "title", "category", "query", "product_category")
     about = {name: getattr(product, name) for name in same}
     rest = {"instruction": "", "options": (), "price_upper": NO_LIMIT}
-    return Goal(**{**about, **rest, **fields})  # type: ignore[arg-type]
+    return Goal(**{**about, **rest, **fields})
 
 
 def small_shop(products: Sequence[Product] = PRODUCTS) -> Shop:

@@ -34,7 +34,7 @@ from creditrl.trainers.models.lora import (
     renew_lora,
     without_lora,
 )
-from creditrl.trainers.models.policy_files import PolicyFiles, base_of, weight_type
+from creditrl.trainers.models.policy_files import PolicyFiles, weight_type
 from creditrl.trainers.models.scoring import ReplyScores
 from creditrl.trainers.models.small import build_small_policy
 from creditrl.trainers.parallel.ranks import ALONE, Ranks
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from creditrl.trainers.parallel.sharding import ShardedModel
 
-__all__ = ["Policy", "base_of"]
+__all__ = ["Policy"]
 
 
 class Policy:
