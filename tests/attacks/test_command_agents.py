@@ -114,10 +114,10 @@ def test_the_background_of_a_shell_that_ended_is_ended_too(tmp_path, born):
 
 def test_who_does_not_go_costs_two_seconds_for_all_of_them(tmp_path):
     agent = CommandAgent(script(tmp_path, DEAF), timeout=60)
-    assert agent.act([Prompt("look", copy) for copy in range(8)]) == [Reply("look")] * 8
+    assert agent.act([Prompt("look", copy) for copy in range(20)]) == [Reply("look")] * 20
     began = time.monotonic()
     agent.close()
-    assert 1.9 < time.monotonic() - began < 12  # one after the other: 16 s and more
+    assert 1.9 < time.monotonic() - began < 38  # one after the other: 40 s and more
 
 
 def test_a_pipe_that_nobody_reads_holds_nobody(tmp_path):

@@ -168,9 +168,9 @@ def test_any_json_parses_to_something(value: object):
 
 
 def test_hostile_replies_cost_no_time():
-    start = time.perf_counter()
+    start = time.process_time()
     for reply in ("{" * 200_000, '{"a":' * 50_000, '{"a":1}' * 30_000, "[" * 100_000 + "{",
                   "\n[a((" * 50_000 + ")]", "```tool_code" + "(" * 200_000):  # fmt: skip
         assert parse_json(reply).valid_format is False
         assert parse_tool(reply).valid_format is False
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < 20  # some 0.1 s; in squared time minutes

