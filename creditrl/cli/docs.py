@@ -33,6 +33,8 @@ class DocsOptions:
 
     out: str = "site"
     """Folder of the site. A site of this command is replaced; anything else is left alone."""
+    versions: bool = False
+    """Keep other versions: each is a folder in ``--out``, and every page has a menu of them."""
     serve: bool = False
     """Serve it afterwards on this machine (127.0.0.1), until Ctrl-C."""
     port: int = 8809
@@ -44,19 +46,26 @@ def run(argv: list[str]) -> int:
     options = override(DocsOptions(), argv, "creditrl docs")
     require_extra("zensical", "docs")
     from creditrl.docs.pages import build_pages
-    from creditrl.docs.site import SiteServer, outside_loads, refuse_foreign, write_site
+    from creditrl.docs.site import (
+        SiteServer,
+        outside_loads,
+        refuse_foreign,
+        write_site,
+        write_version,
+    )
 
     folder = Path(options.out).expanduser()
-    refuse_foreign(folder)
+    refuse_foreign(folder, versions=options.versions)
     site = build_pages(collect_helps())
-    write_site(site, folder)
+    (write_version if options.versions else write_site)(site, folder)
     outside = outside_loads(folder)
     if outside:
         raise CreditRLError(f"The site would load from elsewhere: {', '.join(outside[:3])}.")
     print(f"{len(site.pages)} pages.")
     wrote(folder)
     if not options.serve:
-        next_step(f"creditrl docs --out {shlex.quote(options.out)} --serve")
+        again = " --versions" if options.versions else ""
+        next_step(f"creditrl docs --out {shlex.quote(options.out)}{again} --serve")
         return 0
     return _serve(SiteServer(folder, options.port))
 

@@ -24,10 +24,12 @@ from creditrl.door.plain import PlainHandler, PlainServer
 from creditrl.errors import ConfigError, CreditRLError, RunFolderError, require_extra
 from creditrl.files import write_atomic
 
-__all__ = ["SiteServer", "outside_loads", "refuse_foreign", "write_site"]
+__all__ = ["SiteServer", "outside_loads", "refuse_foreign", "write_site", "write_version"]
 
 MARK = ".creditrl-docs"
 """A file by which a folder is known to be a site of ours, which may be replaced."""
+VERSIONS = "versions.json"
+"""The versions of a folder that holds several, which the menu of each page reads."""
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; worker-src 'self' blob:; base-uri 'self'; form-action 'none'"
@@ -41,16 +43,49 @@ _STYLE = """
 .md-typeset td:first-child code { white-space: nowrap; }
 .md-typeset pre > code { font-size: 0.62rem; }
 """
+_TO_NEWEST = (
+    '<!doctype html><title>CreditRL</title><meta http-equiv="refresh" content="0; url={}/">'
+)
 _SECONDS = 300
 """Most time for the pages; they take a few seconds."""
 
 
-def write_site(site: Site, folder: Path) -> Path:
+def write_version(site: Site, folder: Path) -> Path:
+    """Write the site into a folder named after this version, beside those of other versions.
+
+    Every page has a menu of the versions, and ``folder`` itself leads to the newest.
+
+    Args:
+        site: the pages.
+        folder: a new one, an empty one, or one that holds versions; only this one is replaced.
+
+    Raises:
+        RunFolderError: the folder holds something else; nothing was touched.
+        MissingExtraError: zensical is not installed.
+        CreditRLError: a link leads nowhere, or the pages could not be made; says where.
+    """
+    refuse_foreign(folder, versions=True)
+    write_site(site, folder / __version__, versions=True)
+    found = sorted((made.parent.name for made in folder.glob(f"*/{MARK}")), key=_order)[::-1]
+    listed = [{"version": name, "title": name, "aliases": []} for name in found]
+    write_atomic(folder / VERSIONS, json.dumps(listed) + "\n")
+    write_atomic(folder / "index.html", f"{_TO_NEWEST.format(found[0])}\n")
+    write_atomic(folder / MARK, f"{__version__}\n")
+    return folder
+
+
+def _order(version: str) -> list[tuple[int, str]]:
+    """Return a key by which 0.10.0 comes after 0.9.0."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in version.split(".")]
+
+
+def write_site(site: Site, folder: Path, *, versions: bool = False) -> Path:
     """Write the site, complete or not at all, and return its folder.
 
     Args:
         site: the pages; links between them are checked.
         folder: a new one, an empty one, or one with a site of ours, which is replaced.
+        versions: whether the pages have a menu of versions, listed beside the folder.
 
     Raises:
         RunFolderError: the folder holds something else; nothing was touched.
@@ -62,7 +97,7 @@ def write_site(site: Site, folder: Path) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="creditrl-docs-") as name:
         work = Path(name)
-        _write_sources(site, work)
+        _write_sources(site, work, versions)
         _build(work)
         write_atomic(work / "site" / MARK, f"{__version__}\n")
         # In two moves, and the old site goes last: a kill leaves the old one or the new.
@@ -77,8 +112,12 @@ def write_site(site: Site, folder: Path) -> Path:
     return folder
 
 
-def refuse_foreign(folder: Path) -> None:
+def refuse_foreign(folder: Path, *, versions: bool = False) -> None:
     """Raise where a folder holds something that is no site of ours, or has no name of its own.
+
+    Args:
+        folder: of the site.
+        versions: whether it is to hold several versions, rather than one site.
 
     Raises:
         ConfigError: it is ``.`` or ``..``.
@@ -95,9 +134,15 @@ def refuse_foreign(folder: Path) -> None:
             f"{folder} holds something that is no site of `creditrl docs`; nothing was "
             "overwritten. Choose another --out, or remove the folder."
         )
+    if (folder / MARK).is_file() and (folder / VERSIONS).is_file() != versions:
+        held, word = ("one site", "without") if versions else ("versions of the site", "with")
+        raise RunFolderError(
+            f"{folder} holds {held}; nothing was overwritten. Choose another --out, or go on "
+            f"{word} --versions."
+        )
 
 
-def _write_sources(site: Site, work: Path) -> None:
+def _write_sources(site: Site, work: Path, versions: bool) -> None:
     for name, text in site.pages.items():
         path = work / "docs" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,10 +153,10 @@ def _write_sources(site: Site, work: Path) -> None:
     (work / "docs" / "narrow.css").write_text(_STYLE, "utf-8")
     (work / "overrides").mkdir()
     (work / "overrides" / "main.html").write_text(_OVERRIDE, "utf-8")
-    (work / "zensical.toml").write_text(_settings(site), "utf-8")
+    (work / "zensical.toml").write_text(_settings(site, versions), "utf-8")
 
 
-def _settings(site: Site) -> str:
+def _settings(site: Site, versions: bool) -> str:
     nav = [{section: [{title: file} for title, file in pages]} for section, pages in site.nav]
     lines = [
         "[project]",
@@ -141,6 +186,7 @@ def _settings(site: Site) -> str:
         "[project.markdown_extensions.pymdownx.highlight]",
         "[project.markdown_extensions.toc]",
         "permalink = true",
+        *(["[project.extra.version]", 'provider = "mike"'] if versions else []),
     ]
     return "\n".join(lines) + "\n"
 

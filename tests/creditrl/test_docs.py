@@ -18,9 +18,17 @@ from viewed_runs import SIZES
 
 from creditrl.cli import COMMANDS, run
 from creditrl.cli.docs import collect_helps
+from creditrl.docs import site as docs_site
 from creditrl.docs.markup import markdown
 from creditrl.docs.pages import Site, build_pages
-from creditrl.docs.site import MARK, SiteServer, outside_loads, refuse_foreign, write_site
+from creditrl.docs.site import (
+    MARK,
+    SiteServer,
+    outside_loads,
+    refuse_foreign,
+    write_site,
+    write_version,
+)
 from creditrl.docs.source import read_modules
 from creditrl.envs.register import ENVIRONMENTS, environment_class
 from creditrl.errors import ConfigError, CreditRLError, RunFolderError
@@ -237,6 +245,49 @@ def test_a_site_of_ours_is_replaced(tmp_path: Path) -> None:
     write_site(small(), folder)
     assert not (folder / "stale.html").exists() and (folder / "index.html").is_file()
     assert [p.name for p in tmp_path.iterdir()] == ["site"]
+
+
+@pytest.fixture(scope="module")
+def two_versions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    with pytest.MonkeyPatch.context() as patch:
+        for version in ("0.10.0", "0.9.0"):
+            patch.setattr(docs_site, "__version__", version)
+            write_version(small(), folder)
+    return folder
+
+
+def test_versions_lie_side_by_side_and_the_newest_comes_first(two_versions: Path) -> None:
+    listed = json.loads((two_versions / "versions.json").read_text())
+    assert [one["version"] for one in listed] == ["0.10.0", "0.9.0"]
+    assert "url=0.10.0/" in (two_versions / "index.html").read_text()
+    for version in ("0.10.0", "0.9.0"):
+        assert f"CreditRL {version}" in (two_versions / version / "index.html").read_text()
+
+
+def test_versions_and_a_single_site_do_not_replace_each_other(
+    two_versions: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(RunFolderError, match="holds versions of the site; nothing was"):
+        write_site(small(), two_versions)
+    one = write_site(small(), tmp_path / "site")
+    with pytest.raises(RunFolderError, match="holds one site; nothing was overwritten"):
+        write_version(small(), one)
+
+
+@pytest.mark.slow
+@pytest.mark.chromium
+def test_a_page_has_a_menu_of_the_versions(browser, two_versions: Path) -> None:
+    server = SiteServer(two_versions)
+    links = "return [...document.querySelectorAll('.md-version__link')].map(a => a.href)"
+    try:
+        browser.size(*SIZES[0])
+        browser.driver.get(f"{server.address}/")
+        browser.until(lambda: len(browser.script(links)) == 2, "the menu of versions")
+        assert browser.script(links)[1] == f"{server.address}/0.9.0/"
+        browser.assert_fits()
+    finally:
+        server.close()
 
 
 def test_a_broken_link_ends_it_and_leaves_the_old_site(tmp_path: Path) -> None:
