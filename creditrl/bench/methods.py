@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,7 +28,9 @@ from creditrl.bench.method_space import Values, draw, to_flags
 from creditrl.bench.method_tasks import recipe_of
 from creditrl.config import write_toml
 from creditrl.errors import ConfigError, DataError
+from creditrl.metrics import plain_json
 from creditrl.trainers.after.finished import FinishedRun
+from creditrl.trainers.methods.base import method_info
 from creditrl.trainers.run_pool import PlannedRun, is_finished, run_pool
 
 if TYPE_CHECKING:
@@ -58,6 +60,17 @@ class Trial:
     """Of the whole process, evaluations included."""
 
 
+def _require_equal(name: str, found: Any, expected: Any) -> None:
+    """Raise for the first value that differs, by the name that it has in the results."""
+    if isinstance(found, dict) and isinstance(expected, dict):
+        for key in sorted({*found, *expected}):
+            _require_equal(f"{name}.{key}", found.get(key), expected.get(key))
+    elif found != expected:
+        raise ConfigError(
+            f"--tuned is of another bench: its {name} is {found!r}, expected {expected!r}."
+        )
+
+
 def survivors(areas: Mapping[int, float | None], kept: int) -> list[int]:
     """Return the numbers of the best trials, best first; the lower number of equal ones.
 
@@ -76,12 +89,15 @@ class Bench:
 
     Raises:
         UnknownNameError: there is no such method.
+        ConfigError: ``tuned`` was tuned otherwise than the plan says.
     """
 
     plan: BenchPlan
     folder: Path
     workers: int
     show: Callable[[str], None]
+    tuned: Mapping[str, Any] | None = None
+    """Results of another bench, as plain data: its trials are not run again."""
     failed: dict[str, str] = field(default_factory=dict)
     """Last lines of the runs that failed, by name."""
     methods: tuple[str, ...] = field(init=False)
@@ -89,7 +105,7 @@ class Bench:
     unsuited: dict[str, str] = field(default_factory=dict)
     """Why others cannot, by method."""
     _tried: dict[str, Trial] = field(default_factory=dict)
-    """Finished trials by the names of their runs."""
+    """Finished trials by the names of their runs, those of ``tuned`` among them."""
 
     def __post_init__(self) -> None:
         names = self.plan.methods
@@ -101,12 +117,14 @@ class Bench:
             except ConfigError as error:
                 self.unsuited[name] = str(error)
         self.methods = tuple(name for name in names if name not in self.unsuited)
+        if self.tuned is not None:
+            self._take_trials(self.tuned)
 
     # -- phases -----------------------------------------------------------------------------------
 
     def clone(self) -> None:
         """Clone a policy for every seed; all methods begin with it."""
-        seeds = (self.plan.tuning_seed, *self.plan.seeds)
+        seeds = (*self._tuning_seeds(), *self.plan.seeds)
         self._run([self._clone(seed) for seed in seeds if self.methods])
 
     def tune(self) -> None:
@@ -114,7 +132,7 @@ class Bench:
         if self.start(self.plan.tuning_seed) is None:
             return
         for rung in range(len(RUNGS)):
-            self._run([run for m in self.methods for run, _ in self._rung(m, rung)])
+            self._run([run for m in self.methods for run in self._untried(m, rung)])
 
     def test(self) -> None:
         """Train every method at each of the plan's settings, a seed after the other."""
@@ -135,7 +153,7 @@ class Bench:
             self._trial(method, number, rung)
             for rung in range(len(RUNGS))
             for run, number in self._rung(method, rung)
-            if is_finished(self.folder / run.name)
+            if run.name in self._tried or is_finished(self.folder / run.name)
         ]
 
     def chosen(self, method: str) -> Values:
@@ -168,9 +186,9 @@ class Bench:
 
         Which trials come to later rungs, and which setting is tested, follows from those before.
         """
-        runs = [self._clone(seed) for seed in (*self.plan.seeds, self.plan.tuning_seed)]
+        runs = [self._clone(seed) for seed in (*self.plan.seeds, *self._tuning_seeds())]
         for method in self.methods:
-            runs += [run for r in range(len(RUNGS)) for run, _ in self._rung(method, r)]
+            runs += [run for r in range(len(RUNGS)) for run in self._untried(method, r)]
         runs += self._tests(self.plan.seeds)
         return [run.name for run in runs if not is_finished(self.folder / run.name)]
 
@@ -200,6 +218,36 @@ class Bench:
         """Return the runs of a rung with the numbers of their trials."""
         numbers = self._numbers(method, rung)
         return [(self._tuning(method, number, rung), number) for number in numbers]
+
+    def _untried(self, method: str, rung: int) -> list[PlannedRun]:
+        """Return the runs of a rung of which nothing is known yet."""
+        return [run for run, _ in self._rung(method, rung) if run.name not in self._tried]
+
+    def _tuning_seeds(self) -> list[int]:
+        """Return the tuning's seed; none where no trial is left to run."""
+        left = any(self._untried(m, r) for m in self.methods for r in range(len(RUNGS)))
+        return [self.plan.tuning_seed] if left else []
+
+    def _take_trials(self, tuned: Mapping[str, Any]) -> None:
+        """Count the trials of another bench as run here, if it drew and ran them as this one would.
+
+        Methods that it does not have are tuned here.
+        """
+        plan = tuned["plan"]
+        mine = plain_json({**asdict(self.plan), "rungs": RUNGS})
+        for name in ("turns", "trials", "tuning_seed", "levels", "points", "flags", "rungs"):
+            _require_equal(name, plan[name], mine[name])
+        _require_equal("tasks.name", plan["tasks"]["name"], self.plan.tasks.name)
+        for method in sorted({*self.methods} & {*plan["methods"]}):
+            space = {name: asdict(d) for name, d in method_info(method).method.space.items()}
+            _require_equal(f"spaces.{method}", plan["spaces"][method], plain_json(space))
+            recipe = plain_json(recipe_of(self.plan.tasks, method))
+            _require_equal(f"recipes.{method}", plan["recipes"][method], recipe)
+        for found in tuned["trials"]:
+            trial = Trial(**found)
+            if trial.method in self.methods:
+                name = self._tuning(trial.method, trial.number, trial.rung).name
+                self._tried[name] = trial
 
     def _numbers(self, method: str, rung: int) -> list[int]:
         """Return the trials of a rung; none where one alone is left, whose place is known.

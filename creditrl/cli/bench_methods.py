@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,8 @@ class BenchMethodsOptions:
     """Runs side by side, one thread each; 0: one per core."""
     folder: str = "runs/bench_methods"
     """Output folder: a folder per task set with its runs, JSON and page."""
+    tuned: tuple[str, ...] = ()
+    """JSON files of earlier benches of these task sets: their trials are not run again."""
     tiny: bool = False
     """Measure next to nothing, with GRPO and GiGPO: shows that everything runs."""
     page: tuple[str, ...] = ()
@@ -75,20 +77,19 @@ def bench_methods(argv: Sequence[str]) -> int:
     options = override(BenchMethodsOptions(), argv, "creditrl bench methods")
     if options.page:
         from creditrl.bench.method_page import write_page
-        from creditrl.bench.method_results import FORMAT
 
-        found = [read_format(name, FORMAT, "creditrl bench methods") for name in options.page]
-        wrote(*write_page(found, Path(options.out)))
+        wrote(*write_page(_read(options.page), Path(options.out)))
         return 0
     require_least(options, 1, "seeds", "trials", "levels", "turns")
     require_training()
     from creditrl.bench.method_tasks import task_set
 
     task_sets = [task_set(name) for name in options.tasks]
+    tuned = {found["plan"]["tasks"]["name"]: found for found in _read(options.tuned)}
     pages, complete = [], True
     for tasks in task_sets:
         folder = Path(options.folder) / tasks.name
-        missing = _run(options, tasks, folder, argv)
+        missing = _run(options, tasks, folder, tuned.get(tasks.name), argv)
         complete = complete and not missing
         pages.append(folder / "methods.json")
     if complete:
@@ -99,7 +100,19 @@ def bench_methods(argv: Sequence[str]) -> int:
     return 0 if complete else 1
 
 
-def _run(options: BenchMethodsOptions, tasks: Any, folder: Path, argv: Sequence[str]) -> list[str]:
+def _read(names: Sequence[str]) -> list[dict[str, Any]]:
+    from creditrl.bench.method_results import FORMAT
+
+    return [read_format(name, FORMAT, "creditrl bench methods") for name in names]
+
+
+def _run(
+    options: BenchMethodsOptions,
+    tasks: Any,
+    folder: Path,
+    tuned: Mapping[str, Any] | None,
+    argv: Sequence[str],
+) -> list[str]:
     """Finish the benchmark of a task set; returns the missing runs."""
     from creditrl.bench.methods import Bench
 
@@ -109,6 +122,7 @@ def _run(options: BenchMethodsOptions, tasks: Any, folder: Path, argv: Sequence[
         folder,
         options.workers or cores(),
         lambda line: out.print(line, soft_wrap=True),
+        tuned,
     )
     command = shlex.join(["creditrl", "bench", "methods", *argv])
     for method in bench.methods:

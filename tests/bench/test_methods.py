@@ -20,6 +20,7 @@ from creditrl.bench.method_tasks import recipe_of, task_set, task_sets
 from creditrl.bench.methods import Bench, survivors
 from creditrl.cli import run
 from creditrl.errors import ConfigError, DataError, UnknownNameError
+from creditrl.metrics import plain_json
 from creditrl.results import read_format, read_results
 from creditrl.trainers.after.finished import FinishedRun
 from creditrl.trainers.methods import list_methods
@@ -138,13 +139,32 @@ def test_the_shared_setting_can_follow_later(tmp_path: Path):
             put(made, "grpo", 1, 0, 0.5)
         return [name for name in made.missing() if not name.startswith("clone")]
 
-    trials = ["grpo-trial00-rung0", "grpo-trial01-rung0"]
     ablated = "grpo-best+invalid-penalty-seed0"
-    assert named("best") == [*trials, "grpo-best-seed0", ablated]
+    assert named("best") == ["grpo-best-seed0", ablated]
     assert named("shared") == ["grpo-shared-seed0"]  # which needs no tuning
-    assert named("best", "shared") == [*trials, "grpo-best-seed0", "grpo-shared-seed0", ablated]
+    assert named("best", "shared") == ["grpo-best-seed0", "grpo-shared-seed0", ablated]
     with pytest.raises(ConfigError, match="settings are bset: expected best or shared"):
         named("bset")
+
+
+def test_trials_of_another_bench_are_not_run_again(tmp_path: Path):
+    plan = {"methods": ("grpo", "gigpo"), "trials": 2, "seeds": (0,)}
+    other = bench(tmp_path / "other", **plan)
+    put(other, "grpo", 0, 0, 0.4)
+    put(other, "grpo", 1, 0, 0.5)
+    tuned = plain_json({**summarise(other), "command": "creditrl bench methods"})
+    made = Bench(replace(other.plan, methods=("grpo",)), tmp_path, 1, print, tuned)
+    tests = ["clone-seed0", "grpo-best-seed0", "grpo-shared-seed0"]
+    assert made.missing() == tests and made.chosen("grpo") == other.chosen("grpo")
+    assert [trial.area for trial in made.trials("grpo")] == [0.4, 0.5]
+    # What it has not tried is.
+    both = Bench(other.plan, tmp_path, 1, print, tuned)
+    assert {"clone-seed1000", "gigpo-trial01-rung0"} < set(both.missing())
+    with pytest.raises(ConfigError, match=r"bench: its turns is 1000, expected 2000\."):
+        Bench(replace(other.plan, turns=2000), tmp_path, 1, print, tuned)
+    tuned["plan"]["recipes"]["grpo"]["method"]["invalid_penalty"] = 0.5
+    with pytest.raises(ConfigError, match=r"recipes\.grpo\.method\.invalid_penalty is 0\.5, exp"):
+        Bench(other.plan, tmp_path, 1, print, tuned)
 
 
 def test_what_is_not_done_is_named(tmp_path: Path):
