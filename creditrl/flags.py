@@ -62,7 +62,11 @@ def override(config: T, argv: Sequence[str], prog: str) -> T:
     arguments = _Names(config).check(argv, prog)
     told, helped = io.StringIO(), _Shown()
     try:
-        with contextlib.redirect_stderr(told), contextlib.redirect_stdout(helped):
+        with (
+            contextlib.redirect_stderr(told),
+            contextlib.redirect_stdout(helped),
+            _joined_lines(),
+        ):
             return tyro.cli(
                 type(config),
                 default=config,
@@ -145,6 +149,30 @@ class _Shown(io.StringIO):
     def encoding(self) -> str:  # type: ignore[override]
         """Return stdout's: it decides with which characters boxes are drawn."""
         return getattr(sys.__stdout__, "encoding", None) or "utf-8"
+
+
+@contextlib.contextmanager
+def _joined_lines() -> Iterator[None]:
+    """Have lines of fields' docstrings joined meanwhile, and their markup gone.
+
+    tyro wraps them to the terminal. It joins lines itself, but not indented ones, which these are.
+    """
+    import docstring_parser
+
+    parse = docstring_parser.parse_from_object
+
+    def joined(component: object) -> docstring_parser.Docstring:
+        found = parse(component)
+        for param in found.params:
+            whole = re.sub(r"(?<!\n)\n[ \t]+(?=\S)", " ", param.description or "")
+            param.description = _MARKUP.sub(r"\1", whole)
+        return found
+
+    docstring_parser.parse_from_object = joined
+    try:
+        yield
+    finally:
+        docstring_parser.parse_from_object = parse
 
 
 def _without_markup(line: str) -> str:

@@ -577,11 +577,12 @@ def test_the_help_of_each_flag_can_be_read():
 
 
 @pytest.mark.parametrize("utf8", [False, True])
-def test_help_has_no_docstring_markup_and_keeps_its_frame(utf8, capsys, monkeypatch):
+def test_help_joins_lines_has_no_docstring_markup_and_keeps_its_frame(utf8, capsys, monkeypatch):
     @dataclass(frozen=True)
     class Marked:
         depth: int = 1
-        """Blocks of ``small``; see :class:`creditrl.types.TurnTable`."""
+        """Blocks of ``small``;
+        see :class:`creditrl.types.TurnTable`."""
 
     monkeypatch.setattr("tyro._fmtlib._FORCE_UTF8_BOXES", utf8, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
