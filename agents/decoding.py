@@ -118,7 +118,7 @@ class LogitMemo:
         self.row_of.clear()
 
     def fits(self, rows: int, vocabulary: int) -> bool:
-        """Whether so many rows may be kept at all."""
+        """Whether this many rows may be kept at all."""
         return rows <= self._most(vocabulary)
 
     def renew(self, stamp: Any, rows: int) -> None:

@@ -182,7 +182,7 @@ def goal_table(
         partner: the fixed partner: by name (``chat:gpt-4o``), or one, or an agent.
         judge: who scores, by name (``chat:gpt-4o``) or a judge.
         form: prompt form of the agent, and of a partner that is an agent.
-        limit: play only so many combinations, the first ones; None: all.
+        limit: play only the first ``limit`` combinations; None: all.
         num_envs: dialogues at once.
         seed: of the episodes.
         retries: how often an invalid episode is played again.

@@ -61,7 +61,7 @@ class Ledger:
         self._take(number, result)
 
     def seal(self, episodes: int) -> None:
-        """Pack what is kept, where all of so many episodes have ended and none is to come again."""
+        """Pack the journal once all episodes have ended and none is to be played again."""
         whole = len(self.finished) == episodes
         if self._journal is not None and whole and not any(e.error for e in self.finished.values()):
             self._journal.seal()
@@ -81,7 +81,7 @@ class Ledger:
             self._journal.close()
 
     def report(self, episodes: int, stopped: str) -> dict[str, Any]:
-        """Return what was spent, and why (if so) not all of so many episodes were played.
+        """Return what was spent and, where not all episodes were played, why.
 
         Raises:
             BudgetError: none has ended.

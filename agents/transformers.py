@@ -49,7 +49,7 @@ _CPU_BUDGET, _GPU_BUDGET = 32_768, 131_072
 # Rows of finished replies are carried along until this share of a batch is still at work: dropping
 # them copies the whole cache.
 _COMPACT_BELOW = 0.75
-# Logits of whole lists are made for so many numbers at a time: 256 MiB.
+# Most logits of whole lists that are made at a time: 256 MiB.
 _SLICE_NUMBERS = 2**26
 
 
@@ -283,7 +283,7 @@ class TransformersAgent:
         return self.answer(prompts, self.draws(len(prompts))) if prompts else []
 
     def draws(self, count: int) -> torch.Tensor:
-        """Return the next draws of so many replies, float64 [count, most tokens of a reply]."""
+        """Return the next draws of ``count`` replies, float64 [count, most tokens of a reply]."""
         import torch
 
         shape = (count, self.max_new_tokens)

@@ -51,7 +51,7 @@ _GIB = 2**30
 _STEP_TOKENS = 8192
 _ADAPTER = 1
 _READ_TOGETHER = 8
-"""On a CPU prompts wait until they are one for so many replies under way."""
+"""On a CPU prompts wait until there is one for this many replies under way."""
 
 
 @dataclass(frozen=True, slots=True)

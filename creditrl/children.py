@@ -122,7 +122,7 @@ class GuardedProgram:
         return "" if said == b"+" else said.decode("utf-8", "replace") or "it ended at once"
 
     def end(self, patience: float = 0.0) -> None:
-        """Kill what is left of it after so many seconds; may be called twice."""
+        """Kill what is left of it after a number of seconds; may be called twice."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(patience)
         with contextlib.suppress(OSError):

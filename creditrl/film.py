@@ -21,7 +21,7 @@ __all__ = ["SECONDS_PER_FRAME", "Still", "save_film", "save_gif", "save_player"]
 SECONDS_PER_FRAME = 0.5
 """How long a frame is shown, unless somebody says otherwise."""
 _LAST_FRAMES = 4
-"""The last frame stays as long as so many: it is what the episode came to."""
+"""The last frame, which shows the outcome, stays as long as this many others."""
 _SMALL_PX = 240
 """Pictures whose longer side is at most half of this are enlarged, pixel by pixel."""
 

@@ -124,7 +124,7 @@ def _read_help(flag: str, lines: list[str]) -> FlagHelp:
 
 @contextlib.contextmanager
 def plain_terminal(columns: int) -> Iterator[None]:
-    """Have a terminal of so many columns, without colours, meanwhile."""
+    """Have a terminal of a given width, without colours, meanwhile."""
     wanted = {"COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "dumb"}
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)

@@ -186,7 +186,7 @@ class WorkerPool:
     # -- inside ---------------------------------------------------------------------------------
 
     def _start(self, size: int, *, again: bool = False) -> tuple[Any, Any]:
-        """Start a worker with so many copies; ``again``: in place of one that died."""
+        """Start a worker with ``size`` copies; ``again``: in place of one that died."""
         ours, theirs = self._ctx.Pipe()
         # A forked child inherits our ends of all pipes; while it holds one, the worker behind it
         # would not see that this process has gone.

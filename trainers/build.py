@@ -33,7 +33,7 @@ def build_policy(
     Args:
         config: of the run.
         device: where it computes.
-        environment: makes so many copies of the training split; their text teaches the small
+        environment: makes a number of copies of the training split; their text teaches the small
             policy's tokenizer.
         tokenizer: the small policy's, where there is one already.
     """

@@ -39,7 +39,7 @@ def cloze(
             after the lost turn stands first, then the outcome, what came before, and last the lost
             turn's observation, which such a model goes on from as it always did.
         told: how ``bare`` writes the outcome; empty: as a number.
-        reach: only so many turns before and after the lost one; None: all.
+        reach: turns before and after the masked one that are shown; None: all.
     """
     first = 0 if reach is None else max(0, lost - reach)
     last = len(turns) if reach is None else min(len(turns), lost + reach + 1)

@@ -60,10 +60,10 @@ class _Listener:
 
 
 def listed_prompts(env: str, form: str, prompts: int, candidates: int) -> list[Prompt]:
-    """Return so many prompts of an environment, each with so many actions listed.
+    """Return prompts of an environment, each with equally many listed actions.
 
     Raises:
-        ConfigError: fewer turns have so many.
+        ConfigError: too few turns list that many actions.
     """
     import gymnasium as gym
 

@@ -73,7 +73,7 @@ def _delayed_effect() -> list[Published]:
 
 
 def delayed_effect(horizon: int) -> tuple[Agreement, FloatArray]:
-    """Return (how GRPO's credit agrees, that credit [N]) in episodes of so many turns."""
+    """Return (how GRPO's credit agrees, that credit [N]) in episodes of a given length."""
     mdp = DelayedEffect(horizon)
     waits = ("wait", "hum") * horizon
     episodes = [

@@ -536,7 +536,7 @@ def measure_vllm(
 
     with _environment(copies, turns) as venv, tempfile.TemporaryDirectory() as folder:
         observation, _ = venv.reset(seed=0)
-        # Of so many tokens one ends a reply, so replies have some hundred tokens, as many as not.
+        # One token of the vocabulary ends a reply, so replies have about a hundred, widely spread.
         words = " ".join(f"w{number}" for number in range(64))
         tokenizer = build_tokenizer([*observation, words])
         shape = SmallPolicyConfig(hidden=hidden, layers=layers, heads=hidden // 64)

@@ -161,7 +161,7 @@ def measure_costs(*, copies: tuple[int, int], turns: int, repeats: int, tiny: bo
 
 
 def _play(venv: TextVectorEnv, agent: Any, each: int) -> tuple[float, list[Trajectory]]:
-    """Have some copies play so many episodes each, while the others wait.
+    """Have some copies play a number of episodes each, while the others wait.
 
     Returns:
         The CPU seconds from the first turn on, and the episodes.

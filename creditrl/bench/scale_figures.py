@@ -32,7 +32,7 @@ class Line:
         return cls(max(0.0, few[1] - slope * few[0]), slope)
 
     def at(self, copies: int) -> float:
-        """Return the microseconds with so many copies."""
+        """Return the microseconds with a number of copies."""
         return self.fixed + self.per_copy * copies
 
 
@@ -95,7 +95,7 @@ class Costs:
 
 @contextlib.contextmanager
 def environment(copies: int, turns: int, **options: Any) -> Iterator[TextVectorEnv]:
-    """Give copies of VisualSokoban with so many turns."""
+    """Give copies of VisualSokoban with a limit of turns."""
     import gymnasium as gym
 
     made: Any = gym.make_vec(environment_id(ENV), num_envs=copies, max_turns=turns, **options)

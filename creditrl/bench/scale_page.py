@@ -55,7 +55,7 @@ def _at(line: Mapping[str, float], copies: int) -> float:
 def _environments(found: Mapping[str, Any]) -> Rows:
     """Return each environment's costs, and the cores that keep the engines busy with it."""
     options = found["options"]
-    # Engines without a free slot: so many turns end in a second.
+    # Turns that end in a second where no engine has a free slot.
     rate = options["engines"] * options["engine_tokens"] / found["mean_tokens"]
     rows: list[tuple[str, ...]] = []
     for name, one in found["costs"]["envs"].items():

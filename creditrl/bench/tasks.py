@@ -61,7 +61,7 @@ def prove_tasks(
         env_class: the environment.
         options: its options, without the split.
         split: which tasks.
-        limit: only the first so many; None: all.
+        limit: only the first ones, this many; None: all.
         on_task: told how many of how many are done.
 
     Raises:

@@ -39,7 +39,8 @@ class EvalOptions:
     """Play a fixed list of tasks, ``standard`` or a .json file, of one environment or, without ID,
     of all; ``--split`` chooses (valid_unseen; ``all`` for every one)."""
     num_envs: int | None = None
-    """Copies that play at once; None: 64, of ``command`` 8 (each has a process)."""
+    """Copies of the environment that play at once; None: 64, or 8 with ``command``, which starts a
+    process for each."""
     schedule: Literal["auto", "lockstep", "free"] = "auto"
     """``free``: each copy asks as soon as its own reply is there, and begins the next episode when
     its own has ended. ``lockstep``: all copies ask in one call per turn, in blocks of episodes.
@@ -49,11 +50,11 @@ class EvalOptions:
     retries: int = 2
     """How often an episode that ended with an error is played again from its start."""
     max_turns_total: int | None = None
-    """Stop when the agent has taken so many turns in all."""
+    """Stop after this many turns in total."""
     max_tokens: int | None = None
-    """Stop when it has read and written so many tokens."""
+    """Stop after this many tokens, prompts and replies together."""
     max_cost: float | None = None
-    """Stop when it has cost so many dollars, or about one question more; see ``--prices``."""
+    """Stop after this many dollars, or at most about one request more; see ``--prices``."""
     prices: tuple[float, float] | None = None
     """Dollars per million tokens that the endpoint's model reads and writes; None: what the
     endpoint says, or else litellm's table where that package is installed."""
@@ -82,11 +83,11 @@ class EvalOptions:
     """Environment variable that holds the endpoint's key; None: ``OPENAI_API_KEY`` for OpenAI's
     own address, and no key for others."""
     concurrency: int | None = None
-    """Most requests to the endpoint at once (None: 16), or calls of your function in threads (None:
-    1, one after the other; of an ``async`` one 16, in an event loop)."""
+    """Most requests to the endpoint at once (None: 16), or most concurrent calls of your function
+    (None: 1; of an ``async`` one 16)."""
     timeout: float | None = None
-    """Seconds for an answer of the endpoint or the program (None: 120), or of your function (None:
-    no limit)."""
+    """Seconds to wait for the endpoint or the program (None: 120), or for your function (None: no
+    limit)."""
     extra: str | None = None
     """Further fields of the requests to the endpoint, as JSON: ``{"reasoning_effort": "low"}``."""
     command: str | None = None
@@ -99,14 +100,14 @@ class EvalOptions:
     port: int | None = None
     """``http`` only: port to serve at; None: 3000."""
     goal_table: bool = False
-    """SOTOPIA only: play all combinations (``--episodes``: so many), with oneself and with the
+    """SOTOPIA only: play all combinations (or the first ``--episodes``), in self-play and with the
     fixed ``--partner``, and show goal scores on hard and on all scenarios."""
     keep_episodes: bool = True
-    """Keep what was seen, said and done beside the results, for `creditrl view`."""
+    """Store observations, replies and actions beside the results, for `creditrl view`."""
     out: str | None = None
     """File for the results (of a suite: folder); None: the first free ``runs/eval/ENV-AGENT-N``.
     Episodes are written beside it as they end."""
     resume: str | None = None
-    """Go on with an interrupted evaluation: the file or folder of its results. Its options are
-    those of its command; further ones, such as a larger budget, may follow. Who runs a program of
-    yours, names a key or is open to others is asked for it again: say it anew, or ``--trust``."""
+    """Continue an interrupted evaluation: the file or folder of its results. It keeps its options;
+    others, such as a larger budget, can be added. Options that run a program, name a key or open a
+    port to others must be repeated, or confirmed by ``--trust``."""

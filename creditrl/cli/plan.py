@@ -77,7 +77,7 @@ def show_plan(config: TrainConfig, gib: float | None, words: list[str]) -> None:
 
 
 def _begin(ranks: int, here: int) -> list[str]:
-    """Return the words before those of a run that so many processes do, so many of them here."""
+    """Return the words that start a run in several processes, some of them on this machine."""
     if ranks == 1:
         return ["creditrl"]
     nodes = ["--standalone"] if ranks == here else ["--nnodes", str(-(-ranks // here)), "..."]

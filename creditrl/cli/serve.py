@@ -24,9 +24,9 @@ class ServeOptions:
     """
 
     host: str = "127.0.0.1"
-    """Interface; 127.0.0.1 is seen by this machine alone, 0.0.0.0 by all that reach it, who need
-    the token in the environment variable ``CREDITRL_SERVE_TOKEN`` (browsers ask for a password,
-    which it is, with any name)."""
+    """Interface: 127.0.0.1 is reachable from this machine only, 0.0.0.0 from others as well, which
+    must send the token in the environment variable ``CREDITRL_SERVE_TOKEN`` (in a browser: as the
+    password, with any user name)."""
     port: int = SERVE_PORT
     """Port; 0 takes a free one."""
     max_sessions: int = 16

@@ -30,7 +30,7 @@ def train(argv: list[str]) -> int:
     """Train with a recipe; returns the exit code.
 
     ``--plan`` prints what the run needs of memory and starts nothing; ``--plan=80`` against a GPU
-    of so many GiB. ``--dry-run`` builds everything and does one small update on this machine.
+    of this many GiB. ``--dry-run`` builds everything and does one small update on this machine.
     ``--trust`` lets a run go on whose config names plugins, or reaches out.
 
     Under torchrun every process comes here: ``torchrun --nproc-per-node 2 -m creditrl train ...``.

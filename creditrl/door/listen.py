@@ -82,7 +82,7 @@ def address_of(host: str, listening: socket.socket) -> str:
 
 
 class Crowd:
-    """The connections of a server, at most so many.
+    """The connections of a server, up to a limit.
 
     One that is too many takes the place of the one that has waited the longest for its request to
     come, so those who connect and say nothing keep nobody out.

@@ -160,7 +160,7 @@ def classes() -> SimpleNamespace:
             name: of the suite, or the path of its file.
             env: play one environment's tasks alone; id, or short name.
             split: of the tasks, or ``"all"``.
-            episodes: of each list, the first so many; None: all.
+            episodes: the first ones of each list, this many; None: all.
             form: the prompt form; one whose conversation grows.
         """
         chosen = load_suite(name).choose(None if env is None else environment_id(env), split)

@@ -194,7 +194,7 @@ class Play:
 
 
 def plan_episodes(env: str, episodes: int, seed: int = 0, **options: Any) -> list[dict[str, Any]]:
-    """Return ``task`` (id) and ``seed`` of so many episodes, the rows of a neighbour's data set.
+    """Return ``task`` (id) and ``seed`` of each episode, the rows of another trainer's data set.
 
     Tasks are dealt in an order that the seed shuffles, each once before any comes again.
 

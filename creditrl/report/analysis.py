@@ -172,7 +172,7 @@ def _lengths(context: Context) -> list[Block]:
         return [*blocks, *missing(without, "how many turns the expert takes", how)]
     blocks.append(
         Paragraph(
-            "Solved of all tasks (seeds pooled) whose expert takes so many turns; behind it the "
+            "Solved of all tasks (seeds pooled), by the turns that the expert takes; behind it the "
             f"gain over {context.baseline.name}, relative to its share."
         )
     )

@@ -38,7 +38,7 @@ class Completed:
 def by_type(episodes: Iterable[EpisodeResult]) -> dict[str, Estimate]:
     """Return success per type of task with its Wilson interval, types in order of first appearance.
 
-    Episodes with an error are left out. Those of several seeds count as so many observations.
+    Episodes with an error are left out. Those of several seeds count as one observation each.
     """
     solved: dict[str, list[bool]] = {}
     for episode in episodes:

@@ -46,7 +46,7 @@ EXACT_BOXES = 6
 
 _FAR = 1 << 20
 _TABLE_BITS = 600_000  # 8x8 with two boxes (117,649), 6x6 with three, 10x10 with two.
-_PYTHON_NODES = 1_500  # Loading numba costs more than so many nodes in Python.
+_PYTHON_NODES = 1_500  # Loading numba costs more than this many nodes in Python.
 _NUMBA_SEARCH = "creditrl.envs.sokoban.solver_numba"
 _CACHE_BYTES = 64 << 20
 _REMEMBERED = 65_536
@@ -222,7 +222,7 @@ class Board:
         return nearest - 1
 
     def remember_failure(self, boxes: int, player: int, status: str, max_nodes: int) -> None:
-        """Keep that a position is proven unsolvable, or unknown after so many nodes."""
+        """Keep that a position is proven unsolvable, or unknown after this many nodes."""
         if len(self._remaining) >= _REMEMBERED:
             self._remaining.clear()
         self._remaining[boxes, player] = (-1, max_nodes) if status == "unknown" else (-2, -1)
@@ -240,7 +240,7 @@ class Board:
     def recall(self, boxes: int, player: int) -> tuple[int, int] | None:
         """Return (optimal moves left, first move) if an earlier solution came by.
 
-        (-2, -1) where it is known to be unsolvable, (-1, nodes) where so many were not enough.
+        (-2, -1) where it is known to be unsolvable, (-1, nodes) where ``nodes`` were not enough.
         """
         return self._remaining.get((boxes, player))
 

@@ -28,7 +28,7 @@ __all__ = ["make_combination"]
 
 _SPLIT_SEEDS = {"train": 0, "valid_seen": 1, "valid_unseen": 2}
 _SEEN_SHARE = 8
-"""One in so many instances of a situation may be in valid_seen, the others in train."""
+"""One in this many instances of a situation may be in valid_seen, the others in train."""
 
 
 def make_combination(split: str, index: int) -> Combination:
@@ -105,7 +105,7 @@ def _items(situation: Situation, dice: Dice, belongs: _Belongs) -> Terms | None:
 
 @lru_cache(maxsize=256)
 def _worth_20(counts: tuple[int, ...]) -> list[tuple[float, ...]]:
-    """Return the points per piece, 1 to 9, by which so many pieces are worth 20 together."""
+    """Return the points per piece, 1 to 9, by which these pieces are worth 20 together."""
     return [
         tuple(map(float, points))
         for points in product(range(1, 10), repeat=len(counts))

@@ -68,7 +68,7 @@ _TRAINING = ("pi_environment_profiles.jsonl", "pi_env_agent_combos.jsonl")
 _DUMP = "pi_dump.rdb"
 _ENDINGS = ("", ".xz", ".gz")
 _HELD_OUT = 10
-"""One in so many training scenarios is kept for ``valid_seen``."""
+"""One in this many training scenarios is kept for ``valid_seen``."""
 
 Row: TypeAlias = tuple[str, Mapping[str, Any]]
 """Where a record stands, for messages, and the record."""

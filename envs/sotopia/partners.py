@@ -51,7 +51,7 @@ class PartnerAsk:
     visibility: Visibility = "relationship"
     """What the partner may know of the other side."""
     max_turns: int = 20
-    """The dialogue ends after so many turns."""
+    """The dialogue ends after this many turns."""
 
     @property
     def observation(self) -> str:

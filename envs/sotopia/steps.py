@@ -70,7 +70,7 @@ def step_of(terms: Terms, side: int, deal: Deal) -> int:
 
 
 def step_line(terms: Terms, side: int, talk: Talk, step: int) -> str:
-    """Return the offer of a side so many steps from its best deal."""
+    """Return a side's offer at a number of steps from its best deal."""
     least = terms.span(side) * share_at(step)
     deal = terms.propose(side, least, talk.offers[side], talk.offers[1 - side])
     return f"say: I propose this, {step} steps from my best. <offer {terms.write(side, deal)}>"

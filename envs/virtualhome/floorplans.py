@@ -203,7 +203,7 @@ def _draw(count: int, dice: Dice) -> FloorPlan | None:
 
 
 def _cut(box: Box, count: int, dice: Dice) -> list[Box]:
-    """Cut a box into so many, across its longer side."""
+    """Cut a box into ``count`` boxes across its longer side."""
     if count == 1:
         return [box]
     first = count // 2 if dice.chance(0.6) else dice.between(1, count - 1)

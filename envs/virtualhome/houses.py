@@ -50,7 +50,7 @@ from creditrl.errors import ConfigError
 __all__ = ["House", "Piece", "day_scene", "house"]
 
 _CLOSE = 75  # Centimetres between things that are close; the released scenes have 150.
-_STEP = 10  # Furniture stands on a grid of so many centimetres.
+_STEP = 10  # Furniture stands on a grid of this many centimetres.
 _AISLE = 35  # Free floor before furniture that stands at a wall.
 _TRIES = 200  # Floor plans tried for one house; none of 640 houses took over 38.
 _LOW = 100  # So high is that: pictures and windows may be above it.

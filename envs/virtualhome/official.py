@@ -81,7 +81,7 @@ SPA_FILES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Files by split; the first that is there. SPA evaluates on ``new_unseen_test``, STeCa on the files
 that begin with ``vh``."""
 
-_UNSEEN, _SEEN = 8, 10  # One name of tasks of so many is kept for valid_unseen, and so on.
+_UNSEEN, _SEEN = 8, 10  # One task name in 8 is kept for valid_unseen, one in 10 for valid_seen.
 _FORMAT = f"1 of {__version__}"  # Of the index of prepared programs; raised where they change.
 
 

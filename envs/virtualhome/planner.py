@@ -91,7 +91,7 @@ class Guide:
     def _follow(
         self, habit: Habit, world: World, most: int
     ) -> tuple[tuple[list[Act], list[World]] | None, frozenset[str]]:
-        """Return a plan of at most so many actions and the worlds that it leads through.
+        """Return a plan of bounded length and the worlds that it leads through.
 
         Also returns which of the habit's choices it made: others that agree in these need not be
         tried.

@@ -26,7 +26,7 @@ STOP_WORDS = frozenset(
 """Lucene's English stop words."""
 
 LONGEST_WORD = 255
-"""Lucene cuts a longer word after so many UTF-16 units."""
+"""Lucene cuts a longer word after this many UTF-16 units."""
 
 _REMEMBERED = 1 << 18
 """Words whose terms are remembered: about 50 MB, and most words of a shop of any size."""

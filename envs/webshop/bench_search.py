@@ -58,7 +58,7 @@ _AGAIN = 0.68
 _LONGEST = 1_500
 _STOP_WORDS = " and the for with a ".split()
 _STOP_EVERY = 5
-"""One stop word among so many words; they cost analysis, and are no terms."""
+"""One word in this many is a stop word: it costs analysis and is no term."""
 _BLOCK = 2_000
 
 # Queries like the 300 of people: about 11 terms, half of them in 1.2 to 9 of 100 texts, and a sum
@@ -131,7 +131,7 @@ def synthetic_queries(count: int, seed: int = 1) -> list[str]:
 
 
 def measure_search(documents: int, queries: int, rounds: int = 3) -> SearchFigures:
-    """Measure search on a shop of so many documents, in processes made for it."""
+    """Measure search on a shop of ``documents`` documents, in processes made for it."""
     with tempfile.TemporaryDirectory() as folder:
         build_s, build_mb = _fresh(_build, documents, folder)
         found = _fresh(_ask, folder, synthetic_queries(queries), rounds)

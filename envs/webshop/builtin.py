@@ -54,7 +54,7 @@ GOAL_KINDS: tuple[GoalKind, ...] = get_args(GoalKind)
 NUM_PRODUCTS = 1000
 """Products of the shop, if nothing else is said."""
 GOAL_PRODUCTS = 5000
-"""Goals ask for the first so many products at most, however large the shop is."""
+"""Goals ask for these first products at most, however large the shop is."""
 
 _FORMAT = 1  # Raised when equal numbers give other products: caches made of them forget the old.
 _UNSEEN_SHARE = 125  # Products of 1,000 that are kept for valid_unseen, and whole kinds besides.

@@ -28,7 +28,7 @@ _BACK, _PREV, _NEXT, _BUY = (
     f"click[{name}]" for name in ("back to search", "< prev", "next >", "buy now")
 )
 _MOST_VALUES = 3
-"""Of a group of options so many are listed at most."""
+"""Most options of a group that are listed."""
 
 
 def choices(ask: Ask) -> tuple[str, ...]:

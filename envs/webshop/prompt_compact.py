@@ -23,7 +23,7 @@ __all__ = ["compact"]
 _MEETS = ("", "near", "in goal", "wanted")
 """By :func:`likeness`."""
 _MOST_MISSING = 7
-"""More missing words are said to be so many."""
+"""Most missing words that are counted."""
 
 
 def compact(ask: Ask) -> str:

@@ -57,7 +57,7 @@ _SLACK = 1 + 1e-6
 _WATCHED = 512
 """Documents watched for how good the best are at least."""
 _LOOK_UP = 16
-"""Finding one document among those of a term takes as long as adding up so many of them."""
+"""Finding one document among those of a term takes as long as adding up this many of them."""
 _ONE = np.float32(1)
 
 

@@ -262,7 +262,7 @@ class _Scorer:
             members = list(groups.values())
             size = self.rollout.groups
             if max(map(len, members)) == 1:
-                size *= self.rollout.group_size  # without groups an update has so many tasks
+                size *= self.rollout.group_size  # without groups an update has this many tasks
             for start in range(0, len(members), size):
                 yield [t for part in members[start : start + size] for t in part]
 

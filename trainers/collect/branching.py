@@ -19,7 +19,7 @@ _PRIOR = 2.0
 
 
 class Anywhere(Chooser):
-    """Branches behind turns that are drawn uniformly, so many in each tree and round.
+    """Branches behind turns that are drawn uniformly, equally many in each tree and round.
 
     Args:
         nodes: turns that are drawn in a tree, fewer where it has fewer that something follows.

@@ -42,7 +42,7 @@ def recorded_demonstrations(
         tokenizer: the policy's.
         chat_format: the policy's conversation format.
         max_new_tokens: longest reply.
-        episodes: so many, drawn by the seed; 0: all.
+        episodes: how many, drawn by the seed; 0: all.
         seed: see ``episodes``.
 
     Raises:

@@ -66,7 +66,7 @@ class TreeConfig(Checked):
     the paper's depth first search: near the turn limit where a branch ended there. "first": at one
     of the fewest turns, where a branch is nearly an episode."""
     uniform: int | None = None
-    """Ablation: so many rollouts at every state, whatever its score."""
+    """Ablation: the rollouts at every state, whatever its score."""
     source: StateSource = "text"
     """State identity: the complete observation, or the simulator's state."""
     scope: Literal["shared", "task"] = "shared"

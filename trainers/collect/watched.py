@@ -75,7 +75,7 @@ class WatchedAgent:
                 self._changed.notify_all()
 
     def begin(self, replies: int, *, wait: bool = True) -> bool:
-        """Count so many replies as under way, when none are held back.
+        """Count ``replies`` as under way, when none are held back.
 
         Args:
             replies: to be asked for.
@@ -95,7 +95,7 @@ class WatchedAgent:
         return True
 
     def end(self, replies: int) -> None:
-        """Count so many replies as done."""
+        """Count ``replies`` as done."""
         with self._changed:
             self._under_way -= replies
             self._changed.notify_all()

@@ -81,7 +81,7 @@ class Probe:
 
     @classmethod
     def of(cls, policy: Policy, config: SyncConfig, context: int) -> Probe:
-        """Return a probe for engines with a context of so many tokens, and for a policy."""
+        """Return a probe for engines with a context of this many tokens, and for a policy."""
         return cls(
             config,
             min(len(policy.tokenizer), policy.base.config.get_text_config().vocab_size),

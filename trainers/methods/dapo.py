@@ -40,7 +40,7 @@ class DAPOConfig(Checked):
     max_length: int | None = None
     """Tokens at which replies are cut; None: no penalty on long replies."""
     overlong_buffer: int = 4096
-    """The penalty grows over the last so many tokens (4,096 of 20,480 in the paper)."""
+    """The penalty grows over this many tokens before the limit (4,096 of 20,480 in the paper)."""
     overlong_factor: float = 1.0
     """Penalty of a reply of ``max_length`` tokens. It joins its episode's outcome (inferred: the
     paper has one reply an episode)."""

@@ -50,7 +50,7 @@ class HindsightConfig(Checked):
     """For small models that were taught no English: no instructions, and the lost turn last, as
     such a model met it, behind what came after it, the outcome and what came before."""
     reach: int | None = None
-    """Show only so many turns before and after the lost one; None: all."""
+    """Turns before and after the masked one that are shown; None: all."""
     online: bool = False
     """Go on learning while the policy trains, which is the paper's own wish."""
     held_out: Annotated[float, Bounds(0, 1, open_high=True)] = 0.1
@@ -161,7 +161,7 @@ class HindsightModel(LearnedModel):
         return {"loss": float(np.mean(losses))} if losses else {}
 
     def _part(self, tokens: int, rows: RowBatch) -> torch.Tensor:
-        """Return a micro-batch's part of the mean over so many tokens."""
+        """Return a micro-batch's part of the mean over all ``tokens``."""
         with self.backbone.on() as network:
             scores = network.reply_logprobs(rows, temperature=self.temperature)
         return -scores.logprob_M.sum() / tokens

@@ -74,7 +74,7 @@ class Policy:
         compile: the decoder is compiled for :meth:`reply_logprobs` and :meth:`hidden_at`, but where
             it reads pictures; it then computes rows whole, and nothing of them once for several.
         ranks: the processes that train it together; one alone, unless a run sets more.
-        logits_per_chunk: logits are made for so many numbers at a time (2**26: 256 MiB); with a
+        logits_per_chunk: most logits that are made at a time (2**26: 256 MiB); with a
             gradient, chunks are computed again in the backward pass instead of being kept.
     """
 

@@ -31,7 +31,7 @@ __all__ = ["SharedPrefixes", "can_share", "find_prefixes", "hidden_after_prefixe
 # Two passes cost more than one where little is saved: the share of tokens, and their number (on a
 # CPU two thousand tokens of a model of 0.2 M weights take as long as a second pass's calls).
 _SAVED_SHARE, _SAVED_TOKENS = 0.15, 512
-# Where beginnings may end is tried at so many places.
+# Number of places at which beginnings may end that are tried.
 _CANDIDATES = 8
 
 
@@ -132,7 +132,7 @@ def hidden_after_prefixes(
         shared: see :func:`find_prefixes`.
         row_U: row of each position.
         position_U: position within the row.
-        trimmed: opens the context of a pass over so many tokens that is read at some (row,
+        trimmed: opens the context of a pass over a number of tokens that is read at some (row,
             position) only.
     """
     import torch

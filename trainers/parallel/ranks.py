@@ -224,7 +224,7 @@ class Ranks:
         """Return this rank's micro-batches of some rows, and whether each counts; see :meth:`deal`.
 
         Args:
-            cut: makes micro-batches of at most so many tokens.
+            cut: makes micro-batches of at most this many tokens.
             tokens: the budget of one process.
             length_R: tokens of each row.
         """

@@ -134,7 +134,7 @@ def needs_reference(config: TrainConfig) -> bool:
 
 
 def advise(config: TrainConfig, device: int, gpu: bool, ranks: int = 1) -> Advice | None:
-    """Return what makes a run fit into so many bytes; None where it fits as it is.
+    """Return what makes a run fit into a number of bytes; None where it fits as it is.
 
     Changes are tried in their order, the ones that cost nothing but time first; those that are not
     needed in the end are left out. Where all of them do not do, they are all returned.
@@ -359,7 +359,7 @@ def plan_line(config: TrainConfig) -> str:
 
 
 def each_of(ranks: int) -> str:
-    """Return the words that say that so many processes need as much each."""
+    """Return the words that say that several processes need as much each."""
     return "" if ranks == 1 else f", for each of {ranks} processes"
 
 

@@ -233,7 +233,7 @@ def activation_bytes(
     lora: bool = False,
     checkpointing: bool = False,
 ) -> int:
-    """Return the bytes that autograd keeps of a forward pass over so many tokens, without logits.
+    """Return the bytes that autograd keeps of a forward pass, without logits.
 
     With checkpointing only the input of each block is kept, and one block is whole at a time.
     """
