@@ -99,9 +99,8 @@ def test_no_kind_of_damaged_answer_gives_wrong_scores():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
-def test_of_twenty_thousand_damaged_answers_none_gives_wrong_scores(seed):
-    assert_never_wrong(20_000, seed)
+def test_of_five_thousand_damaged_answers_none_gives_wrong_scores():
+    assert_never_wrong(5_000, seed=1)
 
 
 def test_an_answer_that_is_cut_anywhere_gives_its_scores_or_none():
