@@ -139,7 +139,7 @@ class GoalTable:
     def kind(self) -> str:
         """Kind of its scores, and which scores they can be compared with."""
         if self.judge.startswith("chat:"):
-            return "a judge's opinion: compare it with scores of the same judge and settings alone"
+            return "a judge's opinion: compare it with scores of the same judge and settings only"
         return "no SOTOPIA score of a language model, and not comparable with published ones"
 
     def print(self, console: Console | None = None) -> None:

@@ -84,7 +84,7 @@ def read_header(path: Path) -> dict[str, Any]:
     if not rows or rows[0].get("journal") != JOURNAL_FORMAT:
         found = "the file is of another kind" if path.is_file() else "no such file"
         if path.is_file() and not rows:
-            found = "it was cut before its first line; begin anew, with the same --out"
+            found = "it was cut before its first line; start again with the same --out"
         raise DataError(f"No evaluation to resume in {path}: {found}.")
     return rows[0]
 

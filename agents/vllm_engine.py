@@ -175,7 +175,7 @@ def find_vllm() -> str:
     except ImportError as error:
         raise MissingExtraError(
             f"vLLM is installed and cannot be imported: {str(error).splitlines()[0]}. On a CPU "
-            f"packages built for GPUs break it; install it anew: {CPU_INSTALL}"
+            f"packages built for GPUs break it; reinstall it: {CPU_INSTALL}"
         ) from error
     return str(vllm.__version__)
 

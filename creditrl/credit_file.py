@@ -95,8 +95,8 @@ class CreditFile:
         taken = [name for name in names if name in self.credit]
         if taken:
             raise ConfigError(
-                f"Credits by {', '.join(taken)} are stored already. Give --replace to score them "
-                "anew, or leave these methods out."
+                f"Credits by {', '.join(taken)} are stored already. Pass --replace to score them "
+                "again, or leave these methods out."
             )
 
     def add(

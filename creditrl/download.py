@@ -117,7 +117,7 @@ def download(
                 if failures >= attempts:
                     raise DataError(
                         f"{url}: {problem}; gave up after {attempts} attempts. {have:,} bytes are "
-                        f"kept in {part}, and the next run goes on from there.{again}"
+                        f"kept in {part}, and the next run continues from there.{again}"
                     ) from problem
                 if progress is not None:
                     progress.line(f"{target.name}: {problem}; trying again")
@@ -238,7 +238,7 @@ class _Job:
             if begin != have:
                 self.out.truncate(0)
                 if self.progress is not None:
-                    self.progress.line(f"{self.name}: the server cannot continue; it begins anew")
+                    self.progress.line(f"{self.name}: the server cannot continue; it starts again")
             self._write_note(total, response.headers)
             # A server that does not say how much it sends may send less than the file, or no end.
             self._copy(response, begin, self.size if total is None else total)

@@ -94,7 +94,7 @@ def load_installed(group: Literal["creditrl.methods", "creditrl.environments"]) 
             package = entry.dist.name if entry.dist is not None else entry.value
             raise ConfigError(
                 f"The package {package} brings {entry.value!r} ({group}), which cannot be "
-                f"imported: {error!r}. Mend or uninstall it."
+                f"imported: {error!r}. Fix or uninstall it."
             ) from error
 
 

@@ -333,8 +333,8 @@ def find_versions() -> dict[str, Any]:
 
 def _exists(path: Path) -> RunFolderError:
     return RunFolderError(
-        f"{path} exists; nothing was overwritten. Choose another --run.folder, or go on with that "
-        "run by --run.resume."
+        f"{path} exists; nothing was overwritten. Choose another --run.folder, or continue that "
+        "run with --run.resume."
     )
 
 

@@ -248,7 +248,7 @@ class TrajectoryStore:
         """
         path = self.folder / block.file
         if not path.is_file():
-            raise DataError(f"{path} is no longer there: the run went on. Read the store anew.")
+            raise DataError(f"{path} is no longer there: the run continued. Read the store again.")
         if _SEALED.fullmatch(block.file):
             with _open_sealed(path) as file:
                 return _row_group(file, path, block.number, list(columns))

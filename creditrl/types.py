@@ -391,7 +391,7 @@ class TokenTable:
             bad = int(self.turn_M[int(np.flatnonzero(np.isnan(column))[0])])
             raise CreditInputError(
                 f"Column {name!r} has NaN in turn {bad} of the batch: expected finite numbers. "
-                "Mend the model that made the column, or drop the group of that episode."
+                "Fix the model that made the column, or drop the group of that episode."
             )
         return column
 

@@ -64,7 +64,7 @@ def unpack(
         DataError: the archive is cut or damaged, or names a file outside of ``folder``, or the disk
             is too small.
     """
-    again = f" Run `{mend}` to fetch it anew." if mend else ""
+    again = f" Run `{mend}` to fetch it again." if mend else ""
     different: list[str] = []
     written = kept = 0
     try:

@@ -116,7 +116,7 @@ class TaskSet(ABC):
             raise ConfigError(
                 f"No task can be drawn by these weights: they are {len(ends)}, with the sum "
                 f"{ends[-1] if len(ends) else 0:g}. Expected one from 0 up for each of {len(self)} "
-                "tasks, and one above 0. A filter may have left tasks of weight 0 alone."
+                "tasks, and one above 0. A filter may have left only tasks of weight 0."
             )
         return ends
 
@@ -184,7 +184,7 @@ class TaskList(TaskSet):
         if len(self._by_id) < len(self._tasks):
             counts = Counter(task.id for task in self._tasks)
             twice = next(task_id for task_id, count in counts.items() if count > 1)
-            raise ConfigError(f"The id {twice!r} stands for two tasks of one set: ids are unique.")
+            raise ConfigError(f"Two tasks of the set have the id {twice!r}: ids must be unique.")
 
     @classmethod
     def join(cls, *sets: TaskSet) -> TaskList:

@@ -247,7 +247,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         chosen = check_reset_options(options, ("task", "reset_mask"))
         mask = self._reset_mask(chosen.get("reset_mask"))
         if not mask.all() and not self._info:
-            raise EpisodeOverError("The first reset() begins every copy: leave reset_mask out.")
+            raise EpisodeOverError("The first reset() starts every copy: leave reset_mask out.")
         index_K = self._all if mask.all() else np.flatnonzero(mask)
         seed_G = self._group_seeds(seed)
         wanted, waiting = self._wanted_tasks(chosen.get("task"))
@@ -345,7 +345,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             raise ConfigError(f"step_some() got {len(actions)} actions for {len(index_K)} copies.")
         if self.autoreset_mode is not AutoresetMode.DISABLED:
             raise ConfigError(
-                "step_some() needs autoreset_mode=DISABLED: the caller decides who begins anew."
+                "step_some() needs autoreset_mode=DISABLED: the caller restarts copies."
             )
         at = np.flatnonzero(self._active[index_K])
         reward = np.zeros(len(index_K), dtype=np.float64)
@@ -459,7 +459,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
                 f"copies, 0 to {self.num_envs - 1}."
             )
         if len(np.unique(index_K)) != len(index_K):
-            raise ConfigError("The same copy stands twice among the indices.")
+            raise ConfigError("The indices name the same copy twice.")
         return index_K
 
     # -- inside ---------------------------------------------------------------------------------

@@ -468,7 +468,7 @@ def turn_table(trajectories: Sequence[Trajectory]) -> TurnTable:
         place = bad - int(_offsets(size_B)[number])
         raise CreditInputError(
             f"Episode {episodes[number].id} has reward {reward_N[bad]} at turn {place}: expected a "
-            "finite number. Mend the environment's reward, or drop the group of that episode."
+            "finite number. Fix the environment's reward, or drop the group of that episode."
         )
     state_N = np.array([turn.state for turn in turns], dtype=np.int64)
     task_B = _number([(t.env_id, t.task.id) for t in episodes])

@@ -121,7 +121,7 @@ def _read_meta(path: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{path.parent} has checkpoint format {meta.get('format')!r}, this version of CreditRL "
             f"reads format {FORMAT}: resume with the version in the run's versions.json, or start "
-            "anew."
+            "again."
         )
     own = meta.pop("self", None)
     if own is not None and own != _digest(meta):

@@ -42,6 +42,6 @@ def _check_size(turns: TurnTable, scale: float) -> None:
         raise CreditInputError(
             f"Episode {episode} has reward {turns.reward_N[row]:g} at turn {turns.turn_N[row]}, "
             f"times rollout.reward_scale {scale:g}: expected at most {LARGEST_REWARD:g} in size, "
-            "beside which float32 loses rewards of usual size. Mend the environment's reward, or "
+            "beside which float32 loses rewards of usual size. Fix the environment's reward, or "
             "set a smaller rollout.reward_scale."
         )

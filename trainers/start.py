@@ -229,7 +229,7 @@ def _folder(config: TrainConfig, command: str, trust: bool) -> RunFolder:
     run = config.run
     if run.resume:
         if run.folder is None:
-            raise ConfigError("--run.resume needs --run.folder: which run goes on?")
+            raise ConfigError("--run.resume needs --run.folder, the run to continue.")
         links = [] if trust else links_out(Path(run.folder))
         if links:
             raise ConfigError(

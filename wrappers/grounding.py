@@ -45,8 +45,8 @@ class _Grounding(WrapperHooks):
             grounded_K = np.asarray(info["grounded"], dtype=np.bool_)
         except (KeyError, TypeError):
             raise WrapperError(
-                "info has no 'grounded': Grounding needs an environment of CreditRL, and stands "
-                "inside wrappers that take keys out of info."
+                "info has no 'grounded': Grounding needs an environment of CreditRL, inside "
+                "of any wrapper that removes keys from info."
             ) from None
         self._turns[index_K] += 1
         ungrounded = self._own["ungrounded_turns"]

@@ -327,4 +327,4 @@ def _env_id(env: Any) -> str:
 def _check_order(env: Any) -> None:
     for wrapper in below(env):
         if getattr(wrapper, "kind", "") == "History":
-            raise WrapperError("A History stands inside already: its prompt is no observation.")
+            raise WrapperError("There is a History inside already: its prompt is no observation.")

@@ -90,7 +90,7 @@ def _space(env: Any, inside: Space[Any], size: tuple[int, int] | None, placehold
         raise ConfigError(f"ImageText(size={size!r}): expected (height, width) in pixels.")
     for wrapper in below(env):
         if getattr(wrapper, "kind", "") == "ImageText":
-            raise WrapperError("An ImageText stands inside already: an image is marked once.")
+            raise WrapperError("There is an ImageText inside already: an image is marked once.")
     if isinstance(inside, Dict) and "messages" in inside.spaces:
         raise WrapperError(
             "ImageText cannot mark chat messages. The order is History(ImageText(env))."

@@ -94,7 +94,7 @@ def _check_order(env: Any) -> None:
     for wrapper in below(env):
         kind = getattr(wrapper, "kind", "")
         if kind == "ReActAction":
-            raise WrapperError("ReActAction stands inside already: an action is parsed once.")
+            raise WrapperError("There is a ReActAction inside already: an action is parsed once.")
         if kind == "RecordTrajectory":
             raise WrapperError(
                 "ReActAction hides the replies from a RecordTrajectory inside it. The order is "

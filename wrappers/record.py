@@ -228,4 +228,4 @@ def _with_turn(
 def _check_order(env: Any) -> None:
     for wrapper in below(env):
         if getattr(wrapper, "kind", "") == "RecordTrajectory":
-            raise WrapperError("A RecordTrajectory stands inside already: every episode once.")
+            raise WrapperError("There is a RecordTrajectory inside already: every episode once.")

@@ -227,7 +227,7 @@ class EnvBench:
         elif json.loads(path.read_text("utf-8")) != content:
             raise DataError(
                 f"{self.folder} was begun with other episodes than are played now: expected the "
-                "same machine, packages and number of threads. Begin anew with another --out."
+                "same machine, packages and number of threads. Start again with another --out."
             )
 
     def choices(

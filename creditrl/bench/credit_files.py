@@ -73,7 +73,7 @@ def read_blocks(
         if outcome_KR.shape[1] != rollouts or [json.loads(line) for line in text] != mine:
             raise DataError(
                 f"{path} holds continuations from other turns than are measured now: expected "
-                "those of the same settings. Begin anew with another --out."
+                "those of the same settings. Start again with another --out."
             )
         found.append(outcome_KR)
         lines += text

@@ -206,7 +206,7 @@ def _slots_line(found: Mapping[str, Any]) -> str:
 def _write_page(path: Path, found: Mapping[str, Any], learned: str) -> None:
     options = found["options"]
     lines = [
-        "# Rollouts that wait for nobody",
+        "# Free-running rollouts",
         "",
         "Lock-step asks all copies in one call per turn and waits for the longest reply. Free "
         "copies ask again as soon as their own reply is there. Both sides play the same episodes "

@@ -125,7 +125,7 @@ def _coverage(data: OfficialData, folder: Path) -> str:
         found = data.coverage(folder)
     except DataError as error:
         return str(error).rstrip(".")
-    return "; ".join(map(str, found)) or "files that nobody counts, or that were not read yet"
+    return "; ".join(map(str, found)) or "files that are not counted, or were not read yet"
 
 
 def _get(name: str, options: GetOptions, command: str) -> int:
@@ -147,7 +147,7 @@ def _get(name: str, options: GetOptions, command: str) -> int:
         )
     folder = data.folder(options.folder)
     files = _files(data, folder)
-    print(f"{data.env} plays tasks of its own making; there is nothing that it must download.")
+    print(f"{data.env} generates its tasks: there is nothing to download.")
     _describe(data, folder)
     if files:
         size = bytes_text(sum(path.stat().st_size for path in files))

@@ -241,7 +241,7 @@ def _nvidia() -> bool:
 def _torch(torch: Any, broken: str) -> Iterator[Finding]:
     if torch is None:
         if broken:
-            advice = f"install it anew: {install_command('train', '--force-reinstall')}"
+            advice = f"reinstall it: {install_command('train', '--force-reinstall')}"
             yield Finding("torch", "torch", "broken", broken, advice, ("train", "pytest"))
         return
     cuda = getattr(torch.version, "cuda", None)

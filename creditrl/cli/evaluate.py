@@ -517,7 +517,7 @@ def _free_folder(wanted: str | None, name: str) -> Path:
         held = [] if not folder.is_dir() else [p for p in folder.iterdir() if p.suffix != ".tmp"]
         if folder.is_file() or held:
             raise RunFolderError(
-                f"{folder} exists; nothing was overwritten. Choose another --out, or go on with "
+                f"{folder} exists; nothing was overwritten. Choose another --out, or continue "
                 f"it: creditrl eval --resume {shlex.quote(str(folder))}"
             )
         return folder

@@ -27,7 +27,7 @@ class ReportOptions:
     """Compare training runs and evaluations: tables and plots in Markdown and one HTML file.
 
     RUN is the folder of a training run, or a file of `creditrl eval`, SOTOPIA's goal tables
-    included. Runs that differ in their seed alone are taken together. Or each is a folder of
+    included. Runs that differ only in their seed are taken together. Or each is a folder of
     `creditrl eval --suite`: its agents stand among the baselines that come with CreditRL.
     """
 

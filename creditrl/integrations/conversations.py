@@ -157,7 +157,7 @@ def read_conversations(
         except _MalformedError as error:
             line = f"{path}, record {number}: {error}"
             if refused is None:
-                raise DataError(f"{line}. Mend it, or leave such out: --skip-malformed") from None
+                raise DataError(f"{line}. Fix it, or skip such records: --skip-malformed") from None
             refused.append(line)
 
 

@@ -439,7 +439,7 @@ def _card(source: Source, export: Export) -> str:
     told = (
         f"The messages are those of the prompt form `{export.told_by}`."
         if export.told_by
-        else "The policy's prompts were built anew every turn; the messages are the bare "
+        else "The policy's prompts were rebuilt every turn; the messages are the bare "
         "observations and replies."
     )
     lines += ["---", "", f"# {source.name}", ""]

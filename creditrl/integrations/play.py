@@ -62,7 +62,7 @@ class Play:
         self.form = form if isinstance(form, PromptForm) else get_form(form, **(form_options or {}))
         if self.form.context != "full":
             raise ConfigError(
-                f"The form {self.form.name!r} builds every prompt anew, and here a conversation "
+                f"The form {self.form.name!r} rebuilds every prompt, and here a conversation "
                 "grows: expected such a form, e.g. 'react' or 'dialogue'."
             )
         made = gym.make(self.env_id, **options).unwrapped
@@ -70,7 +70,7 @@ class Play:
         if isinstance(made.observation_space, gym.spaces.Box):
             made.close()
             raise ConfigError(
-                f"{self.env_id} shows a picture alone, and the neighbour reads text: make it with "
+                f"{self.env_id} shows only a picture, but text is needed: make it with "
                 'observation="text", or "both".'
             )
         self.env: TextEnv[Any] = made

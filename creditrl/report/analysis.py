@@ -232,7 +232,7 @@ def _lengths(context: Context) -> list[Block]:
 def _course(context: Context) -> list[Block]:
     blocks: list[Block] = [Heading("While training")]
     if not context.trained:
-        return [*blocks, Paragraph("No run was trained: these are evaluations alone.")]
+        return [*blocks, Paragraph("No run was trained: these are only evaluations.")]
     blocks.append(
         Paragraph(
             "Of training episodes, against update. The table has the mean of the first and of the "
@@ -318,7 +318,7 @@ def reach_curve(run: RunRecord) -> tuple[list[Point], str]:
 def _reach(context: Context) -> list[Block]:
     blocks: list[Block] = [Heading("Updates and turns until a run got somewhere")]
     if not context.trained:
-        return [*blocks, Paragraph("No run was trained: these are evaluations alone.")]
+        return [*blocks, Paragraph("No run was trained: these are only evaluations.")]
     base = [reach_curve(run)[0] for run in context.baseline.members]
     spread = seed_spread([best(curve) for curve in base])
     columns = ["run", "seed", "success is of"]

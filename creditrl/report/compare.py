@@ -25,7 +25,7 @@ MEASURES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A measure over runs that differ in their seed alone."""
+    """A measure over runs that differ only in their seed."""
 
     mean: float
     deviation: float

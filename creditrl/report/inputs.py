@@ -90,7 +90,7 @@ class RunRecord:
 
     @property
     def family(self) -> str:
-        """What runs share that differ in their seed alone."""
+        """What runs share that differ only in their seed."""
         config = {key: value for key, value in self.config.items() if key != "run"}
         plugins = setting(self.config, "run.plugins", [])
         return json.dumps([self.kind, self.label, self.env_id, config, plugins], sort_keys=True)
@@ -98,7 +98,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Runs that differ in their seed alone."""
+    """Runs that differ only in their seed."""
 
     name: str
     """Unique within a report."""

@@ -63,7 +63,7 @@ def _runs(context: Context) -> list[Block]:
     )
     return [
         Heading("Runs"),
-        Paragraph("A family is runs that differ in their seed alone."),
+        Paragraph("A family is runs that differ only in their seed."),
         Table(columns, tuple(rows), left=4),
     ]
 

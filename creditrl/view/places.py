@@ -66,7 +66,7 @@ def find_place(path: Path) -> Place:
         if not kept.is_dir() and (results.is_file() or not journal_path(results).is_file()):
             raise DataError(
                 f"{results} has no episodes beside it ({kept.name}): they are kept unless "
-                "`creditrl eval` is told --no-keep-episodes or --goal-table. Evaluate again to "
+                "`creditrl eval` was given --no-keep-episodes or --goal-table. Evaluate again to "
                 f"look at them. `creditrl report {results}` shows what was measured."
             )
         name = results.stem if results.name != "results.json" else results.parent.resolve().name
@@ -100,7 +100,7 @@ def nothing_stored(path: Path, config: Mapping[str, Any]) -> str:
     return (
         f"{path} has no stored episodes to look at{why}. Record them: `creditrl train ... "
         "--run.trajectories-every 1` stores those of every update, and `creditrl eval` keeps its "
-        "own unless it is told --no-keep-episodes."
+        "own unless --no-keep-episodes is given."
     )
 
 

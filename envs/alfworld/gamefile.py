@@ -212,6 +212,6 @@ class GameFile(GameSource):
         found = read_game_file(self.path)
         if found.digest != self.digest:
             raise DataError(
-                f"{self.path}: changed since the games were listed. Make the environment anew."
+                f"{self.path}: changed since the games were listed. Make the environment again."
             )
         return found

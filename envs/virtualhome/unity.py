@@ -345,8 +345,8 @@ class UnityClient:
                     why = f"the simulator is busy{said}. It takes one command at a time: wait"
                 elif status == 408:
                     why = (
-                        f"the simulator itself ran out of time{said}. It may be at work yet: wait, "
-                        "look at environment_graph, or start it anew"
+                        f"the simulator itself ran out of time{said}. It may still be working: "
+                        "wait, look at environment_graph, or restart it"
                     )
                     if action not in _READS:  # half of it may be done
                         break

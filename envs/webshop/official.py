@@ -341,7 +341,7 @@ def _path(home: Path, name: str) -> Path | None:
 
 def _mend(home: Path) -> str:
     command = get_command("webshop", home, official_home(), "--force")
-    return f"Run `{command}` to fetch it anew."
+    return f"Run `{command}` to fetch it again."
 
 
 def _stamp(path: Path) -> tuple[str, int, int]:

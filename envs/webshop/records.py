@@ -184,7 +184,7 @@ class RecordFile:
     def _head(self) -> dict[str, Any]:
         text = self._file.read(_HEAD)
         if not text.startswith(_MAGIC):
-            raise self._damaged("it does not begin as such a file does")
+            raise self._damaged("it does not start like such a file")
         lines = text.split(b"\n")
         head: dict[str, Any] = {}
         with contextlib.suppress(ValueError, LookupError):
@@ -210,7 +210,7 @@ class RecordFile:
             raise self._damaged("its tables do not add up")
 
     def _damaged(self, why: str, what: str = "is damaged") -> DataError:
-        return DataError(f"{self.path}: {why}; the file {what}. Delete it, and it is made anew.")
+        return DataError(f"{self.path}: {why}; the file {what}. Delete it, and it is rebuilt.")
 
 
 def records_digest(items: Iterable[tuple[str, bytes]]) -> str:

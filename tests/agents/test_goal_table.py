@@ -113,7 +113,7 @@ def test_the_table_by_hand(endpoint, folder, tmp_path, capsys):
     out = capsys.readouterr().out
     assert re.search(r"hard\W+3\.00 \[.*\] \(n=4\)", out)
     assert f"Judge: {judge.name} " in " ".join(out.split())
-    assert "with scores of the same judge and settings alone" in " ".join(out.split())
+    assert "with scores of the same judge and settings only" in " ".join(out.split())
 
 
 def test_episodes_that_could_not_be_judged_are_counted_and_in_no_mean(endpoint, folder):
@@ -165,7 +165,7 @@ def test_a_report_holds_the_table(endpoint, folder, tmp_path, capsys):
     assert "## Goal scores of SOTOPIA: talks" in text
     assert "| scenarios | self-chat | fixed partner |" in text
     assert re.search(r"\| hard \| 3\.00 [^|]*n=4[^|]*\| 3\.00 [^|]*\|\n\| all \| 6\.00 ", text)
-    assert "temperature=0.0" in text and "same judge and settings alone" in text
+    assert "temperature=0.0" in text and "same judge and settings only" in text
     assert run(["report", str(path), "--baseline", "talks"]) == 2
     assert "--baseline 'talks': there is no run" in capsys.readouterr().err
     assert run(["view", str(path)]) == 2  # it has no episodes to look at

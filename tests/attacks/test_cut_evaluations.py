@@ -33,7 +33,7 @@ def test_one_that_was_cut_before_its_first_line_begins_anew(tmp_path, capsys):
         journal_path(out).write_bytes(line[:cut])
         capsys.readouterr()
         assert run(["eval", "--resume", str(out)]) == 2
-        assert "cut before its first line; begin anew" in capsys.readouterr().err
+        assert "cut before its first line; start again" in capsys.readouterr().err
         assert run([*ONE, "--out", str(out)]) == 0
         assert json.loads(out.read_text())["failed"] == 0
         rows = [json.loads(row) for row in journal_path(out).read_bytes().splitlines()]

@@ -114,7 +114,7 @@ def test_scoring_again_keeps_what_is_there_and_overwrites_on_request_only(record
     capsys.readouterr()
     content = path.read_bytes()
     assert run(["credit", str(recorded), "--method=gigpo,dpo"]) == 2
-    assert "gigpo are stored already. Give --replace" in capsys.readouterr().err
+    assert "gigpo are stored already. Pass --replace" in capsys.readouterr().err
     assert path.read_bytes() == content
     assert run(["credit", str(recorded), "--method=gigpo", "--replace"]) == 0
     third = CreditFile.read(path)

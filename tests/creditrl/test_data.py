@@ -267,7 +267,7 @@ def test_a_truncated_archive_is_named_and_fetched_anew(
     offer(web, monkeypatch)
     line = refusal(capsys, home)
     assert f"{home}/.creditrl/json_2.1.2_tw-pddl.zip: the archive is cut or damaged" in line
-    assert f"Run `creditrl data get alfworld --folder {home}` to fetch it anew." in line
+    assert f"Run `creditrl data get alfworld --folder {home}` to fetch it again." in line
     web.files[GAMES] = sound
     offer(web, monkeypatch)
     get(home)

@@ -146,7 +146,7 @@ def test_a_server_without_ranges_begins_anew(web, tmp_path):
         )
     assert done.path.read_bytes() == BODY
     assert "a.bin: the connection ended after 600,000 of 1,000,000 bytes; trying" in told.getvalue()
-    assert "a.bin: the server cannot continue; it begins anew" in told.getvalue()
+    assert "a.bin: the server cannot continue; it starts again" in told.getvalue()
     assert "a.bin: 1.0 MB of 1.0 MB" in told.getvalue()
 
 

@@ -393,8 +393,8 @@ def test_what_is_not_recorded_is_said_once_with_how_to_record_it(tmp_path):
     for title, told in (
         ("Success per split", "--eval.also-splits valid_seen"),
         ("Completed tasks per interval", "--agent expert"),
-        ("While training", "evaluations alone"),
-        ("Updates and turns", "evaluations alone"),
+        ("While training", "only evaluations"),
+        ("Updates and turns", "only evaluations"),
         ("States and rollouts", "method three_spo"),
         ("Mean and standard deviation over seeds", "another --run.seed"),
     ):

@@ -394,7 +394,7 @@ def toys(_: Any) -> ToyVectorEnv:
             in_order(toy, lambda e: History(e, form="react"), ReActAction),
             r"History\(ReActAction\(env\)\)",
         ),
-        (in_order(toy, History, History), "History stands inside already"),
+        (in_order(toy, History, History), "a History inside already"),
         (in_order(toy, ImageText, ImageText), "marked once"),
         (
             in_order(toy, lambda e: History(e, output="messages"), ImageText),
@@ -410,7 +410,7 @@ def toys(_: Any) -> ToyVectorEnv:
             in_order(toys, lambda e: VectorHistory(e, form="react"), VectorReActAction),
             "The order is",
         ),
-        (in_order(toys, VectorHistory, VectorHistory), "stands inside already"),
+        (in_order(toys, VectorHistory, VectorHistory), "inside already"),
         (
             in_order(toys, lambda e: VectorHistory(e, output="messages"), VectorImageText),
             "The order is",

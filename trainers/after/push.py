@@ -64,7 +64,7 @@ def push_policy(folder: str | os.PathLike[str], repo: str, *, public: bool = Fal
     check_push(repo)
     if (Path(folder) / "adapter_config.json").is_file() and is_local(base_of(Path(folder))):
         raise ConfigError(
-            f"{folder} has an adapter whose base model is found on this machine alone: export the "
+            f"{folder} has an adapter whose base model exists only on this machine: export the "
             "merged policy, without --adapter."
         )
     from huggingface_hub import HfApi

@@ -144,7 +144,7 @@ def require_valid(trajectories: Sequence[Trajectory], update: int) -> None:
         first = failed[min(failed)]
         raise CreditInputError(
             f"All {len(failed)} groups of update {update} have failed episodes, e.g. episode "
-            f"{first.id} ({first.error}): expected one valid group. Mend the judge, partner or "
-            "worker that failed, and go on with --run.resume; rollout.retries plays failed "
+            f"{first.id} ({first.error}): expected one valid group. Fix the judge, partner or "
+            "worker that failed, and continue with --run.resume; rollout.retries plays failed "
             "episodes again."
         )

@@ -503,7 +503,7 @@ class TreeCollector(Collector):
         text = observation["text"] if isinstance(observation, dict) else observation
         if not isinstance(text, tuple):
             raise ConfigError(
-                f"{self.venv.env_class.env_id} shows pictures alone; this method needs the "
+                f"{self.venv.env_class.env_id} shows only pictures; this method needs the "
                 'observation\'s text. Set env.options.observation to "text" or "both".'
             )
         return text, info

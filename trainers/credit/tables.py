@@ -77,7 +77,7 @@ def turn_table(
         again = np.setdiff1d(np.arange(len(names)), first)[0]
         raise CreditInputError(
             f"episode {names[again]} comes again at row {np.flatnonzero(start)[again]}, after "
-            "another one: the turns of an episode must stand together. Sort the rows (stable) "
+            "another one: the turns of an episode must be consecutive. Sort the rows (stable) "
             "first."
         )
     episode_N = np.cumsum(start) - 1

@@ -101,8 +101,8 @@ class PRIME(Method[PRIMEConfig]):
         if len(odd):
             label = turns.episode_ids[odd[0]] if turns.episode_ids else str(odd[0])
             raise CreditInputError(
-                f"Episode {label} has outcome {outcome_B[odd[0]]:g}: PRIME is defined for 0 and 1 "
-                'alone. Set rollout.reward = "success" and rollout.reward_scale = 1.'
+                f"Episode {label} has outcome {outcome_B[odd[0]]:g}: PRIME is defined only for 0 "
+                'and 1. Set rollout.reward = "success" and rollout.reward_scale = 1.'
             )
         implicit_M = tokens.require("implicit_M", hint="PRIME.build_models adds it")
         episode_M = turns.episode_N[tokens.turn_M]

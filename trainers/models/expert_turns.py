@@ -47,7 +47,7 @@ def expert_pairs(
     if required and turns and not known:
         raise ConfigError(
             f"The expert of {turns[0][0].env_id} knew no action, in the policy's tokens, at any of "
-            f"{len(turns)} turns, and this method learns from such actions alone. Use tasks that "
+            f"{len(turns)} turns, and this method learns only from such actions. Use tasks that "
             "its expert can do, or a method without an expert. Stored episodes must come from a "
             "run with --rollout.record all."
         )

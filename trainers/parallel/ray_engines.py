@@ -277,7 +277,7 @@ class RayEngines(ABC):
     def _none_lasts(self, what: str) -> EngineError:
         return EngineError(
             f"{self.lost} engines on the Ray cluster have gone, and {what} (the last: "
-            f"{self._why}): see Ray's own logs, and go on with --run.resume."
+            f"{self._why}): see Ray's own logs, and continue with --run.resume."
         )
 
     def silent(self, who: str = "all engines") -> EngineError:

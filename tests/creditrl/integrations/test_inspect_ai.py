@@ -106,7 +106,7 @@ def test_tasks_that_differ_from_the_suites_are_refused(tmp_path: Path):
 
 
 def test_a_form_that_builds_every_prompt_anew_is_refused():
-    with pytest.raises(ConfigError, match="'tags' builds every prompt anew"):
+    with pytest.raises(ConfigError, match="'tags' rebuilds every prompt"):
         ours.classes().environment(env="VisualSokoban", episodes=1, form="tags")
 
 

@@ -73,11 +73,11 @@ def test_tasks_are_dealt_once_before_any_comes_again():
 
 
 def test_what_does_not_fit_is_said_in_one_line():
-    with pytest.raises(ConfigError, match="'tags' builds every prompt anew"):
+    with pytest.raises(ConfigError, match="'tags' rebuilds every prompt"):
         Play("ALFWorld", form="tags")
     with pytest.raises(UnknownNameError, match="Did you mean"):
         Play("ALFWord")
-    with pytest.raises(ConfigError, match="picture alone"):
+    with pytest.raises(ConfigError, match="only a picture"):
         Play("VisualSokoban", observation="image")
     with pytest.raises(EpisodeOverError, match="has not begun"):
         Play("VisualSokoban").act("up")

@@ -122,7 +122,7 @@ def test_a_cut_file_is_noticed(path: Path) -> None:
     sound = path.read_bytes()
     for size in (0, 10, 500, 1024, 1500, len(sound) - 1):
         path.write_bytes(sound[:size])
-        with pytest.raises(DataError, match="the file is damaged. Delete it, and it is made anew"):
+        with pytest.raises(DataError, match="the file is damaged. Delete it, and it is rebuilt"):
             DiskCatalogue(path)
     path.write_bytes(sound + b"x")
     with pytest.raises(DataError, match=f"{len(sound) + 1:,} bytes, expected {len(sound):,}"):

@@ -279,7 +279,7 @@ def test_a_damaged_file_is_named_with_the_command_that_mends_it(
     line = refusal(home, None if full else 1000)
     assert line.startswith(f"{path}: the file ") and "near character" in line
     assert line.endswith(
-        f" Run `creditrl data get webshop --folder {home} --force` to fetch it anew."
+        f" Run `creditrl data get webshop --folder {home} --force` to fetch it again."
     )
     assert not list(home.parent.glob("cache/webshop/shops/*.draft"))
 
