@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from creditrl.agents.outside import png_url
+from creditrl.agents.outside import image_parts, png_url
 from creditrl.agents.prompts.tools import ACT_TOOL
 from creditrl.agents.reply_queue import FutureQueue
 from creditrl.chat import ChatAnswer, ChatClient, ChatMessage, ChatSettings
+from creditrl.envs.words import IMAGE_PLACEHOLDER
 from creditrl.errors import ConfigError, EngineError
 from creditrl.types import Prompt, Reply
 
@@ -19,14 +20,17 @@ class ChatAgent:
     """Sends each prompt's messages to a chat endpoint, all prompts of a turn at once.
 
     In forms that only grow (ReAct), the whole conversation is sent. A picture goes as PNG beside
-    the last message. A prompt that gets no answer after all tries gets a reply with ``error``, and
-    its episode is invalid: what an endpoint fails at is not counted against the model.
+    the last message, several each in its place between the words. A prompt that gets no answer
+    after all tries gets a reply with ``error``, and its episode is invalid: what an endpoint fails
+    at is not counted against the model.
 
     Args:
         model: the model's name (or a line as :meth:`creditrl.chat.ChatSettings.of` reads it), or
             settings, or a client to share.
         name: stamped into results; None: ``chat:``, model, parameters and address.
         tools: offer a function ``act(action)``, and have the model act by calling it.
+        recent_images: most pictures of a prompt, where it shows any, see
+            :class:`~creditrl.agents.prompts.TagsForm`.
         settings: of :class:`creditrl.chat.ChatSettings`, where ``model`` is a name.
 
     Raises:
@@ -45,6 +49,7 @@ class ChatAgent:
         *,
         name: str | None = None,
         tools: bool = False,
+        recent_images: int = 1,
         **settings: Any,
     ) -> None:
         if isinstance(model, str):
@@ -58,6 +63,7 @@ class ChatAgent:
         self._on_try: Callable[[Reply | None], None] | None = None
         self.form = "tools" if tools else None
         self.sees = True
+        self.recent_images = recent_images
         self._tools = (ACT_TOOL,) if tools else ()
         self.name = name or f"chat:{self.client.settings.identity()}"
 
@@ -126,15 +132,19 @@ def _closed(text: str, stop: Sequence[str]) -> str:
     return text
 
 
+def _parts(text: str, images: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return words and pictures in the order in which they are read."""
+    if len(images) > 1 and text.count(IMAGE_PLACEHOLDER) == len(images):
+        return image_parts(text, images)
+    pictures = [{"type": "image_url", "image_url": {"url": png_url(image)}} for image in images]
+    return [{"type": "text", "text": text}, *pictures]
+
+
 def _messages(prompt: Prompt) -> list[ChatMessage]:
     messages: list[ChatMessage] = [dict(message) for message in prompt.messages]
     if not messages:
         messages = [{"role": "user", "content": prompt.text}]
-    if prompt.image is not None:
+    if prompt.images:
         last = messages[-1]
-        parts = [
-            {"type": "text", "text": last["content"]},
-            {"type": "image_url", "image_url": {"url": png_url(prompt.image)}},
-        ]
-        messages[-1] = {**last, "content": parts}
+        messages[-1] = {**last, "content": _parts(last["content"], prompt.images)}
     return messages

@@ -133,6 +133,8 @@ class CommandAgent:
         info = turn_info(prompt)
         if "image" in info:
             info["image"] = png_url(info["image"])
+        if "earlier_images" in info:
+            info["earlier_images"] = [png_url(image) for image in info["earlier_images"]]
         asked = {"episode": number, "turn": prompt.turn, "observation": prompt.observation, **info}
         program = self._programs[prompt.copy]
         line, why = program.ask(json.dumps(asked, ensure_ascii=True), self._timeout)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from creditrl.envs.prompt import Ask, Message, PromptForm
-from creditrl.envs.words import listed_actions
+from creditrl.envs.words import IMAGE_PLACEHOLDER, listed_actions
 from creditrl.types import Prompt, Reply
 
 __all__ = ["Conversation"]
@@ -31,6 +31,8 @@ class Conversation:
     said: tuple[Mapping[str, str], ...] = ()
     """All messages so far, where the conversation only grows and the agent has no tokens: it is
     shown them again."""
+    images: tuple[Any, ...] = ()
+    """Pictures of the latest turns, oldest first, as many as the form shows beside this turn's."""
 
     def prompt(
         self,
@@ -63,9 +65,13 @@ class Conversation:
             turn=self.turn,
             history=self.history,
             env_id=env_id,
+            earlier_images=0 if image is None else min(len(self.images), len(self.history)),
         )
         messages = form.messages(ask)
         plain = None if image is None else form.in_words()
+        places = sum(message.content.count(IMAGE_PLACEHOLDER) for message in messages)
+        # A form may show fewer than it could: a prompt that would be too long has no history.
+        earlier = self.images[max(0, len(self.images) + 1 - places) :]
         listed = getattr(agent, "actions", "free") != "free"
         return Prompt(
             text=self._render(agent, messages),
@@ -77,6 +83,7 @@ class Conversation:
             messages=(*self.said, *({"role": m.role, "content": m.content} for m in messages)),
             prefix_ids=self.prefix_ids,
             image=image,
+            earlier_images=() if image is None else earlier,
             action_hint=ask.action_hint,
             choices=tuple(map(form.reply, listed_actions(ask))) if listed else (),
             plain_text="" if plain is None else self._render(agent, plain.messages(ask)),
@@ -103,7 +110,12 @@ class Conversation:
         if form.needs_history:
             history = (*history, (observation, action))
         if form.context != "full":
-            return Conversation(self.turn + 1, history, forgotten=self.forgotten)
+            return Conversation(
+                self.turn + 1,
+                history,
+                forgotten=self.forgotten,
+                images=self._images_after(form, prompt),
+            )
         ids = reply.prompt_ids + reply.token_ids
         said: tuple[Mapping[str, str], ...] = ()
         if not ids and prompt is not None:
@@ -137,6 +149,13 @@ class Conversation:
         if self.history:
             return replace(self, history=self.history[1:], forgotten=self.forgotten + 1)
         return None
+
+    def _images_after(self, form: PromptForm, prompt: Prompt | None) -> tuple[Any, ...]:
+        """Return the latest pictures that a next prompt may show again."""
+        kept = form.recent_images - 1
+        if not kept or prompt is None or prompt.image is None:
+            return ()
+        return (*self.images, prompt.image)[-kept:]
 
     def _render(self, agent: Any, messages: tuple[Message, ...]) -> str:
         """Return the text to tokenise: all of it, or in full context what is new."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from creditrl.envs.words import IMAGE_PLACEHOLDER
 from creditrl.types import Prompt
 
-__all__ = ["png_url", "turn_info"]
+__all__ = ["image_parts", "png_url", "turn_info"]
 
 
 def turn_info(prompt: Prompt) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def turn_info(prompt: Prompt) -> dict[str, Any]:
     ``action_hint``: the form of open-ended ones, e.g. ``search[<query>]``. ``turn``: actions taken
     so far, so 0 begins an episode. ``prompt`` and ``messages``: what the prompt form of ``--form``
     makes of it, as one text and as chat messages. ``image``: uint8 array [H, W, 3], where there is
-    a picture.
+    a picture. ``earlier_images``: those of earlier turns that the prompt shows too, oldest first.
     """
     said: list[Mapping[str, Any]] = [dict(message) for message in prompt.messages]
     info: dict[str, Any] = {
@@ -32,6 +33,8 @@ def turn_info(prompt: Prompt) -> dict[str, Any]:
     }
     if prompt.image is not None:
         info["image"] = prompt.image
+    if prompt.images[:-1]:
+        info["earlier_images"] = list(prompt.images[:-1])
     return info
 
 
@@ -42,3 +45,18 @@ def png_url(image: Any) -> str:
     file = io.BytesIO()
     Image.fromarray(image).save(file, format="PNG")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def image_parts(text: str, images: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return a message's content as OpenAI's parts, each picture where the text has its place.
+
+    Args:
+        text: with one placeholder for each picture.
+        images: uint8 arrays [H, W, 3], in the order of their places.
+    """
+    first, *rest = text.split(IMAGE_PLACEHOLDER)
+    parts: list[dict[str, Any]] = [{"type": "text", "text": first}]
+    for image, words in zip(images, rest, strict=True):
+        parts.append({"type": "image_url", "image_url": {"url": png_url(image)}})
+        parts.append({"type": "text", "text": words})
+    return [part for part in parts if part.get("text") != ""]

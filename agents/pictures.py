@@ -23,7 +23,14 @@ from creditrl.types import Prompt
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Picture", "PictureReader", "load_image_processor", "load_model", "picture_key"]
+__all__ = [
+    "Picture",
+    "PictureReader",
+    "load_image_processor",
+    "load_model",
+    "one_place_each",
+    "picture_key",
+]
 
 _FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 _REMEMBERED = 1024
@@ -95,29 +102,34 @@ class PictureReader:
         return found
 
     def marked(self, prompt: Prompt) -> Prompt:
-        """Return the prompt with the model's marks for its picture, as many as it has features.
+        """Return the prompt with the model's marks for its pictures, as many as they have features.
 
-        A picture that the text has no place for is left out.
+        Pictures that the text has no place for are left out.
 
         Raises:
-            ConfigError: the text has places for several pictures, or the conversation only grows.
+            ConfigError: the text has places for other pictures than it comes with, or the
+                conversation only grows.
         """
-        places = prompt.text.count(IMAGE_PLACEHOLDER)
-        if prompt.image is None or not places:
+        first, *rest = prompt.text.split(IMAGE_PLACEHOLDER)
+        if prompt.image is None or not rest:
             return prompt if prompt.image is None else replace(prompt, image=None)
-        if places > 1 or prompt.prefix_ids:
+        if len(rest) != len(prompt.images) or prompt.prefix_ids:
             raise ConfigError(
-                "A prompt has room for one picture, that of this turn: expected a form with a "
-                "fresh prompt per turn, such as 'tags'."
+                f"A prompt has {len(rest)} places for {len(prompt.images)} pictures"
+                f"{', in a conversation that only grows' if prompt.prefix_ids else ''}: expected a "
+                "form with a fresh prompt per turn and a place for each picture, such as 'tags'."
             )
-        marks = self._begin + self._pad * self.read(prompt.image).tokens + self._end
-        return replace(prompt, text=prompt.text.replace(IMAGE_PLACEHOLDER, marks))
+        marked = [
+            self._begin + self._pad * self.read(image).tokens + self._end + text
+            for image, text in zip(prompt.images, rest, strict=True)
+        ]
+        return replace(prompt, text="".join([first, *marked]))
 
     def embed(
         self,
         model: Any,
         ids_RL: torch.Tensor,
-        images: Sequence[Any],
+        images: Sequence[tuple[Any, ...]],
         mask_RL: torch.Tensor | None = None,
     ) -> dict[str, Any]:
         """Return what the decoder is called with.
@@ -125,33 +137,34 @@ class PictureReader:
         That is ``inputs_embeds`` [R, L, D] and ``position_ids`` [3, R, L]; of Qwen3-VL also what
         its first blocks add at the places of pictures.
 
-        The first places of a row that hold the image token are the picture's. Where the policy has
-        written that token itself later on, it stays a token like any other.
+        The first places of a row that hold the image token are its pictures', in their order. Where
+        the policy has written that token itself later on, it stays a token like any other.
 
         Args:
             model: the vision-language model, without peft's shell.
             ids_RL: token ids.
-            images: one picture per row, None for rows without.
+            images: the pictures of each row, in the order of their places; empty for rows without.
             mask_RL: 0 where a column is padding; None: nowhere, or only at the right.
 
         Raises:
-            CreditInputError: a row has fewer places than its picture has features.
+            CreditInputError: a row has fewer places than its pictures have features.
         """
         import torch
 
         number: dict[bytes, int] = {}
         pictures: list[Picture] = []
-        of_R: list[int] = []
-        for image in images:
-            if image is None:
-                of_R.append(-1)
-                continue
-            place = number.setdefault(picture_key(image), len(pictures))
-            if place == len(pictures):
-                pictures.append(self.read(image))
-            of_R.append(place)
+        shown: list[int] = []
+        tokens: list[int] = []
+        for row_images in images:
+            tokens.append(0)
+            for image in row_images:
+                place = number.setdefault(picture_key(image), len(pictures))
+                if place == len(pictures):
+                    pictures.append(self.read(image))
+                shown.append(place)
+                tokens[-1] += pictures[place].tokens
         device = ids_RL.device
-        tokens_R = torch.tensor([0 if k < 0 else pictures[k].tokens for k in of_R], device=device)
+        tokens_R = torch.tensor(tokens, device=device)
         is_pad_RL = ids_RL == self.image_id
         if mask_RL is not None:
             is_pad_RL = is_pad_RL & mask_RL.bool()
@@ -160,8 +173,8 @@ class PictureReader:
         if bool(short_R.any()):
             row = int(short_R.nonzero()[0, 0])
             raise CreditInputError(
-                f"Row {row} has {int(place_RL[row].sum())} image tokens, its picture needs "
-                f"{int(tokens_R[row])}: expected the prompt that was made for this picture."
+                f"Row {row} has {int(place_RL[row].sum())} image tokens, its pictures need "
+                f"{int(tokens_R[row])}: expected the prompt that was made for them."
             )
         embedded_RLD = model.get_input_embeddings()(ids_RL)
         tower = next(model.model.visual.parameters())
@@ -171,7 +184,6 @@ class PictureReader:
         seen = model.model.get_image_features(pixels, grids)
         deeper = getattr(seen, "deepstack_features", None)
         seen = getattr(seen, "pooler_output", seen)
-        shown = [k for k in of_R if k >= 0]
         features = torch.cat([seen[k] for k in shown]).to(embedded_RLD)
         embedded_RLD = embedded_RLD.masked_scatter(place_RL.unsqueeze(-1), features)
         position_3RL, _ = model.model.get_rope_index(
@@ -205,11 +217,28 @@ class PictureReader:
             )
 
 
-def picture_key(image: Any) -> bytes:
-    """Return a digest of a picture's shape and pixels: equal pictures have equal ones."""
-    digest = hashlib.blake2b(repr(image.shape).encode(), digest_size=16)
-    digest.update(image.tobytes())
+def picture_key(*images: Any) -> bytes:
+    """Return a digest of pictures' shapes and pixels: equal ones in one order have equal ones."""
+    digest = hashlib.blake2b(digest_size=16)
+    for image in images:
+        digest.update(repr(image.shape).encode())
+        digest.update(image.tobytes())
     return digest.digest()
+
+
+def one_place_each(ids: Sequence[int], image_id: int, pictures: int) -> list[int]:
+    """Return a prompt with one place for each of its first pictures, in place of one per feature.
+
+    Places of two pictures are never neighbours: the marks of their begin and end stand between.
+    """
+    kept: list[int] = []
+    seen = 0
+    for token in ids:
+        again = bool(kept) and token == image_id == kept[-1] and seen <= pictures
+        seen += token == image_id and not again
+        if not again:
+            kept.append(token)
+    return kept
 
 
 def load_model(path_or_name: str, **options: Any) -> Any:

@@ -45,6 +45,8 @@ class Prompting:
     """How its replies are made, see :class:`creditrl.agents.TransformersAgent`."""
     stop: tuple[str, ...] = ()
     """Strings that end a reply."""
+    recent_images: int = 1
+    """Most pictures of a prompt, where it shows any."""
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write it beside a policy's weights."""
@@ -62,21 +64,23 @@ class Prompting:
         if (place / _FILE).is_file():
             said = read_object_file(place / _FILE)
             form, actions = said.get("form"), said.get("actions")
-            stop = said.get("stop", [])
+            stop, recent = said.get("stop", []), said.get("recent_images", 1)
         elif place.parent.name == "policy" and config.is_file():  # of a run that wrote no such file
             run = read_toml(config)
             form, actions = setting(run, "rollout.form"), setting(run, "rollout.actions", "free")
             stop = setting(run, "rollout.stop", [])
+            recent = setting(run, "rollout.recent_images", 1)
         else:
             return cls()
         listed = isinstance(stop, list) and all(isinstance(s, str) and s for s in stop)
-        if not isinstance(form, str) or not isinstance(actions, str) or not listed:
+        counted = type(recent) is int and recent > 0
+        if not isinstance(form, str) or not isinstance(actions, str) or not listed or not counted:
             raise DataError(
                 f"{place / _FILE} does not say how the policy is asked (form {form!r}, actions "
-                f"{actions!r}, stop {stop!r}): export the policy again, or remove the file and "
-                "name them."
+                f"{actions!r}, stop {stop!r}, recent_images {recent!r}): export the policy again, "
+                "or remove the file and name them."
             )
-        return cls(form, actions, tuple(stop))
+        return cls(form, actions, tuple(stop), recent)
 
 
 def trained_with(folder: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,8 +139,8 @@ def form_for(agent: Any, form: str | PromptForm | None, env_id: str, config: Any
     """Return the prompt form for an agent in an environment.
 
     Args:
-        agent: a language model has an attribute ``form``, the name of its own form or None, and
-            ``sees``: whether it is shown pictures.
+        agent: a language model has an attribute ``form``, the name of its own form or None,
+            ``sees``: whether it is shown pictures, and ``recent_images``: how many a prompt.
         form: as asked for; None: the agent's own, for other language models one that explains the
             task, the actions and the format of replies, and ``"plain"`` for agents that are none.
         env_id: id of the environment.
@@ -144,6 +148,7 @@ def form_for(agent: Any, form: str | PromptForm | None, env_id: str, config: Any
 
     Raises:
         UnknownNameError: there is no such form.
+        ConfigError: pictures of earlier turns are asked for where none are shown.
     """
     if isinstance(form, PromptForm):
         return form
@@ -154,6 +159,13 @@ def form_for(agent: Any, form: str | PromptForm | None, env_id: str, config: Any
     else:
         made = get_form(name)
     shown: Any = getattr(config, "observation", "text")
-    if isinstance(made, TagsForm) and shown in ("image", "both") and getattr(agent, "sees", False):
-        return made.showing(shown)
+    recent = getattr(agent, "recent_images", 1)
+    sees = shown in ("image", "both") and getattr(agent, "sees", False)
+    if isinstance(made, TagsForm) and sees:
+        return made.showing(shown, recent)
+    if recent > 1:
+        raise ConfigError(
+            f"recent_images is {recent}, and no picture is shown: expected the form 'tags' or "
+            "'tools', an environment whose observation is 'image' or 'both', and a model that sees."
+        )
     return made

@@ -78,6 +78,8 @@ class TransformersAgent:
             replies.
         form: name of the prompt form that it is asked in where nobody names another; None: one
             that explains the task, see :func:`creditrl.agents.evaluate`.
+        recent_images: most pictures of such a prompt, see
+            :class:`~creditrl.agents.prompts.TagsForm`.
         stop_ids: further token ids that end a reply, beside the end-of-text tokens of the
             tokenizer, of the model's generation settings and of the chat template.
         stop: strings that end a reply, e.g. ``["</action>"]``. The token that completes one is the
@@ -115,6 +117,7 @@ class TransformersAgent:
         device: str | None = None,
         actions: str = "free",
         form: str | None = None,
+        recent_images: int = 1,
         stop_ids: Sequence[int] = (),
         stop: Sequence[str] = (),
         merge_equal: bool = True,
@@ -147,6 +150,7 @@ class TransformersAgent:
         self.max_new_tokens = max_new_tokens
         self.actions = actions
         self.form = form
+        self.recent_images = recent_images
         self.merge_equal = merge_equal
         self.memo_vocabulary = memo_vocabulary
         self.token_budget = token_budget
@@ -186,8 +190,8 @@ class TransformersAgent:
             adapter: folder or name of a LoRA adapter for it.
             dtype: ``"auto"`` (as saved), ``"float32"``, ``"bfloat16"`` or ``"float16"``.
             device: e.g. ``"cuda:0"``; None takes a GPU where there is one.
-            options: arguments of :class:`TransformersAgent`. ``form``, ``actions`` and ``stop``
-                are those that a run's policy was trained with, unless they are given.
+            options: arguments of :class:`TransformersAgent`. ``form``, ``actions``, ``stop`` and
+                ``recent_images`` are those that a run's policy was trained with, unless given.
 
         Raises:
             DataError: the folder does not hold a model.
@@ -272,7 +276,8 @@ class TransformersAgent:
 
     def room(self, prompt: Prompt) -> int:
         """Return how many tokens of the context a prompt leaves for its reply; below 1: none."""
-        return self._context - self._text.length(prompt)
+        shown = prompt if self._pictures is None else self._pictures.marked(prompt)
+        return self._context - self._text.length(shown)
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Return one reply per prompt, in their order.
@@ -300,9 +305,9 @@ class TransformersAgent:
             plain_ids = self._text.plain_ids(prompts, self._context)
             prompts = [self._pictures.marked(prompt) for prompt in prompts]
         prompt_ids = self._text.prompt_ids(prompts, self._context)
-        images = [prompt.image for prompt in prompts] if self._pictures is not None else []
+        images = [prompt.images for prompt in prompts] if self._pictures is not None else []
         distinct, owner = prompt_ids, list(range(len(prompts)))
-        if any(image is not None for image in images):
+        if any(images):
             if self.merge_equal:
                 distinct, owner, images = _merge_pictures(prompt_ids, images)
         else:
@@ -340,7 +345,12 @@ class TransformersAgent:
         if not images:
             return found
         return [
-            replace(reply, image=prompt.image, plain_ids=plain)
+            replace(
+                reply,
+                image=prompt.image,
+                earlier_images=prompt.images[:-1],
+                plain_ids=plain,
+            )
             for reply, prompt, plain in zip(found, prompts, plain_ids, strict=True)
         ]
 
@@ -770,7 +780,7 @@ class TransformersAgent:
             past: what stands before them, with its mask; ``begin`` says how many tokens it holds.
             past_mask: [U, columns of ``past``], None where all of them count.
             begin: position of each row's first token; None: 0.
-            images: the picture of each row, None for a row without; empty: there are none.
+            images: the pictures of each row, in order; empty: there are none.
         """
         import torch
 
@@ -807,7 +817,7 @@ class TransformersAgent:
         images: Sequence[Any],
         cache: bool,
     ) -> _Rows:
-        """Read rows that begin with a picture; what follows is read like any other text."""
+        """Read rows of prompts with pictures; what follows is read like any other text."""
         assert self._pictures is not None, "pictures were marked by it"
         base = _base(self.model)
         inputs = self._pictures.embed(base, ids_UL, images, mask_UL)
@@ -882,13 +892,13 @@ class TransformersAgent:
 
 
 def _merge_pictures(
-    prompt_ids: list[tuple[int, ...]], images: list[Any]
-) -> tuple[list[tuple[int, ...]], list[int], list[Any]]:
+    prompt_ids: list[tuple[int, ...]], images: list[tuple[Any, ...]]
+) -> tuple[list[tuple[int, ...]], list[int], list[tuple[Any, ...]]]:
     """Return distinct prompts, the index of each prompt among them, and their pictures.
 
     Prompts are equal where their tokens and their pictures are.
     """
-    keys = [b"" if image is None else picture_key(image) for image in images]
+    keys = [picture_key(*shown) for shown in images]
     number: dict[tuple[tuple[int, ...], bytes], int] = {}
     owner = [number.setdefault(pair, len(number)) for pair in zip(prompt_ids, keys, strict=True)]
     first = [owner.index(u) for u in range(len(number))]

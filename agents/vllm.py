@@ -59,6 +59,8 @@ class VLLMAgent:
             where there is a choice; any text where it has none.
         form: name of the prompt form that it is asked in where nobody names another; None: one
             that explains the task, see :func:`creditrl.agents.evaluate`.
+        recent_images: most pictures of such a prompt, see
+            :class:`~creditrl.agents.prompts.TagsForm`.
         name: stamped into results; None takes the engine's name.
         chat_format: how conversations become text; None derives it from the tokenizer.
         generation_config: of the model, for the tokens that end a reply.
@@ -83,6 +85,7 @@ class VLLMAgent:
         stop: Sequence[str] = (),
         actions: str = "free",
         form: str | None = None,
+        recent_images: int = 1,
         name: str | None = None,
         chat_format: ChatFormat | None = None,
         generation_config: Any = None,
@@ -97,6 +100,7 @@ class VLLMAgent:
         self.max_new_tokens = max_new_tokens
         self.actions = actions
         self.form = form
+        self.recent_images = recent_images
         self.name = name or f"vllm:{engine.name}"
         self.chat_format = chat_format or ChatFormat(tokenizer)
         found = stop_tokens(tokenizer, self.chat_format, generation_config)
@@ -126,8 +130,8 @@ class VLLMAgent:
             adapter: folder of a LoRA adapter for it.
             tokenizer: folder or name of the tokenizer; None: the model's.
             engine: arguments of :class:`LocalEngine`, e.g. ``{"memory": 0.8}``.
-            options: arguments of :class:`VLLMAgent`. ``form``, ``actions`` and ``stop`` are those
-                that a run's policy was trained with, unless they are given.
+            options: arguments of :class:`VLLMAgent`. ``form``, ``actions``, ``stop`` and
+                ``recent_images`` are those that a run's policy was trained with, unless given.
 
         Raises:
             DataError: the folder does not hold a model.
@@ -147,6 +151,7 @@ class VLLMAgent:
         processor = load_image_processor(model, config)
         if processor is not None:
             settings |= {"image_processor": processor, "tokenizer": loaded}
+            settings.setdefault("images", options["recent_images"])
             options["pictures"] = PictureReader(processor, config, loaded)
         made = LocalEngine(model, **settings)
         if adapter is not None:
@@ -242,7 +247,8 @@ class VLLMAgent:
 
     def room(self, prompt: Prompt) -> int:
         """Return how many tokens of the context a prompt leaves for its reply; below 1: none."""
-        return self.engine.context - self._text.length(prompt)
+        shown = prompt if self._pictures is None else self._pictures.marked(prompt)
+        return self.engine.context - self._text.length(shown)
 
     def reply_queue(self) -> ReplyQueue | None:
         """Return a queue whose prompts join those under way; None: the engine has none."""
@@ -273,8 +279,8 @@ class VLLMAgent:
                 ids,
                 min(self.max_new_tokens, context - len(ids)),
                 _seed(self._seed, source, self._turns[source]),
-                # Without a reader the text has no place for it.
-                image=prompt.image if self._pictures is not None else None,
+                # Without a reader the text has no place for them.
+                images=prompt.images if self._pictures is not None else (),
                 copy=prompt.copy,
             )
             options = self._choices.of(prompt.choices) if self.actions == "listed" else None
@@ -299,8 +305,9 @@ class VLLMAgent:
                     answer.token_ids,
                     answer.logprobs,
                     finished=self.max_new_tokens == 1 or self._text.ended(answer.token_ids, text),
-                    image=request.image,
-                    plain_ids=one.plain_ids if request.image is not None else (),
+                    image=request.images[-1] if request.images else None,
+                    earlier_images=request.images[:-1],
+                    plain_ids=one.plain_ids if request.images else (),
                     options=one.options,
                 )
             )

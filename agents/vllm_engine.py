@@ -76,8 +76,8 @@ class TokenRequest:
     seed: int
     allowed: tuple[int, ...] = ()
     """The only tokens that are allowed; empty: any."""
-    image: Any = field(default=None, compare=False)
-    """The picture that ``prompt_ids`` have tokens for, uint8 [H, W, 3]."""
+    images: tuple[Any, ...] = field(default=(), compare=False)
+    """The pictures that ``prompt_ids`` have tokens for, in their order, uint8 [H, W, 3]."""
     copy: int = field(default=-1, compare=False)
     """Which copy asks: of several engines one reads all turns of it, and knows how they begin."""
 
@@ -127,11 +127,14 @@ class TokenEngine(Protocol):
         ...
 
     def top_logprobs(
-        self, prompts: Sequence[tuple[int, ...]], count: int, images: Sequence[Any] = ()
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        count: int,
+        images: Sequence[tuple[Any, ...]] = (),
     ) -> list[dict[int, float]]:
         """Return the ``count`` most probable next tokens of each prompt, at temperature 1.
 
-        ``images`` has a picture for each prompt, or None; empty: there are none.
+        ``images`` has the pictures of each prompt; empty: there are none.
         """
         ...
 
@@ -194,8 +197,8 @@ class LocalEngine:
         max_rows: rows that are computed at once.
         lora_rank: largest rank of adapters to load; 0: none are loaded.
         tokenizer: needed for stop strings and pictures; the engine reads and writes token ids.
-        image_processor: of a vision-language model; without it prompts are text. One picture a
-            prompt.
+        image_processor: of a vision-language model; without it prompts are text.
+        images: most pictures of a prompt.
         can_sleep: free a GPU's memory on :meth:`sleep`. A CPU has nothing to free.
         seed: of the engine's own generators; requests have seeds of their own.
         name: for results; None: ``model``.
@@ -220,6 +223,7 @@ class LocalEngine:
         lora_rank: int = 0,
         tokenizer: Any = None,
         image_processor: Any = None,
+        images: int = 1,
         can_sleep: bool = False,
         seed: int = 0,
         name: str | None = None,
@@ -264,13 +268,13 @@ class LocalEngine:
             # of some families by the family's own.
             tokenizer.save_pretrained(self._folder)
             options["tokenizer"] = self._folder
-        self._image_id = -1
+        self._image_id, self._images = -1, images
         if image_processor is not None:
             if tokenizer is None:
                 raise ConfigError("An engine that is shown pictures needs the tokenizer as well.")
             image_processor.save_pretrained(self._folder)
             tokenizer.save_pretrained(self._folder)
-            self._image_id = _shown(model, self._folder, options)
+            self._image_id = _shown(model, self._folder, options, images)
         if self._lora:
             options |= dict(enable_lora=True, max_lora_rank=_lora_rank(lora_rank), max_loras=1)
         if self.on_cpu:
@@ -300,7 +304,7 @@ class LocalEngine:
         """Return one answer per request, in their order."""
         params = [_sampling(request, rule) for request in requests]
         prompts = [request.prompt_ids for request in requests]
-        images = [request.image for request in requests]
+        images = [request.images for request in requests]
         return [_answer(output) for output in self._run(prompts, params, images)]
 
     def token_queue(self, rule: SamplingRule) -> TokenQueue:
@@ -308,7 +312,10 @@ class LocalEngine:
         return _EngineQueue(self, rule)
 
     def top_logprobs(
-        self, prompts: Sequence[tuple[int, ...]], count: int, images: Sequence[Any] = ()
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        count: int,
+        images: Sequence[tuple[Any, ...]] = (),
     ) -> list[dict[int, float]]:
         """Return the ``count`` most probable next tokens of each prompt, at temperature 1."""
         from vllm import SamplingParams
@@ -316,29 +323,35 @@ class LocalEngine:
         params = [
             SamplingParams(max_tokens=1, logprobs=count, seed=0, detokenize=False) for _ in prompts
         ]
-        outputs = self._run(prompts, params, images or [None] * len(prompts))
+        outputs = self._run(prompts, params, images or [()] * len(prompts))
         return [
             {int(token): found.logprob for token, found in output.logprobs[0].items()}
             for output in outputs
         ]
 
     def _run(
-        self, prompts: Sequence[tuple[int, ...]], params: list[Any], images: Sequence[Any]
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        params: list[Any],
+        images: Sequence[tuple[Any, ...]],
     ) -> list[Any]:
         names = self.add(prompts, params, images)
         while not all(name in self.finished for name in names):
             self.step()
         return [
-            self.checked(self.finished.pop(name), ids, image)
-            for name, ids, image in zip(names, prompts, images, strict=True)
+            self.checked(self.finished.pop(name), ids, shown)
+            for name, ids, shown in zip(names, prompts, images, strict=True)
         ]
 
     def add(
-        self, prompts: Sequence[tuple[int, ...]], params: list[Any], images: Sequence[Any]
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        params: list[Any],
+        images: Sequence[tuple[Any, ...]],
     ) -> list[str]:
         """Have prompts join those that are decoded; returns their names in :attr:`finished`."""
         self._wake()
-        asked = [self._asked(ids, image) for ids, image in zip(prompts, images, strict=True)]
+        asked = [self._asked(ids, shown) for ids, shown in zip(prompts, images, strict=True)]
         names = self._llm.enqueue(asked, params, use_tqdm=False, lora_request=self._adapter)
         # vLLM's own name of a request has random characters behind the one that outputs have.
         return [name.partition("-")[0] for name in names]
@@ -354,36 +367,43 @@ class LocalEngine:
         if self._llm is not None:
             self._llm.llm_engine.abort_request(list(names))
 
-    def checked(self, output: Any, ids: Sequence[int], image: Any) -> Any:
+    def checked(self, output: Any, ids: Sequence[int], images: tuple[Any, ...]) -> Any:
         """Return the reply of a request that has finished.
 
         Raises:
             EngineError: it read a picture as another number of tokens than the policy does.
         """
-        if image is not None and tuple(output.prompt_token_ids) != tuple(ids):
+        if images and tuple(output.prompt_token_ids) != tuple(ids):
+            sizes = ", ".join(f"{image.shape[0]} x {image.shape[1]}" for image in images)
             raise EngineError(
-                f"{self.name} reads a picture of {image.shape[0]} x {image.shape[1]} pixels as "
-                f"{len(output.prompt_token_ids)} tokens of prompt, the policy as {len(ids)}: "
+                f"{self.name} reads a prompt with pictures of {sizes} pixels as "
+                f"{len(output.prompt_token_ids)} tokens, the policy as {len(ids)}: "
                 "expected one image processor for both, that of the model."
             )
         return output.outputs[0]
 
-    def _asked(self, ids: tuple[int, ...], image: Any) -> dict[str, Any]:
-        """Return a prompt as vLLM takes it: of a picture one place, which it makes many."""
-        if image is None:
+    def _asked(self, ids: tuple[int, ...], images: tuple[Any, ...]) -> dict[str, Any]:
+        """Return a prompt as vLLM takes it: of each picture one place, which it makes many."""
+        if not images:
             return {"prompt_token_ids": list(ids)}
         if self._image_id < 0:
             raise ConfigError(
                 f"{self.name} was built for text, and a prompt has a picture: expected an engine "
                 "with the model's image_processor."
             )
+        if len(images) > self._images:
+            raise ConfigError(
+                f"A prompt shows {len(images)} pictures, and {self.name} was built for "
+                f"{self._images} a prompt: expected LocalEngine(..., images={len(images)}), or "
+                "fewer pictures (recent_images of the prompt form)."
+            )
         from PIL import Image
 
-        first = ids.index(self._image_id)
-        end = next((k for k in range(first, len(ids)) if ids[k] != self._image_id), len(ids))
+        from creditrl.agents.pictures import one_place_each
+
         return {
-            "prompt_token_ids": [*ids[: first + 1], *ids[end:]],
-            "multi_modal_data": {"image": Image.fromarray(image)},
+            "prompt_token_ids": one_place_each(ids, self._image_id, len(images)),
+            "multi_modal_data": {"image": [Image.fromarray(image) for image in images]},
         }
 
     # -- weights --------------------------------------------------------------------------------
@@ -473,7 +493,7 @@ class _EngineQueue:
         names = self._engine.add(
             [request.prompt_ids for request in held],
             [_sampling(request, self._rule) for request in held],
-            [request.image for request in held],
+            [request.images for request in held],
         )
         self._under_way.update(zip(names, held, strict=True))
 
@@ -488,7 +508,7 @@ class _EngineQueue:
         answered = []
         for name in [name for name in self._under_way if name in finished]:
             request = self._under_way.pop(name)
-            output = self._engine.checked(finished.pop(name), request.prompt_ids, request.image)
+            output = self._engine.checked(finished.pop(name), request.prompt_ids, request.images)
             answered.append((request, _answer(output)))
         self._admit()
         return answered
@@ -577,7 +597,7 @@ def _saved_dtype(model: str) -> str:
     return str(found).removeprefix("torch.") if found is not None else "auto"
 
 
-def _shown(model: str, folder: str, options: dict[str, Any]) -> int:
+def _shown(model: str, folder: str, options: dict[str, Any], images: int) -> int:
     """Make the engine's options those of a model that sees; returns the image token.
 
     vLLM looks for all that reads pictures beside the model's config.
@@ -588,7 +608,9 @@ def _shown(model: str, folder: str, options: dict[str, Any]) -> int:
 
     config: Any = AutoConfig.from_pretrained(model, trust_remote_code=False)
     options |= dict(
-        skip_tokenizer_init=False, tokenizer=folder, limit_mm_per_prompt={"image": 1, "video": 0}
+        skip_tokenizer_init=False,
+        tokenizer=folder,
+        limit_mm_per_prompt={"image": images, "video": 0},
     )
     if "mm_device_do_normalize" in EngineArgs.__dataclass_fields__:
         # Its mean and deviation are buffers of the model, which an engine that begins without

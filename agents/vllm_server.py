@@ -110,7 +110,10 @@ class ServerEngine:
         )
 
     def top_logprobs(
-        self, prompts: Sequence[tuple[int, ...]], count: int, images: Sequence[Any] = ()
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        count: int,
+        images: Sequence[tuple[Any, ...]] = (),
     ) -> list[dict[int, float]]:
         """Return the ``count`` most probable next tokens of each prompt, at temperature 1."""
         _no_pictures(images)
@@ -139,7 +142,7 @@ class ServerEngine:
         return found
 
     def _question(self, request: TokenRequest, rule: SamplingRule) -> dict[str, Any]:
-        _no_pictures([request.image])
+        _no_pictures([request.images])
         if not rule.greedy and (rule.temperature != 1 or rule.top_p != 1):
             self._check_processed(request.prompt_ids)
         return (
@@ -256,8 +259,8 @@ class ServerEngine:
             )
 
 
-def _no_pictures(images: Sequence[Any]) -> None:
-    if any(image is not None for image in images):
+def _no_pictures(images: Sequence[tuple[Any, ...]]) -> None:
+    if any(images):
         raise ConfigError(
             "A server takes token ids without pictures: expected a vLLM engine in this process "
             "(--rollout.backend vllm), or --rollout.backend transformers."

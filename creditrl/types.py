@@ -136,6 +136,8 @@ class Prompt:
     """Token ids that are fixed already (append-only conversations: earlier prompts and replies)."""
     image: Any = None
     """uint8 array [H, W, 3] where the observation has one."""
+    earlier_images: tuple[Any, ...] = ()
+    """Pictures of earlier turns that the prompt shows, oldest first."""
     plain_text: str = ""
     """The same prompt with the observation in words, where ``text`` shows a picture: for models
     beside the policy that read text alone."""
@@ -146,6 +148,11 @@ class Prompt:
     episode: int | None = None
     """Number of the episode, where copies play one after the other: what is sampled depends on it
     and not on the copy that happens to play it. None: the copy's only one."""
+
+    @property
+    def images(self) -> tuple[Any, ...]:
+        """All pictures of the prompt, this turn's last; empty where it shows none."""
+        return () if self.image is None else (*self.earlier_images, self.image)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +179,9 @@ class Reply:
     cost: float = field(default=0.0, compare=False)
     """Dollars that it cost now; 0 where prices are not known."""
     image: Any = field(default=None, compare=False)
-    """The picture that ``prompt_ids`` have tokens for, uint8 [H, W, 3]."""
+    """This turn's picture, which ``prompt_ids`` have tokens for, uint8 [H, W, 3]."""
+    earlier_images: tuple[Any, ...] = field(default=(), compare=False)
+    """Pictures of earlier turns that ``prompt_ids`` have tokens for, oldest first."""
     plain_ids: tuple[int, ...] = ()
     """Token ids of the prompt's ``plain_text``; empty where it has none."""
     options: ReplyList | None = None
@@ -213,7 +222,9 @@ class Turn:
     expert_ids: tuple[int, ...] = ()
     """Token ids by which the policy would have said so; empty where it has none."""
     image: Any = field(default=None, compare=False)
-    """The picture that ``prompt_ids`` have tokens for, uint8 [H, W, 3]; not stored."""
+    """This turn's picture, which ``prompt_ids`` have tokens for, uint8 [H, W, 3]; not stored."""
+    earlier_images: tuple[Any, ...] = field(default=(), compare=False)
+    """Pictures of earlier turns that ``prompt_ids`` have tokens for, oldest first; not stored."""
     plain_ids: tuple[int, ...] = field(default=(), compare=False)
     """The same prompt in words, where ``prompt_ids`` show a picture; not stored."""
     options: ReplyList | None = field(default=None, compare=False)
@@ -234,6 +245,11 @@ class Turn:
     cost: float = field(default=0.0, compare=False)
     """Dollars that the reply cost; 0 where prices are not known, or it was kept from before."""
 
+    @property
+    def images(self) -> tuple[Any, ...]:
+        """All pictures of the prompt, this turn's last; empty where it shows none."""
+        return () if self.image is None else (*self.earlier_images, self.image)
+
     @classmethod
     def of(
         cls, reply: Reply, *, observation: str, action: str, reward: float, **columns: Any
@@ -248,6 +264,7 @@ class Turn:
             reply_ids=reply.token_ids,
             logprobs=reply.logprobs,
             image=reply.image,
+            earlier_images=reply.earlier_images,
             plain_ids=reply.plain_ids,
             options=reply.options,
             finished=reply.finished,

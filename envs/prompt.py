@@ -37,6 +37,8 @@ class Ask:
     history: Sequence[tuple[str, str]] = ()
     """(observation, action) of the earlier turns, oldest first."""
     env_id: str = ""
+    earlier_images: int = 0
+    """How many of the latest turns of ``history`` have a picture that can be shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class PromptForm(ABC):
     """``"window"``: every turn has its own prompt. ``"full"``: the conversation only grows."""
     needs_history: ClassVar[bool] = True
     """False: ``Ask.history`` is not read and need not be filled."""
+    recent_images: int = 1
+    """Most pictures of a prompt: this turn's, and those of the turns before it."""
 
     @abstractmethod
     def messages(self, ask: Ask) -> tuple[Message, ...]:

@@ -112,7 +112,9 @@ def save_text_model(folder: Path) -> Path:
     return folder
 
 
-def play(agent: Any, observation: str = "image") -> list[Any]:
+def play(
+    agent: Any, observation: str = "image", recent_images: int = 1, max_turns: int = 2
+) -> list[Any]:
     """Return four short episodes in two rooms, as trajectories."""
     import gymnasium as gym
 
@@ -125,10 +127,11 @@ def play(agent: Any, observation: str = "image") -> list[Any]:
         group_size=2,
         min_optimal_moves=1,
         max_optimal_moves=3,
-        max_turns=2,
+        max_turns=max_turns,
         observation="both",
     )
-    return run_episodes(venv.unwrapped, agent, TagsForm(observation=observation), seed=0)
+    form = TagsForm(observation=observation, recent_images=recent_images)
+    return run_episodes(venv.unwrapped, agent, form, seed=0)
 
 
 def flags(model: Path, words: Path) -> list[str]:

@@ -72,10 +72,10 @@ class Rows:
     """Episodes of two or more turns that became one row, because their context is append-only."""
     split_episodes: int = 0
     """Episodes of two or more turns that became one row per turn."""
-    images: tuple[Any, ...] = ()
-    """Distinct pictures, uint8 [H, W, 3]."""
+    images: tuple[tuple[Any, ...], ...] = ()
+    """Distinct lists of the pictures of a prompt, uint8 [H, W, 3], in the order of their places."""
     image_R: IntArray | None = None
-    """Picture of each row, -1 for a row without; None: no row has one."""
+    """The pictures of each row, -1 for a row without; None: no row has any."""
     trees: tuple[TokenTree, ...] = ()
     """Distinct lists of replies."""
     tree_M: IntArray | None = None
@@ -151,8 +151,8 @@ class RowBatch:
     """Place of each token in the token table of the whole batch: gathers its columns."""
     token_index: IntArray
     """Place of each token in the :class:`Rows` that this was cut from."""
-    images: tuple[Any, ...] = ()
-    """Picture of each row, None for a row without; empty where no row has one."""
+    images: tuple[tuple[Any, ...], ...] = ()
+    """The pictures of each row, in the order of their places; empty where no row has any."""
     trees: tuple[TokenTree, ...] = ()
     """Lists of replies that tokens' replies were chosen among."""
     tree_M: IntArray | None = None
@@ -196,7 +196,7 @@ def build_rows(
         )
     rows: list[tuple[int, ...]] = []
     number: dict[tuple[tuple[int, ...], int], int] = {}
-    images: list[Any] = []
+    images: list[tuple[Any, ...]] = []
     image_of: list[int] = []
     known_images: dict[bytes, int] = {}
     row_N: list[int] = []
@@ -208,16 +208,16 @@ def build_rows(
     node_M: list[int] = []
     joined = split = 0
 
-    def picture(image: Any) -> int:
-        if image is None:
+    def pictures(shown: tuple[Any, ...]) -> int:
+        if not shown:
             return -1
-        place = known_images.setdefault(picture_key(image), len(images))
+        place = known_images.setdefault(picture_key(*shown), len(images))
         if place == len(images):
-            images.append(image)
+            images.append(shown)
         return place
 
-    def add(row: tuple[int, ...], image: Any = None) -> int:
-        seen = picture(image)
+    def add(row: tuple[int, ...], shown: tuple[Any, ...] = ()) -> int:
+        seen = pictures(shown)
         if merge_equal:
             place = number.setdefault((row, seen), len(rows))
             if place < len(rows):
@@ -265,9 +265,9 @@ def build_rows(
             if together:
                 row_N.append(shared)
             elif len(turn.reply_ids) > 1:
-                row_N.append(add(turn.prompt_ids + turn.reply_ids[:-1], turn.image))
+                row_N.append(add(turn.prompt_ids + turn.reply_ids[:-1], turn.images))
             else:
-                row_N.append(add(turn.prompt_ids, turn.image))
+                row_N.append(add(turn.prompt_ids, turn.images))
 
     length_R = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
     size_N = np.fromiter(map(len, replies), dtype=np.int64, count=len(replies))
@@ -440,10 +440,10 @@ def _padded(rows: Rows, chosen_R: IntArray, token_K: IntArray, pad_id: int) -> R
     )
 
 
-def _images(rows: Rows, chosen_R: IntArray) -> tuple[Any, ...]:
+def _images(rows: Rows, chosen_R: IntArray) -> tuple[tuple[Any, ...], ...]:
     if rows.image_R is None:
         return ()
-    return tuple(None if k < 0 else rows.images[k] for k in rows.image_R[chosen_R].tolist())
+    return tuple(() if k < 0 else rows.images[k] for k in rows.image_R[chosen_R].tolist())
 
 
 def turn_table(trajectories: Sequence[Trajectory]) -> TurnTable:

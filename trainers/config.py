@@ -94,6 +94,9 @@ class RolloutConfig:
     ``groups * group_size`` different tasks instead."""
     form: str = "plain"
     """Prompt form: "plain", "compact", "dialogue", "tags", "react"."""
+    recent_images: Count = 1
+    """Most pictures of a prompt, where the form "tags" shows any: this turn's, and those of the
+    turns before it."""
     actions: Literal["free", "listed", "choice"] = "free"
     """How replies are decoded. "free": any text. "listed": one of the admissible actions (and of
     templates filled in for open-ended ones), token by token along their prefix tree. "choice": one

@@ -32,7 +32,10 @@ def check_pictures(config: TrainConfig, form: PromptForm) -> None:
     Raises:
         ConfigError: the policy reads text, or backend or form have no place for a picture.
     """
-    if observation_shown(config) != "image":
+    shown = observation_shown(config)
+    if shown == "text" and config.rollout.recent_images > 1:
+        raise _shows_none(config)
+    if shown != "image":
         return
     if config.policy.model == "small":
         raise _reads_text("small")
@@ -52,12 +55,14 @@ def pictured_form(config: TrainConfig, form: PromptForm, policy: Policy) -> Prom
     if policy.pictures is None:
         if shown == "image":
             raise _reads_text(config.policy.model)
+        if config.rollout.recent_images > 1:
+            raise _shows_none(config)
         return form
     if shown == "text":
         return form
     _check_seam(config, form)
     assert isinstance(form, TagsForm), "checked"
-    return form.showing("image" if shown == "image" else "both")
+    return form.showing("image" if shown == "image" else "both", config.rollout.recent_images)
 
 
 def check_beside_pictures(
@@ -97,6 +102,14 @@ def _check_seam(config: TrainConfig, form: PromptForm) -> None:
             f"rollout.form is {config.rollout.form!r}, which has no place for a picture: expected "
             "'tags'."
         )
+
+
+def _shows_none(config: TrainConfig) -> ConfigError:
+    return ConfigError(
+        f"rollout.recent_images is {config.rollout.recent_images}, and the policy is shown no "
+        "pictures: expected 1, or a vision-language model and env.options.observation 'image' or "
+        "'both'."
+    )
 
 
 def _reads_text(model: str) -> ConfigError:

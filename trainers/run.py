@@ -350,7 +350,8 @@ class Run:
         policy.model.generation_config.max_new_tokens = self.config.rollout.max_new_tokens
         policy.save(path)
         rollout = self.config.rollout
-        Prompting(rollout.form, rollout.actions, rollout.stop).write(path)
+        asked = (rollout.form, rollout.actions, rollout.stop, rollout.recent_images)
+        Prompting(*asked).write(path)
         return path
 
     def timed(self, phase: str, work: Callable[[], T]) -> T:

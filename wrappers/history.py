@@ -80,6 +80,11 @@ class _Builder:
         self.form: Any = form if self.function else _make_form(form, turns, options)
         if self.function and options:
             raise ConfigError("History(form_options=...) belongs to forms by name, not a function.")
+        if getattr(self.form, "recent_images", 1) > 1:
+            raise ConfigError(
+                f"History shows one picture a turn, and the form has recent_images "
+                f"{self.form.recent_images}: expected 1."
+            )
         self.grows = not self.function and self.form.context == "full"
         self.limit = self._limit(turns)
         self.output = output

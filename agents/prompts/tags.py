@@ -27,6 +27,9 @@ class TagsForm(PromptForm):
         observation: ``"text"``, ``"image"`` (a placeholder takes the observation's place) or
             ``"both"``.
         lower: lower-case the action, as verl-agent does; False where capitals matter (speech).
+        recent_images: pictures of a prompt, where it shows any: this turn's, and those of the turns
+            before it, in their places in the window, which is at least so long
+            (``only_n_most_recent_images`` in Anthropic's demo of computer use; verl-agent: 1).
     """
 
     name: ClassVar[str] = "tags"
@@ -39,10 +42,18 @@ class TagsForm(PromptForm):
     """The format of the reply, in words."""
 
     def __init__(
-        self, history_length: int = 2, observation: Shown = "text", lower: bool = True
+        self,
+        history_length: int = 2,
+        observation: Shown = "text",
+        lower: bool = True,
+        recent_images: int = 1,
     ) -> None:
         if history_length < 0:
             raise ConfigError(f"history_length={history_length}: expected 0 or more turns.")
+        if recent_images < 1:
+            raise ConfigError(
+                f"recent_images={recent_images}: expected 1 (this turn's picture) or more."
+            )
         if observation not in get_args(Shown):
             raise ConfigError(
                 f"observation={observation!r} is unknown. Known: {', '.join(get_args(Shown))}."
@@ -50,11 +61,15 @@ class TagsForm(PromptForm):
         self.history_length = history_length
         self.observation = observation
         self.lower = lower
+        self.recent_images = recent_images
 
     def messages(self, ask: Ask) -> tuple[Message, ...]:
         """Return the prompt; without its history where it would pass the environment's limit."""
         words = words_for(ask)
-        text = self._prompt(ask, words, self.history_length)
+        length = self.history_length
+        if self.observation != "text":
+            length = max(length, self.recent_images - 1)
+        text = self._prompt(ask, words, length)
         limit = words.max_prompt_chars
         if limit is not None and len(text) > limit:
             text = self._prompt(ask, words, 0)
@@ -64,9 +79,15 @@ class TagsForm(PromptForm):
         """Return the same form over texts, where this one shows pictures."""
         return None if self.observation == "text" else self.showing("text")
 
-    def showing(self, observation: Shown) -> TagsForm:
-        """Return the same form with another kind of observation."""
-        return type(self)(self.history_length, observation, self.lower)
+    def showing(self, observation: Shown, recent_images: int | None = None) -> TagsForm:
+        """Return the same form with another kind of observation.
+
+        Args:
+            observation: see :class:`TagsForm`.
+            recent_images: see :class:`TagsForm`; None: as here.
+        """
+        shown = self.recent_images if recent_images is None else recent_images
+        return type(self)(self.history_length, observation, self.lower, shown)
 
     def parse(self, reply: str) -> Parsed:
         """Read ``<action>``; see :func:`creditrl.envs.prompt.parse_tags`."""
@@ -87,7 +108,8 @@ class TagsForm(PromptForm):
         if words.rules:
             parts.append(words.rules)
         if self.observation != "text" and words.image_legend:
-            parts.append(f"The picture shows the room. {words.image_legend}")
+            which = "The" if self.recent_images == 1 else "Each"
+            parts.append(f"{which} picture shows the room. {words.image_legend}")
         if with_text and words.text_legend:
             parts.append(f"What the symbols mean: {words.text_legend}")
         scene = words.scene(ask.observation)
@@ -106,12 +128,16 @@ class TagsForm(PromptForm):
                 f"You have taken {_count(ask.turn, 'step')} so far. The last "
                 f"{_count(shown, 'turn')}, each with what you observed and the action you took:"
             )
+            pictured = min(self.recent_images - 1, ask.earlier_images)
             for i in range(shown):
                 observation, action = ask.history[len(ask.history) - shown + i]
                 number = ask.turn - shown + i + 1
                 said = "a picture"
                 if self.observation != "image":
                     said = words.window_trim(observation)
+                if self.observation != "text" and shown - i <= pictured:
+                    below = f"\n{said}" if self.observation == "both" else ""
+                    said = f"{IMAGE_PLACEHOLDER}{below}"
                 lines.append(f"[Observation {number}: '{said}', Action {number}: '{action}']")
         now = f"You are at step {ask.turn + 1}. Your current observation is:"
         if self.observation != "text":

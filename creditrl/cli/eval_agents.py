@@ -31,6 +31,7 @@ _OF_AGENTS = {
     "base_url": ("vllm", *_CHAT),
     "actions": ("transformers", "vllm"),
     "stop": ("transformers", "vllm", *_CHAT),
+    "recent_images": ("transformers", "vllm", *_CHAT),
     "api_key_env": ("vllm", *_CHAT),
     "concurrency": (*_CHAT, _CALLABLE),
     "timeout": (*_CHAT, "command", _CALLABLE),
@@ -88,6 +89,8 @@ def resolve_agent(options: EvalOptions) -> EvalOptions:
                 "--agent chat."
             )
         options = replace(options, form=options.agent)
+    if options.recent_images is not None and options.recent_images < 1:
+        raise ConfigError(f"--recent-images {options.recent_images}: expected 1 or more.")
     if options.trials is not None and options.trials < 1:
         raise ConfigError(f"--trials {options.trials}: expected 1 or more.")
     return options
@@ -211,6 +214,7 @@ def _sampling(options: EvalOptions) -> dict[str, Any]:
         seed=options.seed,
         actions=options.actions,
         stop=options.stop,
+        recent_images=options.recent_images,
     )
 
 
@@ -224,7 +228,11 @@ def _vllm(options: EvalOptions, model: str = "") -> Any:
                 "--adapter with --base-url: name the adapter as the server does, with --model."
             )
         engine = {"api_key_env": options.api_key_env} if options.api_key_env else {}
-        sampling |= {"actions": options.actions or "free", "stop": options.stop or ()}
+        sampling |= {
+            "actions": options.actions or "free",
+            "stop": options.stop or (),
+            "recent_images": options.recent_images or 1,
+        }
         return VLLMAgent.from_server(options.base_url, options.model, engine=engine, **sampling)
     adapter = options.adapter
     folder = Path(model)
@@ -254,6 +262,7 @@ def _chat(options: EvalOptions) -> Any:
         "prices": options.prices,
         "name": options.name,
         "tools": options.tools,
+        "recent_images": options.recent_images,
     }
     given = {name: value for name, value in given.items() if value is not None}
     # A greedy endpoint is one at temperature 0.

@@ -32,6 +32,9 @@ class EvalOptions:
     """Prompt form: plain, compact, dialogue, react, reflexion, tags or tools. None: of a run's
     policy what it was trained with, of other language models ``tags``, which explains task, actions
     and the format of replies (with ``--tools`` it is ``tools``), of other agents ``plain``."""
+    recent_images: int | None = None
+    """Most pictures of a prompt, where the form ``tags`` shows any: this turn's, and those of the
+    turns before it. None: of a run's policy as in training, of others 1."""
     episodes: int | None = None
     """Tasks 0 .. N - 1 of the split, each played once; None: 256, or all of a smaller split (of a
     suite: all of its tasks)."""

@@ -21,9 +21,11 @@ from toy_env import TOY
 from creditrl.agents import get_form, run_episodes
 from creditrl.agents.base import Agent
 from creditrl.agents.chat import ChatAgent
+from creditrl.agents.outside import png_url
 from creditrl.chat import ChatClient, ChatSettings
 from creditrl.chat_cache import ChatCache
 from creditrl.chat_prices import listed_prices
+from creditrl.envs.words import IMAGE_PLACEHOLDER
 from creditrl.errors import ConfigError
 from creditrl.types import Prompt, Reply
 
@@ -444,6 +446,15 @@ def test_a_picture_goes_as_png_beside_the_text(endpoint):
     assert kind == "data:image/png;base64"
     shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))
     np.testing.assert_array_equal(shown, image)
+
+
+def test_several_pictures_go_in_their_places_between_the_words(endpoint):
+    dark, light = np.zeros((4, 6, 3), dtype=np.uint8), np.full((4, 6, 3), 255, dtype=np.uint8)
+    text = f"First {IMAGE_PLACEHOLDER}, then {IMAGE_PLACEHOLDER}"
+    agent(endpoint).act([Prompt(text, image=light, earlier_images=(dark,))])
+    parts = endpoint.requests[0]["messages"][0]["content"]
+    assert [part.get("text") for part in parts] == ["First ", None, ", then ", None]
+    assert [parts[k]["image_url"]["url"] for k in (1, 3)] == [png_url(dark), png_url(light)]
 
 
 def test_an_episode_in_a_form_that_grows_shows_all_that_was_said(endpoint):

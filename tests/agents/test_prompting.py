@@ -11,7 +11,7 @@ from creditrl.agents import ChatAgent, RandomAgent, evaluate
 from creditrl.agents.prompting import Prompting, form_for, policy_folder
 from creditrl.agents.prompts.tools import ToolsForm
 from creditrl.cli import run
-from creditrl.errors import DataError
+from creditrl.errors import ConfigError, DataError
 
 SMALL = {"max_turns": 3, "split": "valid_unseen"}
 
@@ -73,6 +73,26 @@ def test_who_sees_is_shown_the_picture_with_its_place_in_the_prompt(endpoint) ->
     assert picture["type"] == "image_url"
 
 
+def test_an_endpoint_is_shown_the_pictures_of_the_last_turns(endpoint) -> None:
+    agent = ChatAgent("toy", base_url=endpoint.url, recent_images=2)
+    options = {**SMALL, "observation": "image", "max_turns": 3}
+    evaluate("VisualSokoban", agent, episodes=1, env_options=options)
+    told = [body["messages"][-1]["content"] for body in endpoint.requests]
+    counts = [sum(part["type"] == "image_url" for part in parts) for parts in told]
+    assert counts == [1, 2, 2]
+    # The second of one question is the first of the next.
+    (_, second), (first, _) = (
+        [part["image_url"] for part in parts if part["type"] == "image_url"] for parts in told[1:]
+    )
+    assert second == first
+
+
+def test_pictures_of_earlier_turns_are_refused_where_none_are_shown(endpoint) -> None:
+    agent = ChatAgent("toy", base_url=endpoint.url, recent_images=2)
+    with pytest.raises(ConfigError, match="recent_images is 2, and no picture is shown"):
+        evaluate("VisualSokoban", agent, episodes=1, env_options=SMALL)
+
+
 def test_a_native_tool_call_is_the_action(endpoint) -> None:
     endpoint.answer = lambda body: Plan("I go up.", calls=[("act", {"action": "up"})])
     result = play(endpoint, tools=True)
@@ -98,8 +118,8 @@ def test_a_policy_remembers_how_it_was_asked(tmp_path: Path) -> None:
     assert Prompting.read(policy) == Prompting()
     (tmp_path / "run" / "config.toml").write_text('[rollout]\nform = "compact"\n')
     assert Prompting.read(policy) == Prompting("compact", "free")
-    Prompting("react", "listed", ("</action>",)).write(policy)
-    assert Prompting.read(policy) == Prompting("react", "listed", ("</action>",))
+    Prompting("react", "listed", ("</action>",), 3).write(policy)
+    assert Prompting.read(policy) == Prompting("react", "listed", ("</action>",), 3)
     for named in (policy, policy.parent, tmp_path / "run"):
         assert policy_folder(str(named)) == str(policy)
     (policy / "creditrl.json").write_text('{"form": 3}')

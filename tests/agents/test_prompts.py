@@ -236,6 +236,30 @@ def test_tags_with_a_picture():
     assert IMAGE_PLACEHOLDER not in text.content and SOKOBAN.image_legend not in text.content
 
 
+def test_tags_show_the_pictures_of_the_last_turns_in_their_places():
+    history = [(f"room {k}", move) for k, move in enumerate(["up", "down", "left"])]
+
+    def asked(pictures, **options):
+        ask = sokoban(turn=3, history=history, earlier_images=pictures)
+        (message,) = get_form("tags", **options).messages(ask)
+        return message.content
+
+    text = asked(3, observation="image", recent_images=2)
+    assert "[Observation 2: 'a picture', Action 2: 'down']" in text
+    assert f"[Observation 3: '{IMAGE_PLACEHOLDER}', Action 3: 'left']" in text
+    assert f"current observation is:\n{IMAGE_PLACEHOLDER}" in text
+    assert text.count(IMAGE_PLACEHOLDER) == 2
+    # The window is as long as its pictures ask for, and shows no more than there are.
+    assert asked(3, observation="image", recent_images=4).count(IMAGE_PLACEHOLDER) == 4
+    assert asked(1, observation="image", recent_images=4).count(IMAGE_PLACEHOLDER) == 2
+    both = asked(3, observation="both", recent_images=2)
+    assert f"[Observation 3: '{IMAGE_PLACEHOLDER}\nroom 2', Action 3: 'left']" in both
+    assert "[Observation 2: 'room 1', Action 2: 'down']" in both
+    assert asked(3, recent_images=4) == asked(0)  # words show none
+    with pytest.raises(ConfigError, match="recent_images=0"):
+        get_form("tags", recent_images=0)
+
+
 @pytest.mark.parametrize(
     ("reply", "action", "valid"),
     [

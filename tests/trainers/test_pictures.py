@@ -11,14 +11,16 @@ import torch
 from small_runs import rows_of
 from small_vision import flags, make_vision_policy, play, save_text_model
 
-from creditrl.agents.pictures import PictureReader
+from creditrl.agents.pictures import PictureReader, one_place_each
+from creditrl.agents.prompting import Prompting
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.cli import run
+from creditrl.envs.words import IMAGE_PLACEHOLDER
 from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.batch import build_rows, micro_batches
 from creditrl.trainers.models.base import Batch
 from creditrl.trainers.models.policy import Policy
-from creditrl.types import Trajectory
+from creditrl.types import Prompt, Trajectory
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +41,12 @@ def make_agent(policy: Policy, tokens: int = 4, **options: Any) -> TransformersA
 @pytest.fixture(scope="module")
 def episodes(policy: Policy) -> list[Trajectory]:
     return play(make_agent(policy))
+
+
+@pytest.fixture(scope="module", params=["image", "both"])
+def remembering(policy: Policy, request: pytest.FixtureRequest) -> list[Trajectory]:
+    """Return episodes of four turns whose prompts show the pictures of the last three."""
+    return play(make_agent(policy), request.param, recent_images=3, max_turns=4)
 
 
 def sampled(trajectories: list[Trajectory]) -> np.ndarray:
@@ -82,8 +90,13 @@ def test_prompt_ids_hold_one_token_per_feature_and_the_words_are_kept_beside(pol
 
 def test_the_model_itself_makes_the_same_logits(policy, episodes):
     turn = episodes[0].turns[0]
+    assert model_logprob(policy, turn, [turn.image]) == pytest.approx(turn.logprobs[0], abs=1e-4)
+
+
+def model_logprob(policy: Policy, turn: Any, images: Any) -> float:
+    """Return what the model, given pictures as transformers takes them, makes of a first token."""
     ids = torch.tensor([turn.prompt_ids])
-    made = policy.image_processor(images=[turn.image], return_tensors="pt")
+    made = policy.image_processor(images=list(images), return_tensors="pt")
     with torch.no_grad():
         logits = policy.model(
             input_ids=ids,
@@ -91,8 +104,7 @@ def test_the_model_itself_makes_the_same_logits(policy, episodes):
             image_grid_thw=made["image_grid_thw"],
             mm_token_type_ids=(ids == policy.pictures.image_id).int(),
         ).logits[0, -1]
-    expected = torch.log_softmax(logits.float(), -1)[turn.reply_ids[0]]
-    assert turn.logprobs[0] == pytest.approx(expected.item(), abs=1e-4)
+    return float(torch.log_softmax(logits.float(), -1)[turn.reply_ids[0]])
 
 
 def test_equal_words_under_other_pictures_are_other_rows(episodes):
@@ -112,7 +124,7 @@ def test_equal_words_under_other_pictures_are_other_rows(episodes):
     kept = rows(first, alike).select_episodes(np.array([1]))
     assert (kept.images[kept.image_R[0]] == second.image).all()
     (batch,) = micro_batches(rows(first, alike), 4096)
-    assert sorted(image.sum() for image in batch.images) == sorted(
+    assert sorted(image.sum() for (image,) in batch.images) == sorted(
         [first.image.sum(), second.image.sum()]
     )
 
@@ -145,12 +157,82 @@ def test_pictures_that_are_gone_or_cannot_be_seen_are_missed(policy, episodes):
         play(TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=2))
 
 
+def test_a_prompt_shows_the_pictures_of_the_last_turns_in_their_order(policy, remembering):
+    (image_id,) = {policy.pictures.image_id}
+    longest = max(remembering, key=lambda t: len(t.turns))
+    assert [len(turn.images) for turn in longest.turns] == [1, 2, 3, 3]
+    for t in remembering:
+        shown = [turn.image for turn in t.turns]
+        for k, turn in enumerate(t.turns):
+            expected = shown[max(0, k - 2) : k + 1]
+            assert all(a is b for a, b in zip(turn.images, expected, strict=True))
+            assert turn.prompt_ids.count(image_id) == 9 * len(expected)
+
+
+def test_several_pictures_are_scored_as_they_were_sampled(policy, remembering):
+    rows = build_rows(remembering)
+    assert {len(shown) for shown in rows.images} == {1, 2, 3}
+    found = policy.score(rows, token_budget=2**16)
+    np.testing.assert_allclose(found, sampled(remembering), atol=1e-4)
+
+
+def test_the_model_itself_makes_the_same_logits_of_several_pictures(policy, remembering):
+    turn = max(remembering, key=lambda t: len(t.turns)).turns[-1]
+    assert model_logprob(policy, turn, turn.images) == pytest.approx(turn.logprobs[0], abs=1e-4)
+
+
+def test_pictures_in_another_order_are_another_prompt(policy, remembering):
+    played = max(remembering, key=lambda t: sum(len(turn.images) for turn in t.turns))
+    turn = played.turns[-1]
+    turned = replace(turn, earlier_images=(255 - turn.image, turn.image))
+    swapped = replace(turned, earlier_images=turned.earlier_images[::-1])
+    rows = build_rows([replace(played, turns=(one,)) for one in (turned, swapped)])
+    assert len(rows) == 2
+    one, other = np.split(policy.score(rows), 2)
+    assert np.abs(one - other).max() > 1e-3
+
+
+def test_prompts_whose_earlier_pictures_differ_are_sampled_apart(policy, remembering):
+    turn = max(remembering, key=lambda t: len(t.turns)).turns[1]
+    text = f"push {IMAGE_PLACEHOLDER} up {IMAGE_PLACEHOLDER}"
+    prompts = [
+        Prompt(text, image=turn.image, earlier_images=(earlier,))
+        for earlier in (turn.image, 255 - turn.image, turn.image)
+    ]
+    agent = make_agent(policy, greedy=True)
+    same, other, again = agent.act(prompts)
+    assert same.logprobs == again.logprobs and same.logprobs != other.logprobs
+    assert len(same.earlier_images) == 1
+
+
+def test_the_room_for_a_reply_counts_the_pictures(policy):
+    agent = make_agent(policy)
+    image = np.zeros((96, 96, 3), dtype=np.uint8)
+    text = f"push {IMAGE_PLACEHOLDER} up {IMAGE_PLACEHOLDER}"
+    prompt = Prompt(text, image=image, earlier_images=(image,))
+    [reply] = agent.act([prompt])
+    assert agent.room(prompt) == 2048 - len(reply.prompt_ids)
+
+
+def test_places_without_pictures_are_refused(policy):
+    image = np.zeros((96, 96, 3), dtype=np.uint8)
+    text = f"push {IMAGE_PLACEHOLDER} up {IMAGE_PLACEHOLDER}"
+    with pytest.raises(ConfigError, match="2 places for 1 pictures"):
+        make_agent(policy).act([Prompt(text, image=image)])
+
+
+def test_each_picture_of_a_prompt_is_one_place_for_vllm():
+    # 7 marks a picture's places, 1 and 2 its begin and end; the last 7s are the policy's own.
+    ids = (5, 1, 7, 7, 7, 2, 6, 1, 7, 7, 2, 4, 7, 7)
+    assert one_place_each(ids, 7, 2) == [5, 1, 7, 2, 6, 1, 7, 2, 4, 7, 7]
+
+
 @pytest.mark.slow
 def test_istar_trains_on_pictures_beside_a_model_of_words_and_resumes(policy, tmp_path):
     model, words = tmp_path / "model", save_text_model(tmp_path / "words")
     policy.save(model)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    train = flags(model, words)
+    train = [*flags(model, words), "--rollout.recent-images=2"]
     assert run([*train, f"--run.folder={whole}", "--budget.updates=2"]) == 0
     assert run([*train, f"--run.folder={cut}", "--budget.updates=1"]) == 0
     again = ["train", f"--run.folder={cut}", "--run.resume", "--budget.updates=2"]
@@ -162,6 +244,7 @@ def test_istar_trains_on_pictures_beside_a_model_of_words_and_resumes(policy, tm
     assert any("implicit_prm/loss" in row for row in expected)
     for key in ("loss", "return", "advantage_abs"):
         assert found[1][key] == pytest.approx(expected[1][key], rel=1e-5, abs=1e-7)
+    assert Prompting.read(whole / "policy" / "last").recent_images == 2
     loaded = Policy.load(whole / "policy" / "last", device="cpu")
     assert loaded.pictures is not None
     moved = loaded.model.state_dict()
@@ -179,9 +262,25 @@ def test_a_text_model_is_refused_when_it_is_loaded(tmp_path, capsys):
     assert "reads text" in capsys.readouterr().err
 
 
+def test_a_run_that_shows_no_pictures_cannot_show_several(tmp_path, capsys):
+    more = ["--rollout.recent-images=3", f"--run.folder={tmp_path / 'run'}"]
+    assert run(["train", "@quickstart", *more]) == 2
+    assert "recent_images is 3, and the policy is shown no pictures" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
 def test_qwen3_vl_is_scored_as_it_was_sampled():
     policy = make_vision_policy(family="Qwen3VL")
     trajectories = play(make_agent(policy))
     found = policy.score(build_rows(trajectories), token_budget=4096)
     np.testing.assert_allclose(found, sampled(trajectories), atol=1e-4)
     test_the_model_itself_makes_the_same_logits(policy, trajectories)
+
+
+def test_qwen3_vl_scores_several_pictures_as_it_sampled_them():
+    policy = make_vision_policy(family="Qwen3VL")
+    trajectories = play(make_agent(policy), recent_images=3, max_turns=4)
+    found = policy.score(build_rows(trajectories), token_budget=4096)
+    np.testing.assert_allclose(found, sampled(trajectories), atol=1e-4)
+    test_the_model_itself_makes_the_same_logits_of_several_pictures(policy, trajectories)

@@ -270,7 +270,7 @@ def lose(engines: TransformersEngines, number: int = 0) -> None:
     ray.kill(actor)
     with pytest.raises(ray.exceptions.RayActorError):
         while True:
-            ray.get(actor.top_logprobs.remote([(4,)], 1, [None]), timeout=60)
+            ray.get(actor.top_logprobs.remote([(4,)], 1, [()]), timeout=60)
 
 
 def ask(agent: Any) -> list[tuple[int, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from creditrl.agents.pictures import PictureReader
 from creditrl.agents.vllm import VLLMAgent
 from creditrl.agents.vllm_engine import LocalEngine
 from creditrl.cli import run
+from creditrl.envs.words import IMAGE_PLACEHOLDER
 from creditrl.errors import ConfigError, EngineError
 from creditrl.trainers.batch import build_rows
 from creditrl.trainers.decode.sync import WeightSync
+from creditrl.types import Prompt
 
 pytestmark = [pytest.mark.reference("vllm"), pytest.mark.reference("torchvision")]
 
@@ -38,6 +41,7 @@ def engine(tmp_path_factory):
         cache_gib=0.125,
         tokenizer=policy.tokenizer,
         image_processor=policy.image_processor,
+        images=3,
     )
     yield made
     made.close()
@@ -47,12 +51,18 @@ def make_agent(engine: LocalEngine, policy: Any) -> VLLMAgent:
     return VLLMAgent(engine, policy.tokenizer, max_new_tokens=4, seed=1, pictures=policy.pictures)
 
 
+@pytest.mark.parametrize("recent_images", [1, 3])
 @pytest.mark.parametrize("observation", ["image", "both"])
-def test_what_vllm_said_of_a_picture_is_as_probable_as_the_trainer_says(engine, observation):
+def test_what_vllm_said_of_a_picture_is_as_probable_as_the_trainer_says(
+    engine, observation, recent_images
+):
     policy = seeing(seed=1)
     sync = WeightSync(engine)
     assert sync.push(policy) < 1e-4
-    trajectories = play(make_agent(engine, policy), observation)
+    agent = make_agent(engine, policy)
+    trajectories = play(agent, observation, recent_images, max_turns=4)
+    most = max(len(turn.images) for t in trajectories for turn in t.turns)
+    assert most == recent_images
     rows = build_rows(trajectories)
     assert rows.image_R is not None and (rows.image_R >= 0).all()
     sampled = [p for t in trajectories for turn in t.turns for p in turn.logprobs]
@@ -67,16 +77,13 @@ def test_what_is_said_depends_on_the_picture(engine):
     agent = make_agent(engine, policy)
     image = np.zeros((64, 64, 3), dtype=np.uint8)
     (dark,), (light,) = (
-        engine.top_logprobs([agent.act([prompt])[0].prompt_ids], 4, [prompt.image])
+        engine.top_logprobs([agent.act([prompt])[0].prompt_ids], 4, [prompt.images])
         for prompt in (shown(image), shown(image + 255))
     )
     assert dark != light
 
 
-def shown(image: np.ndarray) -> Any:
-    from creditrl.envs.words import IMAGE_PLACEHOLDER
-    from creditrl.types import Prompt
-
+def shown(image: np.ndarray) -> Prompt:
     return Prompt(f"push {IMAGE_PLACEHOLDER} up", 0, image=image)
 
 
@@ -115,6 +122,13 @@ def test_another_processor_than_the_policys_is_found_out(engine):
     )
     with pytest.raises(EngineError, match="expected one image processor for both"):
         agent.act([shown(np.zeros((64, 64, 3), dtype=np.uint8))])
+
+
+def test_more_pictures_than_the_engine_was_built_for_are_refused(engine):
+    image = np.zeros((64, 64, 3), dtype=np.uint8)
+    prompt = replace(shown(image), text=4 * IMAGE_PLACEHOLDER, earlier_images=(image,) * 3)
+    with pytest.raises(ConfigError, match="4 pictures, and .* was built for 3 a prompt"):
+        make_agent(engine, seeing()).act([prompt])
 
 
 def test_an_engine_for_text_is_shown_none(tmp_path):

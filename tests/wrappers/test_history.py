@@ -212,6 +212,7 @@ def test_a_function_may_return_messages():
         ({"output": "chat"}, "'text' or 'messages'"),
         ({"turns": -1}, "a number of turns or 'all'"),
         ({"form_options": {"history": 3}}, "history_length"),
+        ({"form_options": {"recent_images": 2}}, "one picture a turn"),
         ({"form": collect, "form_options": {"x": 1}}, "not a function"),
     ],
 )

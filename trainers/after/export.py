@@ -77,7 +77,8 @@ def export_policy(
     try:
         policy.save(draft)
         rollout = config.rollout
-        Prompting(rollout.form, rollout.actions, rollout.stop).write(draft)
+        asked = (rollout.form, rollout.actions, rollout.stop, rollout.recent_images)
+        Prompting(*asked).write(draft)
         if own_base:
             _name_base(draft / _ADAPTER_CONFIG, str((target / "base").resolve()))
         try:

@@ -87,6 +87,7 @@ class Demonstrator:
                     token_ids=ids,
                     finished=ids[-1] == self.chat_format.reply_end_id,
                     image=None if self.pictures is None else shown.image,
+                    earlier_images=() if self.pictures is None else shown.images[:-1],
                     options=options,
                 )
             )

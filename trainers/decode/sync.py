@@ -63,7 +63,7 @@ class Probe:
         self.prompts: list[tuple[int, ...]] = [
             tuple(rng.choice(words, size=length).tolist()) for _ in range(config.prompts)
         ]
-        self.images: list[Any] = [None] * config.prompts
+        self.images: list[tuple[Any, ...]] = [()] * config.prompts
         if pictures is not None:
             # The first row has a picture, which detects stale vision weights too.
             image = rng.integers(256, size=(*_PICTURE, 3), dtype=np.uint8)
@@ -71,7 +71,7 @@ class Probe:
             marked = (begin, *[place] * pictures.read(image).tokens, end)
             if len(marked) < length:
                 self.prompts[0] = marked + self.prompts[0][len(marked) :]
-                self.images[0] = image
+                self.images[0] = (image,)
         self.top = min(config.top, vocabulary)
         if config.tolerance is None:
             self.tolerance = 1e-3 if dtype == torch.float32 else 0.1
@@ -238,16 +238,16 @@ class WeightSync:
 
 
 def next_logprobs(
-    policy: Policy, prompts: Sequence[tuple[int, ...]], images: Sequence[Any] = ()
+    policy: Policy, prompts: Sequence[tuple[int, ...]], images: Sequence[tuple[Any, ...]] = ()
 ) -> torch.Tensor:
     """Return the policy's log-probabilities after each of P prompts of one length, float32 [P, V].
 
-    At temperature 1, on the CPU. ``images`` has a picture for each prompt, or None.
+    At temperature 1, on the CPU. ``images`` has the pictures of each prompt.
     """
     ids = torch.tensor(prompts, device=policy.device)
     inputs: dict[str, Any] = {"input_ids": ids}
     with torch.inference_mode():
-        if any(image is not None for image in images):
+        if any(images):
             assert policy.pictures is not None, "who shows pictures has a reader"
             inputs = policy.pictures.embed(policy.base, ids, images)
         last = policy.base.get_decoder()(**inputs, use_cache=False).last_hidden_state[:, -1]

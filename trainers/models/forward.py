@@ -245,14 +245,14 @@ class Forward:
         ids_RL: torch.Tensor,
         row_U: torch.Tensor,
         position_U: torch.Tensor,
-        images: Sequence[Any] = (),
+        images: Sequence[tuple[Any, ...]] = (),
     ) -> torch.Tensor:
         """Return the last hidden state at U positions, [U, D]."""
         import torch
 
         decoder = self.model.get_decoder()
         again = self.checkpointing and torch.is_grad_enabled()
-        pictured = any(image is not None for image in images)
+        pictured = any(images)
 
         def mlp_at(size: int, row: torch.Tensor, position: torch.Tensor) -> Any:
             # Blocks that are computed again in the backward pass are so without the hooks.

@@ -669,7 +669,7 @@ class _PolicyEngine:
             self._agent.weights_changed()
 
     def top_logprobs(
-        self, prompts: list[tuple[int, ...]], count: int, images: list[Any]
+        self, prompts: list[tuple[int, ...]], count: int, images: list[tuple[Any, ...]]
     ) -> list[dict[int, float]]:
         """Return the ``count`` most probable next tokens of each prompt, at temperature 1."""
         top = next_logprobs(self._policy, prompts, images).topk(count)
@@ -722,7 +722,7 @@ class _VLLMEngine:
         self._engine.load_adapter(Path(self._adapter.name))
 
     def top_logprobs(
-        self, prompts: list[tuple[int, ...]], count: int, images: list[Any]
+        self, prompts: list[tuple[int, ...]], count: int, images: list[tuple[Any, ...]]
     ) -> list[dict[int, float]]:
         """Return the ``count`` most probable next tokens of each prompt, at temperature 1."""
         return self._engine.top_logprobs(prompts, count, images)
