@@ -1,4 +1,4 @@
-"""Agents that answer prompts, the loop that lets them play, and how well they do."""
+"""Agents that answer prompts, the loop that lets them play, and their evaluation."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ __all__ = ["Agent"]
 
 @runtime_checkable
 class Agent(Protocol):
-    """Answers one prompt per copy, for all copies that ask in this turn at once."""
+    """Answers one prompt per copy, for all copies that ask in a turn at once."""
 
     name: str
-    """Stamped into results."""
+    """Name recorded in results."""
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Return one reply per prompt, in their order."""

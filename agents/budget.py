@@ -20,27 +20,28 @@ from creditrl.types import Prompt, Reply
 __all__ = ["BUDGET_SPENT", "Budget", "Meter"]
 
 BUDGET_SPENT = "the budget is spent"
-"""Error of the episodes that a budget cuts off; they were not played, rather than failed."""
+"""Error of the episodes that a budget cuts off; they count as not played, not as failed."""
 
 _SILENT = 5.0
-"""Seconds without a first reply after which the user is told what is waited for."""
+"""Seconds without a first reply after which the user is told what the run waits for."""
 
 
 @dataclass(slots=True)
 class Budget:
     """Limits on what an evaluation, or several that share it, may spend; None sets no limit.
 
-    Turns are never exceeded. Tokens and money are known when an answer is there, so as many
-    questions are under way at once as will not go beyond if each takes what the longest or dearest
-    one took so far; at least one, which may.
+    The limit on turns is never exceeded. Tokens and money are known only once an answer has
+    arrived, so the number of questions asked at once is limited: they stay within the budget if
+    each takes no more than the longest or dearest one so far. At least one is asked, which may
+    exceed it.
 
     Raises:
-        ConfigError: a limit is no number above 0.
+        ConfigError: a limit is not a number above 0.
     """
 
     turns: int | None = None
     tokens: int | None = None
-    """Read and written."""
+    """Tokens read and written."""
     cost: float | None = None
     """Dollars."""
     spent: Spent = field(default_factory=Spent)
@@ -53,11 +54,11 @@ class Budget:
 
     @property
     def turns_left(self) -> float:
-        """How many more actions may be taken."""
+        """Number of actions that may still be taken."""
         return math.inf if self.turns is None else max(0, self.turns - self.spent.turns)
 
     def why_over(self) -> str:
-        """Return which limit is reached, empty while there is something left."""
+        """Return which limit is reached; empty while none is."""
         spent = self.spent
         if self.turns is not None and spent.turns >= self.turns:
             return f"{spent.turns:,} of {self.turns:,} turns"
@@ -69,16 +70,16 @@ class Budget:
 
 
 class Meter:
-    """An agent as it is, with what it spends counted, and nothing asked beyond the budget.
+    """An unchanged agent whose spending is counted, and which is asked nothing beyond the budget.
 
-    A language model is asked its first question alone.
+    A language model is asked a single question first.
 
     Args:
-        agent: whose every attribute this one has too. It may have ``ask_first(prompt)``, which
-            raises where there is no use in asking on, and ``on_try``, which it calls with every
-            reply as it comes and with None for every try that failed.
-        budget: counts here; prompts beyond it get a reply with the error :data:`BUDGET_SPENT`.
-        watch: told as replies come.
+        agent: its attributes are this object's too. It may have ``ask_first(prompt)``, which raises
+            if there is no point in asking further, and ``on_try``, which it calls with every reply
+            as it comes and with None for every try that failed.
+        budget: to count against; prompts beyond it get a reply with the error :data:`BUDGET_SPENT`.
+        watch: notified as replies come.
     """
 
     def __init__(self, agent: Agent, budget: Budget, watch: Watch | None = None) -> None:
@@ -89,18 +90,18 @@ class Meter:
         self.tokens_of: Counter[int] = Counter()
         """Tokens of the replies to each copy since :meth:`begin_block`."""
         self.cost_of: dict[int, float] = {}
-        """Dollars for each copy since then."""
+        """Dollars spent on each copy since then."""
         self.stopped = ""
-        """Which limit of the budget kept a question from being asked; empty: none did."""
+        """Limit of the budget that kept a question from being asked; empty: none did."""
         self.errors = 0
-        """Questions, or tries of them, that failed."""
+        """Questions that failed, each try counted."""
         self._speaks = hasattr(agent, "form")
         self._begun = False
-        self._round = 0  # questions that were asked at once last time
+        self._round = 0  # questions asked at once last time
         self._most = {"tokens": (0.0, 1), "cost": (0.0, 1)}
-        """Of the question that took most so far: how much, and the prompt's characters."""
+        """The largest amount that a question took so far, and the characters of its prompt."""
         self._under_way: Spent | None = Spent()
-        """Of a call of the agent: what it said of replies so far. None: it answers in a queue."""
+        """Spending that the agent has reported during a call. None: it answers through a queue."""
         self._telling = threading.Lock()
         self._told = hasattr(agent, "on_try")
         if self._told:
@@ -110,7 +111,7 @@ class Meter:
         return getattr(self._agent, name)
 
     def begin_block(self, episodes: Sequence[int]) -> None:
-        """Forget the copies' counts, and tell an agent that wants it what they play next."""
+        """Forget the copies' counts, and tell an agent with ``begin`` what they play next."""
         self.tokens_of.clear()
         self.cost_of.clear()
         begin = getattr(self._agent, "begin", None)
@@ -122,7 +123,7 @@ class Meter:
         return self._ask(prompts, turns=True)
 
     def reply_queue(self) -> ReplyQueue | None:
-        """Return the agent's queue, with what is asked through it counted; None: it has none."""
+        """Return the agent's queue, with its questions counted; None: it has none."""
         made = queue_of(self._agent)
         if made is None:
             return None
@@ -135,7 +136,7 @@ class Meter:
         self.cost_of.pop(copy, None)
 
     def ask_aside(self, prompts: Sequence[Prompt]) -> list[Reply]:
-        """Ask the agent what is no action, a reflection: it costs tokens and no turn."""
+        """Ask the agent for a reflection, not an action: it costs tokens but no turn."""
         return self._ask(prompts, turns=False)
 
     def _ask(self, prompts: Sequence[Prompt], turns: bool) -> list[Reply]:
@@ -156,7 +157,7 @@ class Meter:
         return [*replies, *[Reply("", error=BUDGET_SPENT)] * missing]
 
     def _first(self, prompt: Prompt) -> Reply | None:
-        """Ask the first question of all alone, where the agent wants that; else return None."""
+        """Ask the very first question by itself, if the agent supports that; else return None."""
         first, self._begun = not self._begun, True
         if not (first and self._speaks):
             return None
@@ -191,10 +192,11 @@ class Meter:
         return replies
 
     def _room(self, prompts: Sequence[Prompt]) -> int:
-        """Return how many to ask at once: the first alone, then what the budget has room for.
+        """Return how many to ask at once: first a single one, then what the budget has room for.
 
-        Under a limit of tokens or dollars at most twice as many as the time before: the first
-        replies may have failed, come from a cache or be short, and say little of what others take.
+        Under a limit of tokens or dollars this is at most twice as many as the time before: the
+        first replies may have failed, come from a cache or be short, and say little about the
+        others.
         """
         if self._speaks and not self._begun and hasattr(self._agent, "ask_first"):
             return 1
@@ -206,7 +208,7 @@ class Meter:
             room = min(room, max(1, 2 * self._round))
             left = limit - getattr(self.budget.spent, name)
             for k, prompt in enumerate(prompts[:room]):
-                # A prompt grows from turn to turn, and what it takes with it.
+                # A prompt grows from turn to turn, and so does its cost.
                 left -= most * max(1.0, _length(prompt) / length)
                 if left < 0 or not self._begun:
                     room = max(1, k)
@@ -235,20 +237,20 @@ class Meter:
             )
 
     def _tried(self, reply: Reply | None) -> None:
-        """Take a reply, or a try without one, before all that were asked for are there."""
+        """Take a reply, or a try without one, before the other replies of the call have come."""
         with self._telling:
             now = replace(self.budget.spent)
             if reply is None:
                 self.errors += 1
             elif self._under_way is None:
-                return  # it is told when the queue hands it over
+                return  # it is reported when the queue hands it over
             else:
                 self._under_way.add(Spent(1, reply.spent_tokens, reply.cost))
             now.add(self._under_way or Spent())
             self.watch.spent(now, self.errors)
 
     def _sound(self, reply: Reply) -> Reply:
-        """Return a reply, or an error where its counts would spoil every sum that they enter."""
+        """Return the reply, or an error if its counts would spoil every sum."""
         counts = (reply.num_tokens, reply.cost), (reply.spent_tokens, reply.cost)
         absurd = next(filter(None, (absurd_count(*count) for count in counts)), "")
         if not absurd:
@@ -258,25 +260,25 @@ class Meter:
 
 
 class _MeteredQueue:
-    """An agent's queue, with what is asked counted and nothing asked beyond the budget."""
+    """An agent's queue that counts its questions and asks nothing beyond the budget."""
 
     def __init__(self, meter: Meter, inner: ReplyQueue) -> None:
         self._meter = meter
         self._inner = inner
         self._held: deque[Prompt] = deque()
-        """Prompts that the budget may have no room for beside those under way."""
+        """Prompts that wait because the budget may have no room for them now."""
         self._under_way: dict[int, Prompt] = {}
         self._ready: list[tuple[Prompt, Reply]] = []
         self._answered = 0
         self._heard = False
 
     def ask(self, prompts: Sequence[Prompt]) -> None:
-        """Begin to answer as many of them as the budget has room for."""
+        """Start answering as many of them as the budget has room for."""
         self._held += prompts
         self._release()
 
     def replies(self) -> list[tuple[Prompt, Reply]]:
-        """Wait until a reply is there or :meth:`wake` was called; return all that are there."""
+        """Wait for a reply or a call of :meth:`wake`; return all replies that are there."""
         meter = self._meter
         found, self._ready = self._ready, []
         answered = [] if found else self._inner.replies()
@@ -289,11 +291,11 @@ class _MeteredQueue:
         return found
 
     def wake(self) -> None:
-        """Have :meth:`replies` return, from any thread."""
+        """Make :meth:`replies` return; callable from any thread."""
         self._inner.wake()
 
     def close(self) -> None:
-        """Drop what is under way."""
+        """Drop all questions under way."""
         self._inner.close()
 
     def _counted(self, prompt: Prompt, reply: Reply) -> Reply:
@@ -324,10 +326,10 @@ class _MeteredQueue:
             self._held.clear()
 
     def _has_room(self, prompt: Prompt) -> bool:
-        """Whether the budget allows a question beside those under way.
+        """Return whether the budget allows one more question beside those under way.
 
-        Under a limit of tokens or dollars no more are under way than twice those answered so far:
-        the first replies say little of what others take.
+        Under a limit of tokens or dollars at most twice as many are under way as were answered so
+        far: the first replies say little about the others.
         """
         meter, budget = self._meter, self._meter.budget
         if not self._under_way:
@@ -350,7 +352,7 @@ class _MeteredQueue:
 
 
 def _length(prompt: Prompt) -> int:
-    """Return the characters of all that is read; a token that was read before counts as four."""
+    """Return the characters of all that is read; a token read before counts as four."""
     if prompt.prefix_ids:
         return 4 * len(prompt.prefix_ids) + len(prompt.text)
     return sum(len(m["content"]) for m in prompt.messages) or len(prompt.text)

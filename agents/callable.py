@@ -26,33 +26,33 @@ __all__ = ["CallableAgent", "as_agent", "import_agent", "is_coroutine", "takes_b
 
 _LONGEST_ERROR = 300
 _AWAITED = 16
-"""Calls of a coroutine function at once, unless told otherwise."""
+"""Default number of concurrent calls of a coroutine function."""
 
 
 class CallableAgent:
     """Asks a function of yours, ``act(observation, info) -> action``, once per turn and copy.
 
     Observation and action are strings; ``info`` is a dict, see
-    :func:`creditrl.agents.outside.turn_info`. An exception ends its episode as invalid, and the
-    others go on; so does ``sys.exit()``. Only Ctrl-C is the user's, and ends the evaluation.
+    :func:`creditrl.agents.outside.turn_info`. An exception ends its episode as invalid, as does
+    ``sys.exit()``; the other episodes continue. Only Ctrl-C ends the evaluation.
 
     Args:
         function: one of
 
             - a function of ``(observation, info)`` or of ``(observation)``;
             - a class, or a function without arguments, that makes an object with
-              ``act(observation, info)``, one for each copy that plays at once. If the object has
-              ``reset(observation, info)``, that is called when an episode begins.
+              ``act(observation, info)``; each copy gets its own. If the object has
+              ``reset(observation, info)``, it is called when an episode begins.
 
-            Each may be ``async``: calls then run in one event loop, in a thread of its own.
-        name: stamped into results; None: ``callable:`` and the function's name.
-        concurrency: calls at once, in threads; None: one after the other, in this thread, and 16
-            at once of a coroutine function.
+            Each may be ``async``: calls then run in one event loop, in a separate thread.
+        name: name recorded in results; None: ``callable:`` and the function's name.
+        concurrency: number of concurrent calls, in threads; None: one after the other, in this
+            thread, but 16 at once for a coroutine function.
         timeout: seconds for a call; None: no limit. A call that takes longer ends its episode; its
-            thread cannot be stopped, and is left alone.
+            thread cannot be stopped and keeps running.
 
     Raises:
-        ConfigError: it cannot be called like that, or a number is out of range.
+        ConfigError: ``function`` cannot be called in these ways, or a number is out of range.
 
     Example:
         >>> def act(observation, info):
@@ -80,7 +80,7 @@ class CallableAgent:
         self._takes_info = True if self._makes else _takes_info(function, shown)
         self._players: dict[int, Any] = {}
         self._unmade: dict[int, str] = {}
-        """Why a copy has no player."""
+        """The reason why a copy has no player."""
         self._timeout = timeout
         self._awaits = is_coroutine(function) or is_coroutine(getattr(function, "act", None))
         self._at_once = concurrency
@@ -88,7 +88,7 @@ class CallableAgent:
         self._threads = (concurrency or 1) > 1 or timeout is not None
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
-        """Return one reply per prompt, in their order; raises for nothing that the function does.
+        """Return one reply per prompt, in their order; errors of the function become replies.
 
         Raises:
             ConfigError: a class makes objects without ``act``.
@@ -105,7 +105,7 @@ class CallableAgent:
             calls = [_Call(self._reply, prompt, self._gate, self._timeout) for prompt in prompts]
             replies = [call.result() for call in calls]
         for prompt, reply in zip(prompts, replies, strict=True):
-            if reply.error:  # a call that took too long may still be at work on its object
+            if reply.error:  # a call that took too long may still be using its object
                 self._players.pop(prompt.copy, None)
         return replies
 
@@ -141,7 +141,7 @@ class CallableAgent:
         return [task.result() for task in tasks]
 
     async def _awaited_reply(self, prompt: Prompt, gate: asyncio.Semaphore) -> Reply:
-        """Do as :meth:`_reply`, and await what the calls return."""
+        """Do the same as :meth:`_reply`, but await what the calls return."""
         if prompt.copy in self._unmade:
             return Reply("", error=self._unmade.pop(prompt.copy))
         said: Any = None
@@ -157,7 +157,7 @@ class CallableAgent:
             except BaseException as error:
                 task = asyncio.current_task()
                 if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
-                    raise  # Ctrl-C, where somebody waits for us
+                    raise  # Ctrl-C, if somebody waits for us
                 if limit.expired():
                     return Reply("", error=f"no action within {self._timeout:g} s")
                 return Reply("", error=_said_of(self.name, error))
@@ -172,7 +172,7 @@ class CallableAgent:
         calls: list[Callable[[], Any]] = [functools.partial(player.act, prompt.observation, info)]
         reset = getattr(player, "reset", None)
         if prompt.turn == 0 and callable(reset):
-            # With as much as it takes: many an agent's reset() wants to know nothing.
+            # With as many arguments as it takes: reset() often takes none.
             takes = _takes(reset)
             calls.insert(0, functools.partial(reset, *(prompt.observation, info)[:takes]))
         return calls
@@ -181,21 +181,22 @@ class CallableAgent:
         if not isinstance(said, str):
             kind = type(said).__name__
             return Reply("", error=f"{self.name} returned a {kind}: expected the action, a str")
-        return Reply(str.__str__(said))  # of a subclass, the plain text
+        return Reply(str.__str__(said))  # the plain text, if it is a subclass
 
 
 def import_agent(spec: str, **options: Any) -> Agent:
     """Return the agent that ``package.module:name`` or ``path/to/file.py:name`` names.
 
-    What it names is what :class:`CallableAgent` takes, or an agent as ours are
-    (``act(prompts) -> replies``, batched), an object or a class of them.
+    It may name what :class:`CallableAgent` takes, or an agent like ours
+    (``act(prompts) -> replies``, batched), as an object or a class.
 
     Args:
-        spec: module or file, a colon, and the name in it.
-        options: of :class:`CallableAgent`; None leaves its default.
+        spec: module or file, a colon, and a name defined there.
+        options: arguments of :class:`CallableAgent`; None leaves its default.
 
     Raises:
-        ConfigError: there is no such module or file, it cannot be imported, or it is no agent.
+        ConfigError: there is no such module or file, it cannot be imported, or the name is not an
+            agent.
         UnknownNameError: the module has no such name.
     """
     place, _, attribute = spec.rpartition(":")
@@ -223,17 +224,17 @@ def import_agent(spec: str, **options: Any) -> Agent:
 
 
 def as_agent(found: Any, name: str | None = None, **options: Any) -> Agent:
-    """Return the agent that a function, a class or an object is.
+    """Return a function, a class or an object as an agent.
 
     Args:
         found: what :class:`CallableAgent` takes, an object with a ``name`` and
-            ``act(observation, info)`` that keeps nothing of an episode, or an agent as ours are;
+            ``act(observation, info)`` that keeps no state of an episode, or an agent like ours;
             ``async`` or not.
-        name: stamped into results where it has none itself.
-        options: of :class:`CallableAgent`.
+        name: name recorded in results if ``found`` has none.
+        options: arguments of :class:`CallableAgent`.
 
     Raises:
-        ConfigError: it is no agent, or options are given to one that answers batches.
+        ConfigError: ``found`` is not an agent, or options are given to one that answers batches.
     """
     batched = _batched(found)
     if batched is None:
@@ -254,14 +255,14 @@ def takes_batches(act: Any) -> bool:
 
 
 def is_coroutine(function: Any) -> bool:
-    """Return whether calling this gives something to await."""
+    """Return whether calling this returns an awaitable."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - not whether, but how it is called
     )
 
 
 def _batched(found: Any) -> Any:
-    """Return an agent with ``act(prompts)``, made where it is a class; None for anything else."""
+    """Return an agent with ``act(prompts)``, instantiating a class; None for anything else."""
     act = getattr(found, "act", None)
     if act is None:
         return None
@@ -295,7 +296,7 @@ def _module(place: str, spec: str) -> ModuleType:
         path = Path(place)
         if not path.is_file():
             raise ConfigError(f"--agent {spec}: there is no file {place}.")
-        # Its neighbours can be imported from it, as if it were run.
+        # It can import its neighbours, as if it were run as a script.
         sys.path.insert(0, str(path.resolve().parent))
         found = importlib.util.spec_from_file_location(path.stem, path)
         assert found is not None and found.loader is not None  # it ends with .py
@@ -330,7 +331,7 @@ def _needs(function: Callable[..., Any], shown: str) -> int:
 
 
 def _takes(function: Callable[..., Any]) -> int:
-    """Return how many arguments may be given by position, at most two."""
+    """Return how many arguments can be given by position, at most two."""
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = _parameters(function, "reset")
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
@@ -351,17 +352,17 @@ def _takes_info(function: Callable[..., Any], shown: str) -> bool:
 
 
 def _said_of(name: str, error: BaseException) -> str:
-    """Return in one line what the user's own code raised, and where; raises Ctrl-C again.
+    """Return in one line what the user's code raised, and where; re-raises Ctrl-C.
 
-    ``sys.exit()`` and its kin are faults like any other: nothing of an agent ends us.
+    ``sys.exit()`` and the like are errors like any other: an agent cannot end this process.
     """
-    # In other threads Python raises no Ctrl-C, so there it is the agent's own.
+    # Python raises Ctrl-C in no other thread, so there it is the agent's own.
     here = threading.current_thread()
     if isinstance(error, KeyboardInterrupt) and here is threading.main_thread():
         raise error
     try:
         text = " ".join(str(error).split())
-    except BaseException:  # its text is the agent's code as well
+    except BaseException:  # converting it to text runs the agent's code too
         text = "without a text that can be read"
     if len(text) > _LONGEST_ERROR:
         text = f"{text[:_LONGEST_ERROR]}..."
@@ -374,7 +375,7 @@ def _said_of(name: str, error: BaseException) -> str:
 
 
 class _Batched:
-    """An agent of the user's own that answers batches, as it is; what it raises are its errors."""
+    """The user's own agent that answers batches; its exceptions become errors of replies."""
 
     def __init__(self, agent: Any, name: str) -> None:
         self._agent = agent
@@ -385,7 +386,7 @@ class _Batched:
         return getattr(self._agent, name)
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
-        """Return its replies; errors for all where it raises, or returns something else."""
+        """Return its replies; all are errors if it raises or returns something else."""
         try:
             found = self._agent.act(prompts)
             if inspect.isawaitable(found):
@@ -403,7 +404,7 @@ async def _result(said: Awaitable[Any]) -> Any:
 
 
 class _Call:
-    """One call in a thread of its own, which may outlive it."""
+    """One call in a separate thread, which may outlive it."""
 
     def __init__(
         self,
@@ -419,7 +420,7 @@ class _Call:
 
         def work() -> None:
             gate.acquire()
-            # The time for an answer runs from when it is asked, not while it waits for its turn.
+            # The time for an answer starts when it is asked; waiting for its turn does not count.
             late = Reply("", error=f"no action within {timeout:g} s" if timeout else "")
             timer = threading.Timer(timeout, self._end, (late,)) if timeout else None
             if timer is not None:

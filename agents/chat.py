@@ -25,7 +25,7 @@ class ChatAgent:
     at is not counted against the model.
 
     Args:
-        model: the model's name (or a line as :meth:`creditrl.chat.ChatSettings.of` reads it), or
+        model: the model's name (or a line that :meth:`creditrl.chat.ChatSettings.of` reads),
             settings, or a client to share.
         name: stamped into results; None: ``chat:``, model, parameters and address.
         tools: offer a function ``act(action)``, and have the model act by calling it.
@@ -34,7 +34,8 @@ class ChatAgent:
         settings: of :class:`creditrl.chat.ChatSettings`, where ``model`` is a name.
 
     Raises:
-        ConfigError: a setting is unknown or out of range, or the environment has no key.
+        ConfigError: a setting is unknown or out of range, or the environment variable of the key is
+            not set.
         MissingExtraError: httpx is not installed.
 
     Example:
@@ -68,22 +69,22 @@ class ChatAgent:
         self.name = name or f"chat:{self.client.settings.identity()}"
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
-        """Return one reply per prompt; raises for no failed request."""
+        """Return one reply per prompt; a failed request does not raise."""
         answers = self.client.complete([_messages(p) for p in prompts], self._tools)
         return [self._reply(answer) for answer in answers]
 
     def reply_queue(self) -> FutureQueue[Prompt, ChatAnswer, Reply]:
-        """Return a queue with up to ``concurrency`` questions at work at once."""
+        """Return a queue with up to ``concurrency`` questions under way at once."""
         return FutureQueue(
             lambda prompt: self.client.submit(_messages(prompt), self._tools),
             lambda prompt, answer: self._reply(answer),
         )
 
     def ask_first(self, prompt: Prompt) -> Reply:
-        """Return the reply to a prompt, where nobody knows yet whether the endpoint answers.
+        """Return the reply to a prompt when it is not yet known whether the endpoint answers.
 
         Raises:
-            EngineError: it cannot be reached within 5 s, or refuses the question.
+            EngineError: the endpoint cannot be reached within 5 s, or refuses the question.
         """
         [answer] = self.client.complete([_messages(prompt)], self._tools, patient=False)
         if answer.refused:
@@ -92,7 +93,7 @@ class ChatAgent:
 
     @property
     def on_try(self) -> Callable[[Reply | None], None] | None:
-        """Called with every reply as it comes, and with None for every try that failed."""
+        """Callback for every reply as it comes; called with None for every try that failed."""
         return self._on_try
 
     @on_try.setter
@@ -101,7 +102,7 @@ class ChatAgent:
         self.client.on_try = lambda answer: tell(None if answer is None else self._reply(answer))
 
     def report(self) -> dict[str, Any]:
-        """Return settings and counts, for a record of an experiment; they hold no key."""
+        """Return settings and counts, for the record of an experiment; without the key."""
         return {
             "settings": self.client.settings.to_json(),
             "usage": self.client.usage.to_json(),
@@ -124,7 +125,7 @@ class ChatAgent:
 
 
 def _closed(text: str, stop: Sequence[str]) -> str:
-    """Return an answer with the closing tag that ended it, which endpoints leave out."""
+    """Return an answer with the closing tag that ended it; endpoints leave it out."""
     for tag in stop:
         opened = text.rfind(tag.replace("</", "<", 1))
         if tag.startswith("</") and opened >= 0 and tag not in text[opened:]:

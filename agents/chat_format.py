@@ -1,9 +1,9 @@
 """From chat messages to the exact text that a policy reads, turn by turn.
 
-A conversation is tokens in, tokens out: what the policy sampled stays as it is, and each turn only
-appends. So the text after a sampled reply is derived from the tokenizer's chat template by
-rendering a dummy conversation, never by rendering the real one again, which would re-tokenise old
-replies (and lets templates rewrite them, e.g. drop earlier thoughts).
+A conversation is tokens in, tokens out: sampled tokens never change, and each turn only appends. So
+the text after a sampled reply is derived from the tokenizer's chat template by rendering a dummy
+conversation, never by rendering the real one again, which would re-tokenise old replies (and let
+templates rewrite them, e.g. drop earlier thoughts).
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from creditrl.errors import ConfigError
 
 __all__ = ["ChatFormat", "paragraphs"]
 
-# What stands for earlier content in dummy conversations: letters that no template would touch.
+# Placeholder for earlier content in dummy conversations: letters that no template would touch.
 _QUESTION = "QUESTIONzQUESTION"
 _ANSWER = "ANSWERzANSWER"
 _REMEMBERED = 4096
 
 
 class ChatFormat:
-    """Renders the messages of an episode as text to be tokenised without special tokens.
+    """Renders the messages of an episode as text, to be tokenised without adding special tokens.
 
-    With a chat template the conversation's text equals what the template makes of the whole
-    conversation. Without one, a single user message is the text itself, and anything longer is
-    written as ``User: ...``, ``Assistant: ...`` paragraphs.
+    With a chat template, the text equals the template's rendering of the whole conversation.
+    Without one, a single user message is the text itself, and anything longer is written as
+    ``User: ...``, ``Assistant: ...`` paragraphs.
 
     Args:
         tokenizer: of the policy.
@@ -35,7 +35,7 @@ class ChatFormat:
 
     Attributes:
         turn_end: the string that ends an assistant's turn; empty without a template.
-        turn_end_id: its token id, None where it is not a single token.
+        turn_end_id: its token id, None if it is not a single token.
     """
 
     def __init__(self, tokenizer: Any, *, template_kwargs: Mapping[str, Any] | None = None) -> None:
@@ -58,9 +58,9 @@ class ChatFormat:
         """Return the text to append after a sampled reply.
 
         Args:
-            messages: what was said since the reply.
-            reply_finished: the reply's tokens end with the end of the turn, which is then not
-                written again.
+            messages: those since the reply.
+            reply_finished: the reply's tokens already include the end of the turn, which is then
+                not written again.
         """
         if not self.has_template:
             return "\n\n" + paragraphs(messages)
@@ -68,19 +68,20 @@ class ChatFormat:
 
     @property
     def reply_end_id(self) -> int:
-        """Id of the token that ends a reply: from it a conversation goes on."""
+        """Id of the token that ends a reply, after which a conversation continues."""
         if self.turn_end_id is not None:
             return self.turn_end_id
         return int(self._tokenizer.eos_token_id)
 
     def reply_ids(self, text: str, max_new_tokens: int) -> tuple[int, ...]:
-        """Return the token ids by which a policy would give this reply.
+        """Return the token ids with which a policy would give this reply.
 
-        The token that ends a reply is the last, where there is room for it: where every reply has
-        ``max_new_tokens`` tokens, none is ended.
+        The last one is the token that ends a reply, if there is room for it: a reply of
+        ``max_new_tokens`` tokens has none.
 
         Raises:
-            ConfigError: replies are too short for it: a cut one would teach to be cut.
+            ConfigError: it is longer than ``max_new_tokens``: a truncated reply would teach
+                truncation.
         """
         ids = [*self._tokenizer(text, add_special_tokens=False)["input_ids"], self.reply_end_id]
         if len(ids) - 1 > max_new_tokens:
@@ -92,7 +93,7 @@ class ChatFormat:
         return tuple(ids[:max_new_tokens])
 
     def _remembered(self, messages: tuple[Message, ...], reply_finished: bool | None) -> str:
-        """Return a rendered text; members of a group often ask for the same."""
+        """Return a rendered text from a cache; members of a group often ask for the same one."""
         key = (messages, reply_finished)
         text = self._texts.get(key)
         if text is None:
@@ -119,11 +120,11 @@ class ChatFormat:
         return rest
 
     def _turn_end(self) -> tuple[str, int | None]:
-        """Return what the template writes right after an assistant's words, up to the next turn."""
+        """Return what the template writes between an assistant's words and the next turn."""
         try:
             rest = self._after_answer([Message("user", _QUESTION)])
         except ConfigError:
-            return "", None  # still fit for prompts of one message
+            return "", None  # prompts of one message still work
         ids = self._tokenizer(rest, add_special_tokens=False)["input_ids"]
         if not ids:
             return "", None
@@ -142,7 +143,7 @@ class ChatFormat:
         )
 
     def _begin_text(self) -> str:
-        """Return the begin-of-text token where the tokenizer itself would put it."""
+        """Return the begin-of-text token if the tokenizer itself would add it."""
         bos = self._tokenizer.bos_token_id
         if bos is None:
             return ""
@@ -151,6 +152,6 @@ class ChatFormat:
 
 
 def paragraphs(messages: Sequence[Message]) -> str:
-    """Return messages as tokenizers without a chat template get them."""
+    """Return messages as text for tokenizers without a chat template."""
     said = [f"{m.role.capitalize()}: {m.content}" for m in messages]
     return "\n\n".join([*said, "Assistant:"])

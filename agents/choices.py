@@ -1,11 +1,11 @@
-"""Replies that are chosen among a list: the tree of their token ids.
+"""Replies chosen from a list: the tree of their token ids.
 
-Two ways to choose. ``listed``: token by token as ever, but only among the tokens by which a reply
-of the list goes on; a token's probability is the model's, renormalised over them. ``choice``: each
-reply as a whole has the probability that the model gives it, renormalised over the list; a token's
-is then that of the replies that go on with it, over that of those that were still possible. Either
-way the log-probabilities of a reply's tokens add up to its own, and where one token alone is
-possible it is 1.
+There are two ways to choose. ``listed``: token by token, but only among the tokens that continue a
+reply of the list; a token's probability is the model's, renormalised over them. ``choice``: each
+whole reply has the probability that the model gives it, renormalised over the list; a token's
+probability is then that of the replies that continue with it, divided by that of the replies that
+were still possible. Either way the log-probabilities of a reply's tokens add up to the reply's, and
+a token has probability 1 if it is the only one possible.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from creditrl.types import IntArray, ReplyList
 __all__ = ["ACTIONS", "Choices", "Paths", "TokenTree", "check_actions", "tree_of"]
 
 ACTIONS = ("free", "listed", "choice")
-"""How replies are made: any text; of a list, token by token; of a list, as a whole."""
+"""How replies are made: any text; from a list, token by token; from a list, as a whole."""
 
 _REMEMBERED = 16_384
 
 
 class Paths(NamedTuple):
-    """A tree as arrays: n nodes, of which k, the root apart, have something after them."""
+    """A tree as arrays: n nodes, of which k, without the root, have children."""
 
     parent: IntArray
     """Node before each node; the root's is 0."""
@@ -38,13 +38,13 @@ class Paths(NamedTuple):
     inner: IntArray
     """The k nodes, parents first."""
     column: IntArray
-    """Place of each node among the k, -1 for the root and for ends."""
+    """Index of each node among the k, -1 for the root and for leaves."""
     depth: IntArray
-    """Tokens that lead to each of the k."""
+    """Number of tokens that lead to each of the k."""
     above: NDArray[np.bool_]
-    """[k, k]: whether the second stands on the way to the first, or is it."""
+    """[k, k]: whether the second is an ancestor of the first, or the first itself."""
     end_of: IntArray
-    """The reply of each pair (reply, node on its way), the root included."""
+    """The reply of each pair (reply, node on its path), the root included."""
     node_of: IntArray
     """The node of each pair."""
 
@@ -53,8 +53,9 @@ class TokenTree:
     """The replies of a list as paths from a root; node 0 is the root.
 
     Args:
-        options: token ids of the replies. None begins with another one, as each is ended.
-        whole: they are compared as a whole, not token by token.
+        options: token ids of the replies. None is a prefix of another, because each has an end
+            token.
+        whole: replies are compared as a whole, not token by token.
     """
 
     def __init__(self, options: tuple[tuple[int, ...], ...], whole: bool = False) -> None:
@@ -72,13 +73,13 @@ class TokenTree:
                     self.children.append({})
                     self.leaf.append(-1)
                 node = after
-            if self.leaf[node] < 0:  # of two replies with the same tokens, the first
+            if self.leaf[node] < 0:  # the first of two replies with the same tokens
                 self.leaf[node] = number
         self.tokens: list[tuple[int, ...]] = [tuple(sorted(found)) for found in self.children]
         """Tokens that may follow a node, ascending."""
 
     def forced(self, node: int) -> tuple[list[int], int]:
-        """Return the tokens that must follow a node, and the node where there is a choice again."""
+        """Return the tokens that must follow a node, and the next node with a choice."""
         passed = []
         while len(self.tokens[node]) == 1:
             passed.append(self.tokens[node][0])
@@ -86,10 +87,10 @@ class TokenTree:
         return passed, node
 
     def way(self, reply: tuple[int, ...]) -> list[int]:
-        """Return the node before each token of a reply, and the one that it ends at.
+        """Return the node before each token of a reply, and the node at which it ends.
 
         Raises:
-            CreditInputError: it is none of the list.
+            CreditInputError: the reply is not in the list.
         """
         way = [0]
         for token in reply:
@@ -106,7 +107,7 @@ class TokenTree:
 
     @cached_property
     def depths(self) -> list[int]:
-        """Tokens that lead to each node."""
+        """Return the number of tokens that lead to each node."""
         depths = [0] * len(self.children)
         for node, found in enumerate(self.children):
             for after in found.values():
@@ -115,7 +116,7 @@ class TokenTree:
 
     @cached_property
     def paths(self) -> Paths:
-        """The tree as arrays."""
+        """Return the tree as arrays."""
         size = len(self.children)
         parent, token = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
         for node, found in enumerate(self.children):
@@ -126,7 +127,7 @@ class TokenTree:
         column[inner] = np.arange(len(inner))
         depth = np.array(self.depths)
         above = np.zeros((len(inner), len(inner)), dtype=np.bool_)
-        for node in range(1, size):  # a node is made after the one before it
+        for node in range(1, size):  # a node is made after its parent
             if column[node] >= 0:
                 if parent[node]:
                     above[column[node]] = above[column[parent[node]]]
@@ -147,7 +148,7 @@ class TokenTree:
 
 @lru_cache(maxsize=_REMEMBERED)
 def tree_of(replies: ReplyList) -> TokenTree:
-    """Return the tree of a list; those asked for lately are kept."""
+    """Return the tree of a list; recent ones are cached."""
     return TokenTree(replies.ids, replies.whole)
 
 
@@ -156,7 +157,7 @@ class Choices:
 
     Args:
         chat_format: writes a reply as the policy does.
-        max_new_tokens: most tokens of a reply.
+        max_new_tokens: maximum number of tokens of a reply.
         actions: see :data:`ACTIONS`.
     """
 
@@ -171,7 +172,7 @@ class Choices:
         """Return the token ids of each reply; None for an empty list.
 
         Raises:
-            ConfigError: one has more tokens than a reply may have.
+            ConfigError: a reply has more than ``max_new_tokens`` tokens.
         """
         if not replies:
             return None
@@ -192,6 +193,6 @@ class Choices:
 
 
 def check_actions(actions: str) -> None:
-    """Raise :class:`ConfigError` for a way to make replies that does not exist."""
+    """Raise :class:`ConfigError` if there is no such way to make replies."""
     if actions not in ACTIONS:
         raise ConfigError(f"actions={actions!r} is unknown: expected one of {', '.join(ACTIONS)}.")

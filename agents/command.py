@@ -1,4 +1,4 @@
-"""A program in any language as an agent: JSON lines of observations in, of actions out."""
+"""A program in any language as an agent: observations in and actions out, as JSON lines."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["CommandAgent"]
 _LONGEST_LINE = 1 << 20
 _QUOTED = 120
 _PATIENCE = 2.0
-"""Seconds that processes have to end after their input has, all of them together."""
+"""Seconds that all processes together have to exit after their input has ended."""
 _LOOK = 0.2
-"""Seconds between looks whether somebody has given up on the answer."""
+"""Seconds between checks whether the caller has given up on the answer."""
 
 
 class CommandAgent:
-    """Runs a command once per copy that plays, and asks it over its standard input and output.
+    """Runs one process of a command per copy, and asks it over its standard input and output.
 
     Each turn the process gets one line on its input, and answers with one on its output::
 
@@ -39,19 +39,19 @@ class CommandAgent:
          "prompt": "...", "messages": [{"role": "user", "content": "..."}]}
         {"action": "go to desk 1"}
 
-    Both are JSON on one line, in UTF-8. ``"turn": 0`` begins an episode; a process plays many, one
-    after the other, until its input ends. A picture comes as ``"image"``, the address of a PNG
-    (``data:image/png;base64,...``). An answer may also hold ``"tokens"`` (written for it) and
-    ``"cost"`` (dollars), which count for results and budgets. What the process writes to its
-    standard error is not touched. A process that ends, answers anything else or takes too long is
-    ended, its episode fails, and the next episode gets a new process. A process has a session of
-    its own, and whatever it starts is ended with it: when its turn is late, at the end, and when
-    this process is gone. Linux and macOS only.
+    Both are JSON on one line, in UTF-8. ``"turn": 0`` begins an episode; a process plays many
+    episodes, one after the other, until its input ends. A picture is sent as ``"image"``, the URL
+    of a PNG (``data:image/png;base64,...``). An answer may also have ``"tokens"`` (written for it)
+    and ``"cost"`` (dollars), which count towards results and budgets. What the process writes to
+    its standard error is not touched. If a process exits, gives any other answer or takes too long,
+    it is ended, its episode fails, and the next episode gets a new process. Each process has its
+    own session, and whatever it starts is ended with it: when its turn is late, at the end, and
+    when this process is gone. Linux and macOS only.
 
     Args:
         command: split as a shell would, and run without one.
         name: stamped into results; None: ``command:`` and the command.
-        timeout: seconds for an answer.
+        timeout: maximum seconds for an answer.
 
     Raises:
         ConfigError: the command is empty or a number out of range.
@@ -75,7 +75,7 @@ class CommandAgent:
         self._most = 0
 
     def begin(self, episodes: Sequence[int]) -> None:
-        """Take note of the number of the episode that each copy plays next."""
+        """Note the number of the episode that each copy plays next."""
         self._episodes = episodes
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
@@ -92,14 +92,14 @@ class CommandAgent:
                     program.end(0)
                 program = self._programs[prompt.copy] = self._start()
                 new.append(program)
-        for program in new:  # they start side by side
+        for program in new:  # they start in parallel
             program.check_begun()
         if self._threads is None or len(prompts) > self._most:
             self._most = len(prompts)
             self._threads = ThreadPoolExecutor(self._most, "command")
         try:
             return list(self._threads.map(self._ask, prompts))
-        except BaseException:  # Ctrl-C: nobody waits for the answers any more
+        except BaseException:  # Ctrl-C: nobody waits for the answers now
             self._give_up()
             raise
 
@@ -140,7 +140,7 @@ class CommandAgent:
         line, why = program.ask(json.dumps(asked, ensure_ascii=True), self._timeout)
         reply, trouble = (None, why) if why else _read(line)
         if reply is None:
-            program.end(0)  # what it writes next would answer another question
+            program.end(0)  # its next line would answer an earlier question
             return Reply("", error=f"{self._words[0]} {trouble}")
         return reply
 
@@ -156,27 +156,27 @@ class _Program:
         process = self._guarded.process
         assert process.stdin is not None and process.stdout is not None
         self._input, self._output = process.stdin, process.stdout
-        # A pipe that is full, or held open by somebody else, must not hold us.
+        # A pipe that is full, or held open by another process, must not block us.
         os.set_blocking(self._input.fileno(), False)
         os.set_blocking(self._output.fileno(), False)
         self._heard = bytearray()
         """Output beyond the last answer."""
         self.given_up = threading.Event()
-        """Set when nobody waits for its answer any more."""
+        """Set when nobody waits for its answer any longer."""
 
     @property
     def running(self) -> bool:
         return self._guarded.running
 
     def check_begun(self) -> None:
-        """Raise :class:`ConfigError` where the program cannot be started."""
+        """Raise :class:`ConfigError` if the program cannot be started."""
         trouble = self._guarded.trouble()
         if trouble:
             self.end(0)
             raise ConfigError(f"--command: {self._name} cannot be started: {trouble}.")
 
     def ask(self, line: str, timeout: float) -> tuple[bytes, str]:
-        """Return the line that answers this one, or why there is none."""
+        """Return the line that answers this one, or the reason why there is none."""
         until = time.monotonic() + timeout
         waiting = line.encode("ascii") + b"\n"
         while True:
@@ -209,18 +209,18 @@ class _Program:
         try:
             self._input.close()
         except OSError:
-            pass  # it has ended, and what was still to be written has no reader
+            pass  # it has exited, and the rest of the input has no reader
 
     def end(self, patience: float) -> None:
-        """End it and all that it started, after this many seconds if it does not by itself."""
+        """End it and all that it started, after this many seconds if it does not exit itself."""
         self._guarded.end(patience)
 
     def _send(self, waiting: bytes) -> bytes:
-        """Write what the pipe takes, and return the rest."""
+        """Write as much as the pipe takes, and return the rest."""
         try:
             return waiting[self._input.write(waiting) or 0 :]
         except OSError:
-            return b""  # it has ended; its output says the rest
+            return b""  # it has exited; its output tells the rest
 
     def _exit_code(self) -> int | None:
         try:
@@ -230,7 +230,7 @@ class _Program:
 
 
 def _read(line: bytes) -> tuple[Reply | None, str]:
-    """Return what a line of the process says; None and the reason where it is no answer."""
+    """Return the reply in a line of the process; None and the reason if it is not an answer."""
     expected = f'wrote {_quote(line)}: expected a line such as {{"action": "look"}}'
     try:
         data = read_json(line, most=_LONGEST_LINE)

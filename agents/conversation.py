@@ -15,18 +15,18 @@ __all__ = ["Conversation"]
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """One episode's talk before a turn; immutable, so that several branches may go on from it."""
+    """One episode's conversation before a turn; immutable, so several branches can continue it."""
 
     turn: int = 0
     """Turns taken."""
     history: tuple[tuple[str, str], ...] = ()
-    """(observation, action) of earlier turns, where the form reads them."""
+    """(observation, action) of earlier turns, if the form reads them."""
     prefix_ids: tuple[int, ...] = ()
-    """Token ids that stand before what is new, where the conversation only grows."""
+    """Token ids before the new ones, if the conversation only grows."""
     prompt_ends: tuple[int, ...] = ()
-    """Where each earlier prompt ends in ``prefix_ids``."""
+    """Position in ``prefix_ids`` at which each earlier prompt ends."""
     forgotten: int = 0
-    """Oldest turns that were left out for want of room."""
+    """Number of oldest turns left out for lack of room."""
     finished_reply: bool = True
     said: tuple[Mapping[str, str], ...] = ()
     """All messages so far, where the conversation only grows and the agent has no tokens: it is
@@ -45,17 +45,17 @@ class Conversation:
         copy: int,
         image: Any = None,
     ) -> Prompt:
-        """Return what the agent is asked.
+        """Return the agent's next prompt.
 
         Args:
             form: builds the messages.
-            agent: its chat format, if it has one, makes a text of them.
+            agent: its chat format, if it has one, turns them into text.
             env_id: id of the environment.
-            observation: what is seen.
-            info: columns; ``row`` of them belongs to this episode.
+            observation: the current one.
+            info: columns; row ``row`` belongs to this episode.
             row: see ``info``.
-            copy: of the vector environment.
-            image: what is seen, where it is a picture.
+            copy: its number in the vector environment.
+            image: the observation's picture, if there is one.
         """
         ask = Ask(
             observation=observation,
@@ -101,10 +101,10 @@ class Conversation:
 
         Args:
             form: builds the messages.
-            observation: what was seen.
+            observation: the one that was answered.
             action: as executed.
-            reply: what the agent said.
-            prompt: what it was asked; agents without tokens need it to be shown it again.
+            reply: the agent's.
+            prompt: the one answered; needed to show it again to agents without tokens.
         """
         history = self.history
         if form.needs_history:
@@ -120,7 +120,7 @@ class Conversation:
         said: tuple[Mapping[str, str], ...] = ()
         if not ids and prompt is not None:
             said = (*prompt.messages, {"role": "assistant", "content": reply.text})
-        # A prompt that was shortened by somebody else: where its turns end is not known.
+        # Someone else shortened this prompt, so it is unknown where its turns end.
         known = prompt is None or prompt.prefix_ids == self.prefix_ids
         return Conversation(
             self.turn + 1,
@@ -133,9 +133,9 @@ class Conversation:
         )
 
     def without_oldest(self) -> Conversation | None:
-        """Return the conversation without its oldest reply and what it led to; None: none is left.
+        """Return the conversation without its oldest reply and what followed; None: none is left.
 
-        The first prompt stays, which has the task.
+        The first prompt stays, because it has the task.
         """
         if len(self.prompt_ends) > 1:
             first, second, *rest = self.prompt_ends
@@ -158,12 +158,12 @@ class Conversation:
         return (*self.images, prompt.image)[-kept:]
 
     def _render(self, agent: Any, messages: tuple[Message, ...]) -> str:
-        """Return the text to tokenise: all of it, or in full context what is new."""
+        """Return the text to tokenise: all of it, or only what is new if the conversation grows."""
         chat = getattr(agent, "chat_format", None)
         if chat is None:
             return "\n\n".join(message.content for message in messages)
         if self.prefix_ids:
-            # A reply that a stop string ended has not said the token that ends a turn.
+            # A reply that a stop string ended lacks the token that ends a turn.
             by_string = getattr(agent, "stop", ()) and self.prefix_ids[-1] not in agent.stop_ids
             return str(chat.more(messages, self.finished_reply and not by_string))
         return str(chat.first(messages))

@@ -1,6 +1,6 @@
-"""The parts of decoding that know no model: merging, batching, drawing tokens, remembering logits.
+"""The parts of decoding that need no model: merging, batching, drawing tokens, caching logits.
 
-Letters: ``B`` replies, ``K`` replies at work, ``U`` distinct prompts, ``R`` rows (distinct
+Letters: ``B`` replies, ``K`` unfinished replies, ``U`` distinct prompts, ``R`` rows (distinct
 prefixes), ``V`` vocabulary.
 """
 
@@ -35,7 +35,7 @@ def chunk_prompts(
     chunks: list[list[int]] = []
     rows = longest = 0
     for i in order:
-        # Longest first, so the first of a batch decides its padded length.
+        # Longest first, so the first of a batch sets its padded length.
         if chunks and (rows + sizes[i]) * (longest + new_tokens) <= budget:
             chunks[-1].append(i)
             rows += sizes[i]
@@ -54,14 +54,14 @@ def choose_tokens(
     greedy: bool,
     top_p: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw one token for each of K replies, which stand at R distinct prefixes.
+    """Draw one token for each of K replies with R distinct prefixes.
 
     Args:
         logits_RV: float32.
         row_K: the row of each reply.
         uniform_K: float64 draws in [0, 1 - 2^-52].
         temperature: divides the logits.
-        greedy: take the largest logit instead; ``top_p`` is then ignored.
+        greedy: take the largest logit instead and ignore ``top_p``.
         top_p: see :func:`nucleus`.
 
     Returns:
@@ -75,8 +75,8 @@ def choose_tokens(
     else:
         if top_p < 1.0:
             logp_RV = nucleus(logp_RV, top_p)
-        # float64: the rounding of 150,000 float32 additions would shift draws between tokens.
-        # In slices: a thousand rows of that vocabulary would take 1.2 GB.
+        # float64: the rounding of 150,000 float32 additions would shift draws between tokens. In
+        # slices, because a thousand rows with such a vocabulary would take 1.2 GB.
         slice_size = max(1, _SLICE_NUMBERS // logp_RV.shape[1])
         parts = []
         for start in range(0, len(row_K), slice_size):
@@ -97,7 +97,7 @@ def nucleus(logp_UV: torch.Tensor, top_p: float) -> torch.Tensor:
 
     sorted_UV, order_UV = logp_UV.sort(dim=-1, descending=True)
     mass_UV = sorted_UV.double().exp_().cumsum(dim=-1)
-    # A token stays if what stands before it does not suffice: at least one token always stays.
+    # A token stays if those before it do not suffice, so at least one always stays.
     drop_UV = (mass_UV - sorted_UV.double().exp_()) >= top_p
     drop_UV[:, 0] = False
     dropped_UV = torch.zeros_like(drop_UV).scatter_(1, order_UV, drop_UV)
@@ -105,7 +105,7 @@ def nucleus(logp_UV: torch.Tensor, top_p: float) -> torch.Tensor:
 
 
 class LogitMemo:
-    """Next-token logits of prompts that were computed with the present weights."""
+    """Cache of prompts' next-token logits under the current weights."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -118,7 +118,7 @@ class LogitMemo:
         self.row_of.clear()
 
     def fits(self, rows: int, vocabulary: int) -> bool:
-        """Whether this many rows may be kept at all."""
+        """Return whether this many rows can be kept at all."""
         return rows <= self._most(vocabulary)
 
     def renew(self, stamp: Any, rows: int) -> None:

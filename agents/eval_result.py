@@ -1,4 +1,4 @@
-"""Record of an evaluation: episodes in numbers, measures with their intervals, tables."""
+"""Record of an evaluation: numbers per episode, measures with their intervals, tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["EpisodeResult", "EvalResult", "Measures", "measure", "plain_value"]
 
 @dataclass(frozen=True, slots=True)
 class EpisodeResult:
-    """One episode in numbers."""
+    """Numbers of one episode."""
 
     task: str
     type: str
@@ -37,16 +37,16 @@ class EpisodeResult:
     tokens: int
     """Tokens of the replies; 0 for agents without tokens."""
     error: str = ""
-    """Why the episode is invalid and counted in no measure."""
+    """Reason why the episode is invalid and excluded from every measure; empty if it is valid."""
     task_hash: str = ""
-    """Equal where two episodes set the same task (:func:`creditrl.results.task_hash`)."""
+    """Equal if two episodes have the same task (:func:`creditrl.results.task_hash`)."""
     expert_turns: float = math.nan
-    """Turns that the environment's expert takes, where the task says so; else NaN."""
+    """Turns that the environment's expert takes, if the task records them; else NaN."""
     cost: float = 0.0
-    """Dollars that its replies cost, where prices are known."""
+    """Dollars that its replies cost, if prices are known."""
     trials: int = 1
-    """How often the task was played (Reflexion); all numbers but tokens and cost are of the last
-    time."""
+    """Number of times the task was played (Reflexion); all numbers but tokens and cost are those of
+    the last trial."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -79,7 +79,7 @@ class EvalResult:
 
     env_id: str
     env_options: Mapping[str, Any]
-    """The environment's options, as its config holds them."""
+    """The environment's options, as in its config."""
     agent: str
     form: str
     seed: int
@@ -92,33 +92,33 @@ class EvalResult:
     """Wall time."""
     versions: Mapping[str, str] = field(default_factory=dict)
     reports: Mapping[str, Any] = field(default_factory=dict)
-    """Settings and counts of the agent (``agent``), where it keeps any."""
+    """Settings and counts of the agent (``agent``), if it keeps any."""
     commit: str | None = None
-    """Of CreditRL's source, where it was known."""
+    """Commit of CreditRL's source, if it was known."""
     command: str = ""
-    """How it was started, on the command line."""
+    """The command line that started it."""
     coverage: Coverage | None = None
-    """How much of the published data the tasks are from; None where they are made here, or nobody
-    says how many there should be."""
+    """Share of the published data that the tasks come from; None if they are generated here, or the
+    full number is unknown."""
 
     @property
     def split(self) -> str:
-        """The split that was played; empty where the environment has none."""
+        """The split that was played; empty if the environment has none."""
         return str(self.env_options.get("split", ""))
 
     @property
     def data(self) -> str:
-        """Which of the environment's data was played, ``"builtin"`` or ``"official"``."""
+        """The environment's data that was played, ``"builtin"`` or ``"official"``."""
         return str(self.env_options.get("data", ""))
 
     @property
     def failed(self) -> int:
-        """Episodes that ended with an error; they are in no measure."""
+        """Number of episodes that ended with an error; no measure includes them."""
         return sum(bool(e.error) for e in self.episodes)
 
     @property
     def gaps(self) -> str:
-        """Missing data of the tasks' source, in a sentence; empty where none is missing."""
+        """Missing data of the tasks' source, in a sentence; empty if none is missing."""
         if self.coverage is None or self.coverage.complete:
             return ""
         return f"Tasks are from {self.coverage}."
@@ -155,11 +155,11 @@ class EvalResult:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> EvalResult:
-        """Return what :meth:`to_json` was made of.
+        """Return the result that :meth:`to_json` was called on.
 
         Raises:
-            KeyError, TypeError, AttributeError: it is of another layout, or holds something else
-                than it says.
+            KeyError, TypeError, AttributeError: the layout is different, or a value has the wrong
+                type.
         """
         names = {f.name for f in fields(cls)} - {"episodes", "overall", "by_type", "coverage"}
         coverage = data.get("coverage")
@@ -175,7 +175,7 @@ class EvalResult:
         return _typed(result)
 
     def write(self, path: str | os.PathLike[str]) -> Path:
-        """Write ``results.json`` at once or not at all; returns its path.
+        """Write ``results.json`` atomically; returns its path.
 
         Args:
             path: the file, or a folder to put ``results.json`` into.
@@ -187,7 +187,7 @@ class EvalResult:
         return write_results(target, self.to_json())
 
     def print(self, console: Console | None = None) -> None:
-        """Print a table of the measures, and one of the task types where there are several."""
+        """Print a table of the measures, and one of the task types if there are several."""
         print_tables(self._tables(), console)
 
     def _repr_html_(self) -> str:
@@ -242,7 +242,7 @@ class EvalResult:
             ("grounding accuracy %", m.grounding, 100, 1),
             ("turns", m.turns, 1, 2),
         ]
-        if m.tokens.value > 0:  # agents without tokens have nothing to show
+        if m.tokens.value > 0:  # agents without tokens have no count to show
             rows.append(("tokens per episode", m.tokens, 1, 1))
         return rows
 
@@ -269,7 +269,7 @@ _COUNT = (0.0, math.inf)
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value of an option as JSON has it; what JSON lacks is its text."""
+    """Return an option's value as a JSON value; types that JSON lacks become text."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (list, tuple)):
@@ -302,10 +302,10 @@ _T = TypeVar("_T")
 
 
 def _typed(record: _T) -> _T:
-    """Return a record, a dataclass, whose plain values are of the types that it says.
+    """Return a record, a dataclass, if its plain values have their declared types.
 
     Raises:
-        TypeError: one is not; names it.
+        TypeError: one has another type; names it.
     """
     cls: Any = type(record)
     for name, kind in _plain_fields(cls).items():

@@ -48,7 +48,7 @@ __all__ = [
 
 _EPISODES = 256
 _GIVE_UP = 8
-"""Failed episodes, and none that ended, after which an evaluation stops."""
+"""Failed episodes after which an evaluation stops if no episode has ended without an error."""
 
 
 def evaluate(
@@ -72,52 +72,52 @@ def evaluate(
 ) -> EvalResult:
     """Play each task once and measure.
 
-    Episode i is seeded with ``seed + i`` whatever ``num_envs`` is, so the environment's side of the
+    Episode i is seeded with ``seed + i`` for any ``num_envs``, so the environment's side of the
     result does not depend on the batching.
 
-    An agent may have two methods beside ``act``: ``begin(episodes)`` is told, before a block of
-    copies begins, which episode (its number) each copy plays; ``report()`` returns settings and
-    counts for the results.
+    An agent may have two methods beside ``act``: ``begin(episodes)`` is called before a block of
+    copies begins, with the number of the episode that each copy plays; ``report()`` returns
+    settings and counts for the results.
 
     Args:
         env: id (``"VisualSokoban"`` is enough), or a vector environment with groups of one.
-        agent: the agent; a function that makes it from the vector environment (the expert's way);
+        agent: the agent; a function that makes it from the vector environment (as for the expert);
             or what :class:`creditrl.agents.callable.CallableAgent` takes: a function of
             ``(observation, info)``, or a class with such an ``act``, ``async`` or not; or an object
             with a ``name`` and such an ``act``, which all copies ask.
-        form: prompt form or its name; None: what a run's policy was trained with, for any other
-            language model one that explains task, actions and replies ("tags"), and "plain" for
-            agents that are none. One with ``trials`` (Reflexion) has unsolved tasks played
-            again, with what the agent wrote about its failure in the prompt.
-        episodes: tasks 0 .. episodes - 1 of the split are played; None: 256, or all of a smaller
-            split.
-        num_envs: copies that play at once, where ``env`` is an id.
-        seed: of the episodes; the agent's own sampling has its own seed.
-        split: split to play, where ``env`` is an id; None: ``valid_unseen``, tasks that training
+        form: prompt form or its name; None: for a run's policy the one it was trained with, for any
+            other language model one that explains task, actions and replies ("tags"), and for other
+            agents "plain". With a form that has ``trials`` (Reflexion), unsolved tasks are played
+            again, with the agent's reflection on its failure in the prompt.
+        episodes: number of tasks to play, from the first of the split; None: 256, or all of a
+            smaller split.
+        num_envs: copies that play at once, if ``env`` is an id.
+        seed: seed of the episodes; the agent's sampling has a separate seed.
+        split: split to play, if ``env`` is an id; None: ``valid_unseen``, whose tasks training
             never sees.
-        tasks: play these instead, each as often as it is named, with another seed every time;
+        tasks: play these instead, each as often as it is listed, with another seed every time;
             ``episodes`` is then ignored.
-        env_options: further keyword options of the environment, where ``env`` is an id.
+        env_options: further keyword options of the environment, if ``env`` is an id.
         retries: how often an episode that ended with an error (an endpoint or a process that gave
             no reply, a dead worker) is played again from its start.
-        schedule: ``"free"``: each copy asks as soon as its own reply is there, and begins the next
-            episode when its own has ended. ``"lockstep"``: blocks of ``num_envs`` episodes, all of
-            which are asked in one call per turn. ``"auto"``: free where the agent is an endpoint or
-            vLLM. Which copy plays an episode depends on the timing then; what it is asked and, of
-            vLLM, answered does not.
-        budget: what may be spent. Once it is, nothing more is asked, and the results are those of
-            the episodes that had ended.
+        schedule: ``"free"``: each copy asks as soon as its reply is there, and begins the next
+            episode when its own has ended. ``"lockstep"``: blocks of ``num_envs`` episodes, with
+            one call for all of them per turn. ``"auto"``: free if the agent is an endpoint or vLLM.
+            Under ``"free"``, timing decides which copy plays an episode, but not the prompts, nor
+            vLLM's replies.
+        budget: limits on spending. Once it is spent, nothing more is asked, and the results are
+            those of the episodes that had ended.
         files: see :class:`creditrl.agents.journal.EpisodeFiles`; None keeps none.
-        hashes: of the tasks, one each (:func:`creditrl.results.task_hash`); checked before the
+        hashes: expected hash of each task (:func:`creditrl.results.task_hash`); checked before the
             first question.
-        on_episode: called with every finished episode, those of the journal first.
-        watch: told of the first question and its reply, of what is spent as replies come, and that
-            no reply is in form or none is executed; None: warns of the last.
+        on_episode: called with every finished episode, first with those of the journal.
+        watch: notified of the first question and its reply, of the spending as replies come, and if
+            no reply is in the right form or none is executed; None: only warns of the last.
 
     Raises:
         ConfigError: there are fewer tasks than episodes, the environment has groups of several, or
             the journal is of another evaluation.
-        DataError: a task has another hash than expected.
+        DataError: a task's hash differs from the expected one.
         BudgetError: the budget was spent before an episode ended.
         EngineError: the agent's endpoint does not answer its first question.
         UnknownNameError: the id or the form is unknown.
@@ -127,7 +127,7 @@ def evaluate(
     if retries < 0:
         raise ConfigError(f"retries={retries}: expected 0 or more.")
     if isinstance(form, str):
-        get_form(form)  # an unknown name is said before anything is made
+        get_form(form)  # report an unknown name before anything is made
     own = isinstance(env, str)
     count = _EPISODES if episodes is None else episodes
     count = count if tasks is None else len(tasks)
@@ -196,15 +196,15 @@ class _Evaluation:
         self._recording = Recording()
         self._tries: Counter[int] = Counter()
         self._trial: Counter[int] = Counter()
-        """Trials that ended without success."""
+        """Number of trials that ended without success."""
         self._tokens: Counter[int] = Counter()
-        """Of the earlier trials."""
+        """Tokens of the earlier trials."""
         self._cost: dict[int, float] = {}
         self._playing: dict[int, int] = {}
         """The task of each copy."""
 
     def run(self, files: EpisodeFiles | None) -> None:
-        """Play what the journal does not hold."""
+        """Play the tasks that are not in the journal."""
         keeps = files is not None and files.trajectories is not None
         self._recording = Recording(
             hash_states="state" if keeps else None,
@@ -215,7 +215,7 @@ class _Evaluation:
         )
         self.ledger.open(files, self._what())
         try:
-            # Reflexion looks back at a block of failures together.
+            # Reflexion reflects on all failures of a block together.
             if self.trials == 1 and runs_free(self.venv, self.meter, self.schedule):
                 self._play_stream()
             else:
@@ -305,7 +305,7 @@ class _Evaluation:
             waiting.extendleft(reversed(self._unfinished(block, played)))
 
     def _ended(self, copy: int, trajectory: Trajectory) -> None:
-        """Take an episode as it ends, unless it is played again."""
+        """Record an episode as it ends, unless it is to be played again."""
         i = self._playing[copy]
         last_trial = self._trial[i] + 1 >= self.trials
         if not trajectory.error and (trajectory.success or last_trial):
@@ -354,7 +354,7 @@ class _Evaluation:
         self.retried += 1
 
     def _stop_if_nothing_works(self) -> None:
-        """Stop where nothing ever worked: the agent is out of order, more questions are in vain."""
+        """Stop if nothing ever worked: the agent is broken, and more questions are pointless."""
         if len(self.finished) >= _GIVE_UP and all(e.error for e in self.finished.values()):
             self.meter.stopped = f"{len(self.finished)} failures without an episode that ended"
 
@@ -370,7 +370,7 @@ def summarise(
     reports: Mapping[str, Any],
     coverage: Coverage | None,
 ) -> EvalResult:
-    """Return the measures of finished episodes, with what they were made by."""
+    """Return the measures of finished episodes, with the settings that produced them."""
     by_type: dict[str, list[EpisodeResult]] = {}
     for result in episodes:
         by_type.setdefault(result.type, []).append(result)
@@ -394,7 +394,7 @@ def summarise(
 def check_hashes(
     venv: TextVectorEnv, tasks: Sequence[Task], seed: int, hashes: Sequence[str]
 ) -> None:
-    """Raise where a task is not the one that a hash was taken of.
+    """Raise if a task is not the one that its hash was taken of.
 
     Raises:
         DataError: names the first one.
@@ -421,7 +421,7 @@ def task_hashes(venv: TextVectorEnv, tasks: Sequence[Task], seed: int) -> list[s
         )
         text = observation["text"] if isinstance(observation, dict) else observation
         if not isinstance(text, tuple):
-            text = ("",) * venv.num_envs  # a bare picture, which the hash leaves out
+            text = ("",) * venv.num_envs  # a picture only, which the hash leaves out
         hashes += [first_hash(env_id, tasks[i], text[k]) for k, i in enumerate(numbers)]
     return hashes
 
@@ -477,7 +477,7 @@ def _check(
 
 
 def _player(agent: Agent | Callable[..., Any], venv: TextVectorEnv) -> Agent:
-    # A class of agents has every attribute of the protocol, but is a way to make one.
+    # An agent class has every attribute of the protocol, but must be instantiated first.
     if isinstance(agent, Agent) and not isinstance(agent, type):
         other = is_coroutine(agent.act) or not takes_batches(agent.act)
         return as_agent(agent) if other else agent
@@ -507,7 +507,7 @@ def episode_result(
     cost: float = 0.0,
     trials: int = 1,
 ) -> EpisodeResult:
-    """Return an episode in numbers."""
+    """Return the numbers of an episode."""
     turns = trajectory.turns
     return EpisodeResult(
         task=trajectory.task.id,
@@ -527,7 +527,7 @@ def episode_result(
 
 
 def loaded_versions() -> dict[str, str]:
-    """Return the versions of Python and of what is loaded of the packages that matter."""
+    """Return the versions of Python and of the relevant packages that are loaded."""
     import creditrl
 
     found = {"python": platform.python_version(), "creditrl": creditrl.__version__}

@@ -16,14 +16,14 @@ class ExpertAgent:
 
     Args:
         venv: the vector environment that the prompts come from, bare or wrapped.
-        fallback: said where the expert knows no way (a lost position); None takes the first
-            admissible action.
+        fallback: action if the expert has none (a lost position); None takes the first admissible
+            action.
 
     Attributes:
-        lost: how many prompts the expert had no action for.
+        lost: number of prompts that the expert had no action for.
 
     Raises:
-        ConfigError: the environment cannot be asked.
+        ConfigError: the environment has no expert to ask.
     """
 
     name = "expert"

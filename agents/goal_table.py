@@ -1,8 +1,9 @@
 """SOTOPIA's 2 x 2 table of goal scores: hard and all scenarios, self-chat and a fixed partner.
 
 Source: the table that SOTOPIA-pi, Sotopia-RL and iStar report. Differences: both sides of every
-combination are played and counted (the sides that upstream's authors fixed for the hard scenarios
-are not in their data), and episodes that could not be judged are in no mean, but counted.
+combination are played and counted (upstream's data does not record which sides its authors fixed
+for the hard scenarios), and episodes that could not be judged are counted separately, outside the
+means.
 """
 
 from __future__ import annotations
@@ -50,21 +51,21 @@ _SETTINGS = ("self-chat", "fixed partner")
 
 @dataclass(frozen=True, slots=True)
 class GoalCell:
-    """One field of the table."""
+    """One cell of the table."""
 
     goal: Estimate
-    """Mean goal score from 0 to 10 over the valid episodes, a side's part each (Student's t)."""
+    """Mean goal score from 0 to 10 over the valid episodes, one per side (Student's t)."""
     success: Estimate
-    """Share of them that the judge counts as a success (Wilson)."""
+    """Share of them that the judge counts as successes (Wilson)."""
     invalid: int
-    """Episodes without a score: the judge, the partner or the agent gave no usable answer."""
+    """Number of episodes without a score: the judge, partner or agent gave no usable answer."""
     causes: Mapping[str, int] = field(default_factory=dict)
-    """Their errors, the most frequent ones first."""
+    """Their errors with counts, the most frequent first."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GoalTable:
-    """The result of :func:`goal_table`, with all that the scores depend on."""
+    """The result of :func:`goal_table`, with everything that the scores depend on."""
 
     agent: str
     partner: str
@@ -77,7 +78,7 @@ class GoalTable:
     seconds: float
     """Wall time."""
     reports: Mapping[str, Any] = field(default_factory=dict)
-    """Settings and counts of agent, partner and judge, where they have any."""
+    """Settings and counts of agent, partner and judge, if they have any."""
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -89,7 +90,7 @@ class GoalTable:
         return finite
 
     def write(self, path: str | os.PathLike[str]) -> Path:
-        """Write a JSON file at once or not at all; returns its path."""
+        """Write a JSON file atomically; returns its path."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(target, json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n")
@@ -100,7 +101,7 @@ class GoalTable:
         """Return the table in a file that :meth:`write` wrote; None becomes NaN.
 
         Raises:
-            DataError: it holds none, or one of another version.
+            DataError: the file holds no table, or one of another version.
         """
         try:
             content = read_json_file(Path(path).expanduser())
@@ -137,7 +138,7 @@ class GoalTable:
 
     @property
     def kind(self) -> str:
-        """Kind of its scores, and which scores they can be compared with."""
+        """Return the kind of its scores, and which scores they can be compared with."""
         if self.judge.startswith("chat:"):
             return "a judge's opinion: compare it with scores of the same judge and settings only"
         return "no SOTOPIA score of a language model, and not comparable with published ones"
@@ -173,22 +174,23 @@ def goal_table(
     on_progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> GoalTable:
-    """Play every combination with oneself and, on either side, with a fixed partner.
+    """Play every combination in self-chat and, on either side, with a fixed partner.
 
     The 70 combinations of the hard scenarios are among all 450, and are played once for both rows.
 
     Args:
-        agent: who is measured.
-        partner: the fixed partner: by name (``chat:gpt-4o``), or one, or an agent.
-        judge: who scores, by name (``chat:gpt-4o``) or a judge.
-        form: prompt form of the agent, and of a partner that is an agent.
+        agent: the agent to measure.
+        partner: the fixed partner: a name (``chat:gpt-4o``), a partner, or an agent.
+        judge: a judge, or its name (``chat:gpt-4o``).
+        form: prompt form of the agent, and of the partner if it is an agent.
         limit: play only the first ``limit`` combinations; None: all.
         num_envs: dialogues at once.
         seed: of the episodes.
         retries: how often an invalid episode is played again.
         on_progress: called with (finished dialogues, all dialogues) after every block.
-        options: of the environment, but ``partner``, ``judge``, ``side`` and ``unreadable``; if
-            left out, the benchmark itself: ``data="official"``, ``split="valid_unseen"``.
+        options: options of the environment, except ``partner``, ``judge``, ``side`` and
+            ``unreadable``; by default the benchmark itself: ``data="official"``,
+            ``split="valid_unseen"``.
 
     Raises:
         ConfigError: an option does not go with this table.
@@ -215,7 +217,7 @@ def goal_table(
     hard = {setting: [t for t in found if _is_hard(t)] for setting, found in played.items()}
     chosen = {"hard": hard, "all": played}
     if options.get("subset") == "hard":
-        del chosen["all"]  # the hard ones are no sample of all
+        del chosen["all"]  # the hard ones are not a sample of all
     elif not chosen["hard"]["self-chat"]:
         del chosen["hard"]
     named = {"agent": agent, "partner": other, "judge": scorer}
@@ -241,7 +243,7 @@ def goal_table(
 
 @dataclass(slots=True)
 class _Todo:
-    """How far it is."""
+    """Progress of the table."""
 
     total: int
     tell: Callable[[int, int], None] | None
@@ -270,7 +272,7 @@ def _self_chat(
     options: Mapping[str, Any],
     todo: _Todo,
 ) -> list[Trajectory]:
-    """Return both sides' episodes of every combination."""
+    """Return both sides' episodes for every combination."""
 
     def play(at: Sequence[int]) -> list[tuple[Trajectory, Trajectory]]:
         return [
@@ -353,7 +355,7 @@ def _cell(played: Sequence[Trajectory]) -> GoalCell:
 
 
 def _cell_of(content: Mapping[str, Any]) -> GoalCell:
-    """Return a cell as it was before it was written."""
+    """Return a cell read from JSON."""
     goal, success = (_estimate_of(content[name]) for name in ("goal", "success"))
     return GoalCell(goal, success, content["invalid"], content["causes"])
 

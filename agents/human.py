@@ -19,26 +19,26 @@ _ARROWS = {
     "right": ("C", "forward-char"),
     "left": ("D", "backward-char"),
 }
-"""By action: the end of its arrow key's sequence, and what the key does in a line of text."""
+"""For each action: the end of its arrow key's escape sequence, and the key's editing command."""
 
 
-class PlayerLeft(Exception):  # noqa: N818 - not an error: how a player ends the game
+class PlayerLeft(Exception):  # noqa: N818 - not an error: the way a player ends the game
     """The player typed ``quit``, or the input ended."""
 
 
 class HumanAgent:
     """Shows each prompt and reads a line.
 
-    A number takes the admissible action of that number, an unambiguous beginning of one completes
+    A number takes the admissible action of that number, an unambiguous prefix of one is completed
     to it, and anything else goes to the environment as typed. ``quit`` ends the game. ``help``
-    explains and asks again: no turn is taken. Where all actions are directions, the arrow keys of a
-    terminal give them.
+    explains and asks again, without taking a turn. If all actions are directions, the arrow keys of
+    a terminal give them.
 
     Args:
         console: where to print; None is the standard output.
-        read: reads a line after showing a prompt; None is :func:`input`, with the tab key
-            completing actions where the terminal can.
-        rules: of the game, shown by ``help``.
+        read: reads a line after showing a prompt; None is :func:`input`, with tab completion of
+            actions if the terminal supports it.
+        rules: rules of the game, shown by ``help``.
     """
 
     name = "human"
@@ -102,7 +102,7 @@ class HumanAgent:
             self._console.print(plain(hint, "cyan"))
 
     def _help(self, prompt: Prompt) -> None:
-        """Say what the game is and what can be typed; it costs no turn."""
+        """Explain the game and what can be typed; costs no turn."""
         from creditrl.terminal import plain
 
         ways = ["Type an action, its number or its beginning. quit ends; help costs no turn."]
@@ -117,8 +117,8 @@ class HumanAgent:
 def complete(line: str, actions: Sequence[str]) -> str:
     """Return the action that a typed line means.
 
-    A number from 1 is that action's; a beginning that only one action has is that action; anything
-    else is itself.
+    A number (from 1) means the action of that number, a prefix of only one action means that
+    action, and anything else is returned as typed.
     """
     if line in actions:
         return line
@@ -139,7 +139,7 @@ def _are_directions(actions: Sequence[str]) -> bool:
 def _offer(actions: Sequence[str]) -> None:
     """Let the tab key complete ``actions``, and arrow keys be directions.
 
-    Where Python was built with readline; arrow keys need GNU's.
+    Needs a Python built with readline; arrow keys need GNU's.
     """
     try:
         import readline
@@ -155,7 +155,7 @@ def _offer(actions: Sequence[str]) -> None:
     readline.parse_and_bind("tab: complete")
     directions = _are_directions(actions)
     for action, (key, usual) in _ARROWS.items():
-        # What was typed before is taken away, and the line is sent.
+        # Whatever was typed before is deleted, and the line is sent.
         does = f'"\\C-a\\C-k{action}\\C-m"' if directions else usual
         for begin in ("\\e[", "\\eO"):  # terminals send either
             readline.parse_and_bind(f'"{begin}{key}": {does}')

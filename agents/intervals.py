@@ -34,9 +34,9 @@ class Estimate:
     """A value estimated from ``n`` observations, and its interval."""
 
     value: float
-    """NaN where there is no observation."""
+    """The estimate; NaN without observations."""
     low: float
-    """NaN where no interval can be given (a mean of fewer than two observations)."""
+    """Lower end; NaN if no interval can be given (a mean of fewer than two observations)."""
     high: float
     n: int
 
@@ -59,7 +59,7 @@ def wilson_interval(successes: int, n: int, confidence: float = CONFIDENCE) -> E
     share = successes / n
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    # At 0 and n one end is exactly 0 or 1; rounding would leave it some 1e-17 beside.
+    # At 0 and n one end is exactly 0 or 1; rounding would leave it about 1e-17 off.
     low = 0.0 if successes == 0 else centre - half
     high = 1.0 if successes == n else centre + half
     return Estimate(share, low, high, n)
@@ -77,8 +77,8 @@ def mean_interval(
     Args:
         values: the observations.
         confidence: of the interval.
-        bounds: least and largest value that the quantity can have. The interval ends there, which
-            takes nothing from its confidence: no mean lies beyond.
+        bounds: smallest and largest possible value of the quantity. The interval is cut there,
+            which does not lower its confidence: no mean lies beyond.
     """
     n = len(values)
     if n == 0:
@@ -88,7 +88,7 @@ def mean_interval(
         return Estimate(mean, math.nan, math.nan, 1)
     variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
     half = student_quantile(0.5 + confidence / 2, n - 1) * math.sqrt(variance / n)
-    # What lies beyond the bounds all the same is in its own interval.
+    # A mean that lies beyond the bounds all the same stays in its own interval.
     least, most = min(bounds[0], mean), max(bounds[1], mean)
     return Estimate(mean, max(mean - half, least), min(mean + half, most), n)
 
@@ -102,15 +102,15 @@ def paired_interval(
 ) -> Estimate:
     """Return the mean of paired differences and its bootstrap interval over tasks and seeds.
 
-    Every draw takes K of the tasks and S of the seeds with replacement, independently of each
-    other, and averages what stands where they meet; the interval is that of the draws' quantiles
-    (Efron 1979, the percentile method). With one seed it is the paired bootstrap over tasks, and
-    says nothing of other seeds.
+    Every draw takes K tasks and S seeds with replacement, independently of each other, and averages
+    the entries of those rows and columns; the interval is given by the draws' quantiles (Efron
+    1979, the percentile method). With one seed it is the paired bootstrap over tasks, and says
+    nothing about other seeds.
 
     Args:
-        difference_KS: one value minus the other, K tasks x S seeds; [K] is one seed.
-        draws: bootstrap samples.
-        seed: of the draws: equal arguments give equal intervals.
+        difference_KS: one value minus the other, K tasks x S seeds; [K] means one seed.
+        draws: number of bootstrap samples.
+        seed: seed of the draws: equal arguments give equal intervals.
         confidence: probability mass of the interval.
     """
     table_KS = np.asarray(difference_KS, dtype=np.float64)
@@ -132,8 +132,9 @@ def bootstrap_weights(
 ) -> Iterator[tuple[FloatArray, FloatArray]]:
     """Yield the weights of tasks, [D, K], and of seeds, [D, S], of bootstrap samples.
 
-    Each row sums to 1. Equal arguments give equal weights, so that statistics of several tables
-    are paired. In blocks of at most 1,000: 10,000 samples of 500 tasks at once would take 40 MB.
+    Each row sums to 1. Equal arguments give equal weights, so statistics of several tables are
+    paired. They come in blocks of at most 1,000: 10,000 samples of 500 tasks at once would take 40
+    MB.
     """
     rng = np.random.default_rng(seed)
     for start in range(0, draws, 1000):
@@ -146,7 +147,7 @@ def bootstrap_weights(
 def bootstrap_means(
     table_KS: FloatArray, draws: int = BOOTSTRAP_DRAWS, seed: int = 0
 ) -> FloatArray:
-    """Return the means of bootstrap samples over tasks and seeds, as of :func:`paired_interval`."""
+    """Return the means of bootstrap samples over tasks and seeds; see :func:`paired_interval`."""
     tasks, seeds = table_KS.shape
     blocks = bootstrap_weights(tasks, seeds, draws, seed)
     return np.concatenate(
@@ -155,11 +156,11 @@ def bootstrap_means(
 
 
 def bootstrap_p(sample_D: FloatArray, null: float = 0.0) -> float:
-    """Return the two-sided p-value of a null value, by bootstrap draws of a statistic.
+    """Return the two-sided p-value of a null value from bootstrap draws of a statistic.
 
-    Twice the smaller share of draws on one side of it, those that equal it counted on both; one
-    draw more is counted on either side, so that no p is 0 (Davison and Hinkley 1997, 4.11). NaN
-    without draws.
+    It is twice the smaller share of draws on one side of the null value; draws equal to it count on
+    both sides. One more draw is counted on each side, so no p is 0 (Davison and Hinkley 1997,
+    4.11). NaN without draws.
     """
     draws = len(sample_D)
     if not draws:
@@ -169,7 +170,7 @@ def bootstrap_p(sample_D: FloatArray, null: float = 0.0) -> float:
 
 
 def holm(p: Sequence[float]) -> tuple[float, ...]:
-    """Return p-values adjusted for their number; NaN is no test and stays.
+    """Return p-values adjusted for their number; NaN means no test and stays NaN.
 
     The i-th smallest of m becomes ``max over j <= i of min(1, (m - j + 1) p_j)``.
 

@@ -1,12 +1,12 @@
 """The episodes of an evaluation as JSON lines, each written as it ends, for a resume after a kill.
 
-The first line says what is measured; a resume with anything else is refused. Every further line is
-one finished episode (its number, its result, what was spent since the line before), or what was
-spent when the evaluation stopped. An episode with an error is noted, and played again.
+The first line records what is measured; a resume with anything else is refused. Every further line
+is one finished episode (its number, its result, what was spent since the line before), or what was
+spent when the evaluation stopped. An episode with an error is recorded, and played again.
 
-The episodes themselves (what was seen, said and done) may be kept in a store of trajectories beside
-it. They are written before their line, and what has no line is dropped by a resume, so that the
-store holds each episode once.
+The episodes themselves (observations, replies and actions) may be kept in a trajectory store beside
+it. An episode is written before its line, and a resume drops those without a line, so the store
+holds each episode once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 JOURNAL_FORMAT = 1
-"""Version of the layout of the lines."""
+"""Version of the lines' layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,31 +47,31 @@ class EpisodeFiles:
     """Files of an evaluation's episodes."""
 
     journal: str | os.PathLike[str]
-    """Every finished episode is appended to it; those that it holds already are not played again.
-    It is made if it is not there."""
+    """File to which every finished episode is appended; episodes already in it are not played
+    again. It is created if it does not exist."""
     trajectories: str | os.PathLike[str] | None = None
     """Folder to keep the episodes themselves in, with hashes of their states
     (:class:`creditrl.store.TrajectoryStore`); None keeps none."""
     command: Mapping[str, Any] = field(default_factory=dict)
-    """Noted in a new journal, for ``creditrl eval --resume``."""
+    """Command recorded in a new journal, for ``creditrl eval --resume``."""
 
 
 def journal_path(results: Path) -> Path:
-    """Return where the episodes of these results stand: beside them."""
+    """Return the path of these results' journal: beside them."""
     return results.with_suffix(".episodes.jsonl")
 
 
 def trajectories_path(results: Path) -> Path:
-    """Return the folder of what was seen, said and done in the episodes of these results."""
+    """Return the folder of the trajectories of these results."""
     return results.with_suffix(".trajectories")
 
 
 def has_begun(path: Path) -> bool:
-    """Return whether a journal says what is measured; one that was cut before holds nothing."""
+    """Return whether a journal has its first line; one that was cut before it holds nothing."""
     try:
         return bool(MetricsFile(path).read())
     except DataError:
-        return True  # it holds something, if damaged
+        return True  # it holds something, even if damaged
 
 
 def read_header(path: Path) -> dict[str, Any]:
@@ -94,16 +94,16 @@ class Journal:
 
     Args:
         files: where it is.
-        what: what is measured, as JSON; equal in every process that goes on with it.
+        what: what is measured, as JSON; equal in every process that resumes it.
 
     Attributes:
-        finished: result by number, of the episodes that need not be played again.
-        spent: by the processes before.
+        finished: results, by number, of the episodes that need not be played again.
+        spent: spending of earlier processes.
 
     Raises:
-        ConfigError: the file is of an evaluation of something else.
+        ConfigError: the file belongs to another evaluation.
         DataError: it is damaged.
-        RunFolderError: another process writes it now.
+        RunFolderError: another process is writing it.
     """
 
     def __init__(self, files: EpisodeFiles, what: Mapping[str, Any]) -> None:
@@ -150,23 +150,23 @@ class Journal:
             self._file.append({"spent": spent.to_json()})
 
     def seal(self) -> None:
-        """Say that no episode will be played again: the kept ones are packed for quick reading.
+        """Finish the journal: no episode will be played again, so pack the kept ones.
 
-        Without pyarrow they stay as they are, and can be read all the same where it is installed.
+        Without pyarrow they stay unpacked, and can still be read where it is installed.
         """
         if self._store is not None and importlib.util.find_spec("pyarrow") is not None:
             self._store.seal()
 
     def forget(self) -> None:
-        """Remove a file of this process in which nothing was played: nothing was begun.
+        """Remove the file if this process made it and nothing was played in it.
 
-        One that was there before stays: it says what was spent.
+        One that existed before stays: it records what was spent.
         """
         if self._new and not self.finished:
             self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let others write; may be called twice."""
+        """Unlock the file for other processes; may be called twice."""
         self._lock.close()
 
     def _read(self, rows: list[dict[str, Any]], what: Any) -> None:
@@ -200,7 +200,7 @@ class Journal:
 
 
 def _as_written(what: Mapping[str, Any]) -> Any:
-    """Return it as it comes back from the file, which cannot hold half a character."""
+    """Return it as it is read back from the file, which cannot hold half a character."""
     text = json.dumps(plain_json(what), ensure_ascii=False).encode("utf-8", "replace")
     return read_json(text, most=MOST_FILE, largest=LARGEST_IN_FILE)
 

@@ -1,4 +1,4 @@
-"""The key-value cache of a transformers model, which its releases name in two ways."""
+"""The key-value cache of a model; transformers' releases have two names for its argument."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["cache_argument", "cache_of"]
 def cache_argument(model: Any, cache: Any) -> dict[str, Any]:
     """Return the argument of ``forward`` that gives a model its cache.
 
-    Since 5.24 at the latest it is ``cache``; ``past_key_values`` warns, and ends with 5.40.
+    It is ``cache`` since 5.24 at the latest; ``past_key_values`` warns, and will be gone in 5.40.
 
     Args:
         model: the model itself, without adapters around it.
@@ -22,7 +22,7 @@ def cache_argument(model: Any, cache: Any) -> dict[str, Any]:
 
 
 def cache_of(output: Any) -> Any:
-    """Return the cache that a forward pass left."""
+    """Return the cache in the output of a forward pass."""
     return output["cache"] if "cache" in output else output.past_key_values
 
 

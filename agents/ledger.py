@@ -1,4 +1,4 @@
-"""Finished episodes of a measurement and what they took, with its journal where it has one."""
+"""Finished episodes of a measurement and their spending, with its journal if it has one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Ledger:
 
     Args:
         budget: counts the spending.
-        on_episode: called with every finished episode, those of the journal first.
+        on_episode: called with every finished episode, first with those of the journal.
     """
 
     def __init__(
@@ -40,11 +40,11 @@ class Ledger:
 
     @property
     def seconds(self) -> float:
-        """What the measurement took, with the processes before that wrote its journal."""
+        """Seconds of the measurement, including earlier processes that wrote its journal."""
         return self.budget.spent.seconds - self._before
 
     def open(self, files: EpisodeFiles | None, what: Mapping[str, Any]) -> None:
-        """Begin, with what a journal holds of the same measurement (``what``)."""
+        """Begin with what a journal already holds of the same measurement (``what``)."""
         if files is not None:
             self._journal = Journal(files, what)
             self.budget.spent.add(self._journal.spent)
@@ -61,13 +61,13 @@ class Ledger:
         self._take(number, result)
 
     def seal(self, episodes: int) -> None:
-        """Pack the journal once all episodes have ended and none is to be played again."""
+        """Pack the journal once all episodes have ended and none will be played again."""
         whole = len(self.finished) == episodes
         if self._journal is not None and whole and not any(e.error for e in self.finished.values()):
             self._journal.seal()
 
     def forget(self) -> None:
-        """Remove a journal in which nothing was played, nor paid for."""
+        """Remove a journal in which nothing was played or paid for."""
         if self._journal is not None and not self.finished and not self.budget.spent.cost:
             self._journal.forget()
             self._journal.close()
@@ -84,7 +84,7 @@ class Ledger:
         """Return what was spent and, where not all episodes were played, why.
 
         Raises:
-            BudgetError: none has ended.
+            BudgetError: no episode has ended.
         """
         if not self.finished:
             raise BudgetError(

@@ -14,7 +14,7 @@ __all__ = ["image_parts", "png_url", "turn_info"]
 
 
 def turn_info(prompt: Prompt) -> dict[str, Any]:
-    """Return what an agent is told beside the observation; JSON's types, but for ``image``.
+    """Return what an agent gets beside the observation; JSON types, except for ``image``.
 
     ``goal``: the task in words. ``admissible_actions``: literal actions, as a list.
     ``action_hint``: the form of open-ended ones, e.g. ``search[<query>]``. ``turn``: actions taken
@@ -39,7 +39,7 @@ def turn_info(prompt: Prompt) -> dict[str, Any]:
 
 
 def png_url(image: Any) -> str:
-    """Return a picture as the address of a PNG that holds it: ``data:image/png;base64,...``."""
+    """Return a picture as a PNG data URL: ``data:image/png;base64,...``."""
     from PIL import Image
 
     file = io.BytesIO()

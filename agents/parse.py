@@ -1,4 +1,4 @@
-"""Read an action out of a reply that is JSON or a tool call."""
+"""Read an action from a reply that is JSON or a tool call."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from creditrl.outside_json import find_json, read_json
 __all__ = ["parse_json", "parse_tool"]
 
 MAX_OBJECTS = 32
-"""Opening braces that are tried in one reply; one of nothing but braces must not cost seconds."""
+"""Opening braces tried in one reply, so that a reply of only braces does not take seconds."""
 
 _FENCE = "```tool_code"
 _LONGEST_CALL = 4096
-"""Characters of a call in Python."""
+"""Maximum length of a Python call, in characters."""
 _THOUGHT_KEYS = ("thought", "thoughts", "reasoning", "think")
 _ACTION_KEYS = ("action", "command")
 
@@ -27,8 +27,8 @@ _ACTION_KEYS = ("action", "command")
 def parse_json(reply: str) -> Parsed:
     """Read ``{"thought": ..., "action": ...}``, the first JSON object with an action in it.
 
-    The format is valid where the action is a non-empty string. Without such an object the whole
-    reply is the action.
+    The format is valid if the action is a non-empty string. Without such an object the whole reply
+    is the action.
     """
     for found, before in _objects(reply):
         action = _first(found, _ACTION_KEYS)
@@ -45,16 +45,16 @@ def parse_json(reply: str) -> Parsed:
 def parse_tool(reply: str, tools: Mapping[str, str] | None = None) -> Parsed:
     """Read a tool call: ``{"name": ..., "arguments": {...}}``.
 
-    Also in OpenAI's shape (``{"function": {"name": ..., "arguments": "<JSON>"}}``, alone or in
-    ``"tool_calls"``), and as families of models write it: between ``<tool_call>`` tags (Qwen,
-    Hermes), with ``"parameters"`` (Llama 3), after ``[TOOL_CALLS]`` (Mistral), as a call in Python
-    in a ``tool_code`` block (Gemma) or in brackets (Llama 3.2). The action is what ``tools`` says;
-    else the argument ``"action"`` or ``"command"``; else the name and the argument values,
-    separated by spaces.
+    Also reads OpenAI's shape (``{"function": {"name": ..., "arguments": "<JSON>"}}``, by itself or
+    in ``"tool_calls"``), and the formats of model families: between ``<tool_call>`` tags (Qwen,
+    Hermes), with ``"parameters"`` (Llama 3), after ``[TOOL_CALLS]`` (Mistral), as a Python call in
+    a ``tool_code`` block (Gemma) or in brackets (Llama 3.2). The action is the filled-in template
+    from ``tools``; else the argument ``"action"`` or ``"command"``; else the name and the argument
+    values, separated by spaces.
 
     Args:
         reply: any string.
-        tools: per tool a template over its arguments, e.g. ``{"search": "search[{query}]"}``.
+        tools: for each tool, a template over its arguments, e.g. ``{"search": "search[{query}]"}``.
     """
     for found, before in chain(_objects(reply), _python_calls(reply)):
         call = _call(found)
@@ -75,7 +75,7 @@ def _tool_action(name: str, arguments: Mapping[str, Any], tools: Mapping[str, st
         try:
             return tools[name].format(**arguments).strip()
         except (LookupError, ValueError, TypeError, AttributeError):
-            return None  # an argument that the template needs is missing, or of another kind
+            return None  # an argument that the template needs is missing or of another type
     direct = _first(arguments, _ACTION_KEYS)
     if isinstance(direct, str):
         return direct.strip()
@@ -119,7 +119,7 @@ def _objects(reply: str) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def _python_calls(reply: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """Return the calls in Python in a reply, as JSON has them, and the words before each."""
+    """Return the Python calls in a reply, in the JSON shape, and the words before each."""
     fence, listed = reply.find(_FENCE), reply.rstrip()
     if fence >= 0:
         yield from _python_call(reply[fence + len(_FENCE) :].partition("```")[0], reply[:fence])

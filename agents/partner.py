@@ -20,14 +20,14 @@ _ENV_ID = "CreditRL/SOTOPIA-v0"
 
 
 class AgentPartner:
-    """Lets an agent answer for the other side; all dialogues of a step are one call to it.
+    """Lets an agent answer for the other side; all dialogues of a step are answered in one call.
 
     Args:
-        agent: answers the prompts. Dialogues are told apart by ``Prompt.copy``, which is below 0,
-            so that an agent may be policy and partner at once.
-        form: builds prompts and reads replies, or its name.
-        deterministic: equal prompts get equal replies, so snapshots are good anywhere; False for
-            a live model.
+        agent: answers the prompts. Dialogues are distinguished by ``Prompt.copy``, which is below
+            0, so one agent can be policy and partner at once.
+        form: prompt form, or its name.
+        deterministic: equal prompts get equal replies, so snapshots are valid anywhere; False for a
+            live model.
 
     Example:
         >>> partner = AgentPartner(ChatAgent("gpt-4o"))                     # doctest: +SKIP
@@ -43,7 +43,7 @@ class AgentPartner:
         self.deterministic = deterministic
 
     def report(self) -> dict[str, Any]:
-        """Return the agent's settings and counts, where it has any."""
+        """Return the agent's settings and counts, if it has any."""
         said: dict[str, Any] = getattr(self._agent, "report", dict)()
         return said
 

@@ -1,9 +1,9 @@
 """Pictures as input of vision-language models: tokens in the prompt, features in their place.
 
-A prompt form writes :data:`~creditrl.envs.words.IMAGE_PLACEHOLDER` where the picture
-belongs. For the policy it becomes the model's own marks with one token for each feature, so that
-the ids of a prompt are, as always, exactly what the model reads. Sampler and trainer put features
-in with the same function, so they agree on every log-probability.
+A prompt form writes :data:`~creditrl.envs.words.IMAGE_PLACEHOLDER` where the picture belongs. For
+the policy it becomes the model's own marker tokens with one token for each feature, so the ids of a
+prompt are, as always, exactly what the model reads. Sampler and trainer insert features with the
+same function, so they agree on every log-probability.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ _REMEMBERED = 1024
 
 
 class Picture(NamedTuple):
-    """A picture as the vision tower takes it."""
+    """A picture as input of the vision tower."""
 
     pixels: torch.Tensor
     """float32 [patches, D]."""
     grid: tuple[int, int, int]
     """Patches in time, height and width."""
     tokens: int
-    """Features, and so tokens of the prompt, that it becomes."""
+    """Number of its features, and so of its tokens in the prompt."""
 
 
 class PictureReader:
     """Reads pictures for one model family: Qwen2-VL, Qwen2.5-VL or Qwen3-VL.
 
     Args:
-        image_processor: of the model; makes patches of a picture.
-        config: of a vision-language model of transformers.
+        image_processor: the model's; splits a picture into patches.
+        config: config of a vision-language model of transformers.
         tokenizer: knows the names of the tokens that mark a picture.
 
     Raises:
@@ -71,7 +71,7 @@ class PictureReader:
             int(getattr(config, f"{name}_token_id"))
             for name in ("vision_start", "image", "vision_end", "video")
         )
-        """Tokens that are no words: where a picture begins, its places, its end, a film's."""
+        """Tokens that are not words: start, features and end of a picture, and a video's."""
         self._begin_id = self.marks[0]
         self._merge = int(config.vision_config.spatial_merge_size) ** 2
         names = tokenizer.convert_ids_to_tokens(
@@ -87,7 +87,7 @@ class PictureReader:
         self._known: OrderedDict[bytes, Picture] = OrderedDict()
 
     def read(self, image: Any) -> Picture:
-        """Return a uint8 picture [H, W, 3] as the model takes it; remembers recent ones."""
+        """Return a uint8 picture [H, W, 3] as the model's input; caches recent ones."""
         key = picture_key(image)
         found = self._known.get(key)
         if found is None:
@@ -132,10 +132,10 @@ class PictureReader:
         images: Sequence[tuple[Any, ...]],
         mask_RL: torch.Tensor | None = None,
     ) -> dict[str, Any]:
-        """Return what the decoder is called with.
+        """Return the decoder's arguments.
 
-        That is ``inputs_embeds`` [R, L, D] and ``position_ids`` [3, R, L]; of Qwen3-VL also what
-        its first blocks add at the places of pictures.
+        These are ``inputs_embeds`` [R, L, D] and ``position_ids`` [3, R, L]; for Qwen3-VL also what
+        its first blocks add at the positions of pictures.
 
         The first places of a row that hold the image token are its pictures', in their order. Where
         the policy has written that token itself later on, it stays a token like any other.
@@ -178,7 +178,7 @@ class PictureReader:
             )
         embedded_RLD = model.get_input_embeddings()(ids_RL)
         tower = next(model.model.visual.parameters())
-        # Equal pictures are looked at once.
+        # Equal pictures are encoded once.
         pixels = torch.cat([picture.pixels for picture in pictures]).to(tower.device, tower.dtype)
         grids = torch.tensor([picture.grid for picture in pictures], device=device)
         seen = model.model.get_image_features(pixels, grids)
@@ -201,13 +201,13 @@ class PictureReader:
         return inputs
 
     def require_pictures(self, ids_RL: Any) -> None:
-        """Raise for rows whose pictures are gone, as those of stored episodes are.
+        """Raise if rows lack their pictures, as those of stored episodes do.
 
         Args:
             ids_RL: token ids of rows that come without pictures.
 
         Raises:
-            CreditInputError: a row has the mark of a picture.
+            CreditInputError: a row has image tokens.
         """
         opened = (ids_RL[:, :-1] == self._begin_id) & (ids_RL[:, 1:] == self.image_id)
         if bool(opened.any()):
@@ -242,12 +242,11 @@ def one_place_each(ids: Sequence[int], image_id: int, pictures: int) -> list[int
 
 
 def load_model(path_or_name: str, **options: Any) -> Any:
-    """Load a causal language model, or a vision-language model where the config is of one."""
+    """Load a causal language model, or a vision-language model if the config is of one."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     check_sums(Path(path_or_name))
-    # Said outright: where nothing is said, transformers asks on a terminal whether to run the code
-    # that a folder brings.
+    # Explicit: by default, transformers asks on a terminal whether to run a folder's code.
     options["trust_remote_code"] = False
     config = AutoConfig.from_pretrained(path_or_name, trust_remote_code=False)
     auto: Any = AutoModelForCausalLM
@@ -257,7 +256,7 @@ def load_model(path_or_name: str, **options: Any) -> Any:
 
 
 def load_image_processor(path_or_name: str, config: Any) -> Any:
-    """Load what makes patches of pictures for a model; None where its config is of one for text."""
+    """Load a model's image processor; None if its config is of a text model."""
     if getattr(config, "model_type", "") not in _FAMILIES:
         return None
     from transformers import AutoImageProcessor

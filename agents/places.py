@@ -1,4 +1,4 @@
-"""Places of episodes before each of their turns, so that others may go on from there."""
+"""Saved states of episodes before each turn, from which other episodes can continue."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Place:
 
 
 class PlaceKeeper:
-    """Answers as another agent does, and keeps where each copy stood when it was asked.
+    """Answers as another agent does, and saves each copy's state when it is asked.
 
     Args:
-        venv: whose copies ask; its engine can be saved.
-        agent: answers.
+        venv: its copies ask; its engine must support snapshots.
+        agent: the agent that answers.
     """
 
     def __init__(self, venv: TextVectorEnv, agent: Agent) -> None:
@@ -43,13 +43,13 @@ class PlaceKeeper:
         snapshots = self._venv.snapshot([prompt.copy for prompt in prompts])
         replies = self.agent.act(prompts)
         for snapshot, prompt, reply in zip(snapshots, prompts, replies, strict=True):
-            if prompt.turn == 0:  # a new episode, or a failed one again from its start
+            if prompt.turn == 0:  # a new episode, or a retry from its start
                 self._seen[prompt.copy] = []
             self._seen[prompt.copy].append((snapshot, prompt, reply))
         return replies
 
     def forget(self, copies: Iterable[int]) -> None:
-        """Drop what some copies played; episodes that go on elsewhere than at their start begin."""
+        """Drop what these copies played, before episodes that do not begin at their start."""
         for copy in copies:
             self._seen[copy] = []
 
@@ -61,14 +61,14 @@ class PlaceKeeper:
         talk: Conversation | None = None,
         final: Snapshot | None = None,
     ) -> list[Place]:
-        """Return the places of what a copy played; what was said is put together as it was.
+        """Return the places of a copy's episode; its conversation is rebuilt.
 
         Args:
             copy: number of the copy.
             form: builds the prompts.
-            trajectory: what it played, T turns.
-            talk: what had been said before its first turn; None: nothing.
-            final: where it ended, for a place more; None: T places.
+            trajectory: the episode, T turns.
+            talk: conversation before its first turn; None: none.
+            final: its last state, for one place more; None: T places.
         """
         talk = talk or Conversation()
         found = []
@@ -78,5 +78,5 @@ class PlaceKeeper:
         return found if final is None else [*found, Place(final, talk)]
 
     def __getattr__(self, name: str) -> Any:
-        # Prompts are built with what the agent knows: chat format, length of replies, ...
+        # Prompts are built with the agent's chat format, length of replies, ...
         return getattr(self.agent, name)

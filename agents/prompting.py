@@ -1,8 +1,7 @@
-"""Prompting of a language model: what a run's own policy was trained with, or what explains itself.
+"""Prompting of a language model: as a run's policy was trained, or a form that explains itself.
 
-A run writes its form beside the policy's weights, so that the policy is asked as it was in
-training wherever it goes. Any other language model gets the task, the actions and the format of
-replies in words.
+A run writes its form beside the policy's weights, so the policy is prompted as in training wherever
+it is used. Any other language model gets the task, the actions and the reply format in words.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ _FILE = "creditrl.json"
 _MODELS = ("config.json", "adapter_config.json")
 _EXPLAINS = "tags"
 _SAMPLING = ("temperature", "greedy", "top_p", "max_new_tokens", "actions")
-"""Settings that another sampling of the same model may change."""
+"""Sampling settings that a variant of an agent may change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompting:
-    """Prompts that a policy was asked with in training."""
+    """Prompt settings of a policy's training."""
 
     form: str | None = None
     """Name of its prompt form; None: it was not trained here."""
@@ -54,7 +53,7 @@ class Prompting:
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Prompting:
-        """Return what :meth:`write` wrote, or what the run says whose policy the folder is.
+        """Return what :meth:`write` wrote, or else the settings of the run that the policy is from.
 
         Raises:
             DataError: the file is damaged.
@@ -84,7 +83,7 @@ class Prompting:
 
 
 def trained_with(folder: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of an agent; those not given of :class:`Prompting` are as in training."""
+    """Return an agent's options; fields of :class:`Prompting` default to those of training."""
     given = dict(options)
     for name, value in asdict(Prompting.read(folder)).items():
         if given.get(name) is None:
@@ -93,7 +92,7 @@ def trained_with(folder: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def policy_folder(model: str) -> str:
-    """Return where the policy of a run is: ``RUN/policy/last`` of ``RUN`` or ``RUN/policy``."""
+    """Return a run's policy folder: ``RUN/policy/last`` for ``RUN`` or ``RUN/policy``."""
     place = Path(model)
     if not any((place / name).is_file() for name in _MODELS):
         for inside in ("last", "policy/last"):
@@ -105,7 +104,7 @@ def policy_folder(model: str) -> str:
 def loadable(
     model: str, adapter: str | None, options: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """Return where a policy is, and the options of its agent as in training unless given.
+    """Return a policy's folder and its agent's options, which default to those of training.
 
     Raises:
         DataError: a folder holds no model, or no adapter.
@@ -120,7 +119,7 @@ def loadable(
 
 
 def variant_of(agent: AgentT, name: str | None, sampling: Mapping[str, Any]) -> AgentT:
-    """Return a copy of an agent over the same model, with other settings of its sampling.
+    """Return a copy of an agent over the same model, with other sampling settings.
 
     Raises:
         ConfigError: there is no such setting.
@@ -144,7 +143,7 @@ def form_for(agent: Any, form: str | PromptForm | None, env_id: str, config: Any
         form: as asked for; None: the agent's own, for other language models one that explains the
             task, the actions and the format of replies, and ``"plain"`` for agents that are none.
         env_id: id of the environment.
-        config: of the environment.
+        config: the environment's config.
 
     Raises:
         UnknownNameError: there is no such form.

@@ -24,13 +24,13 @@ def reflect(
 ) -> None:
     """Ask for a reflection on each failed trial and put it into the form's memory.
 
-    A question without an answer leaves the memory as it is: the next trial is then one without it.
+    If a question gets no answer, the memory stays unchanged: the next trial goes without it.
 
     Args:
         ask: asks the agent.
-        agent: its chat format, if it has one, makes a text of the question.
-        form: with the memory; other forms have none, and nothing happens.
-        copies: whose trials failed.
+        agent: its chat format, if it has one, turns the question into text.
+        form: holds the memory; with a form without memory nothing happens.
+        copies: those whose trials failed.
         played: the trial of each copy.
     """
     if not isinstance(form, ReflexionForm):
@@ -50,7 +50,7 @@ def reflect(
                 copy=copy,
                 observation=messages[0].content,
                 goal=played[copy].task.goal,
-                turn=len(played[copy].turns),  # the episode is not begun anew
+                turn=len(played[copy].turns),  # the episode does not restart
                 messages=said,
             )
         )

@@ -1,7 +1,8 @@
 """Reply queues: prompts go in at any time, and each reply comes out as soon as it is there.
 
-A rollout asks through one. Behind an endpoint or a vLLM engine no copy waits for another one's
-reply; an agent that decodes a batch at a time answers all copies together (:class:`Lockstep`).
+A rollout asks through such a queue. With an endpoint or a vLLM engine no copy waits for another
+copy's reply; an agent that decodes a batch at a time answers all copies together
+(:class:`Lockstep`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["FutureQueue", "Lockstep", "ReplyQueue", "Schedule", "open_queue", "q
 
 Schedule: TypeAlias = Literal["auto", "lockstep", "free"]
 """``lockstep``: all copies that play are asked in one call per turn. ``free``: each copy is asked
-again as soon as its own reply is there. ``auto``: free where the agent has a queue."""
+again as soon as its own reply is there. ``auto``: free if the agent has a queue."""
 
 QuestionT = TypeVar("QuestionT")
 FoundT = TypeVar("FoundT")
@@ -29,54 +30,54 @@ AnswerT = TypeVar("AnswerT")
 
 
 class ReplyQueue(Protocol):
-    """Prompts under way to an agent; a copy has one at most."""
+    """Prompts that an agent is answering; at most one per copy."""
 
     def ask(self, prompts: Sequence[Prompt]) -> None:
-        """Begin to answer these prompts."""
+        """Start answering these prompts."""
         ...
 
     def replies(self) -> list[tuple[Prompt, Reply]]:
-        """Wait until a reply is there or :meth:`wake` was called; return all that are there."""
+        """Wait for a reply or a call of :meth:`wake`; return all replies that are there."""
         ...
 
     def wake(self) -> None:
-        """Have :meth:`replies` return, from any thread."""
+        """Make :meth:`replies` return; callable from any thread."""
         ...
 
     def close(self) -> None:
-        """Drop what is under way."""
+        """Drop all prompts under way."""
         ...
 
 
 class Lockstep:
-    """Answers all prompts that wait in one call of the agent."""
+    """Answers all waiting prompts in one call of the agent."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._waiting: list[Prompt] = []
 
     def ask(self, prompts: Sequence[Prompt]) -> None:
-        """Have these prompts wait for the next call."""
+        """Queue these prompts for the next call."""
         self._waiting += prompts
 
     def replies(self) -> list[tuple[Prompt, Reply]]:
-        """Return the replies to all prompts that wait."""
+        """Return the replies to all waiting prompts."""
         asked, self._waiting = self._waiting, []
         return list(zip(asked, self._agent.act(asked), strict=True))
 
     def wake(self) -> None:
-        """Do nothing: no call is waited for but the agent's own."""
+        """Do nothing: only the agent's own call is waited for."""
 
     def close(self) -> None:
         """Do nothing: nothing is under way between two calls."""
 
 
 class FutureQueue(Generic[QuestionT, FoundT, AnswerT]):
-    """Answers that others work on, each a future.
+    """Answers computed elsewhere, each a future.
 
     Args:
-        submit: begins to answer a question.
-        read: makes the answer of a question and what was found.
+        submit: starts answering a question.
+        read: makes the answer from a question and its result.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class FutureQueue(Generic[QuestionT, FoundT, AnswerT]):
         self._done: queue.SimpleQueue[tuple[QuestionT, Future[FoundT]] | None] = queue.SimpleQueue()
 
     def ask(self, questions: Sequence[QuestionT]) -> None:
-        """Begin to answer these."""
+        """Start answering these."""
         for question in questions:
             future = self._submit(question)
             self._under_way.add(future)
@@ -100,7 +101,7 @@ class FutureQueue(Generic[QuestionT, FoundT, AnswerT]):
         self._done.put((question, future))
 
     def replies(self) -> list[tuple[QuestionT, AnswerT]]:
-        """Wait until one is there or :meth:`wake` was called; return all that are there."""
+        """Wait for an answer or a call of :meth:`wake`; return all that are there."""
         found = [self._done.get()]
         while not self._done.empty():
             found.append(self._done.get())
@@ -111,19 +112,19 @@ class FutureQueue(Generic[QuestionT, FoundT, AnswerT]):
         return answered
 
     def wake(self) -> None:
-        """Have :meth:`replies` return, from any thread."""
+        """Make :meth:`replies` return; callable from any thread."""
         self._done.put(None)
 
     def close(self) -> None:
-        """Cancel what is under way."""
+        """Cancel all questions under way."""
         for future in list(self._under_way):
             future.cancel()
 
 
 def queue_of(agent: Agent) -> ReplyQueue | None:
-    """Return a queue of an agent that has them; None: it answers a batch at a time."""
-    # Of the class, and not behind an act() of its own: what wraps or extends an agent hands on all
-    # that it lacks, and would be passed by.
+    """Return a queue of an agent; None: it has none and answers a batch at a time."""
+    # Looked up on the class, and only if the class does not define its own act(): a wrapper that
+    # forwards missing attributes would otherwise be bypassed.
     for kind in type(agent).__mro__:
         if "reply_queue" in vars(kind):
             made: ReplyQueue | None = vars(kind)["reply_queue"](agent)
@@ -135,10 +136,10 @@ def queue_of(agent: Agent) -> ReplyQueue | None:
 
 @contextmanager
 def open_queue(agent: Agent, schedule: Schedule = "auto") -> Iterator[ReplyQueue]:
-    """Return the queue by which copies ask an agent.
+    """Return the queue through which copies ask an agent.
 
     Raises:
-        ConfigError: ``free``, and the agent answers a batch at a time.
+        ConfigError: the schedule is ``free``, but the agent answers a batch at a time.
     """
     made = None if schedule == "lockstep" else queue_of(agent)
     if made is None and schedule == "free":

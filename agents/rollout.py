@@ -35,14 +35,14 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class EpisodeStart:
-    """An episode that some copy is to play."""
+    """An episode for some copy to play."""
 
     number: int
-    """What is sampled depends on it, and not on the copy."""
+    """Number of the episode; sampling depends on it, not on the copy."""
     task: Task
     seed: int
     policy_version: int = 0
-    """Stamped into the record; later turns may be of newer weights."""
+    """Version stamped into the record; later turns may come from newer weights."""
 
 
 @dataclass(slots=True)
@@ -50,34 +50,34 @@ class _Episode:
     """State of one copy's running episode."""
 
     start: EpisodeStart | None = None
-    """Where copies play one after the other."""
+    """The episode's start, if a copy plays several in sequence."""
     turns: list[Turn] = field(default_factory=list)
     talk: Conversation = Conversation()
     error: str = ""
-    """Why the agent gave no reply, which ends the episode."""
+    """Reason why the agent gave no reply, which ends the episode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Records of episodes beside what was said and done."""
+    """What to record of episodes beside observations, replies and actions."""
 
     hash_states: StateSource | None = None
-    """A hash of the state before each action, of this source."""
+    """Source of the state hash to record before each action; None: no hash."""
     states_needed: bool = True
-    """An environment without hashes is refused; else it has zeros in their place."""
+    """Refuse an environment without hashes; else record zeros for it."""
     segments: bool = False
-    """``segment_key``."""
+    """Record each turn's ``segment_key``."""
     expert_actions: bool = False
-    """What the environment's expert would have done, and, of agents with tokens, the token ids by
-    which they would have said so."""
+    """Record the action of the environment's expert and, for agents with tokens, the token ids of
+    the reply with that action."""
     prompts: bool = False
-    """What the agent was asked (``Turn.messages``)."""
+    """Record the agent's prompts (``Turn.messages``)."""
     label: str = "episode"
-    """First part of trajectory ids; the other is the copy, or the episode's number."""
+    """First part of trajectory ids; the rest is the copy or the episode's number."""
     policy_version: int = 0
-    """Stamped into trajectories that no :class:`EpisodeStart` stamps."""
+    """Version stamped into trajectories that have no :class:`EpisodeStart`."""
     on_turn: Callable[[Turn], None] | None = None
-    """Called with every turn that is played."""
+    """Called with every played turn."""
 
 
 def run_episodes(
@@ -96,21 +96,21 @@ def run_episodes(
 
     Args:
         venv: autoreset disabled.
-        agent: answers the copies' prompts.
-        form: builds prompts and reads actions out of replies.
-        seed: seeds the episodes (group g with seed + g, or one seed per group); None goes on from
-            the environment's own RNG.
-        tasks: one per group, None for one that does not play; None draws them.
-        record: what is recorded beside what was said and done.
+        agent: the agent that answers the copies' prompts.
+        form: builds prompts and reads actions from replies.
+        seed: seeds the episodes (group g with seed + g, or one seed per group); None continues with
+            the environment's RNG.
+        tasks: one per group, None for a group that does not play; None draws them.
+        record: what to record beside observations, replies and actions.
         schedule: whether copies wait for each other's replies.
         retries: how often an episode that ended with an error (a dead worker, a failed judge, an
-            agent that gave no reply) is played again from its start. Its error stays on the record
-            when all tries fail.
-        on_episode: called with (copy, its episode) when an episode ends, while others play on; also
-            for one that ends with an error, in each of its tries.
+            agent that gave no reply) is played again from its start. If all tries fail, its error
+            stays on the record.
+        on_episode: called with (copy, its episode) when an episode ends, while others continue;
+            also for every try that ends with an error.
 
     Raises:
-        ConfigError: the schedule is ``free``, and the agent answers a batch at a time.
+        ConfigError: the schedule is ``free``, but the agent answers a batch at a time.
     """
     options = None if tasks is None else {"task": list(tasks)}
     observation, info = venv.reset(seed=seed, options=options)
@@ -140,16 +140,15 @@ def stream_episodes(
     record: Recording = Recording(),
     schedule: Schedule = "auto",
 ) -> None:
-    """Play one episode after the other in every copy, until no more come.
+    """Play one episode after the other in every copy, until there are no more.
 
     Args:
         venv: autoreset disabled, without groups.
-        agent: answers the copies' prompts.
-        form: builds prompts and reads actions out of replies.
-        upcoming: called with a copy that is free; returns what it plays next, None: nothing.
-        on_episode: called with (copy, its episode) when an episode ends; ``upcoming`` comes after
-            it.
-        record: what is recorded beside what was said and done.
+        agent: the agent that answers the copies' prompts.
+        form: builds prompts and reads actions from replies.
+        upcoming: called with a free copy; returns the episode that it plays next, None: none.
+        on_episode: called with (copy, its episode) when an episode ends, before ``upcoming``.
+        record: what to record beside observations, replies and actions.
         schedule: whether copies wait for each other's replies.
 
     Raises:
@@ -175,15 +174,15 @@ def stream_episodes(
 
 
 class EpisodeStream:
-    """Copies of a vector environment that play episodes as they are told to, each at its own pace.
+    """Copies of a vector environment that play the episodes they are given, each at its own pace.
 
     Args:
         venv: autoreset disabled, without groups.
-        agent: answers the copies' prompts.
-        form: builds prompts and reads actions out of replies.
+        agent: the agent that answers the copies' prompts.
+        form: builds prompts and reads actions from replies.
         on_episode: called with (copy, its episode) when an episode ends; it may :meth:`begin`
             another.
-        record: what is recorded beside what was said and done.
+        record: what to record beside observations, replies and actions.
         schedule: whether copies wait for each other's replies.
 
     Raises:
@@ -216,11 +215,11 @@ class EpisodeStream:
         self.close()
 
     def begin(self, starts: Mapping[int, EpisodeStart]) -> None:
-        """Begin episodes in copies that play none."""
+        """Begin episodes in idle copies."""
         self._play.begin(starts)
 
     def advance(self) -> bool:
-        """Wait for replies and take the steps that they say; returns whether anything was left."""
+        """Wait for replies and take their steps; returns whether anything was left to do."""
         return self._play.advance()
 
     def rest(self) -> None:
@@ -233,10 +232,10 @@ class EpisodeStream:
 
 
 def runs_free(venv: TextVectorEnv, agent: Agent, schedule: Schedule) -> bool:
-    """Whether copies ask as soon as their own reply is there.
+    """Return whether copies ask as soon as their own reply is there.
 
-    ``auto`` keeps copies together where the environment asks live models of its own in this
-    process: it asks them for all copies at once.
+    ``auto`` keeps copies together if the environment itself asks live models in this process: it
+    asks them for all copies at once.
     """
     if schedule == "auto" and venv.retry_helps and not venv.workers:
         return False
@@ -253,19 +252,19 @@ def continue_episodes(
     record: Recording = Recording(),
     schedule: Schedule = "auto",
 ) -> list[Trajectory]:
-    """Play on from K saved states to the end, in the first K copies; returns what came after.
+    """Play from K saved states to the end, in the first K copies; returns the new turns.
 
     Args:
         venv: autoreset disabled; at least K copies.
-        agent: answers the copies' prompts.
-        form: builds prompts and reads actions out of replies.
-        snapshots: of episodes under way; the same one may stand several times.
-        talks: what agent and environment had said by then, one per snapshot.
-        record: what is recorded beside what was said and done.
+        agent: the agent that answers the copies' prompts.
+        form: builds prompts and reads actions from replies.
+        snapshots: snapshots of running episodes; one may occur several times.
+        talks: the conversation up to each snapshot.
+        record: what to record beside observations, replies and actions.
         schedule: whether copies wait for each other's replies.
 
     Raises:
-        EpisodeOverError: a snapshot is of an episode that had ended.
+        EpisodeOverError: a snapshot is of a finished episode.
     """
     for snapshot in snapshots:
         if snapshot.event[-1]:
@@ -283,7 +282,7 @@ def continue_episodes(
 
 @dataclass(slots=True)
 class _Stepped:
-    """What K copies' environments made of their replies; text and columns have a row for each."""
+    """Result of stepping K copies' environments; text and columns have one row per copy."""
 
     parsed: Sequence[Parsed]
     states: Sequence[int]
@@ -297,7 +296,7 @@ class _Stepped:
 
 
 class _Play:
-    """Episodes under way in the copies of a vector environment."""
+    """Running episodes in the copies of a vector environment."""
 
     def __init__(
         self,
@@ -316,18 +315,18 @@ class _Play:
         self.on_episode = on_episode
         self.hash_states = record.hash_states
         self.observation: Any = None
-        """Of all copies, as the environment shows it."""
+        """Observation of all copies, as the environment shows it."""
         self.info: dict[str, Any] = {}
         """Columns of all copies."""
         self.episodes: dict[int, _Episode] = {}
         self.replies: dict[int, tuple[Prompt, Reply]] = {}
-        """Of the copies that are being stepped."""
+        """Prompts and replies of the copies that are being stepped."""
         self.found: dict[int, Trajectory] = {}
-        """Episodes that ended, where each copy plays one."""
+        """Finished episodes, if each copy plays one."""
         self.asking: list[int] = []
-        """Copies that are to ask next."""
+        """Copies that ask next."""
         self.waiting = 0
-        """Copies whose reply is under way."""
+        """Number of copies whose reply is under way."""
         self.to_begin: dict[int, EpisodeStart] = {}
         self.queue: ReplyQueue
         self.stepping: _Here | _PerWorker
@@ -353,17 +352,17 @@ class _Play:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Have a queue of replies, and what steps copies, in this context."""
+        """Open the reply queue and the stepper of copies for this context."""
         with ExitStack() as stack:
             self.queue = stack.enter_context(open_queue(self.agent, self._schedule()))
-            # Workers step beside each other, and beside the replies that are waited for.
+            # Workers step in parallel, also while replies are awaited.
             apart = self.venv.workers and not isinstance(self.queue, Lockstep)
             self.stepping = _PerWorker(self.venv, self.queue.wake) if apart else _Here()
             stack.callback(self.stepping.close)
             yield
 
     def begin(self, starts: Mapping[int, EpisodeStart]) -> None:
-        """Begin episodes in copies that play none."""
+        """Begin episodes in idle copies."""
         self.to_begin.update(starts)
 
     def advance(self) -> bool:
@@ -399,7 +398,7 @@ class _Play:
         if not starts:
             return
         if not self.info:
-            # The first reset begins every copy; those without an episode wait.
+            # The first reset covers every copy; those without an episode wait.
             every = [starts.get(i) for i in range(self.venv.num_envs)]
             self.observation, self.info = self.venv.reset(
                 seed=[0 if start is None else start.seed for start in every],
@@ -440,10 +439,10 @@ class _Play:
             self.stepping.submit(at, self._step, self._take_step)
 
     def _step(self, index_K: IntArray) -> _Stepped:
-        """Do what the replies of these copies say; with workers, in another thread."""
+        """Take the actions in these copies' replies; with workers, in another thread."""
         venv = self.venv
         replies = [self.replies[i][1] for i in index_K.tolist()]
-        # Few replies differ where actions are short, so each is read once.
+        # If actions are short, few replies differ, so each is parsed once.
         parsed = {text: self.form.parse(text) for text in {reply.text for reply in replies}}
         parsed_K = [parsed[reply.text] for reply in replies]
         actions = [one.action for one in parsed_K]
@@ -474,7 +473,7 @@ class _Play:
     def _end(
         self, copies: Sequence[int], terminated: Sequence[bool], truncated: Sequence[bool]
     ) -> None:
-        """Tell of episodes that ended."""
+        """Report finished episodes."""
         for i, ended, cut in zip(copies, terminated, truncated, strict=True):
             self.found[i] = self._trajectory(i, ended, cut)
             if self.on_episode is not None:
@@ -501,7 +500,7 @@ class _Play:
         shown: tuple[Any, dict[str, Any]],
         starts: Mapping[int, EpisodeStart],
     ) -> None:
-        # Of the other copies only these rows are meant: they may have been stepped since.
+        # Only these rows are valid: other copies may have been stepped since.
         observation, info = shown
         n = self.venv.num_envs
         self.observation = _spread(self.observation, _rows(observation, index_K), index_K, n)
@@ -510,10 +509,10 @@ class _Play:
         self._begun(index_K.tolist(), starts)
 
     def _fitting(self, i: int) -> Prompt | None:
-        """Return the copy's prompt, without its oldest turns where they leave no room for a reply.
+        """Return the copy's prompt, without its oldest turns if they leave no room for a reply.
 
-        Where what is seen now is too long by itself, the episode ends with an error: None. A first
-        prompt goes to the agent whatever its length, which says what to change.
+        If the current observation is too long by itself, the episode ends with an error: None. A
+        first prompt always goes to the agent, whose error says what to change.
         """
         prompt, episode = self._prompt(i), self.episodes[i]
         room = getattr(self.agent, "room", None)
@@ -543,7 +542,7 @@ class _Play:
             self.info,
             row=i,
             copy=i,
-            # A copy: the array is written on while turns keep their picture.
+            # Copied: the array is overwritten later, while turns keep their picture.
             image=None if image is None else image[i].copy(),
         )
         return prompt if episode.start is None else replace(prompt, episode=episode.start.number)
@@ -564,7 +563,8 @@ class _Play:
                 "what creditrl.wrappers.StateHash does then, or implement Engine.state_keys."
             ) from error
         except WorkerError:
-            # A worker is found dead here. Its copies end with their next step; the others play on.
+            # A dead worker is detected here. Its copies end with their next step; the others
+            # continue.
             return [self._state_or_zero(i) for i in index_K.tolist()]
 
     def _state_or_zero(self, i: int) -> int:
@@ -575,7 +575,7 @@ class _Play:
             return 0
 
     def _experts(self, index_K: IntArray) -> list[tuple[str, tuple[int, ...]]]:
-        """Return (action, token ids of the reply that says it) of the expert in each copy."""
+        """Return the expert's (action, token ids of the reply with it) in each copy."""
         if not self.record.expert_actions:
             return [("", ())] * len(index_K)
         chat = getattr(self.agent, "chat_format", None)
@@ -664,7 +664,7 @@ class _Play:
 
 
 class _Here:
-    """Works on copies at once, in this thread."""
+    """Works on copies immediately, in this thread."""
 
     under_way = 0
 
@@ -674,22 +674,22 @@ class _Here:
         work: Callable[[IntArray], ResultT],
         take: Callable[[IntArray, ResultT], None],
     ) -> None:
-        """Do the work of these copies, and take its result."""
+        """Do the work of these copies, and process its result."""
         take(index_K, work(index_K))
 
     def settle(self) -> None:
-        """Do nothing: results were taken."""
+        """Do nothing: results were already processed."""
 
     def close(self) -> None:
         """Do nothing."""
 
 
 class _PerWorker:
-    """Works on the copies of each worker in a thread of its own: none waits for a slow one.
+    """Works on each worker's copies in a separate thread, so none waits for a slow one.
 
     Args:
-        venv: with workers.
-        wake: called when a result is there, by another thread.
+        venv: a vector environment with workers.
+        wake: called from another thread when a result is there.
     """
 
     def __init__(self, venv: TextVectorEnv, wake: Callable[[], None]) -> None:
@@ -705,7 +705,7 @@ class _PerWorker:
         work: Callable[[IntArray], ResultT],
         take: Callable[[IntArray, ResultT], None],
     ) -> None:
-        """Begin the work of these copies; :meth:`settle` takes its results."""
+        """Begin the work of these copies; :meth:`settle` processes the results."""
         owner_K = self._owner[index_K]
         for worker in np.unique(owner_K).tolist():
             at = index_K[owner_K == worker]
@@ -719,14 +719,14 @@ class _PerWorker:
             future.add_done_callback(told)
 
     def settle(self) -> None:
-        """Take the results that are there."""
+        """Process the results that are there."""
         while not self._done.empty():
             take = self._done.get()
             self.under_way -= 1
             take()
 
     def close(self) -> None:
-        """Wait for what is being worked on, and drop the rest."""
+        """Wait for the work in progress, and drop the rest."""
         for thread in self._threads:
             thread.shutdown(cancel_futures=True)
 
@@ -741,7 +741,7 @@ def _rows(observation: Any, index_K: IntArray) -> Any:
 
 
 def _parts(observation: Any) -> tuple[Sequence[str], Any]:
-    """Split a batched observation into texts and images (None where there are none)."""
+    """Split a batched observation into texts and images (None if there are none)."""
     if isinstance(observation, tuple):
         return observation, None
     if isinstance(observation, dict):
@@ -750,7 +750,7 @@ def _parts(observation: Any) -> tuple[Sequence[str], Any]:
 
 
 def _spread(old: Any, new: Any, playing: IntArray, n: int) -> Any:
-    """Put the new observations of some copies, in ascending order, among the old ones of all."""
+    """Replace some copies' observations, given in ascending order, in those of all copies."""
     if len(playing) == n:
         return new
     if isinstance(old, tuple):

@@ -16,11 +16,11 @@ __all__ = ["FirstAdmissibleAgent", "RandomAgent", "ReplayAgent"]
 class RandomAgent:
     """Draws uniformly from the admissible actions.
 
-    Where there are none, but open-ended ones (a search), it fills in some words of the goal.
+    If there are only open-ended ones (a search), it fills in words of the goal.
 
     Args:
-        seed: of the draws.
-        words: what it draws from where an environment lists no admissible actions.
+        seed: seed of the draws.
+        words: words to draw from if an environment lists no admissible actions.
     """
 
     name = "random"
@@ -30,7 +30,7 @@ class RandomAgent:
         self._words = tuple(words)
 
     def reseed(self, seed: int) -> None:
-        """Start the draws anew."""
+        """Restart the draws."""
         self._rng = np.random.default_rng(seed)
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
@@ -44,12 +44,12 @@ class RandomAgent:
 
 
 class FirstAdmissibleAgent:
-    """Takes the first admissible action: the least that an agent can do.
+    """Takes the first admissible action: the simplest possible agent.
 
-    Where there are none, but open-ended ones, it fills in the goal's first word.
+    If there are only open-ended ones, it fills in the goal's first word.
 
     Args:
-        words: what it chooses from where an environment lists no admissible actions.
+        words: words to choose from if an environment lists no admissible actions.
     """
 
     name = "first"
@@ -63,7 +63,7 @@ class FirstAdmissibleAgent:
 
 
 class ReplayAgent:
-    """Says again what was said before: copy ``i`` takes ``actions[i][turn]``.
+    """Replays recorded actions: copy ``i`` takes ``actions[i][turn]``.
 
     Args:
         actions: the actions of each copy, in order.

@@ -1,6 +1,6 @@
 """Two agents talk with each other in SOTOPIA, and both sides' episodes are recorded.
 
-The policy itself on both sides is self-chat: per turn of all dialogues it is called once.
+Self-chat has the policy on both sides: it is called once per turn for all dialogues.
 """
 
 from __future__ import annotations
@@ -69,26 +69,28 @@ def run_self_chat(
 ) -> list[tuple[Trajectory, Trajectory]]:
     """Play one dialogue in every copy and return both sides' episodes, copy by copy.
 
-    Group ``g`` of copies plays one combination with one seed, as ``gym.make_vec`` with the same
-    seed and ``side=0`` draws them. In the records, side 0 of group ``g`` is group ``2 g``, side 1
-    group ``2 g + 1``: the sides have different goals and are not compared. The last turn of a side
-    has its reward; a failed judgement or reply makes both sides' episodes invalid (``error``).
+    Group ``g`` of copies plays one combination with one seed, the ones that ``gym.make_vec`` draws
+    with the same seed and ``side=0``. In the records, side 0 of group ``g`` is group ``2 g``, side
+    1 group ``2 g + 1``: the sides have different goals and are not compared. The last turn of a
+    side carries its reward; a failed judgement or reply makes both sides' episodes invalid
+    (``error``).
 
     Args:
-        agents: who plays side 0 and side 1; one agent plays both, and is called once per turn.
-        form: builds prompts and reads replies, or its name.
-        copies: dialogues; a multiple of ``group_size``.
+        agents: the agents of side 0 and side 1; a single agent plays both, and is called once per
+            turn.
+        form: prompt form, or its name.
+        copies: number of dialogues; a multiple of ``group_size``.
         group_size: copies per combination and seed.
-        seed: of the draws.
+        seed: seed of the draws.
         tasks: combinations by index or id (of ``side=0`` tasks), one per group; None draws them.
         hash_states: record a hash of the state before each action.
         policy_version: stamped into the records.
         label: first part of trajectory ids.
-        options: of the environment, but ``partner``, ``side`` and ``unreadable``: a reply that is
-            no action counts as doing nothing.
+        options: options of the environment, except ``partner``, ``side`` and ``unreadable``: a
+            reply without an action counts as doing nothing.
 
     Raises:
-        ConfigError: an option is unknown, or does not go with two agents.
+        ConfigError: an option is unknown, or does not work with two agents.
     """
     if copies < 1 or group_size < 1 or copies % group_size:
         raise ConfigError(
@@ -150,7 +152,7 @@ class _Play:
     whole: bool
 
     def turn(self, chats: list[_Chat]) -> None:
-        """Play one turn of every dialogue that goes on."""
+        """Play one turn of every running dialogue."""
         going = [i for i, chat in enumerate(chats) if chat.goes_on]
         seats = [(i, s) for i in going for s in (0, 1) if chats[i].meeting.may_act[s]]
         asked = [self._prompt(chats[i], i, side) for i, side in seats]
@@ -223,7 +225,7 @@ class _Play:
 
 
 def _judge(chats: list[_Chat], options: dict[str, Any]) -> None:
-    """Ask the judge about all dialogues that came to their end, in one call."""
+    """Ask the judge about all finished dialogues in one call."""
     judge = make_judge(SotopiaEnv.configure(options).judge)
     ended = [chat for chat in chats if not chat.error]
     if not ended:

@@ -1,4 +1,4 @@
-"""Tables of results: on a terminal, and as HTML where a notebook shows their object."""
+"""Tables of results: on a terminal, and as HTML when a notebook shows the object."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ShownTable:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
-    """Lines that stand below it."""
+    """Lines below the table."""
 
 
 def print_tables(tables: Sequence[ShownTable], console: Console | None = None) -> None:
-    """Print them, on a console of one's own or on stdout."""
+    """Print them on the given console or on stdout."""
     from rich.table import Table
 
     from creditrl.terminal import PlainConsole, plain
@@ -43,7 +43,7 @@ def print_tables(tables: Sequence[ShownTable], console: Console | None = None) -
 
 
 def html_tables(tables: Sequence[ShownTable]) -> str:
-    """Return them as HTML; what comes from outside is text in it."""
+    """Return them as HTML; outside content is escaped."""
     parts = []
     for shown in tables:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in shown.columns)

@@ -15,7 +15,7 @@ class Spent:
 
     turns: int = 0
     tokens: int = 0
-    """Read and written."""
+    """Tokens read and written."""
     cost: float = 0.0
     """Dollars."""
     seconds: float = 0.0
@@ -38,12 +38,12 @@ class Spent:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the counts as JSON has them."""
+        """Return the counts as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Spent:
-        """Return what :meth:`to_json` was made of."""
+        """Return the object that :meth:`to_json` was called on."""
         return cls(
             int(data["turns"]), int(data["tokens"]), float(data["cost"]), float(data["seconds"])
         )

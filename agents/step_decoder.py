@@ -1,8 +1,8 @@
 """One more token for every row of a Llama-like model, without transformers' work per layer.
 
-A step of transformers' own forward pass spends more time on masks, cache objects and copies of the
-cache than on a small model's numbers: 2.5 of 3.3 ms for 64 rows of a model with 0.2 million
-weights. Here keys and values lie in buffers with room for the whole reply, and positions are looked
+A step of transformers' forward pass spends more time on masks, cache objects and copies of the
+cache than on a small model's arithmetic: 2.5 of 3.3 ms for 64 rows of a model with 0.2 million
+weights. Here keys and values are in buffers with room for the whole reply, and positions are looked
 up in a table. Linear layers and MLPs are the model's own modules, so adapters count.
 """
 
@@ -17,15 +17,15 @@ __all__ = ["StepCache", "StepDecoder"]
 
 _FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 _STATIC_ROPE = ("default", "linear", "llama3")
-"""Rotary embeddings that do not depend on how long the longest row is."""
+"""Rotary embeddings that do not depend on the length of the longest row."""
 
 
 class StepCache:
     """Keys and values of R rows, with room for more tokens.
 
     Args:
-        cache: of transformers, plain layers only; copied.
-        room: further tokens.
+        cache: cache of transformers, with plain layers only; copied.
+        room: number of further tokens.
     """
 
     def __init__(self, cache: Any, room: int) -> None:
@@ -35,16 +35,16 @@ class StepCache:
         ]
 
     def batch_select_indices(self, row_R: torch.Tensor) -> None:
-        """Keep these rows, in this order; one may come more than once."""
+        """Keep these rows, in this order; a row may occur more than once."""
         self.layers = [(keys[row_R], values[row_R]) for keys, values in self.layers]
 
 
 class StepDecoder:
-    """Computes what follows one more token of each row.
+    """Computes the logits after one more token of each row.
 
     Args:
-        model: one that :meth:`reads`.
-        longest: positions that may be asked for.
+        model: one that :meth:`reads` accepts.
+        longest: maximum number of positions.
     """
 
     def __init__(self, model: Any, longest: int) -> None:
@@ -55,12 +55,12 @@ class StepDecoder:
         places = torch.arange(longest, device=embedding.device).unsqueeze(0)
         cos, sin = self.base.model.rotary_emb(embedding, places)
         self._cos_LD, self._sin_LD = cos[0], sin[0]
-        # The module rounds otherwise in bfloat16, where trainer and sampler should round alike.
+        # The module rounds differently in bfloat16; trainer and sampler should round the same way.
         self._fused_norm = embedding.dtype == torch.float32
 
     @staticmethod
     def reads(model: Any, cache: Any) -> bool:
-        """Whether the model is one that this computes exactly, as it stands, after this cache."""
+        """Return whether this computes the model exactly, in its current form, after this cache."""
         from transformers.cache_utils import DynamicLayer
 
         base = model
@@ -75,7 +75,7 @@ class StepDecoder:
             return False
         if base.config.rope_parameters.get("rope_type", "default") not in _STATIC_ROPE:
             return False
-        # Sharded, compiled and hooked layers are of other types, or do more when they are called.
+        # Sharded, compiled and hooked layers have other types, or do more when called.
         parts = [base, base.model, *base.model.layers]
         names = (f"{family}ForCausalLM", f"{family}Model", f"{family}DecoderLayer")
         return (
@@ -91,13 +91,13 @@ class StepDecoder:
         mask_RL: torch.Tensor | None,
         cache: StepCache,
     ) -> torch.Tensor:
-        """Return float32 logits [R, V] after one more token of each row, which joins the cache.
+        """Return float32 logits [R, V] after one more token of each row, and add it to the cache.
 
         Args:
             token_R: the tokens.
             position_R: their positions.
-            mask_RL: 1 where a column counts, that of the token included; None: all of them do.
-            cache: of the rows before the token.
+            mask_RL: 1 where a column counts, including the token's; None: all count.
+            cache: cache of the rows before the token.
         """
         from torch.nn import functional
 
@@ -117,7 +117,7 @@ class StepDecoder:
                 key = self._norm(attention.k_norm, key)
             keys[:, :, at] = _turned(key, cos_R1D, sin_R1D)
             values[:, :, at] = attention.v_proj(normed_RD).view(heads)
-            # The queries of a key-value head stand where a text's positions would.
+            # The queries of a key-value head take the axis of a text's positions.
             query = _turned(query, cos_R1D, sin_R1D).view(rows, keys.shape[1], -1, keys.shape[3])
             seen = functional.scaled_dot_product_attention(
                 query,
@@ -152,7 +152,7 @@ def _with_room(held: torch.Tensor, room: int) -> torch.Tensor:
 
 
 def _turned(part: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Return queries or keys [R, heads, D] turned by their position."""
+    """Return queries or keys [R, heads, D] rotated by their position."""
     import torch
 
     first, second = part.chunk(2, dim=-1)

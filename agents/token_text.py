@@ -1,4 +1,4 @@
-"""Between prompts, replies and token ids: what agents that sample tokens themselves do alike."""
+"""Prompts and replies to token ids and back, shared by agents that sample tokens themselves."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _CACHED_STRINGS = 65_536
 
 
 class TokenText:
-    """Turns prompts into token ids and sampled ids into text; remembers what it has seen.
+    """Turns prompts into token ids and sampled ids into text; caches both.
 
     Args:
         tokenizer: of the policy.
-        stop_ids: tokens that end a reply and are no part of its text.
-        stop: strings that end a reply and are part of its text, which ends there.
+        stop_ids: tokens that end a reply and are not part of its text.
+        stop: strings that end a reply and its text, of which they are part.
 
     Raises:
-        ConfigError: a stop string is empty, or they are one string.
+        ConfigError: a stop string is empty, or ``stop`` is a single string.
     """
 
     def __init__(self, tokenizer: Any, stop_ids: Collection[int], stop: Sequence[str] = ()) -> None:
@@ -38,11 +38,11 @@ class TokenText:
         self._text_of: dict[tuple[int, ...], str] = {}
 
     def prompt_ids(self, prompts: Sequence[Prompt], context: int) -> list[tuple[int, ...]]:
-        """Return the tokens that the policy reads, fixed ones first; texts are tokenised once.
+        """Return the tokens that the policy reads, fixed ones first; each text is tokenised once.
 
         Args:
-            prompts: to be answered.
-            context: most tokens that the model reads, reply included.
+            prompts: the prompts to answer.
+            context: maximum number of tokens that the model reads, reply included.
 
         Raises:
             ConfigError: a prompt leaves no room for a reply, has no tokens, or still has the
@@ -61,7 +61,7 @@ class TokenText:
             if len(known) + len(new) > _CACHED_STRINGS:
                 known.clear()
                 new = list(dict.fromkeys(p.text for p in prompts))
-            # Special tokens are part of the text: the chat format has written them.
+            # Special tokens are already part of the text: the chat format writes them.
             ids = self.tokenizer(new, add_special_tokens=False)["input_ids"]
             known.update(zip(new, map(tuple, ids), strict=True))
         found = [p.prefix_ids + known[p.text] if p.prefix_ids else known[p.text] for p in prompts]
@@ -78,7 +78,7 @@ class TokenText:
         return len(prompt.prefix_ids) + len(ids)
 
     def plain_ids(self, prompts: Sequence[Prompt], context: int) -> list[tuple[int, ...]]:
-        """Return the tokens of each prompt in words, none where it has no such form."""
+        """Return the tokens of each prompt in words; none if it has no such form."""
         at = [k for k, prompt in enumerate(prompts) if prompt.plain_text]
         plain = [replace(prompts[k], text=prompts[k].plain_text, image=None) for k in at]
         found: list[tuple[int, ...]] = [()] * len(prompts)
@@ -89,7 +89,7 @@ class TokenText:
     def texts(self, replies: Sequence[tuple[int, ...]]) -> list[str]:
         """Return the text of sampled replies, without the token that ended them.
 
-        A last token that goes on behind a stop string is kept whole; the text ends with the string.
+        A last token that extends beyond a stop string is kept whole; the text ends with the string.
         """
         known = self._text_of
         if len(known) > _CACHED_STRINGS:
@@ -107,7 +107,7 @@ class TokenText:
         return texts
 
     def ended(self, tokens: tuple[int, ...], text: str) -> bool:
-        """Return whether a reply of this text ends by a stop token or string, and was not cut."""
+        """Return whether this reply ends with a stop token or string, and was not truncated."""
         return tokens[-1] in self.stop_ids or text.endswith(self.stop)
 
     def stops(self, tokens: Sequence[int]) -> bool:
@@ -116,9 +116,9 @@ class TokenText:
         return any(s in text for s in self.stop)
 
     def may_stop(self, vocabulary: int) -> list[int]:
-        """Return the tokens that can complete a stop string: those that hold an end of one.
+        """Return the tokens that can complete a stop string: those that contain an end of one.
 
-        Pieces of a character count as well, since what they say depends on the others.
+        Parts of a character count as well, since their text depends on the other parts.
         """
         ids = range(min(vocabulary, len(self.tokenizer)))
         ends = tuple(s[k:] for s in self.stop for k in range(len(s)))
@@ -142,7 +142,7 @@ class TokenText:
 
 
 def stop_tokens(tokenizer: Any, chat_format: ChatFormat, generation_config: Any) -> frozenset[int]:
-    """Return the tokens that end a reply by tokenizer, chat template and generation settings."""
+    """Return the tokens that end a reply for tokenizer, chat template or generation settings."""
     found = {tokenizer.eos_token_id, chat_format.turn_end_id}
     eos = getattr(generation_config, "eos_token_id", None)
     found.update(eos if isinstance(eos, (list, tuple)) else [eos])

@@ -1,10 +1,10 @@
-"""A policy that decodes in this process with transformers: any causal language model, CPU or GPU.
+"""A policy decoded in this process with transformers: any causal language model, CPU or GPU.
 
 The decoding loop is our own: equal prompts are computed once and replies share their rows until
-they differ, a growing conversation is read on from where the last turn left it, only the last
-position's logits are made, and every reply brings the log-probability of each of its tokens under
-the distribution that it was drawn from. ``generate`` of transformers costs
-several times more per token for short replies.
+they differ, a growing conversation is read from where the last turn ended, only the last position's
+logits are computed, and every reply comes with the log-probability of each of its tokens under the
+distribution that it was drawn from. ``generate`` of transformers costs several times more per token
+for short replies.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ __all__ = ["TransformersAgent", "load_tokenizer", "quiet_bars", "require_folder"
 
 _NEW_TOKENS = 256
 _CPU_BUDGET, _GPU_BUDGET = 32_768, 131_072
-# Rows of finished replies are carried along until this share of a batch is still at work: dropping
-# them copies the whole cache.
+# Rows of finished replies are kept until only this share of a batch is unfinished: dropping them
+# copies the whole cache.
 _COMPACT_BELOW = 0.75
-# Most logits of whole lists that are made at a time: 256 MiB.
+# Maximum number of logits of whole lists computed at a time: 256 MiB.
 _SLICE_NUMBERS = 2**26
 
 
@@ -57,9 +57,8 @@ class TransformersAgent:
     """Answers prompts with a causal language model.
 
     Randomness: one draw per reply and token from one seeded generator, turned into a token by the
-    inverse of the cumulative distribution. So what a reply says depends on the seed and the order
-    of the prompts, not on which prompts were equal, how they were batched or which replies ended
-    first.
+    inverse of the cumulative distribution. So a reply depends on the seed and the order of the
+    prompts, not on which prompts were equal, how they were batched or which replies ended first.
 
     Args:
         model: a causal language model of transformers, or a peft model around one.
@@ -68,13 +67,13 @@ class TransformersAgent:
         greedy: take the most probable token; the log-probabilities are then the model's own at
             ``temperature``.
         top_p: sample from the smallest set of tokens that holds this probability, in (0, 1].
-        max_new_tokens: most tokens of a reply; 1 means that a reply is one token, and complete.
-            None takes what the model's generation settings were saved with, else 256.
-        seed: of the sampling.
+        max_new_tokens: maximum number of tokens of a reply; 1 means that a reply is one token, and
+            complete. None takes the value from the model's saved generation settings, else 256.
+        seed: seed of the sampling.
         device: where to compute; None leaves the model where it is.
         actions: ``"free"``: any text. ``"listed"``: one of the prompt's ``choices``, token by token
-            among the tokens by which one of them goes on; any text where it has none. ``"choice"``:
-            one of them as a whole, see :mod:`creditrl.agents.choices`; ``top_p`` is then of whole
+            among the tokens that continue one of them; any text if it has none. ``"choice"``: one
+            of them as a whole, see :mod:`creditrl.agents.choices`; ``top_p`` then applies to whole
             replies.
         form: name of the prompt form that it is asked in where nobody names another; None: one
             that explains the task, see :func:`creditrl.agents.evaluate`.
@@ -83,22 +82,22 @@ class TransformersAgent:
         stop_ids: further token ids that end a reply, beside the end-of-text tokens of the
             tokenizer, of the model's generation settings and of the chat template.
         stop: strings that end a reply, e.g. ``["</action>"]``. The token that completes one is the
-            last; lists (``actions``) are not searched.
+            last; listed replies (``actions``) are not searched.
         merge_equal: compute equal prompts once.
-        memo_limit: next-token logits of this many distinct prompts are kept between calls until the
-            weights change; used for replies of one token and vocabularies up to
+        memo_limit: number of distinct prompts whose next-token logits are kept between calls until
+            the weights change; used for replies of one token and vocabularies up to
             ``memo_vocabulary``.
         memo_vocabulary: largest vocabulary for which logits are kept.
-        token_budget: most tokens (replies times their longest possible row) of one batch; None
-            takes 32,768 on a CPU and 131,072 elsewhere (3.7 GB of cache for a model of 1.5 billion
-            parameters with 28 kB a token).
-        keep_turns: between two turns of a copy whose conversation grows, keep what the model has
+        token_budget: maximum number of tokens (replies times their longest possible row) of one
+            batch; None takes 32,768 on a CPU and 131,072 elsewhere (3.7 GB of cache for a model of
+            1.5 billion parameters with 28 kB a token).
+        keep_turns: between two turns of a copy with a growing conversation, keep what the model has
             read of it (up to twice ``token_budget`` tokens over all copies).
         name: stamped into results; None takes the model's name.
         chat_format: how conversations become text; None derives it from the tokenizer.
         template_kwargs: further arguments of the chat template, e.g. ``{"enable_thinking":
             False}``.
-        image_processor: of a vision-language model; without it prompts are text.
+        image_processor: that of a vision-language model; without it prompts are text.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -228,11 +227,11 @@ class TransformersAgent:
     def variant(
         self, *, seed: int = 0, name: str | None = None, **sampling: Any
     ) -> TransformersAgent:
-        """Return an agent over the same weights that samples in another way.
+        """Return an agent over the same weights with different sampling.
 
         Args:
-            seed: of its own sampling.
-            name: its own name.
+            seed: seed of its sampling.
+            name: its name.
             sampling: ``temperature``, ``greedy``, ``top_p``, ``max_new_tokens`` or ``actions``.
         """
         import torch
@@ -248,25 +247,25 @@ class TransformersAgent:
 
     @property
     def sees(self) -> bool:
-        """Whether the model reads pictures."""
+        """Return whether the model reads pictures."""
         return self._pictures is not None
 
     # -- state ----------------------------------------------------------------------------------
 
     @property
     def device(self) -> torch.device:
-        """Where the model computes."""
+        """Device of the model."""
         device: torch.device = next(self.model.parameters()).device
         return device
 
     def reseed(self, seed: int) -> None:
-        """Begin the sampling anew."""
+        """Restart the sampling."""
         self._generator.manual_seed(seed)
 
     def weights_changed(self) -> None:
         """Forget what was computed with the old weights.
 
-        Updates by an optimizer or by ``load_state_dict`` are noticed without this call; writes
+        Updates by an optimizer or ``load_state_dict`` are detected without this call; writes
         through ``parameter.data`` are not.
         """
         self._memo.clear()
@@ -288,16 +287,16 @@ class TransformersAgent:
         return self.answer(prompts, self.draws(len(prompts))) if prompts else []
 
     def draws(self, count: int) -> torch.Tensor:
-        """Return the next draws of ``count`` replies, float64 [count, most tokens of a reply]."""
+        """Return the next draws for ``count`` replies, float64 [count, max_new_tokens]."""
         import torch
 
         shape = (count, self.max_new_tokens)
-        # Strictly below 1 after rounding, so that a draw never lies beyond the last possible token.
+        # Strictly below 1 after rounding, so a draw never lies beyond the last possible token.
         uniform_BT = torch.rand(shape, dtype=torch.float64, generator=self._generator)
         return uniform_BT * (1.0 - 2.0**-52)
 
     def answer(self, prompts: Sequence[Prompt], uniform_BT: torch.Tensor) -> list[Reply]:
-        """Return the replies to at least one prompt that these draws give; see :meth:`draws`."""
+        """Return the replies that these draws give to one or more prompts; see :meth:`draws`."""
         import torch
 
         plain_ids: list[tuple[int, ...]] = [()] * len(prompts)
@@ -357,7 +356,7 @@ class TransformersAgent:
     def _trees(
         self, prompts: Sequence[Prompt], prompt_ids: Sequence[tuple[int, ...]]
     ) -> list[TokenTree | None]:
-        """Return the replies that each prompt lists, None for one that any text answers."""
+        """Return each prompt's listed replies, None for one that takes any text."""
         if self.actions == "free":
             return [None] * len(prompts)
         trees: list[TokenTree | None] = []
@@ -454,7 +453,7 @@ class TransformersAgent:
         trees: Sequence[TokenTree | None],
         images: Sequence[Any] = (),
     ) -> tuple[list[tuple[int, ...]], list[tuple[float, ...]]]:
-        # Equal prompts share a row, but not one with a list and one without, which is drawn freely.
+        # Equal prompts share a row, unless one has a list and the other is sampled freely.
         number: dict[tuple[int, bool], int] = {}
         pairs = zip(owner, (tree is None for tree in trees), strict=True)
         owner = [number.setdefault(pair, len(number)) for pair in pairs]
@@ -466,8 +465,8 @@ class TransformersAgent:
         places = self._places(prompts, distinct, askers)
         replies: list[tuple[int, ...]] = [()] * len(owner)
         logprobs: list[tuple[float, ...]] = [()] * len(owner)
-        # Conversations that go on need few columns, new ones all of theirs: not in one batch.
-        # Replies of a list go on by several tokens at a time, others by one.
+        # Continued conversations need few columns, new ones all of theirs: not in one batch.
+        # Listed replies grow by several tokens at a time, others by one.
         free = [is_free for _, is_free in number]
         for kind in itertools.product((True, False), (True, False)):
             some = [u for u, place in enumerate(places) if (place is not None, free[u]) == kind]
@@ -505,7 +504,7 @@ class TransformersAgent:
         distinct: list[tuple[int, ...]],
         askers: list[list[int]],
     ) -> list[Place | None]:
-        """Return where each distinct prompt's beginning was read at its copy's last turn."""
+        """Return where each distinct prompt's prefix was read in its copy's last turn."""
         if not any(prompt.prefix_ids for prompt in prompts):
             self._turns.clear()
             return [None] * len(distinct)
@@ -523,7 +522,7 @@ class TransformersAgent:
         copies: list[list[int]],
         images: Sequence[Any] = (),
     ) -> _Rows:
-        """Read U prompts, all of them from where they were read before or none of them."""
+        """Read U prompts, either all from where they were read before or all from the start."""
         if images:
             return self._prefill(prompts, cache=True, images=images)
         known = [place for place in places if place is not None]
@@ -546,9 +545,9 @@ class TransformersAgent:
         """Return (token ids, log-probabilities) for B replies to U distinct prompts.
 
         Args:
-            rows: the prompts, read.
+            rows: the prompts, already read.
             owner: the row of each reply.
-            room: most tokens of each reply that the model's context has room for.
+            room: maximum number of tokens of each reply that fit the model's context.
             uniform_BT: draws.
         """
         import torch
@@ -584,9 +583,9 @@ class TransformersAgent:
         return [(tuple(tokens[:n]), tuple(logps[:n])) for tokens, logps, n in columns]
 
     def _stopped(self, token_BT: torch.Tensor, alive_K: torch.Tensor) -> torch.Tensor:
-        """Return which of K replies have come to a stop string with their last token, bool [K].
+        """Return which of K replies have completed a stop string with their last token, bool [K].
 
-        Text is made only of those whose last token can complete one.
+        Only replies whose last token can complete one are decoded to text.
         """
         import torch
 
@@ -606,12 +605,12 @@ class TransformersAgent:
         trees: list[TokenTree],
         uniform_BT: torch.Tensor,
     ) -> list[tuple[tuple[int, ...], tuple[float, ...]]]:
-        """Return what :meth:`_generate` does for B replies, each of a list.
+        """Do the same as :meth:`_generate` for B replies, each from a list.
 
-        The model reads on only where there is a choice, all tokens since the last one at once.
+        The model reads only up to the next choice, all tokens since the last one at once.
 
         Args:
-            rows: the prompts, read.
+            rows: the prompts, already read.
             owner: the row of each reply.
             trees: the list of each reply.
             uniform_BT: draws.
@@ -627,7 +626,7 @@ class TransformersAgent:
         row_B = list(owner)
 
         def walk(b: int) -> None:
-            """Go on to the next choice."""
+            """Advance to the next choice."""
             passed, node_B[b] = trees[b].forced(node_B[b])
             ids_B[b] += passed
             logp_B[b] += [0.0] * len(passed)
@@ -664,7 +663,7 @@ class TransformersAgent:
         trees: list[TokenTree],
         uniform_BT: torch.Tensor,
     ) -> list[tuple[tuple[int, ...], tuple[float, ...]]]:
-        """Return what :meth:`_generate_listed` does, with one draw for each reply."""
+        """Do the same as :meth:`_generate_listed`, but with one draw for each reply."""
         import torch
 
         number: dict[tuple[int, TokenTree], int] = {}
@@ -682,7 +681,7 @@ class TransformersAgent:
             torch.from_numpy(padded).float(),
             torch.tensor(pair_B),
             uniform_BT[:, 0].cpu(),
-            temperature=1.0,  # the branches have it already
+            temperature=1.0,  # already applied to the branches
             greedy=self.greedy,
             top_p=self.top_p,
         )
@@ -714,7 +713,7 @@ class TransformersAgent:
         for start in range(0, len(row_P), size):
             chosen = slice(start, start + size)
             at_P = row_P1[chosen]
-            # What is read goes behind the rows in their cache, and others need it as it was.
+            # Reading appends to the rows' cache, which others need unchanged.
             cache = rows.cache if len(row_P) <= size else copy.deepcopy(rows.cache)
             cache.batch_select_indices(at_P)
             sees_PNN = torch.from_numpy(batch.sees_PNN[chosen]).to(device)
@@ -737,7 +736,7 @@ class TransformersAgent:
         return logp_E
 
     def _read_on(self, rows: _Rows, news: list[tuple[int, tuple[int, ...]]]) -> _Rows:
-        """Read tokens after some rows, none after some; returns the new rows.
+        """Read tokens after rows, for some rows none; returns the new rows.
 
         Args:
             rows: read so far.
@@ -756,7 +755,7 @@ class TransformersAgent:
             begin=(last_R1.squeeze(1) + 1).tolist(),
         )
         idle_R = torch.tensor([not ids for _, ids in news], device=self.device)
-        # A row that reads nothing keeps what follows it.
+        # A row that reads nothing keeps its logits.
         idle_R1 = idle_R.unsqueeze(1)
         read.logits = torch.where(idle_R1, rows.logits[parent_R], read.logits)
         read.position = torch.where(idle_R1, last_R1, read.position[:, -1:])
@@ -777,8 +776,8 @@ class TransformersAgent:
         Args:
             prompts: the tokens.
             cache: keep keys and values.
-            past: what stands before them, with its mask; ``begin`` says how many tokens it holds.
-            past_mask: [U, columns of ``past``], None where all of them count.
+            past: the cache of the tokens before them; ``begin`` is the number of these tokens.
+            past_mask: [U, columns of ``past``], None if all of them count.
             begin: position of each row's first token; None: 0.
             images: the pictures of each row, in order; empty: there are none.
         """
@@ -823,7 +822,7 @@ class TransformersAgent:
         inputs = self._pictures.embed(base, ids_UL, images, mask_UL)
         out = base.get_decoder()(**inputs, attention_mask=mask_UL, use_cache=cache)
         logits = base.get_output_embeddings()(out.last_hidden_state[:, -1]).float()
-        # Text moves along all three axes at once, so one position goes on from here.
+        # Text advances along all three axes at once, so one position is enough from here on.
         position = inputs["position_ids"].amax(dim=0)[:, -1:]
         return _Rows(logits, cache_of(out), mask_UL, position)
 
@@ -834,7 +833,7 @@ class TransformersAgent:
         token_K: torch.Tensor,
         decoder: StepDecoder | None,
     ) -> tuple[_Rows, torch.Tensor]:
-        """Read one more token per reply; replies that are still equal stay on one row.
+        """Read one more token per reply; replies that are still equal share a row.
 
         Returns:
             The new rows, and the row of each of the K replies among them.
@@ -896,7 +895,7 @@ def _merge_pictures(
 ) -> tuple[list[tuple[int, ...]], list[int], list[tuple[Any, ...]]]:
     """Return distinct prompts, the index of each prompt among them, and their pictures.
 
-    Prompts are equal where their tokens and their pictures are.
+    Prompts are equal if their tokens and their pictures are.
     """
     keys = [picture_key(*shown) for shown in images]
     number: dict[tuple[tuple[int, ...], bytes], int] = {}
@@ -906,10 +905,10 @@ def _merge_pictures(
 
 
 def why_not_loaded(error: Exception) -> str:
-    """Return what is wrong with a model's files, of whatever kind: anybody may have written them.
+    """Return what is wrong with a model's files, whatever the fault: anybody may have written them.
 
     Raises:
-        Exception: the error itself, where it is not about the files.
+        Exception: the error itself, if it is not about the files.
     """
     import torch
 
@@ -925,9 +924,9 @@ def load_tokenizer(path_or_name: str) -> Any:
     """Load a tokenizer as it was saved.
 
     ``AutoTokenizer`` of transformers 5 replaces the tokenizer of some model types (Qwen2's among
-    them) by the family's own class, which splits text in another way: a tokenizer of one's own
-    comes back with the right vocabulary and gives wrong tokens, silently. Tokenizers that declare
-    the generic class are therefore read with it.
+    them) by the family's own class, which splits text differently: a custom tokenizer is loaded
+    with the right vocabulary but silently gives wrong tokens. Tokenizers that declare the generic
+    class are therefore read with that class.
     """
     require_extra("transformers", "train")
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -940,7 +939,7 @@ def load_tokenizer(path_or_name: str) -> Any:
 
 
 def require_folder(model: str | None) -> None:
-    """Raise :class:`DataError` for a path that leads nowhere; the hub calls it malformed.
+    """Raise :class:`DataError` for a path that does not exist; the hub would call it malformed.
 
     Args:
         model: a folder, the name of a model on the hub, or None.
@@ -956,7 +955,7 @@ def require_folder(model: str | None) -> None:
 
 @contextmanager
 def quiet_bars() -> Iterator[None]:
-    """Keep transformers' progress bars out of our own display; reading a disk takes seconds."""
+    """Keep transformers' progress bars out of our display; reading a disk takes seconds."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
@@ -978,9 +977,9 @@ class _Rows:
     ) -> None:
         self.logits = logits  # float32 [R, V], after the last token
         self.cache = cache
-        self.mask = mask  # [R, L], None where no row is padded
+        self.mask = mask  # [R, L], None if no row is padded
         self.position = position  # [R, new tokens]
-        self.apart = False  # no two replies stand on one row, so none ever will
+        self.apart = False  # no two replies share a row, so none ever will
 
 
 def _check(
@@ -998,7 +997,7 @@ def _check(
 
 
 class _evaluating(AbstractContextManager[None]):
-    """Switch dropout off for a while."""
+    """Switch dropout off in this context."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -1027,7 +1026,7 @@ def _vocabulary(model: Any) -> int:
 
 
 def _context_limit(model: Any) -> int:
-    """Return how many tokens the model reads; unlimited where its config does not say."""
+    """Return how many tokens the model reads; unlimited if its config does not say."""
     config = _base(model).config.get_text_config()
     return int(getattr(config, "max_position_embeddings", None) or 2**31)
 
@@ -1040,7 +1039,7 @@ def _forward_args(model: Any) -> dict[str, int]:
 def _weights_stamp(model: Any) -> tuple[tuple[int, int], ...]:
     """Return a value that changes when parameters are written in place or replaced.
 
-    Who replaces them, maybe at the address of those before, counts ``model.weights_version`` up.
+    Code that replaces them, perhaps at the same address, increments ``model.weights_version``.
     """
     here = [(p.data_ptr(), -1 if p.is_inference() else p._version) for p in model.parameters()]
     return (*here, (getattr(model, "weights_version", 0), 0))

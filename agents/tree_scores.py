@@ -1,8 +1,8 @@
-"""Probabilities of whole replies of a list, all of them from one pass of the model.
+"""Probabilities of all whole replies of a list from one pass of the model.
 
-The tokens of all replies stand behind their prompt once, as a tree: each sees the prompt and the
-tokens on its own way, and none of the others. The model's log-probabilities of the branches then
-give those of the replies, and from these, renormalised over the list, those of each branch.
+The tokens of all replies follow their prompt once, as a tree: each sees the prompt and the tokens
+on its own path, and none of the others. The model's log-probabilities of the branches then give
+those of the replies, and from these, renormalised over the list, those of each branch.
 
 Letters: ``P`` pairs of a prompt and a list, ``N`` inner nodes of the largest list, ``E`` branches
 of all lists, ``O`` replies of all lists.
@@ -25,17 +25,17 @@ __all__ = ["TreeBatch"]
 
 
 class TreeBatch:
-    """P lists, to be read behind their prompts.
+    """P lists, to be read after their prompts.
 
     Args:
         trees: the list of each pair.
 
     Attributes:
         ids_PN: tokens of the inner nodes, padded at the right with 0.
-        depth_PN: how many tokens behind the prompt each stands, 1 for the first; 1 in the padding.
-        sees_PNN: whether a node sees another one; in the padding, itself.
+        depth_PN: distance of each from the prompt in tokens, 1 for the first; 1 in the padding.
+        sees_PNN: whether a node sees another one; padding sees itself.
         pair_E: pair of each branch.
-        column_E: inner node that it leaves from, -1 for the prompt's last token.
+        column_E: inner node at which it starts, -1 for the prompt's last token.
         token_E: its token.
     """
 
@@ -57,7 +57,7 @@ class TreeBatch:
         self.pair_E = np.repeat(np.arange(size), nodes - 1)
         self.column_E = np.concatenate([path.column[path.parent[1:]] for path in paths])
         self.token_E = np.concatenate([path.token[1:] for path in paths])
-        # Branches are numbered as the nodes that they lead to, roots left out.
+        # Branches are numbered like the nodes that they lead to, without roots.
         self._parent_E = np.concatenate(
             [path.parent[1:] + first for path, first in zip(paths, self._first_P, strict=False)]
         )
@@ -79,10 +79,10 @@ class TreeBatch:
         return self._first_P[pair] - pair + node - 1
 
     def renormalised(self, logprob_E: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return (log-probability of each branch, entropy where it leaves from) among the lists.
+        """Return (log-probability of each branch, entropy where it starts) within the lists.
 
         Args:
-            logprob_E: the model's, of each branch's token after what stands before it.
+            logprob_E: the model's, of each branch's token given all tokens before it.
         """
         import torch
 
@@ -108,7 +108,7 @@ class TreeBatch:
         gain = np.zeros(int(self._first_P[-1]))
         gain[self._child_E] = logprob_E
         score_O = np.bincount(self._end_I, gain[self._node_I], minlength=int(self._option_P[-1]))
-        # Of two replies with the same tokens the second is never given.
+        # Of two replies with the same tokens, the second is never chosen.
         given = np.zeros(len(score_O), dtype=np.bool_)
         given[self._end_I] = True
         return np.split(np.where(given, score_O, -np.inf), self._option_P[1:-1])

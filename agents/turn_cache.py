@@ -1,8 +1,7 @@
-"""Keys and values of earlier turns, so that a growing conversation is not read again every turn.
+"""Keys and values of earlier turns, so a growing conversation is not read again every turn.
 
-An append-only conversation begins, at every turn, with what the policy read at the turn before. Its
-keys and values are kept per copy until the copy's next turn; what is new since then is all that the
-model reads.
+At every turn, an append-only conversation begins with what the policy read in the turn before. Its
+keys and values are kept per copy until the copy's next turn; the model then reads only what is new.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ class Past(NamedTuple):
     layers: tuple[tuple[torch.Tensor, torch.Tensor], ...]
     """Keys and values [R, heads, L, size] of each layer."""
     mask: torch.Tensor | None
-    """[R, L], 0 where a column is no token of the row; None: every column is one."""
+    """[R, L], 0 where a column is not a token of the row; None: every column is one."""
 
 
 class Place(NamedTuple):
-    """Place at which a prompt's beginning was read."""
+    """Place at which a prompt's prefix was read."""
 
     batch: int
     row: int
     length: int
-    """Tokens of the beginning."""
+    """Number of tokens of the prefix."""
 
 
 class TurnCache:
-    """The last prompts of every copy, as far as the same weights read them.
+    """The last prompts of every copy, as far as the current weights have read them.
 
     Args:
-        limit: most columns, padded ones among them, that are kept over all rows.
+        limit: maximum number of columns to keep over all rows, padding included.
     """
 
     def __init__(self, limit: int) -> None:
@@ -60,7 +59,7 @@ class TurnCache:
             self._stamp = stamp
 
     def find(self, copy: int, ids: tuple[int, ...]) -> Place | None:
-        """Return where a true beginning of ``ids`` was read for this copy."""
+        """Return where a proper prefix of ``ids`` was read for this copy."""
         known = self._where.get(copy)
         if known is None or known[1] not in self._batches:
             return None
@@ -76,10 +75,10 @@ class TurnCache:
 
         Args:
             prompts: token ids of each row.
-            copies: the copies that asked each row.
-            cache: the model's cache; layers that are no plain sequence of keys (sliding windows,
+            copies: the copies that asked with each row.
+            cache: the model's cache; layers that are not a plain sequence of keys (sliding windows,
                 states) are not kept.
-            mask: of the rows, [R, L] or None.
+            mask: mask of the rows, [R, L] or None.
         """
         from transformers.cache_utils import DynamicLayer
 
@@ -136,9 +135,9 @@ class TurnCache:
         return DynamicCache(data), mask
 
     def trim(self) -> None:
-        """Let go of batches that no copy stands in any more, then of the oldest over the limit.
+        """Drop batches that no copy refers to any longer, then the oldest ones over the limit.
 
-        Not done by :meth:`keep`: a place that was found must last until it is gathered.
+        Not done by :meth:`keep`, because a place that was found must last until it is gathered.
         """
         wanted = {batch for _, batch, _ in self._where.values()}
         for batch in [b for b in self._batches if b not in wanted]:

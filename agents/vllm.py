@@ -1,4 +1,4 @@
-"""A policy that vLLM decodes: in this process, or on a server."""
+"""A policy decoded by vLLM, in this process or on a server."""
 
 from __future__ import annotations
 
@@ -37,23 +37,24 @@ class VLLMAgent:
     """Answers prompts with vLLM.
 
     Randomness: every request has a seed of its own, made from the agent's seed, the copy or episode
-    that asks, and how many prompts it has asked since :meth:`reseed`. So what it says does not
-    depend on which others ask beside it, nor in which order, nor on whose reply is there first.
-    (A row's logits may differ in their last bits with the rows beside it; a draw that lies that
-    close to a border falls on either side.)
+    that asks, and how many prompts it has asked since :meth:`reseed`. So its replies do not depend
+    on which others ask at the same time, nor on their order, nor on whose reply comes first. (A
+    row's logits may differ in their last bits with the other rows of the batch; a draw that close
+    to a boundary can fall on either side.)
 
     Args:
-        engine: decodes; see :class:`LocalEngine` and :class:`ServerEngine`.
+        engine: the engine that decodes; see :class:`LocalEngine` and :class:`ServerEngine`.
         tokenizer: of the policy.
-        temperature: divides the logits; above 0, and 2 at most, as vLLM asks.
+        temperature: divides the logits; above 0, and at most 2, as vLLM requires.
         greedy: take the most probable token; the log-probabilities are then those at temperature 1.
         top_p: sample from the smallest set of tokens that holds this probability, in (0, 1].
-        max_new_tokens: most tokens of a reply; 1 means that a reply is one token, and complete.
-        seed: of the sampling.
+        max_new_tokens: maximum number of tokens of a reply; 1 means that a reply is one token, and
+            complete.
+        seed: seed of the sampling.
         stop_ids: further token ids that end a reply, beside the end-of-text tokens of the
             tokenizer, of the generation settings and of the chat template.
         stop: strings that end a reply, e.g. ``["</action>"]``; the token that completes one is the
-            last. An engine in this process needs its ``tokenizer`` for them.
+            last. An engine in this process needs a ``tokenizer`` for them.
         actions: ``"free"``: any text. ``"listed"``: one of the prompt's ``choices``, token by token
             among the tokens by which one of them goes on, for each of which the engine is asked
             where there is a choice; any text where it has none.
@@ -63,8 +64,8 @@ class VLLMAgent:
             :class:`~creditrl.agents.prompts.TagsForm`.
         name: stamped into results; None takes the engine's name.
         chat_format: how conversations become text; None derives it from the tokenizer.
-        generation_config: of the model, for the tokens that end a reply.
-        refresh: what :meth:`weights_changed` does; None: it resets the engine's cache.
+        generation_config: the model's, for the tokens that end a reply.
+        refresh: called by :meth:`weights_changed`; None: it resets the engine's cache.
         pictures: reads pictures for a vision-language model; without it prompts are text.
 
     Raises:
@@ -172,7 +173,7 @@ class VLLMAgent:
 
         Args:
             base_url: ``http://HOST:8000/v1``.
-            model: as the server names it; None: what it serves.
+            model: the server's name for it; None: the model that it serves.
             tokenizer: folder or name; None: the model's name is one.
             engine: arguments of :class:`ServerEngine`, e.g. ``{"timeout": 60}``.
             options: arguments of :class:`VLLMAgent`.
@@ -200,11 +201,11 @@ class VLLMAgent:
         return cls(engine, tokenizer, generation_config=saved, **options)
 
     def variant(self, *, seed: int = 0, name: str | None = None, **sampling: Any) -> VLLMAgent:
-        """Return an agent over the same engine that samples in another way.
+        """Return an agent over the same engine with different sampling.
 
         Args:
-            seed: of its own sampling.
-            name: its own name.
+            seed: seed of its sampling.
+            name: its name.
             sampling: ``temperature``, ``greedy``, ``top_p``, ``max_new_tokens`` or ``actions``.
         """
         other = variant_of(self, name, sampling)
@@ -215,17 +216,17 @@ class VLLMAgent:
 
     @property
     def sees(self) -> bool:
-        """Whether the model reads pictures."""
+        """Return whether the model reads pictures."""
         return self._pictures is not None
 
     def reseed(self, seed: int) -> None:
-        """Begin the sampling anew."""
+        """Restart the sampling."""
         self._seed = seed
         self._turns: Counter[int] = Counter()
-        """Prompts so far, by copy or episode."""
+        """Number of prompts so far, by copy or episode."""
 
     def weights_changed(self) -> None:
-        """Compute with the policy's present weights from now on."""
+        """Use the policy's current weights from now on."""
         self._refresh()
 
     def close(self) -> None:
@@ -261,7 +262,7 @@ class VLLMAgent:
         return SamplingRule(self.temperature, self.greedy, self.top_p, stop_ids, self.stop)
 
     def _begin(self, prompts: Sequence[Prompt]) -> list[_Asked]:
-        """Return the prompts as the engine is asked them."""
+        """Return the prompts as requests to the engine."""
         if not prompts:
             return []
         context = self.engine.context
@@ -337,7 +338,7 @@ class VLLMAgent:
 
 
 class _Asked:
-    """A prompt on its way through the engine; a reply of a list is asked for token by token."""
+    """A prompt that the engine is answering; a listed reply is asked for token by token."""
 
     def __init__(
         self,
@@ -358,7 +359,7 @@ class _Asked:
             self._go_on((), (), 0)
 
     def next_request(self) -> TokenRequest:
-        """Return what the engine is asked next."""
+        """Return the next request to the engine."""
         if self._tree is None:
             return self.request
         return replace(
@@ -370,7 +371,7 @@ class _Asked:
         )
 
     def take(self, answer: TokenAnswer) -> None:
-        """Take the engine's answer to that."""
+        """Take the engine's answer to that request."""
         if self._tree is None or answer.error:
             self.answer, self.answered = answer, True
         else:
@@ -389,21 +390,21 @@ class _Asked:
 
 
 class _VLLMQueue:
-    """Prompts under way to an engine, each at its own pace."""
+    """Prompts that an engine is answering, each at its own pace."""
 
     def __init__(self, agent: VLLMAgent, tokens: TokenQueue) -> None:
         self._agent = agent
         self._tokens = tokens
         self._of: dict[int, _Asked] = {}
-        """By the identity of the request under way, which the engine hands back."""
+        """Prompts by the identity of their current request, which the engine hands back."""
         self._ready: list[_Asked] = []
 
     def ask(self, prompts: Sequence[Prompt]) -> None:
-        """Begin to answer these prompts."""
+        """Start answering these prompts."""
         self._go_on(self._agent._begin(prompts))
 
     def replies(self) -> list[tuple[Prompt, Reply]]:
-        """Wait until a reply is there or :meth:`wake` was called; return all that are there."""
+        """Wait for a reply or a call of :meth:`wake`; return all replies that are there."""
         if not self._ready:
             found = self._tokens.replies()
             asked = [self._of.pop(id(request)) for request, _ in found]
@@ -415,11 +416,11 @@ class _VLLMQueue:
         return [(one.prompt, reply) for one, reply in zip(ready, replies, strict=True)]
 
     def wake(self) -> None:
-        """Have :meth:`replies` return, from any thread."""
+        """Make :meth:`replies` return; callable from any thread."""
         self._tokens.wake()
 
     def close(self) -> None:
-        """Drop what is under way."""
+        """Drop all prompts under way."""
         self._tokens.close()
 
     def _go_on(self, asked: Sequence[_Asked]) -> None:
@@ -436,7 +437,7 @@ class _VLLMQueue:
 
 
 def _seed(*parts: int) -> int:
-    """Return 62 bits that depend on all parts; neighbours share nothing."""
+    """Return 62 bits that depend on all parts; similar parts give unrelated bits."""
     text = "/".join(map(str, parts)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 2
 

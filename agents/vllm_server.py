@@ -1,9 +1,9 @@
 """A vLLM server as an engine: token ids over its OpenAI-compatible interface.
 
-The server is started by its user, on this machine or another one, with ``--logprobs-mode
-processed_logprobs``. To train, it also needs ``--enable-lora --max-lora-rank 16`` and
+The user starts the server, on this machine or another, with ``--logprobs-mode processed_logprobs``.
+To train, it also needs ``--enable-lora --max-lora-rank 16`` and
 ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1`` in its environment; or, to train all weights,
-``VLLM_SERVER_DEV_MODE=1``. Both reach it through a folder that it sees.
+``VLLM_SERVER_DEV_MODE=1``. Both are passed through a folder that the server can read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["ServerEngine"]
 
 _MOST_BYTES = 64 << 20
-"""Of one answer: it repeats the prompt's token ids, and has log-probabilities for all others."""
+"""Maximum size of an answer: it repeats the prompt's token ids and has all log-probabilities."""
 _MOST_TOKEN_ID = 2**31 - 1
 
 
@@ -34,11 +34,11 @@ class ServerEngine:
     A request that fails after all tries gives an answer with ``error``; its episode is invalid.
 
     Args:
-        base_url: up to ``/completions``: ``http://127.0.0.1:8000/v1``.
-        model: as the server names it; None: what it serves.
-        api_key_env: environment variable that holds the server's key; None: it wants none.
-        timeout: seconds for one answer.
-        concurrency: most requests at work at once.
+        base_url: URL up to ``/completions``: ``http://127.0.0.1:8000/v1``.
+        model: the server's name for it; None: the model that it serves.
+        api_key_env: environment variable with the server's key; None: it needs none.
+        timeout: maximum seconds for one answer.
+        concurrency: maximum number of requests under way at once.
 
     Raises:
         MissingExtraError: httpx is not installed.
@@ -101,7 +101,7 @@ class ServerEngine:
         ]
 
     def token_queue(self, rule: SamplingRule) -> FutureQueue[TokenRequest, ChatAnswer, TokenAnswer]:
-        """Return a queue with up to ``concurrency`` requests at work at once."""
+        """Return a queue with up to ``concurrency`` requests under way at once."""
         return FutureQueue(
             lambda request: self._client.submit_request(
                 "completions", self._question(request, rule)
@@ -164,7 +164,7 @@ class ServerEngine:
             "max_tokens": max_tokens,
             "seed": seed,
             "return_token_ids": True,
-            # Else the server takes what the model's generation settings were saved with.
+            # Else the server uses the model's saved generation settings.
             "top_p": 1.0,
             "top_k": 0,
             "min_p": 0.0,
@@ -191,7 +191,7 @@ class ServerEngine:
         )
 
     def load_folder(self, folder: Path) -> None:
-        """Have the server read all weights anew from a folder that it sees.
+        """Make the server reload all weights from a folder that it can read.
 
         Raises:
             EngineError: the server refuses.
@@ -202,10 +202,10 @@ class ServerEngine:
         self._asked = self.name
 
     def load_adapter(self, folder: Path) -> None:
-        """Compute with the LoRA adapter of a folder that the server sees, from now on.
+        """Use the LoRA adapter of a folder that the server can read, from now on.
 
-        Every load is an adapter of another name: under a known one the server would go on with
-        prefixes that it computed before.
+        Every load gets a new adapter name: under a known one the server would keep using prefixes
+        that it computed before.
 
         Raises:
             EngineError: the server refuses.
@@ -220,13 +220,13 @@ class ServerEngine:
             self._client.request("unload_lora_adapter", [{"lora_name": old}])
 
     def reset_cache(self) -> None:
-        """Do nothing: every load of weights has seen to it."""
+        """Do nothing: loading weights already resets it."""
 
     def sleep(self) -> None:
-        """Do nothing: the server's memory is its own."""
+        """Do nothing: the server manages its own memory."""
 
     def close(self) -> None:
-        """Unload the adapter and close the connections; the server goes on."""
+        """Unload the adapter and close the connections; the server keeps running."""
         if self._asked != self.name:
             self._client.request("unload_lora_adapter", [{"lora_name": self._asked}])
             self._asked = self.name

@@ -10,12 +10,12 @@ from creditrl.types import Prompt, Reply, Turn
 __all__ = ["Lookout", "Watch"]
 
 _ENOUGH = 32
-"""Turns after which it is no chance that none was in form, or none was executed."""
+"""Turns after which it cannot be chance that no reply was in form, or none was executed."""
 _LONGEST_QUOTE = 200
 
 
 class Watch:
-    """Told by :func:`creditrl.agents.evaluate`; override what you want to know."""
+    """Notified by :func:`creditrl.agents.evaluate`; override the methods that you need."""
 
     def asked(self, prompt: Prompt) -> None:
         """Take the first question to a language model, before it is asked."""
@@ -24,21 +24,21 @@ class Watch:
         """Take the reply to it."""
 
     def spent(self, spent: Spent, errors: int) -> None:
-        """Take what was spent by now, by questions under way as well, and how many failed.
+        """Take the spending so far, with questions under way, and how many questions failed.
 
-        May be called by another thread.
+        May be called from another thread.
         """
 
     def notice(self, text: str) -> None:
         """Take a line that the user should read; a warning unless overridden.
 
-        May be called by another thread.
+        May be called from another thread.
         """
         warnings.warn(text, stacklevel=2)
 
 
 class Lookout:
-    """Notices that no reply is in form, or none is executed, within the first turns."""
+    """Detects that no reply is in form, or none is executed, within the first turns."""
 
     def __init__(self, watch: Watch, form: str) -> None:
         self._watch = watch

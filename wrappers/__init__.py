@@ -1,7 +1,7 @@
 """Wrappers: a grounding signal, state hashes, replies to actions, prompts, images, records.
 
-Each comes around one environment and, as ``Vector...``, around a vector of them. They are imported
-when they are asked for. A usual stack, inside to outside::
+Each wraps one environment and, as ``Vector...``, a vector of them. They are imported on first use.
+A usual stack, inside to outside::
 
     env = Grounding(StateHash(env))
     env = ReActAction(env, form="tags")

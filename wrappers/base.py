@@ -1,8 +1,8 @@
-"""Base of all wrappers: own ``info`` columns, own state, and the order of wrappers.
+"""Base of all wrappers: their ``info`` columns, their state, and the order of wrappers.
 
-A wrapper comes twice: around one environment (:class:`TextWrapper`) and around a vector of them
-(:class:`VectorTextWrapper`). What it does is written once, in its :class:`WrapperHooks`, for any
-number of copies; around one environment there is one.
+Each wrapper has two classes: one for a single environment (:class:`TextWrapper`) and one for a
+vector of them (:class:`VectorTextWrapper`). Its behaviour is written once, in its
+:class:`WrapperHooks`, for any number of copies; a single environment counts as one copy.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ def texts_of(observation: Any) -> list[str]:
 
 
 def rows_of(info: Mapping[str, Any], keys: Sequence[str], k: int) -> list[dict[str, Any]]:
-    """Return the values of these keys, where ``info`` has them, for each of K copies."""
+    """Return, for each of K copies, the values of those keys that ``info`` has."""
     present = {key: values_of(info[key]) for key in keys if key in info}
     return [{key: column[row] for key, column in present.items()} for row in range(k)]
 
 
 def values_of(column: Any) -> list[Any]:
-    """Return the items of a column of ``info``: an array, or a list where there is one copy."""
+    """Return the items of a column of ``info``: an array, or a list if there is one copy."""
     return column.tolist() if isinstance(column, np.ndarray) else column  # type: ignore[no-any-return]
 
 
 def copies_of(env: Any) -> int:
-    """Return the number of copies: one of an environment that is no vector."""
+    """Return the number of copies: 1 for an environment that is not a vector."""
     return env.num_envs if isinstance(env, VectorEnv) else 1
 
 
@@ -80,33 +80,33 @@ def copy_space(env: Any) -> Space[Any]:
 
 
 def text_space(space: Space[Any]) -> Space[Any] | None:
-    """Return the space of the text in an observation; None where there is none."""
+    """Return the space of the text in an observation; None if it has no text."""
     if isinstance(space, Dict):
         return space.spaces.get("text")
     return space if isinstance(space, gym.spaces.Text) else None
 
 
 class WrapperHooks(RecordConstructorArgs):
-    """What a wrapper does, in any number of copies.
+    """Behaviour of a wrapper, for any number of copies.
 
-    Hooks get the copies that a call is about (``index_K``) and observations and ``info`` of just
-    these, in their order. They are called in every autoreset mode alike: :meth:`_after` sees the
-    last moment of an episode, :meth:`_begin` the first of the next one.
+    Hooks get the copies that a call is about (``index_K``), and the observations and ``info`` of
+    just these, in the same order. They are called the same way in every autoreset mode:
+    :meth:`_after` sees the last moment of an episode, :meth:`_begin` the first of the next one.
     """
 
     kind: ClassVar[str]
-    """The same for both twins; the order of a stack is checked by it."""
+    """Name shared by both classes of a wrapper; used to check the order of a stack."""
     env: Any
     unwrapped: Any
     _mode: AutoresetMode = AutoresetMode.DISABLED
 
     def __init__(self, env: Any, **arguments: Any) -> None:
-        # A callable argument may hold what cannot be copied (a file, a lock).
+        # A callable argument may hold something that cannot be copied (a file, a lock).
         RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments)
         self._own: dict[str, NDArray[Any]] = {}
-        """Columns that ``info`` gets, one item per copy."""
+        """Columns added to ``info``, one item per copy."""
         self._kept: list[NDArray[Any]] = []
-        """Columns that a snapshot keeps beside these."""
+        """Further columns that a snapshot keeps."""
 
     def _set_spaces(
         self, *, observation: Space[Any] | None = None, action: Space[Any] | None = None
@@ -133,7 +133,7 @@ class WrapperHooks(RecordConstructorArgs):
         return actions
 
     def _shown(self, index_K: IntArray, observation: Any) -> Any:
-        """Return what these copies show in place of their observations; changes nothing."""
+        """Return what these copies show instead of their observations; changes nothing."""
         return observation
 
     def _states(self, index_K: IntArray) -> list[Any]:
@@ -153,7 +153,7 @@ _FIRST: IntArray = np.zeros(1, dtype=np.int64)
 
 
 class _OneRow(Mapping[str, list[Any]]):
-    """One environment's ``info`` as columns of one item: lists, which are made faster."""
+    """One environment's ``info`` as columns of one item; lists, because they are faster to make."""
 
     def __init__(self, info: Mapping[str, Any]) -> None:
         self._info = info
@@ -172,7 +172,7 @@ class _OneRow(Mapping[str, list[Any]]):
 
 
 class TextWrapper(WrapperHooks, gym.Wrapper[Any, Any, Any, Any]):
-    """Around one environment."""
+    """A wrapper around one environment."""
 
     def __init__(self, env: gym.Env[Any, Any], **arguments: Any) -> None:
         WrapperHooks.__init__(self, env, **arguments)
@@ -211,7 +211,7 @@ class TextWrapper(WrapperHooks, gym.Wrapper[Any, Any, Any, Any]):
         return self._states(_FIRST)[0]
 
     def set_wrapper_state(self, state: Any) -> None:
-        """Take back what :meth:`wrapper_state` returned."""
+        """Restore what :meth:`wrapper_state` returned."""
         self._set_states(_FIRST, [state])
 
     def _set_spaces(
@@ -246,7 +246,7 @@ _FORWARDED = frozenset(
 
 
 class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
-    """Around a vector environment: ours, with all it offers, or Gymnasium's own."""
+    """A wrapper around a vector environment: ours, with all it offers, or Gymnasium's own."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any], **arguments: Any) -> None:
         WrapperHooks.__init__(self, env, **arguments)
@@ -275,13 +275,13 @@ class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode in all copies, or in those of ``options["reset_mask"]``."""
         mask = None if options is None else options.get("reset_mask")
-        # Gymnasium's environments take the mask out of the dict that they are given.
+        # Gymnasium's environments remove the mask from the dict that they are given.
         inner = None if options is None else dict(options)
         observation, info = self.env.reset(seed=seed, options=inner)
         index_K = self._all if mask is None else np.flatnonzero(mask)
         self._over[index_K] = False
         self._begin(index_K, *self._rows(index_K, observation, info))
-        # Copies that were given no task wait; Gymnasium's own environments have none that do.
+        # Copies without a task wait; Gymnasium's own environments have no such copies.
         active = getattr(self.unwrapped, "active", None)
         if active is not None:
             self._over[index_K] = ~active[index_K]
@@ -291,7 +291,7 @@ class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
         """Do one action in every copy that plays."""
         acting_K = np.flatnonzero(~self._over) if self._over.any() else self._all
         inward = list(action_column(actions, self.num_envs))
-        if len(inward) == self.num_envs:  # a wrong number is refused by the environment
+        if len(inward) == self.num_envs:  # the environment refuses a wrong number
             for i, action in zip(
                 acting_K.tolist(),
                 self._inward(acting_K, [inward[i] for i in acting_K]),
@@ -320,11 +320,11 @@ class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
         observation, info = self.present(observation, info)
         return observation, reward, terminated, truncated, info
 
-    # -- what our vector environment offers beyond it -------------------------------------------
+    # -- what our vector environment adds to it ----- -------------------------------------------
 
     @property
     def active(self) -> BoolArray:
-        """Which copies have an episode under way, bool [num_envs]."""
+        """Mask of the copies with a running episode, bool [num_envs]."""
         return ~self._over
 
     def step_some(
@@ -359,7 +359,7 @@ class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
         return observation, reward, terminated, truncated, info
 
     def snapshot(self, indices: Sequence[int] | IntArray | None = None) -> list[Snapshot]:
-        """Return everything that some copies need to continue, wrappers included."""
+        """Return everything that these copies need to continue, wrappers included."""
         return state.snapshot(self, indices)
 
     def restore(
@@ -371,7 +371,7 @@ class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
     def clone(
         self, src: Sequence[int] | IntArray, dst: Sequence[int] | IntArray
     ) -> tuple[Any, dict[str, Any]]:
-        """Put copy ``src[k]``'s state into copy ``dst[k]``; a source may stand several times."""
+        """Put copy ``src[k]``'s state into copy ``dst[k]``; a source may occur several times."""
         given = np.asarray(src)
         source_K = np.flatnonzero(given) if given.dtype == np.bool_ else given.astype(np.int64)
         unique, back = np.unique(source_K, return_inverse=True)
@@ -381,17 +381,17 @@ class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
     def state_keys(
         self, source: StateSource = "state", indices: Sequence[int] | IntArray | None = None
     ) -> list[bytes]:
-        """Return canonical bytes of some copies' states, as below all wrappers."""
+        """Return canonical bytes of some copies' states, read below all wrappers."""
         return state.state_key(self, source, indices)
 
     def expert_actions(self, indices: Sequence[int] | IntArray | None = None) -> list[str | None]:
-        """Return an expert's next action per copy, None where there is none."""
+        """Return an expert's next action per copy, None if it has none."""
         return state.expert_action(self, indices)
 
     def expert_plans(
         self, indices: Sequence[int] | IntArray | None = None
     ) -> list[list[str] | None]:
-        """Return the actions by which the expert finishes each copy's episode; None: it cannot."""
+        """Return the actions that finish each copy's episode; None if the expert has no plan."""
         return state.expert_plan(self, indices)
 
     def segment_keys(self, indices: Sequence[int] | IntArray | None = None) -> list[str]:
@@ -405,11 +405,11 @@ class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
         return self._present(self._all, observation, info)
 
     def wrapper_state(self, indices: IntArray) -> list[Any]:
-        """Return what this wrapper needs to continue some copies; one picklable item each."""
+        """Return what this wrapper needs to continue these copies; one picklable item each."""
         return list(zip(self._over[indices].tolist(), self._states(indices), strict=True))
 
     def set_wrapper_state(self, indices: IntArray, states: Sequence[Any]) -> None:
-        """Take back what :meth:`wrapper_state` returned, into the same or other copies."""
+        """Restore what :meth:`wrapper_state` returned, into the same or other copies."""
         self._over[indices] = [over for over, _ in states]
         self._set_states(indices, [state for _, state in states])
 
@@ -428,7 +428,7 @@ class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
     def _present(
         self, index_K: IntArray, observation: Any, info: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """Return both, of these copies in this order, as this wrapper shows them."""
+        """Return both for these copies, in this order, as this wrapper shows them."""
         return self._shown(index_K, observation), {**info, **self._columns(index_K)}
 
     def _columns(self, index_K: IntArray) -> dict[str, Any]:
@@ -444,7 +444,7 @@ class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
     def _same_step(
         self, observation: Any, reward: Any, terminated: Any, truncated: Any, info: dict[str, Any]
     ) -> dict[str, Any]:
-        """Let finished copies note their last moment, then the first of the next episode."""
+        """Run finished copies' hooks: first for the last moment, then for the next episode."""
         ended = terminated | truncated
         on_K, done_K = np.flatnonzero(~ended), np.flatnonzero(ended)
         if len(on_K):

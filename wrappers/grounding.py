@@ -1,4 +1,4 @@
-"""Share of the actions that could be executed, as a running figure per episode."""
+"""Running share, per episode, of the actions that could be executed."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class _Grounding(WrapperHooks):
 class Grounding(_Grounding, TextWrapper):
     """Add the share of executed actions in the episode so far.
 
-    ``info["grounding_accuracy"]``: float in [0, 1], 1.0 before the first action; the reset is not
-    counted. ``info["ungrounded_turns"]``: int, actions that could not be executed. Penalties belong
-    to the credit side.
+    ``info["grounding_accuracy"]``: float in [0, 1], 1.0 before the first action; the reset does not
+    count. ``info["ungrounded_turns"]``: int, actions that could not be executed. Penalties are left
+    to credit assignment.
 
     Raises:
-        WrapperError: ``info`` has no ``"grounded"`` (not an environment of ours).
+        WrapperError: ``info`` has no ``"grounded"`` (the environment is not one of ours).
 
     Example:
         >>> import creditrl, gymnasium as gym

@@ -37,7 +37,7 @@ Said: TypeAlias = tuple[str, str]
 Turns: TypeAlias = int | Literal["all"] | None
 
 PROMPT_LENGTH = 65_536
-"""Most characters of a prompt unless told otherwise."""
+"""Default maximum length of a prompt, in characters."""
 _ROLE_LENGTH = 16
 
 
@@ -46,17 +46,17 @@ class Memory:
     """Memory of one copy; immutable, so a snapshot shares it."""
 
     turns: tuple[tuple[str, str], ...] = ()
-    """(observation, action), oldest first; no more than the form reads."""
+    """(observation, action) of as many turns as the form reads, oldest first."""
     taken: int = 0
     """Turns taken in the episode."""
     head: tuple[Said, ...] = ()
-    """A growing conversation's beginning, up to the first question."""
+    """Start of a growing conversation, up to the first question."""
     rounds: tuple[tuple[Said, ...], ...] = ()
-    """A growing conversation's later parts: a reply and what was said to it."""
+    """Later parts of a growing conversation: a reply and the messages that answer it."""
     observation: str = ""
     """Form in which the last turn will be remembered."""
     shown: Any = ""
-    """The prompt as it was shown."""
+    """The last prompt, as it was shown."""
 
 
 class _Builder:
@@ -90,13 +90,13 @@ class _Builder:
         self.output = output
         self.max_length = max_length
         self.env_id = _env_id(env)
-        # An ImageText inside marks each observation; only the present one has its image.
+        # An inner ImageText marks each observation, but only the current one has its image.
         marks = [w.placeholder for w in below(env) if getattr(w, "kind", "") == "ImageText"]
         self.mark: str = marks[0] if marks else ""
         self.form_marks = getattr(self.form, "observation", "text") != "text"
 
     def begin(self, observation: str, row: Mapping[str, Any]) -> Memory:
-        """Return the memory of an episode that shows ``observation`` first."""
+        """Return the memory at the start of an episode, whose first observation is given."""
         memory = Memory(observation=self._unmarked(observation))
         if self.grows:
             memory = replace(memory, head=self._messages(self._ask(memory, observation, row)))
@@ -110,7 +110,7 @@ class _Builder:
             said = self._messages(self._ask(memory, observation, row))
             rounds = (*memory.rounds, (("assistant", reply), *said))
             if self.limit is not None:
-                # The last one holds the question that is open.
+                # The last one holds the open question.
                 rounds = rounds[-max(self.limit, 1) :]
             memory = replace(memory, rounds=rounds)
         else:
@@ -123,7 +123,7 @@ class _Builder:
         return self._show(memory, observation, row)
 
     def space(self, inside: Space[Any]) -> Space[Any]:
-        """Return the space of what is shown in place of observations of ``inside``."""
+        """Return the space of what replaces observations of ``inside``."""
         shown: Space[Any] = UnicodeText(self.max_length)
         key = "text"
         if self.output == "messages":
@@ -138,7 +138,7 @@ class _Builder:
         return shown
 
     def dress(self, observation: Any, shown: Any) -> Any:
-        """Put what is shown into the place of an observation's text (one copy's or a batch's)."""
+        """Replace an observation's text by what is shown (for one copy or a batch)."""
         key = "messages" if self.output == "messages" else "text"
         if isinstance(observation, dict):
             return {key: shown, **{k: v for k, v in observation.items() if k != "text"}}
@@ -147,7 +147,7 @@ class _Builder:
         return shown
 
     def _limit(self, turns: Turns) -> int | None:
-        """Return how many turns are worth remembering; None: all."""
+        """Return how many turns to remember; None: all."""
         if isinstance(turns, int):
             return turns
         if self.function or self.grows or turns == "all":
@@ -180,7 +180,7 @@ class _Builder:
         return tuple((message.role, message.content) for message in said)
 
     def _show(self, memory: Memory, observation: str, row: Mapping[str, Any]) -> Memory:
-        """Build what is shown; what is oldest goes first where it would be too long."""
+        """Build the prompt; if it is too long, drop the oldest parts first."""
         while True:
             if self.grows:
                 said = (*memory.head, *(part for one in memory.rounds for part in one))
@@ -267,10 +267,11 @@ class _History(WrapperHooks):
 
 
 class History(_History, TextWrapper):
-    r"""Show a prompt in place of the observation.
+    r"""Show a prompt instead of the observation.
 
     The prompt is what the training loop shows a policy for the same form: one builder, in
-    ``creditrl.agents.prompts``, serves both. Beside an image the prompt takes the text's place.
+    ``creditrl.agents.prompts``, serves both. If there is an image too, the prompt replaces the
+    text.
 
     A form whose conversation grows (``"react"``) needs whole replies: put ``ReActAction`` inside,
     or pass replies as actions.
@@ -281,13 +282,13 @@ class History(_History, TextWrapper):
         turns: earlier turns to show: a number, ``"all"``, or None for the form's own window.
         output: ``"text"``: one string, messages joined by blank lines. ``"messages"``: a tuple of
             ``{"role": ..., "content": ...}``, ready for a chat endpoint.
-        max_length: most characters of a prompt, or of a message; the oldest turns are left out
-            first, then the end is cut.
+        max_length: maximum number of characters of a prompt or a message; the oldest turns are left
+            out first, then the end is cut.
         form_options: further arguments of a form by name, e.g. ``{"one_shot": False}``.
 
     Raises:
         ConfigError: a setting is unknown.
-        WrapperError: there is a History inside already.
+        WrapperError: the stack has a History already.
 
     Example:
         >>> import creditrl, gymnasium as gym
@@ -302,7 +303,7 @@ class History(_History, TextWrapper):
 
 
 class VectorHistory(_History, VectorTextWrapper):
-    """Show a prompt per copy; see :class:`History`.
+    """Show one prompt per copy; see :class:`History`.
 
     Batched text is a tuple of strings, batched messages a tuple of tuples.
     """

@@ -48,16 +48,16 @@ class _ImageText(WrapperHooks):
 class ImageText(_ImageText, TextWrapper):
     """Show ``{"text": with a placeholder, "image": uint8 array}``.
 
-    Takes observations with an image beside text, or of an image alone. A text that has the
-    placeholder already (a prompt form that places the image itself) stays as it is.
+    Takes observations of text and image, or of an image only. A text that already has the
+    placeholder (from a prompt form that places the image itself) is left unchanged.
 
     Args:
         env: the environment.
         size: (height, width) to resize to, by nearest neighbour; None keeps the image's own.
-        placeholder: what marks the image in the text, as the model's processor wants it.
+        placeholder: string that marks the image in the text, as the model's processor expects it.
 
     Raises:
-        WrapperError: observations have no image, or the text is chat messages already.
+        WrapperError: observations have no image, or their text is already chat messages.
         ConfigError: a setting is out of range.
     """
 
@@ -77,7 +77,7 @@ def _resized(image_KHWC: NDArray[np.uint8], size: tuple[int, int] | None) -> NDA
     height, width = image_KHWC.shape[1:3]
     if size is None or size == (height, width):
         return image_KHWC
-    # The source pixel under the middle of each new one.
+    # The source pixel under the centre of each new pixel.
     row = ((np.arange(size[0]) + 0.5) * height / size[0]).astype(np.int64)
     column = ((np.arange(size[1]) + 0.5) * width / size[1]).astype(np.int64)
     return image_KHWC[:, row[:, None], column[None, :]]

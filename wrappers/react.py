@@ -1,4 +1,4 @@
-"""Replies in, actions out: what a language model writes becomes what the environment takes."""
+"""Replies in, actions out: turn a language model's reply into the environment's action."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from creditrl.wrappers.base import (
 __all__ = ["ReActAction", "VectorReActAction"]
 
 REPLY_LENGTH = 65_536
-"""Most characters of a reply in the action space; longer ones are still taken."""
+"""Maximum length of a reply in the action space, in characters; longer ones are still taken."""
 
 
 class _ReActAction(WrapperHooks):
@@ -66,23 +66,23 @@ class _ReActAction(WrapperHooks):
 class ReActAction(_ReActAction, TextWrapper):
     """Take a whole reply and pass on the action in it.
 
-    ``info["parse_ok"]``: bool, the reply has the asked form (True at reset). ``info["thought"]``
-    and ``info["reply"]``: str, empty at reset. Where no action is found the whole reply goes to the
-    environment, which reports it as ungrounded.
+    ``info["parse_ok"]``: bool, the reply has the requested form (True at reset).
+    ``info["thought"]`` and ``info["reply"]``: str, empty at reset. If no action is found, the whole
+    reply goes to the environment, which reports it as ungrounded.
 
-    Stands inside ``RecordTrajectory``, and inside a ``History`` whose conversation grows.
+    It belongs inside ``RecordTrajectory``, and inside a ``History`` whose conversation grows.
 
     Args:
         env: the environment.
         form: ``"react"`` (``Thought:``/``Action:`` lines), ``"tags"`` (``<think>``/``<action>``),
             ``"json"``, ``"tool"`` (a tool call), another prompt form or its name, or a function
             from a reply to an action or a ``Parsed``.
-        tools: for ``"tool"``: per tool a template of the action over its arguments, e.g.
-            ``{"search": "search[{query}]"}``.
+        tools: for ``"tool"``: for each tool, a template that makes the action from its arguments,
+            e.g. ``{"search": "search[{query}]"}``.
 
     Raises:
         ConfigError: the form is unknown.
-        WrapperError: it stands where it cannot work.
+        WrapperError: its place in the stack is wrong.
     """
 
 

@@ -29,7 +29,7 @@ Writer = Callable[[Trajectory], Any]
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An episode under way; immutable, so a snapshot shares it."""
+    """A running episode; immutable, so a snapshot shares it."""
 
     task: Task
     seed: int
@@ -38,7 +38,7 @@ class Draft:
     observation: str = ""
     """Current observation."""
     state: int = 0
-    """``info["state_hash"]`` of now; 0 where no StateHash stands inside."""
+    """Current ``info["state_hash"]``; 0 if there is no StateHash inside."""
     turns: tuple[Turn, ...] = ()
 
 
@@ -73,7 +73,7 @@ class _RecordTrajectory(WrapperHooks):
         _check_order(env)
         super().__init__(env, writer=writer, keep=keep, label=label)
         self.trajectories: list[Trajectory] = []
-        """Finished episodes, in the order in which they finished."""
+        """Finished episodes, in the order of their end."""
         env_id = inner.env_id if isinstance(inner, TextEnv) else inner.env_class.env_id
         self._sink = _Sink(self.trajectories, writer, keep, label, env_id)
         self._draft = object_column([None] * copies_of(env))
@@ -87,7 +87,7 @@ class _RecordTrajectory(WrapperHooks):
         return finished
 
     def _drafts(self, index_K: IntArray) -> list[Draft]:
-        """Return the episodes that these copies begin."""
+        """Return the new episodes of these copies."""
         raise NotImplementedError
 
     def _begin(self, index_K: IntArray, observation: Any, info: Mapping[str, Any]) -> None:
@@ -127,11 +127,11 @@ class _RecordTrajectory(WrapperHooks):
 
 
 class RecordTrajectory(_RecordTrajectory, TextWrapper):
-    """Collect a :class:`creditrl.types.Trajectory` of every finished episode.
+    """Collect every finished episode as a :class:`creditrl.types.Trajectory`.
 
-    Outermost is best: it records what the agent saw at this place in the stack (a prompt, where
-    ``History`` stands inside), its whole reply (where ``ReActAction`` stands inside), and
-    ``state_hash`` (where ``StateHash`` does). An episode that is reset before its end is dropped.
+    It is best outermost: it records what the agent saw at this place in the stack (a prompt, if
+    ``History`` is inside), its whole reply (if ``ReActAction`` is inside), and ``state_hash`` (if
+    ``StateHash`` is inside). An episode that is reset before its end is dropped.
 
     Args:
         env: an environment of ours.
@@ -155,7 +155,7 @@ class VectorRecordTrajectory(_RecordTrajectory, VectorTextWrapper):
     """Collect the episodes of all copies; see :class:`RecordTrajectory`.
 
     Members of a group carry the same ``group`` number in the same episode. With partial steps and
-    clones, a clone's record begins with what its source had done.
+    clones, a clone's record begins with its source's turns.
     """
 
     def _drafts(self, index_K: IntArray) -> list[Draft]:
@@ -174,7 +174,7 @@ class VectorRecordTrajectory(_RecordTrajectory, VectorTextWrapper):
 
 @dataclass(slots=True)
 class _Sink:
-    """Where finished episodes go."""
+    """Destination of finished episodes."""
 
     trajectories: list[Trajectory]
     writer: Writer | None

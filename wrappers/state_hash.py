@@ -1,4 +1,4 @@
-"""A number for the state, for methods that compare turns taken in the same state."""
+"""A hash of the state, for methods that compare turns taken in the same state."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class _StateHash(WrapperHooks):
 class StateHash(_StateHash, TextWrapper):
     """Add ``info["state_hash"]``: equal numbers mean equal states (63-bit int, blake2b).
 
-    The number is that of the state which the observation beside it shows. It is read below all
+    It is the hash of the state that the observation of the same call shows. It is read below all
     wrappers, so the place in the stack does not matter.
 
     Args:
@@ -97,6 +97,6 @@ class StateHash(_StateHash, TextWrapper):
 class VectorStateHash(_StateHash, VectorTextWrapper):
     """Add ``info["state_hash"]`` per copy, int64; see :class:`StateHash`.
 
-    0 stands for a copy without a world: its worker died (``info["error"]`` says so), or, in
-    ``final_info`` of same-step autoreset, its last state was replaced before anyone could look.
+    0 means that a copy has no world: its worker died (see ``info["error"]``), or, in ``final_info``
+    of same-step autoreset, its last state was replaced before it could be read.
     """

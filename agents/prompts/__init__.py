@@ -55,7 +55,7 @@ FORMS: dict[str, type[PromptForm]] = {form.name: form for form in _COMMON}
 
 
 def known_forms() -> Mapping[str, type[PromptForm]]:
-    """Return all prompt forms by name: :data:`FORMS`, and those that only one environment has."""
+    """Return all prompt forms by name: :data:`FORMS` and those specific to one environment."""
     theirs = [load(place) for record in known_records() for place in record.forms]
     return {**{form.name: form for form in theirs}, **FORMS}
 
@@ -91,7 +91,7 @@ def get_form(name: str, **options: Any) -> PromptForm:
 
 
 def get_parser(form: Any, tools: Mapping[str, str] | None = None) -> Parser:
-    """Return the function that reads replies of a form.
+    """Return the function that parses a form's replies.
 
     Args:
         form: ``"json"``, ``"tool"``, a prompt form or its name (``"react"``, ``"tags"``, ...), or a

@@ -1,4 +1,4 @@
-"""A finished trajectory with one lost turn, as HISR's hindsight model is asked about it.
+"""A finished trajectory with one missing turn, as a prompt for HISR's hindsight model.
 
 Source of the structure: HISR, arXiv 2603.18683; the sentences are ours.
 """
@@ -13,7 +13,7 @@ from creditrl.envs.words import EnvWords
 __all__ = ["BLANK", "cloze"]
 
 BLANK = "___"
-"""Stands for the lost turn."""
+"""Placeholder of the missing turn."""
 
 
 def cloze(
@@ -27,19 +27,19 @@ def cloze(
     told: str = "",
     reach: int | None = None,
 ) -> tuple[Message, ...]:
-    """Return the messages before the lost reply is written again.
+    """Return the messages that ask for the missing reply.
 
     Args:
         turns: (observation, reply) of each turn.
-        lost: the turn that is to be restored.
+        lost: index of the turn to restore.
         outcome: scalar outcome of the trajectory, 0 failure to 1 success.
-        words: of the environment.
-        final: what was seen after the last turn; empty where that is not known.
-        bare: for small models that were taught no English: no instructions and no blank. What came
-            after the lost turn stands first, then the outcome, what came before, and last the lost
-            turn's observation, which such a model goes on from as it always did.
+        words: the environment's.
+        final: observation after the last turn; empty if it is unknown.
+        bare: for small models that know no English: no instructions and no blank. The turns after
+            the missing one come first, then the outcome, the turns before, and last the missing
+            turn's observation, which such a model continues as usual.
         told: how ``bare`` writes the outcome; empty: as a number.
-        reach: turns before and after the masked one that are shown; None: all.
+        reach: number of turns to show before and after the missing one; None: all.
     """
     first = 0 if reach is None else max(0, lost - reach)
     last = len(turns) if reach is None else min(len(turns), lost + reach + 1)
@@ -52,7 +52,7 @@ def cloze(
             messages.append(Message("assistant", BLANK if place == lost else reply))
         return messages
 
-    # A turn more would have begun with it.
+    # One more turn would have begun with it.
     reached = final and (reach is None or lost + reach >= len(turns))
     end = [words.trim(final)] if reached else []
     if bare:
@@ -71,7 +71,7 @@ def cloze(
         Message("user", _instructions(words)),
         Message("assistant", "OK"),
         *shown(range(first, last)),
-        # One message: templates want the two sides to take turns.
+        # One message: templates require alternating roles.
         Message("user", "\n\n".join([*end, question])),
     )
 

@@ -1,7 +1,7 @@
-"""A few words for a small policy: the goal, what is known, what just happened.
+"""A short text for a small policy: the goal, what is known, what just happened.
 
-The text is ours, made of what the observations of the episode have said and of nothing else; each
-environment brings its own (:attr:`EnvWords.compact`). Language models read the full observations.
+The text is ours, made only from the observations of the episode so far; each environment has its
+own (:attr:`EnvWords.compact`). Language models read the full observations.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""A conversation whose instruction and examples are somebody's files, taken to the letter.
+"""A conversation whose instruction and examples are taken verbatim from files.
 
 Source: the layout of ETO (Song et al. 2024), which SPA, STeCa, HISR and IPR share: a text file with
 the instruction, and a JSON file with a list of examples, each a list of messages with ``role`` and
-``content``. The conversation is theirs: the instruction, ``OK``, the examples, the task; later
-``Observation: ...``. Difference: a goal that the first observation does not state goes before it.
+``content``. The conversation has their format: the instruction, ``OK``, the examples, the task;
+later ``Observation: ...``. Difference: a goal that the first observation does not state is put
+before it.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ _ACTION = re.compile(r"Action:\s?(.*)", re.DOTALL)
 class FilesForm(PromptForm):
     """Instruction and examples from files, then observations against thoughts and actions.
 
-    It is passed as an object, ``History(env, form=FilesForm("virtualhome_inst.txt", ...))``: the
-    table of forms has none that needs files.
+    Pass it as an object, ``History(env, form=FilesForm("virtualhome_inst.txt", ...))``: forms that
+    need files have no name in the table of forms.
 
     Args:
         instruction: text file, e.g. SPA's ``virtualhome_inst.txt``.
         examples: JSON file, e.g. SPA's ``virtualhome_icl.json``; None: zero-shot.
-        shots: how many of the examples are shown.
+        shots: number of examples to show.
 
     Raises:
         ConfigError: ``shots`` is below 0.
@@ -57,14 +58,14 @@ class FilesForm(PromptForm):
             self._opening += [m for example in _examples(examples)[:shots] for m in example]
 
     def messages(self, ask: Ask) -> tuple[Message, ...]:
-        """Return the whole beginning at turn 0, later the new observation alone."""
+        """Return the whole opening at turn 0, later only the new observation."""
         seen = words_for(ask).trim(ask.observation)
         if ask.turn > 0:
             return (Message("user", f"Observation: {seen}"),)
         return (*self._opening, Message("user", task_message(ask.goal, seen)))
 
     def parse(self, reply: str) -> Parsed:
-        """Take everything behind the first ``Action:``, as theirs do; without it, nothing."""
+        """Take everything after the first ``Action:``, as these papers do; without it, nothing."""
         found = _ACTION.search(reply.strip())
         valid = parse_react(reply)
         if found is None:
@@ -72,7 +73,7 @@ class FilesForm(PromptForm):
         return Parsed(found[1], valid_format=valid.valid_format, thought=valid.thought)
 
     def reply(self, action: str, thought: str = "") -> str:
-        """Return the two lines that say this."""
+        """Return the two lines with this thought and action."""
         return f"Thought: {thought or f'The next step is: {action}.'}\nAction: {action}"
 
 

@@ -10,7 +10,7 @@ __all__ = ["PlainForm"]
 
 
 class PlainForm(PromptForm):
-    """Shows the observation as it is and takes the reply as it is, spaces around it removed.
+    """Shows the observation unchanged and takes the reply, stripped of spaces, as the action.
 
     An empty reply has no valid format.
     """

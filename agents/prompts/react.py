@@ -22,8 +22,8 @@ class ReActForm(PromptForm):
     """Instructions, an example and the task, then observations against thoughts and actions.
 
     Args:
-        one_shot: show the environment's worked example, where it has one.
-        list_actions: name the admissible actions in every turn (the papers do not).
+        one_shot: show the environment's worked example, if it has one.
+        list_actions: list the admissible actions in every turn (the papers do not).
     """
 
     name: ClassVar[str] = "react"
@@ -35,7 +35,7 @@ class ReActForm(PromptForm):
         self.list_actions = list_actions
 
     def messages(self, ask: Ask) -> tuple[Message, ...]:
-        """Return the whole beginning at turn 0, later the new observation alone."""
+        """Return the whole opening at turn 0, later only the new observation."""
         words = words_for(ask)
         seen = words.trim(ask.observation)
         listed = self._listed(ask, words)
@@ -53,7 +53,7 @@ class ReActForm(PromptForm):
         return parse_react(reply)
 
     def reply(self, action: str, thought: str = "") -> str:
-        """Return the two lines that say this."""
+        """Return the two lines with this thought and action."""
         return _two_lines(thought or f"The next step is: {action}.", action)
 
     def _listed(self, ask: Ask, words: EnvWords) -> str:
@@ -66,8 +66,8 @@ class ReActForm(PromptForm):
 def parse_react(reply: str) -> Parsed:
     """Read the first line that begins with ``Action:``.
 
-    The format is valid where the reply is a thought and one non-empty action line, and nothing else
-    (a model that goes on to invent the next observation breaks it). Without an action line the
+    The format is valid if the reply is a thought and one non-empty action line, and nothing else (a
+    model that continues by inventing the next observation breaks it). Without an action line the
     whole reply is the action.
     """
     found = _ACTION.findall(reply)
@@ -121,6 +121,6 @@ def _example(example: Example, words: EnvWords) -> list[Message]:
     said = [Message("user", f"Here is an example.\n{task}")]
     for i, turn in enumerate(example.turns):
         said.append(Message("assistant", _two_lines(turn.thought, turn.action)))
-        if i + 1 < len(example.turns):  # the last answer ends the episode: nobody reads it
+        if i + 1 < len(example.turns):  # the last answer ends the episode, unread
             said.append(Message("user", f"Observation: {words.trim(turn.observation)}"))
     return said

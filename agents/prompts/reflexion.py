@@ -1,11 +1,10 @@
 """ReAct with a memory of reflections over trials of the same task.
 
 Source: Shinn et al. 2023, "Reflexion: Language Agents with Verbal Reinforcement Learning". The
-actor has the ReAct conversation; after a failed trial the model is shown it and writes what went
-wrong and a new plan; the next trial's prompt holds these texts, at most the last three. The
-sentences are ours.
-Difference: the environment's own success tells a failure (the paper's household tasks also count
-loops).
+actor has the ReAct conversation; after a failed trial the model is shown the trial and writes what
+went wrong and a new plan; the next trial's prompt holds these texts, at most the last three. The
+sentences are ours. Difference: only the environment's success signal decides what is a failure (for
+household tasks the paper also counts loops).
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ __all__ = ["ReflexionForm"]
 
 
 class ReflexionForm(ReActForm):
-    """The ReAct conversation, the task headed by what earlier trials of it taught.
+    """The ReAct conversation, with reflections on earlier trials before the task.
 
-    It holds the memory: one object serves one evaluation.
+    The object holds the memory, so use one per evaluation.
 
     Args:
-        trials: how often an unsolved task is played in all.
-        remembered: reflections shown, the last ones (the paper: 3).
-        one_shot: show the environment's worked example, where it has one.
-        list_actions: name the admissible actions in every turn.
+        trials: maximum number of times a task is played until it is solved.
+        remembered: number of latest reflections to show (the paper: 3).
+        one_shot: show the environment's worked example, if it has one.
+        list_actions: list the admissible actions in every turn.
 
     Raises:
         ConfigError: a number is below 1.
@@ -70,7 +69,7 @@ class ReflexionForm(ReActForm):
         return self._memory.get((env_id, goal, observation), [])[-self.remembered :]
 
     def question(self, failed: Trajectory) -> tuple[Message, ...]:
-        """Return what the model is asked after a trial that failed."""
+        """Return the question to the model after a failed trial."""
         ask = Ask(failed.final_observation, failed.task.goal, env_id=failed.env_id)
         words = words_for(ask)
         first = failed.turns[0].observation

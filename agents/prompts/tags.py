@@ -1,9 +1,9 @@
 """One fresh prompt per turn with a short history; the reply thinks and acts inside tags.
 
-Source: the prompts of verl-agent, which GiGPO, HGPO, 3SPO and iStar use: same parts in the same
-order, same tags, same rule for a valid format. The sentences are ours.
-Differences: the closing tag is the first one *after* ``<action>`` (verl-agent takes the first of
-the reply), and where tags are missing the whole reply is the action, not its last 30 characters.
+Source: the prompts of verl-agent, which GiGPO, HGPO, 3SPO and iStar use: the same parts in the same
+order, the same tags, the same rule for a valid format. The sentences are ours. Differences: the
+closing tag is the first one *after* ``<action>`` (verl-agent takes the first of the reply), and if
+tags are missing the whole reply is the action, not its last 30 characters.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TagsForm(PromptForm):
         "</think> tags. Then choose one admissible action for this step and write it inside "
         "<action> </action> tags."
     )
-    """The format of the reply, in words."""
+    """Description of the reply format."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class TagsForm(PromptForm):
         self.recent_images = recent_images
 
     def messages(self, ask: Ask) -> tuple[Message, ...]:
-        """Return the prompt; without its history where it would pass the environment's limit."""
+        """Return the prompt; without its history if it would exceed the environment's limit."""
         words = words_for(ask)
         length = self.history_length
         if self.observation != "text":
@@ -76,7 +76,7 @@ class TagsForm(PromptForm):
         return (Message("user", text),)
 
     def in_words(self) -> TagsForm | None:
-        """Return the same form over texts, where this one shows pictures."""
+        """Return the same form with text, if this one shows pictures."""
         return None if self.observation == "text" else self.showing("text")
 
     def showing(self, observation: Shown, recent_images: int | None = None) -> TagsForm:
@@ -94,7 +94,7 @@ class TagsForm(PromptForm):
         return parse_tags(reply, self.lower)
 
     def reply(self, action: str, thought: str = "") -> str:
-        """Return the tags that say this."""
+        """Return the tags with this thought and action."""
         thought = thought or f"The next step is: {action}."
         return f"<think>{thought}</think><action>{action}</action>"
 

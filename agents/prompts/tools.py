@@ -1,4 +1,4 @@
-"""The prompt of :class:`TagsForm`, answered by a call of a function that takes the action."""
+"""The prompt of :class:`TagsForm`, answered by calling a function with the action."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ ACT_TOOL: Mapping[str, Any] = {
 class ToolsForm(TagsForm):
     """The same prompt; the reply is a call of ``act(action)``.
 
-    An endpoint's native call comes as text (:func:`creditrl.chat.tool_call_text`), and a model may
-    write it so itself. A reply without a call has no valid format.
+    An endpoint's native call arrives as text (:func:`creditrl.chat.tool_call_text`), and a model
+    may write that text itself. A reply without a call has no valid format.
     """
 
     name: ClassVar[str] = "tools"
@@ -48,6 +48,6 @@ class ToolsForm(TagsForm):
         return parse_tool(reply)
 
     def reply(self, action: str, thought: str = "") -> str:
-        """Return the text of a call that says this."""
+        """Return the text of a call with this action."""
         thought = thought or f"The next step is: {action}."
         return f"{thought}\n{tool_call_text('act', json.dumps({'action': action}))}"
