@@ -1,8 +1,8 @@
 """Configs: frozen dataclasses, filled from TOML recipes, overridden by flags, written back.
 
 A field's type, default and one-line docstring are the whole description; the functions here check
-plain data against them and say in one line what does not fit. :mod:`creditrl.flags` has the half
-that reads the command line.
+plain data against them and report in one line what does not fit. :mod:`creditrl.flags` reads the
+command line.
 
 Example:
     >>> @dataclasses.dataclass(frozen=True)
@@ -72,9 +72,9 @@ T = TypeVar("T")
 
 _RECIPES = "creditrl.trainers.recipes"
 _SMALL = "_small"
-"""Ends the names of recipes for the small policy of the quick start."""
+"""Suffix of recipes for the small policy of the quick start."""
 _NONE = "None"
-"""How a None that replaces another default is spelled in a file; the flags spell it alike."""
+"""Spelling of a None that replaces another default, in files and flags."""
 
 
 # --- plain data to dataclasses --------------------------------------------------------
@@ -84,7 +84,7 @@ def from_mapping(cls: type[T], data: Mapping[str, Any], where: str = "settings")
     """Build a dataclass, nested ones included, from plain data.
 
     Missing keys keep the field's default; a table for a nested dataclass changes only the keys that
-    it names. Integers become floats where a float is asked for (and ``1e6`` an integer where one
+    it names. Integers become floats where a float is expected (and ``1e6`` an integer where one
     is), lists become tuples, the string ``"None"`` becomes None where None is allowed.
 
     Args:
@@ -171,7 +171,7 @@ def _convert_union(args: tuple[Any, ...], value: Any, where: str, path: str, def
     members = [arg for arg in args if arg is not type(None)]
     if type(value) in members:
         return value
-    # A default says which of several dataclasses a table means.
+    # The default decides which of several dataclasses a table means.
     members.sort(key=lambda arg: not (isinstance(arg, type) and isinstance(default, arg)))
     failure: ConfigError | None = None
     for member in members:
@@ -240,7 +240,7 @@ def _mismatch(where: str, path: str, value: Any, expected: str, close: str = "")
 
 
 def _describe(hint: Any) -> str:
-    """Return a type as a reader of a TOML file thinks of it."""
+    """Return a type in the words of a reader of TOML files."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _describe(args[0])
@@ -286,7 +286,7 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
 def to_mapping(config: Any) -> dict[str, Any]:
     """Return a dataclass as nested plain data that :func:`from_mapping` reads back.
 
-    None is left out, or written as ``"None"`` where it replaces a default that is something else.
+    None is left out, or written as ``"None"`` if it replaces a default that is not None.
 
     Raises:
         ConfigError: a value that a file cannot hold (names the field).
@@ -300,7 +300,7 @@ def _dump_dataclass(config: Any, path: str, base: Any) -> dict[str, Any]:
     """Return the fields; ``base`` is what :func:`_build` takes missing keys from."""
     out: dict[str, Any] = {}
     for field in dataclasses.fields(config):
-        if not field.init:  # follows from the others
+        if not field.init:  # computed from the others
             continue
         value = getattr(config, field.name)
         at = _join(path, field.name)
@@ -344,7 +344,7 @@ def _dump(value: Any, path: str) -> Any:
 
 
 def config_hash(config: Any) -> str:
-    """Return 12 hex digits that name the values of a config.
+    """Return 12 hex digits that identify the values of a config.
 
     Equal values give equal hashes in every process; ``1`` and ``1.0`` are equal, and so are a None
     and a missing field, so a new optional field does not rename old runs.
@@ -367,14 +367,14 @@ def _canonical(value: Any) -> Any:
 
 
 class RecipeFile(Protocol):
-    """Source of a recipe: a file on disk or in the package, or a text that was made."""
+    """Source of a recipe: a file on disk or in the package, or a generated text."""
 
     @property
     def name(self) -> str:
         """Its name in messages."""
 
     def read_text(self, encoding: str | None = None) -> str:
-        """Return what it says, as TOML."""
+        """Return its TOML text."""
 
 
 def read_toml(path: str | os.PathLike[str] | RecipeFile) -> dict[str, Any]:
@@ -398,10 +398,10 @@ def read_toml(path: str | os.PathLike[str] | RecipeFile) -> dict[str, Any]:
 
 
 def read_table(cls: type[T], source: RecipeFile) -> T:
-    """Return a table that comes with the package, as a dataclass.
+    """Return a table that is shipped with the package, as a dataclass.
 
     Raises:
-        DataError: the file is missing, no TOML, or not what ``cls`` expects; one line.
+        DataError: the file is missing, not TOML, or not what ``cls`` expects; one line.
     """
     try:
         return from_mapping(cls, read_toml(source), where=str(source))
@@ -410,9 +410,9 @@ def read_table(cls: type[T], source: RecipeFile) -> T:
 
 
 def setting(data: Mapping[str, Any], path: str, usual: Any = None) -> Any:
-    """Return a setting, ``"run.seed"``, of a file's plain data; ``usual`` where there is none.
+    """Return a setting, ``"run.seed"``, of a file's plain data, or ``usual`` if there is none.
 
-    Anybody may have written the file: what stands in the place of a table has no settings.
+    Anybody may have written the file: a value in place of a table has no settings.
     """
     value: Any = data
     for key in path.split("."):
@@ -451,7 +451,7 @@ def write_toml(config: Any, path: str | os.PathLike[str], header: str = "") -> N
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _SmallRecipe:
-    """``@METHOD_small`` of a method without such a file: the base and the method's defaults."""
+    """``@METHOD_small`` for a method without such a file: the base and the method's defaults."""
 
     method: str
 
@@ -471,13 +471,13 @@ class _SmallRecipe:
 
 
 def known_recipes() -> tuple[str, ...]:
-    """Return the names of the recipes: the package's files, and ``METHOD_small`` of every method.
+    """Return the names of the recipes: the package's files, and ``METHOD_small`` for every method.
 
-    A method that has no file of that name trains as GRPO's does, with its own defaults.
+    Without such a file, a method trains like GRPO's, with its own defaults.
     """
     try:
         from creditrl.trainers.methods import list_methods
-    except ModuleNotFoundError:  # someone left the trainers out
+    except ModuleNotFoundError:  # an installation without the trainers
         return ()
     return tuple(sorted({*_recipe_files(), *(f"{m.name}{_SMALL}" for m in list_methods())}))
 
@@ -492,14 +492,14 @@ def _recipe_files() -> list[str]:
 
 
 def recipe_summary(name: str) -> str:
-    """Return what the comment at the head of a recipe begins with, up to a full stop or a colon.
+    """Return the start of a recipe's first comment, up to a full stop or a colon.
 
     Raises:
         UnknownNameError: there is no such recipe.
     """
     lines = []
     for line in find_recipe(name).read_text(encoding="utf-8").splitlines():
-        # A comment's first paragraph; a line that is indented in it is an example.
+        # A comment's first paragraph; an indented line is an example.
         if not re.match(r"# \S", line):
             break
         lines.append(line.removeprefix("# "))
@@ -513,7 +513,7 @@ def find_recipe(name: str) -> RecipeFile:
     recipe of that file name in the package, so ``@recipes/quickstart.toml`` works everywhere.
 
     Raises:
-        UnknownNameError: neither is there; names the nearest recipe and all of them.
+        UnknownNameError: neither exists; names the nearest recipe and all of them.
     """
     wanted = name.removeprefix("@")
     if wanted.endswith(".toml"):
@@ -547,16 +547,17 @@ def is_run_config(source: RecipeFile) -> bool:
 def read_recipe(recipe: str | RecipeFile) -> dict[str, Any]:
     """Return a recipe as nested dicts, on top of the recipe that it names as its ``base``.
 
-    ``base = "grpo_small"`` is a recipe of the package, ``base = "mine.toml"`` a file beside it. Of
-    the base stays what the recipe does not set; of another method nothing of ``[method]`` stays,
-    and of another environment nothing of ``[env]``.
+    ``base = "grpo_small"`` is a recipe of the package, ``base = "mine.toml"`` a file next to it.
+    The base's settings stay unless the recipe changes them; ``[method]`` is dropped if the recipe
+    names another method, ``[env]`` if another environment.
 
     Args:
         recipe: what :func:`find_recipe` takes or returned.
 
     Raises:
         UnknownNameError: there is no such recipe, or no such base.
-        ConfigError: a file is no TOML, a base is no name or not there, or bases go in a circle.
+        ConfigError: a file is not TOML, a base is not a name or does not exist, or bases form a
+            cycle.
     """
     return _read_recipe(find_recipe(recipe) if isinstance(recipe, str) else recipe, ())
 
@@ -584,7 +585,7 @@ def _read_recipe(source: RecipeFile, above: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _find_base(name: str, source: RecipeFile) -> RecipeFile:
-    """Return the recipe that another one names as its base: a file beside it, or the package's."""
+    """Return the recipe that another one names as its base: a file next to it, or the package's."""
     if not name.endswith(".toml"):
         return find_recipe(name)
     found = Path(str(source)).parent / Path(name).expanduser()
@@ -597,17 +598,17 @@ def _find_base(name: str, source: RecipeFile) -> RecipeFile:
 
 
 def _same_environment(one: Any, other: Any) -> bool:
-    """Return whether two ids, short or full, are of one environment."""
-    from creditrl.envs.register import environment_id  # whose data is read with this module
+    """Return whether two ids, short or full, name the same environment."""
+    from creditrl.envs.register import environment_id  # its data is read with this module
 
     try:
         return one == other or environment_id(str(one)) == environment_id(str(other))
-    except UnknownNameError:  # of a plugin that is not there
+    except UnknownNameError:  # from a missing plugin
         return False
 
 
 def with_changes(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested tables with some values exchanged."""
+    """Return nested tables with some values replaced."""
     out = dict(data)
     for key, value in changes.items():
         inner = isinstance(value, Mapping) and isinstance(out.get(key), Mapping)
@@ -619,13 +620,12 @@ def with_changes(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
 
 
 def specialise(cls: type[T], **field_types: type[Any]) -> type[T]:
-    """Return a dataclass like ``cls`` in which some fields have another type.
+    """Return a dataclass like ``cls``, with other types for some fields.
 
-    A trainer's config says ``method: Any``; once the method is known, its config class takes that
-    place, so that files and flags are checked against it and the help shows its fields. Defaults
-    and docstrings stay; a default that is not of the new type gives way to ``new_type()``.
-    Instances are instances of ``cls`` as well, and can be pickled. Equal arguments return the same
-    class.
+    A trainer's config has ``method: Any``; once the method is known, its config class replaces Any,
+    so that files and flags are checked against it and the help shows its fields. Defaults and
+    docstrings stay; a default that is not of the new type is replaced by ``new_type()``. Instances
+    are instances of ``cls`` as well, and can be pickled. Equal arguments return the same class.
 
     Args:
         cls: a dataclass type.
@@ -678,7 +678,7 @@ def _make_special(cls: type[Any], field_types: tuple[tuple[str, type[Any]], ...]
         if wrong and not _needs_arguments(hint):
             namespace[name] = dataclasses.field(default_factory=hint)
         elif default is not dataclasses.MISSING:
-            # Said again, because a field that is only annotated anew loses the default it had.
+            # Set again, because a field whose annotation is replaced loses its default.
             namespace[name] = dataclasses.field(default_factory=functools.partial(_same, default))
     params = cls.__dataclass_params__
     make = dataclasses.dataclass(frozen=params.frozen, slots="__slots__" in cls.__dict__)

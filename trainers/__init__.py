@@ -1,6 +1,6 @@
 """Training: collection, credit, losses, learned models, methods, the loop.
 
-What a user needs is imported when it is asked for, torch with it::
+Public names are imported on first use, and torch with them::
 
     import creditrl.trainers as t
     result = t.train("@quickstart", seed=1)

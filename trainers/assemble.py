@@ -1,4 +1,4 @@
-"""The trainer of a run, with its collector: collecting at once, or some updates ahead."""
+"""The trainer of a run, with its collector: collecting synchronously, or some updates ahead."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ __all__ = ["Assembler"]
 
 @dataclass(eq=False)
 class Assembler:
-    """Puts the trainer of a run together."""
+    """Assembles the trainer of a run."""
 
     config: TrainConfig
-    """Of the run, cut to what its environment has."""
+    """Config of the run, limited to what its environment has."""
     config_hash: str
     """Stamped into credits."""
     method: Method[Any]
@@ -63,7 +63,7 @@ class Assembler:
             agent = self.agent(policy, temperature=config.rollout.temperature)
             after = agent.weights_changed
             watched = WatchedAgent(agent, watch)
-            if config.rollout.oversample > 1:  # episodes go on with the weights of a later update
+            if config.rollout.oversample > 1:  # episodes continue with a later update's weights
                 watched.version = lambda: trainer.clock.updates
             collector = self.method.collector(self.context(watched))
         self._collectors.append(collector)
@@ -93,7 +93,7 @@ class Assembler:
         return trainer
 
     def context(self, agent: SampledAgent) -> CollectContext:
-        """Return what a method collects with."""
+        """Return the context with which a method collects."""
         rollout, run = self.config.rollout, self.config.run
         everything = rollout.record == "all"
         return CollectContext(
@@ -116,7 +116,7 @@ class Assembler:
         )
 
     def _ahead(self, policy: Policy, watch: Stopwatch) -> AheadCollector:
-        """Return the method's collector in a thread of its own, some updates ahead."""
+        """Return the method's collector in a separate thread, some updates ahead."""
         config = self.config
         assert config.rollout.ahead is not None, "asked by the caller"
         agent, held = self.sampler.held(
@@ -138,10 +138,10 @@ class Assembler:
         )
 
     def close(self) -> None:
-        """Drop what is being collected."""
+        """Discard unfinished collections."""
         for collector in self._collectors:
             collector.close()
 
 
 def _nothing() -> None:
-    """Do nothing: no sampler has to be told."""
+    """Do nothing: there is no sampler to notify."""

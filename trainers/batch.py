@@ -4,15 +4,15 @@ What the sampler produced is what the trainer trains on: a conversation is never
 context modes share one form:
 
 - ``window``: every turn has its own prompt, so every turn is a row, prompt + reply.
-- ``full``: the conversation only grows (a turn's prompt and reply begin the next turn's prompt), so
-  one row holds a whole episode, and the loss sits on its reply tokens.
+- ``full``: the conversation only grows (a turn's prompt and reply are a prefix of the next turn's
+  prompt), so one row holds a whole episode, and the loss is on its reply tokens.
 
-Which of them an episode is, is decided by comparing token ids, never by trusting a template. A row
-is the model's *input*, without the last reply token, which predicts nothing. Turns that stand
-before one prompt therefore share their input (always, where replies have one token), and equal
-inputs are computed once: reply tokens point to (row, position), and gather their log-probability.
+The mode of an episode is decided by comparing token ids, never by trusting a template. A row is the
+model's *input*, without the last reply token, which predicts nothing. Turns with the same prompt
+therefore share their input (always, if replies have one token), and equal inputs are computed once:
+reply tokens point to (row, position), where their log-probability is gathered.
 
-Letters beside those of :mod:`creditrl.types`: ``R`` rows (distinct model inputs).
+Letters besides those of :mod:`creditrl.types`: ``R`` rows (distinct model inputs).
 """
 
 from __future__ import annotations
@@ -77,9 +77,10 @@ class Rows:
     image_R: IntArray | None = None
     """The pictures of each row, -1 for a row without; None: no row has any."""
     trees: tuple[TokenTree, ...] = ()
-    """Distinct lists of replies."""
+    """Distinct lists of admissible replies."""
     tree_M: IntArray | None = None
-    """The list that each token's reply was chosen among, -1 for none; None: all for none."""
+    """The list from which each token's reply was chosen, -1 for none; None: none was chosen from a
+    list."""
     node_M: IntArray | None = None
     """The node of that list before the token."""
 
@@ -127,15 +128,15 @@ class Rows:
         )
 
     def select_episodes(self, episode_index: IntArray) -> Rows:
-        """Return the part that belongs to some episodes."""
+        """Return the part that belongs to the given episodes."""
         return self.select_tokens(np.flatnonzero(np.isin(self.episode_M, episode_index)))
 
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Some rows, padded at the right to one length, with all reply tokens that they predict.
+    """Some rows, right-padded to one length, with all reply tokens that they predict.
 
-    Padding at the right needs no attention mask: a causal model cannot look at it.
+    Right padding needs no attention mask: a causal model cannot attend to it.
     """
 
     ids_RL: NDArray[np.int64]
@@ -148,15 +149,15 @@ class RowBatch:
     turn_M: IntArray
     episode_M: IntArray
     index_M: IntArray
-    """Place of each token in the token table of the whole batch: gathers its columns."""
+    """Place of each token in the token table of the whole batch, to gather columns."""
     token_index: IntArray
     """Place of each token in the :class:`Rows` that this was cut from."""
     images: tuple[tuple[Any, ...], ...] = ()
     """The pictures of each row, in the order of their places; empty where no row has any."""
     trees: tuple[TokenTree, ...] = ()
-    """Lists of replies that tokens' replies were chosen among."""
+    """Lists from which tokens' replies were chosen."""
     tree_M: IntArray | None = None
-    """The list of each token, -1 for none; None: all for none."""
+    """The list of each token, -1 for none; None: no token has one."""
     node_M: IntArray | None = None
     """The node of that list before the token."""
 
@@ -177,10 +178,10 @@ def build_rows(
     Args:
         trajectories: finished episodes with ``prompt_ids`` and ``reply_ids``. Turns without reply
             tokens contribute nothing.
-        context: ``"window"``: one row per turn. ``"full"``: one row per episode; raises where the
-            context is not append-only. ``"auto"``: one row per episode where its context is
-            append-only, one per turn elsewhere; both are counted in the result. Turns with pictures
-            are a row each.
+        context: ``"window"``: one row per turn. ``"full"``: one row per episode; raises if the
+            context is not append-only. ``"auto"``: one row per episode if its context is
+            append-only, else one per turn; the result counts both. Every turn with a picture is its
+            own row.
         merge_equal: compute equal rows once, see the function of that name. Loss and gradient are
             the same.
 
@@ -300,8 +301,8 @@ def build_rows(
 def merge_equal(rows: Rows) -> Rows:
     """Return the same tokens over fewer rows: equal inputs once, and prefixes within longer rows.
 
-    A causal model computes the same at a position whatever follows, so a row that begins another
-    one is not needed either. Rows are equal where their pictures are, too. Log-probabilities, loss
+    A causal model computes the same at a position whatever follows, so a row that is a prefix of
+    another one is not needed either. Equal rows also have equal pictures. Log-probabilities, loss
     and gradient stay the same up to rounding.
     """
     return _merged(rows)
@@ -315,7 +316,7 @@ def _merged(rows: Rows) -> Rows:
     bounds = (rows.offset_R * 4).tolist()
     keys = [data[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
     if rows.image_R is not None:
-        # In front, so that no row begins one with another picture.
+        # In front, so that no row is a prefix of one with another picture.
         seen = (rows.image_R + 1).astype(">u4")
         keys = [image.tobytes() + key for image, key in zip(seen, keys, strict=True)]
     order = sorted(range(len(keys)), key=keys.__getitem__)
@@ -340,17 +341,17 @@ def micro_batches(
 ) -> Iterator[RowBatch]:
     """Yield the rows in padded batches of at most ``token_budget`` ids, longest first.
 
-    Rows of similar length share a batch, so little is padding. What is larger than the budget makes
-    a batch of its own. Every token appears once; nothing is repeated to fill a batch.
+    Rows of similar length share a batch, so there is little padding. Anything larger than the
+    budget is a batch by itself. Every token appears once; nothing is repeated to fill a batch.
 
     Args:
         rows: see :func:`build_rows`.
-        token_budget: most ids of a batch, padding included.
+        token_budget: maximum number of ids of a batch, padding included.
         merge_equal: merge rows that became equal when tokens were selected.
-        units: what a batch must hold whole. ``"token"`` and ``"turn"``: a turn lies within one row,
+        units: what a batch must hold whole. ``"token"`` and ``"turn"``: a turn is within one row,
             and every row appears once. ``"episode"``: losses over whole episodes need all of their
             rows at once; a row that episodes share may appear in several batches.
-        pad_id: what stands in the padding; any valid id does.
+        pad_id: the id used as padding; any valid id works.
 
     Raises:
         ConfigError: the budget is not positive, or the unit is unknown.
@@ -500,7 +501,7 @@ def token_table(trajectories: Sequence[Trajectory]) -> TokenTable:
     ``logprob_M`` is NaN for turns whose agent gave no log-probabilities (experts, API models).
 
     Raises:
-        CreditInputError: a turn has another number of log-probabilities than of reply tokens.
+        CreditInputError: the number of a turn's log-probabilities is not that of its reply tokens.
     """
     episodes = _with_turns(trajectories)
     logprobs: list[Sequence[float]] = []
@@ -546,7 +547,7 @@ def _check_ids(trajectory: Trajectory) -> None:
 
 
 def append_only(turns: Sequence[Turn]) -> bool:
-    """Return whether an episode's context only grows: each prompt begins with what came before."""
+    """Return whether an episode's context only grows: each prompt starts with all before it."""
     return _first_break(turns) is None
 
 

@@ -1,4 +1,4 @@
-"""The policy of a run: as it begins, and as it last stood."""
+"""The policy of a run: with its initial and with its last weights."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def build_policy(
     environment: Callable[[int], TextVectorEnv] | None = None,
     tokenizer: Any = None,
 ) -> Policy:
-    """Return the policy that a run begins with: a small one from a config, or one that exists.
+    """Return a run's initial policy: a small one from a config, or an existing one.
 
     Args:
         config: of the run.
-        device: where it computes.
+        device: the device on which it computes.
         environment: makes a number of copies of the training split; their text teaches the small
             policy's tokenizer.
-        tokenizer: the small policy's, where there is one already.
+        tokenizer: the small policy's, if there is one already.
     """
     policy = _begun_policy(config, device, environment, tokenizer)
     policy.checkpointing = config.policy.checkpointing
@@ -65,9 +65,9 @@ def _begun_policy(
 
 
 def load_policy(config: TrainConfig, folder: RunFolder) -> tuple[Policy, str]:
-    """Return (the policy of a run as it last stood, with its reference; where it was found).
+    """Return (a run's policy with its last weights and its reference; where it was found).
 
-    It is that of the newest checkpoint, or the saved one where there is no checkpoint.
+    It comes from the newest checkpoint, or from the saved policy if there is no checkpoint.
 
     Raises:
         DataError: the run has neither.
@@ -85,7 +85,7 @@ def load_policy(config: TrainConfig, folder: RunFolder) -> tuple[Policy, str]:
         return Policy.load(saved, dtype=config.policy.dtype, device=device), str(saved)
     state, _ = load_checkpoint(checkpoint, {"method": config.method.name})
     if saved.is_dir():
-        # It has the tokenizer, for which an environment would have to be played.
+        # It has the tokenizer; training a new one would require playing the environment.
         policy = Policy.load(saved, dtype=config.policy.dtype, device=device)
     else:
         venvs: list[TextVectorEnv] = []
@@ -102,7 +102,7 @@ def load_policy(config: TrainConfig, folder: RunFolder) -> tuple[Policy, str]:
 
 
 def weights_hash(policy: Policy) -> str:
-    """Return a digest of a policy's weights: equal exactly where all of them are."""
+    """Return a digest of a policy's weights, equal if and only if all of them are equal."""
     digest = hashlib.sha256()
     for name, tensor in sorted(policy.model.state_dict().items()):
         digest.update(name.encode())
@@ -111,7 +111,7 @@ def weights_hash(policy: Policy) -> str:
 
 
 def device_of(name: str) -> str:
-    """Return the device that ``policy.device`` names: "auto" is the GPU where there is one."""
+    """Return the device that ``policy.device`` names: "auto" is the GPU if there is one."""
     if name != "auto":
         return name
     return "cuda" if torch.cuda.is_available() else "cpu"

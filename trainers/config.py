@@ -104,45 +104,47 @@ class RolloutConfig:
     temperature: Positive = 1.0
     """Sampling temperature of collection."""
     max_new_tokens: Count = 16
-    """Most tokens of a reply."""
+    """Maximum number of tokens of a reply."""
     stop: tuple[str, ...] = ()
     """Strings that end a reply, e.g. ["</action>"]; the token that completes one is the last."""
     token_budget: Count | None = None
-    """Padded tokens, replies included, that the training model decodes at once; it keeps twice as
-    many of growing conversations. None: 131,072 on a GPU, 32,768 on a CPU."""
+    """Padded tokens, replies included, that the training model decodes at once; of growing
+    conversations it caches twice as many. None: 131,072 on a GPU, 32,768 on a CPU."""
     reward: Literal["environment", "success"] = "environment"
     """The environment's own rewards, or 1 on the last turn of a successful episode, 0 elsewhere."""
     reward_scale: float = 1.0
-    """Factor of rewards, applied before any credit is computed. A scaled reward above a million in
-    absolute value ends the run: float32 would lose the smaller ones."""
+    """Factor by which rewards are multiplied before any credit is computed. A scaled reward above a
+    million in absolute value ends the run: float32 would lose the smaller ones."""
     segments: bool = False
     """Record which sub-goal each turn served."""
     record: Literal["needed", "all"] = "needed"
-    """"needed": what the method reads. "all": what any method reads (of each turn a hash of the
-    simulator's state, the sub-goal, and what the expert would have done), so that `creditrl credit`
-    can score the episodes with every method."""
+    """"needed": what the method reads. "all": what any method reads (for each turn, a hash of the
+    simulator's state, the sub-goal and the expert's action), so that `creditrl credit` can score
+    the episodes with every method."""
     retries: Natural = 1
-    """How often an episode that failed with an error is played again; then its group is dropped."""
+    """How many times an episode that failed with an error is replayed before its group is
+    dropped."""
     schedule: Literal["auto", "lockstep", "free"] = "auto"
-    """"lockstep": all copies that still play are asked in one call per turn, which waits for the
-    longest reply. "free": each copy is asked again as soon as its own reply is there. "auto": free
-    with vLLM, lockstep where the training model samples, which decodes a batch at a time."""
+    """"lockstep": one call per turn for all unfinished episodes, which waits for the longest reply.
+    "free": each episode goes on as soon as its own reply is ready. "auto": free with vLLM; lockstep
+    if the training model samples, as it decodes a batch at a time."""
     oversample: Annotated[float, Bounds(1, 4)] = 1.0
-    """Groups under way for each one that an update learns from, 1 to 4. With 1.25 an update
-    takes the first groups to be whole, and does not wait for the slowest fifth: they go on in the
-    next update, with its weights, and are part of its batch (``sampler_cap`` of the method's loss
-    weighs their older tokens). For methods that collect groups or independent episodes."""
+    """Groups in progress for each one that an update learns from, 1 to 4. With 1.25, an update
+    takes the first groups to finish and does not wait for the slowest fifth: these continue in the
+    next update, with its weights, and join its batch (``sampler_cap`` of the method's loss weights
+    their older tokens). For methods that collect groups or independent episodes."""
     ahead: int | None = None
-    """Collect the next updates' episodes while the policy is optimised: how many updates may pass
-    between the weights that an episode begins with and those that learn from it. Old
+    """Collect the next updates' episodes while the policy is optimised: maximum number of updates
+    between the weights that an episode starts with and those that learn from it. Old
     log-probabilities are recomputed in every update, and tokens get importance weights
-    (``sampler_cap`` of the method's loss). 1 hides an update behind a collection of equal length; 2
-    and more also those that vary, and make results depend on timing. None: collect and optimise in
-    turns."""
+    (``sampler_cap`` of the method's loss). 1 hides an update behind a collection that takes as
+    long; 2 or more also hide varying durations, but make results depend on timing. None: collect
+    and optimise alternately."""
     in_flight: Literal["continue", "drain"] = "continue"
-    """Episodes under way when ``ahead`` hands over new weights; with 1 none are, unless groups are
-    carried over. "continue": they go on with these from their next turn. "drain": the weights that
-    began them finish them, and new ones are handed over between two updates' episodes."""
+    """Episodes in progress when ``ahead`` hands over new weights; with 1 there are none, unless
+    groups are carried over. "continue": they use the new weights from their next turn. "drain":
+    they finish with the weights that they started with, and new ones are handed over between two
+    updates' episodes."""
     backend: Literal["transformers", "vllm", "vllm-server"] = "transformers"
     """Sampler: the training model itself, a vLLM engine in this process (or one in each of
     ``rollout.ray.engines``), or a vLLM server."""
@@ -171,7 +173,7 @@ class OptimConfig:
     minibatches: Count = 1
     """Optimizer steps per pass; an update's groups are split over them."""
     grad_clip: Positive = 1.0
-    """Largest norm of the gradient."""
+    """Maximum norm of the gradient."""
     token_budget: Count = 16384
     """Padded tokens per micro-batch."""
     check_every: Count = 1
@@ -181,11 +183,12 @@ class OptimConfig:
     """Mean absolute difference between the sampler's and the trainer's log-probabilities above
     which a run warns."""
     merge_equal: bool = True
-    """Run the model once on equal rows."""
+    """Run the model only once for identical rows."""
     mask_truncated: bool = False
-    """Leave replies that were cut at ``rollout.max_new_tokens`` out of the loss: a cut thought says
-    nothing of what it would have come to (DAPO, arXiv 2503.14476, section 3.4, overlong
-    filtering). They count in groups, returns and models as before."""
+    """Leave replies that were cut at ``rollout.max_new_tokens`` out of the loss: a truncated
+    thought says nothing about where it would have led (DAPO, arXiv 2503.14476, section 3.4,
+    overlong
+    filtering). They still count in groups, returns and models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +205,7 @@ class BudgetConfig:
 
 @dataclass(frozen=True, slots=True)
 class CloneConfig:
-    """Behaviour cloning before RL; off where ``episodes`` is 0 and no run is named."""
+    """Behaviour cloning before RL; off if ``episodes`` is 0 and no run is named."""
 
     episodes: Natural = 0
     """Demonstrations; with ``from_run``, 0 means all of its episodes."""
@@ -210,23 +213,23 @@ class CloneConfig:
     """Run folder whose solved episodes replace the expert's, such as one that ``creditrl data
     import`` makes from published conversations."""
     noise: Annotated[float, Bounds(0, 1, open_high=True)] = 0.0
-    """Share of their turns, in [0, 1), at which a random action is played. These turns are not
-    cloned, but the expert's next actions are, so the policy also learns to continue from states
-    that the expert alone never reaches (Laskey et al. 2017, "DART")."""
+    """Share of the demonstrations' turns, in [0, 1), at which a random action is played. These
+    turns are not cloned, but the expert's next actions are, so the policy also learns to continue
+    from states that the expert by itself never reaches (Laskey et al. 2017, "DART")."""
     held_out: Annotated[float, Bounds(0, 1, open_high=True)] = 0.0
-    """Share of the demonstrations, in [0, 1), that is never cloned: the mean loss of a token of
-    their replies is the metric ``held_out_loss``, after the first step, every ``check_every`` and
-    the last."""
+    """Share of the demonstrations, in [0, 1), that is never cloned: their mean loss per reply token
+    is logged as ``held_out_loss``, after the first step, every ``check_every`` steps and the
+    last."""
     batch_turns: Count = 64
     """Turns per step."""
     updates: Count = 400
-    """Most steps."""
+    """Maximum number of steps."""
     until_success: float | None = None
     """Stop when success (temperature 1) on a validation sample reaches this."""
     check_every: Count = 50
-    """Steps between checks, of success and of the loss of what is held out."""
+    """Steps between checks of success and of the held-out loss."""
     check_levels: Count = 128
-    """Tasks of the validation sample; of split valid_seen, never the reported ones."""
+    """Tasks in the validation sample; from split valid_seen, never the reported ones."""
     optim: OptimConfig = field(
         default_factory=lambda: OptimConfig(lr=2e-3, warmup=20, schedule="cosine")
     )
@@ -273,8 +276,8 @@ class CompareConfig:
     """Baselines of the trained policy at the end."""
 
     clone_same_time: bool = False
-    """Clone the same demonstrations for the same total time as cloning and training took; off
-    where ``clone.episodes`` is 0."""
+    """Clone the same demonstrations for as long as cloning and training took together; off if
+    ``clone.episodes`` is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +287,7 @@ class RunConfig:
     name: str = "run"
     """First part of the run folder's name."""
     root: str = "runs"
-    """Folder of run folders."""
+    """Folder that holds the run folders."""
     folder: str | None = None
     """The run folder itself; None makes one under ``root``. It must not exist unless ``resume``."""
     resume: bool = False
@@ -292,7 +295,7 @@ class RunConfig:
     seed: Natural = 0
     """Fixes tasks, sampling, initial weights and data order."""
     threads: Natural = 0
-    """Threads of torch on a CPU; 0 leaves its default."""
+    """PyTorch threads on a CPU; 0: PyTorch's default."""
     checkpoint_every: Natural = 50
     """Updates between checkpoints; 0: only at the end."""
     keep_checkpoints: Count = 2
@@ -317,7 +320,7 @@ class TrainConfig:
     clone: CloneConfig = field(default_factory=CloneConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     method: Any = None
-    """The method's own config with its ``name`` beside, as :func:`method_section` makes it."""
+    """The method's own config plus its ``name``, as :func:`method_section` makes it."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
@@ -346,7 +349,7 @@ class TrainConfig:
 
 @functools.cache
 def method_section(name: str) -> type:
-    """Return the type of the section ``[method]`` for a method: its config with ``name`` beside.
+    """Return the type of the section ``[method]`` for a method: its config plus ``name``.
 
     Raises:
         UnknownNameError: there is no such method.
@@ -374,18 +377,19 @@ def resolve(
 ) -> TrainConfig:
     """Return the config of a recipe's data and of the flags that change it.
 
-    The method and the environment are named by either; their own fields are checked like others.
-    Where a flag names another method than the data does, what that one has no field for is left
-    out of the data's section ``[method]``: it was said of the other.
+    Either can name the method and the environment; their own fields are checked like others. If a
+    flag names another method than the data does, keys of the data's section ``[method]`` that this
+    method does not have are dropped: they were meant for the other.
 
     Args:
         data: nested plain data, as a recipe's TOML gives it.
         argv: flags, e.g. ``["--rollout.group-size", "4"]``.
         where: names the recipe in messages.
         prog: names the command in messages and help.
-        trust: import the plugins that the data names, as of a recipe that the user named. Those of
-            a run's config are somebody's code, and are imported where the flags name them too.
-        checked: refuse values that do not fit together, which a help text shows all the same.
+        trust: import the plugins that the data names, e.g. for a recipe that the user named. Those
+            of a run's config can be anybody's code, and are imported only if the flags name them
+            too.
+        checked: refuse values that do not fit together; False for a help text, which shows them.
 
     Raises:
         UnknownNameError: the method or the environment does not exist.
@@ -417,7 +421,7 @@ def resolve(
     config = override(from_mapping(special, data, where), argv, prog)
     if not checked:
         return config
-    # Whatever a name stands for is looked up here, before a run folder is made.
+    # Names are looked up here, before a run folder is made.
     get_form(config.rollout.form)
     check_sinks(config.run.sinks)
     require_folder(config.policy.model)
@@ -437,7 +441,7 @@ def _words(found: Any) -> tuple[str, ...]:
 
 
 def _for_method(data: Mapping[str, Any], method: type) -> Mapping[str, Any]:
-    """Return the data without what it says of a method that was exchanged for another."""
+    """Return the data without the keys of a method that was replaced by another."""
     table = data.get("method", {})
     own = {known.name: known.default for known in fields(method)}
     if not isinstance(table, Mapping) or table.get("name", own["name"]) == own["name"]:
@@ -446,21 +450,21 @@ def _for_method(data: Mapping[str, Any], method: type) -> Mapping[str, Any]:
 
 
 def _for_environment(data: Mapping[str, Any], env: type[TextEnv[Any]]) -> Mapping[str, Any]:
-    """Return the data without options of an environment that was exchanged for another."""
+    """Return the data without the options of an environment that was replaced by another."""
     table = data.get("env", {})
     if not isinstance(table, Mapping) or not isinstance(table.get("options"), Mapping):
         return data
-    with contextlib.suppress(UnknownNameError):  # it may be one of a plugin that is not there
+    with contextlib.suppress(UnknownNameError):  # it can be from a missing plugin
         if environment_id(str(table.get("id", EnvConfig().id))) == env.env_id:
             return data
     return {**data, "env": {key: value for key, value in table.items() if key != "options"}}
 
 
 def training_hash(config: TrainConfig) -> str:
-    """Return the hash of what decides a run's next update, which a resumed run must agree with.
+    """Return the hash of what determines a run's next update; a resumed run must match it.
 
-    A run may go on with a longer budget, on another device, with other evaluations and stored in
-    another way.
+    A run can continue with a longer budget, on another device, with other evaluations and with
+    other storage.
     """
     return config_hash(
         replace(
@@ -482,7 +486,7 @@ def training_hash(config: TrainConfig) -> str:
 
 
 def _check_together(config: TrainConfig, where: str) -> None:
-    """Raise for settings that are fine by themselves but not with each other."""
+    """Raise for settings that are fine by themselves but not together."""
     budget = config.budget
     _check_ahead(config, where)
     demonstrated = method_info(config.method.name).method.collection == "demonstrations"
@@ -543,7 +547,7 @@ def _check_together(config: TrainConfig, where: str) -> None:
 
 
 def _check_ahead(config: TrainConfig, where: str) -> None:
-    """Raise where episodes cannot be collected while the policy is optimised."""
+    """Raise if episodes cannot be collected while the policy is optimised."""
     rollout = config.rollout
     if rollout.in_flight == "drain" and (rollout.ahead is None or rollout.oversample > 1):
         given = "without rollout.ahead" if rollout.ahead is None else "beside rollout.oversample"
@@ -577,7 +581,7 @@ def _named(
     flag = f"--{section}.{key}"
     table = data.get(section, {})
     found = table.get(key, default) if isinstance(table, Mapping) else default
-    for at, word in enumerate(argv):  # of a flag that is given twice, the last one counts
+    for at, word in enumerate(argv):  # if a flag is given twice, the last one counts
         if word.startswith(flag + "="):
             found = word.removeprefix(flag + "=")
         elif word == flag and at + 1 < len(argv):

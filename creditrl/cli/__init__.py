@@ -29,7 +29,8 @@ class Command:
     summary: str
     module: str
     function: str = "run"
-    """Takes the arguments after the command's name, returns the exit code."""
+    """Name of the function that takes the arguments after the command's name and returns the exit
+    code."""
 
 
 COMMANDS: tuple[Command, ...] = (
@@ -122,7 +123,7 @@ COMMANDS: tuple[Command, ...] = (
 
 
 def main() -> None:
-    """Run the command line and leave with its exit code."""
+    """Run the command line and exit with its exit code."""
     sys.exit(run(sys.argv[1:]))
 
 
@@ -130,8 +131,8 @@ def run(argv: Sequence[str]) -> int:
     """Run a command and return its exit code.
 
     0: done; 1: done, and the answer is no (a failed check); 2: the request cannot be carried out,
-    one line on stderr says why; 130: interrupted. ``--debug`` or ``CREDITRL_DEBUG=1`` shows
-    tracebacks.
+    and one line on stderr gives the reason; 130: interrupted. ``--debug`` or ``CREDITRL_DEBUG=1``
+    shows tracebacks.
     """
     arguments = [argument for argument in argv if argument != "--debug"]
     debug = len(arguments) < len(argv) or os.environ.get("CREDITRL_DEBUG", "") not in ("", "0")
@@ -142,7 +143,7 @@ def run(argv: Sequence[str]) -> int:
         print("creditrl: interrupted.", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output left (`| head`); Python must not complain while it shuts down.
+        # The reader of our output is gone (`| head`); Python must not complain while it shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except Exception as error:

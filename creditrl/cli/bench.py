@@ -41,11 +41,11 @@ class BenchEnvsOptions:
     """Measure CPU time of environments on one core, alternating between ours and upstream's."""
 
     json: str | None = None
-    """Write everything that was measured to this file."""
+    """Write all measurements to this file."""
     rounds: int = 5
     """Rounds; the table shows min / median / max over them."""
     tiny: bool = False
-    """Measure next to nothing: shows that everything runs."""
+    """Measure almost nothing, only to show that everything runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,12 @@ class BenchConformanceOptions:
     """Play games on our engine and on upstream's package, and compare all outputs.
 
     Finished games are in a log, and the same command continues it. Exit code 1: something differed;
-    the log says what, and the actions that lead there.
+    the log shows what, and the actions that lead to it.
     """
 
     games: int = 300
-    """Games; types and splits take turns. A longer run begins with the games of a shorter one."""
+    """Number of games; types and splits alternate. A longer run starts with the games of a shorter
+    one."""
     seed: int = 0
     """Seed of the games and of the actions."""
     flavour: str | None = None
@@ -70,20 +71,20 @@ class BenchConformanceOptions:
 class BenchTasksOptions:
     """Check that an environment's tasks can be solved, by playing each with the expert.
 
-    Exit code 1: the expert does not finish one, or one is done before it begins.
+    Exit code 1: the expert does not finish a task, or a task is solved before it begins.
     """
 
     splits: tuple[str, ...] = SPLITS
     """Splits to play."""
     limit: int | None = None
-    """Number of tasks of each split, from its start."""
+    """Number of tasks of each split, from the first on."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchSearchOptions:
     """Measure WebShop's search on synthetic shops with the word frequencies of the real one.
 
-    Time and memory to build an index, to load it, to ask it; one core, CPU time, fresh processes.
+    Time and memory to build, load and query an index; one core, CPU time, fresh processes.
     """
 
     documents: tuple[int, ...] = (1_000, 100_000, 300_000)
@@ -91,9 +92,9 @@ class BenchSearchOptions:
     queries: int = 1_000
     """Queries, each run three times without cached results."""
     json: str | None = None
-    """Write everything that was measured to this file."""
+    """Write all measurements to this file."""
     tiny: bool = False
-    """Measure next to nothing: shows that everything runs."""
+    """Measure almost nothing, only to show that everything runs."""
 
 
 _COMMANDS = {
@@ -129,7 +130,7 @@ def run(argv: list[str]) -> int:
         )
     if name in here:
         return here[name](rest)
-    # The others have a file each, which is imported when it is asked for.
+    # Each of the others has its own file, imported on demand.
     bench: Callable[[list[str]], int] = getattr(
         import_module(f"creditrl.cli.bench_{name}"), f"bench_{name}"
     )
@@ -147,7 +148,7 @@ def _envs(argv: list[str]) -> int:
     contests = {bench.env: bench.contests(options.tiny) for bench in benches}
     contests["package"] = [import_contest()]
     if options.tiny:
-        # Rounds this short say nothing of speed, so nothing is asked of them.
+        # Rounds this short do not measure speed, so no result is checked.
         contests = {env: [replace(c, target=None) for c in some] for env, some in contests.items()}
 
     def told(number: int, contest: Contest, side: Side) -> None:

@@ -26,7 +26,7 @@ class BenchActionsOptions:
     candidates: int = 30
     """Actions listed in each prompt."""
     rounds: int = 7
-    """Rounds that count, after one that does not; medians are shown."""
+    """Measured rounds, after one warm-up round; medians are shown."""
 
 
 def bench_actions(argv: list[str]) -> int:

@@ -20,18 +20,18 @@ _PROG = "creditrl bench baselines"
 class BenchBaselinesOptions:
     """Measure random actions and the expert on the suite's tasks, and compare with the table.
 
-    Their rows are decided by seeds and come out the same on every machine; exit code 1: one did
-    not. Rows of small policies are kept as they were, unless they are trained anew.
+    Seeds determine their rows, which are the same on every machine; exit code 1: a row differs.
+    Rows of small policies are kept, unless they are trained again.
     """
 
     envs: tuple[str, ...] = ()
     """Environments, e.g. VisualSokoban; none: all."""
     train: bool = False
-    """Also train and evaluate the small policies (minutes on two cores, each)."""
+    """Also train and evaluate the small policies (minutes each, on two cores)."""
     folder: str = "runs/baselines"
     """Folder of the runs of ``--train``; finished runs are not trained again."""
     tiny: bool = False
-    """Train next to nothing and play four tasks: shows that everything runs."""
+    """Train almost nothing and play four tasks, only to show that everything runs."""
     json: str | None = None
     """Write the table of these environments, with the new rows, to this file."""
     page: str | None = None
@@ -39,7 +39,7 @@ class BenchBaselinesOptions:
 
 
 def bench_baselines(argv: list[str]) -> int:
-    """Measure, compare, and write what is asked for; returns the exit code."""
+    """Measure, compare, and write the requested files; returns the exit code."""
     from creditrl.bench import baselines
 
     options = override(BenchBaselinesOptions(), argv, _PROG)
@@ -54,7 +54,7 @@ def bench_baselines(argv: list[str]) -> int:
     path = new_file(options.json)
     committed = baselines.read_baselines()
     page = None if options.page is None else Path(options.page)
-    if page is not None:  # what is wrong with it is said before minutes of measuring
+    if page is not None:  # report a bad page before minutes of measuring
         if not page.is_file():
             raise ConfigError(f"--page {page}: there is no such file.")
         baselines.put_into_page(page.read_text("utf-8"), committed)

@@ -18,10 +18,10 @@ __all__ = ["bench_credit"]
 class BenchCreditOptions:
     """Measure how well the credit of each method agrees with true advantages.
 
-    A small policy is cloned, or is about new where there is no expert, and plays; the true
+    A small policy is cloned, or is nearly untrained if there is no expert, and plays; the true
     advantage of some turns is measured by continuing many times from before and after each, and the
-    value of other actions at some of their states by continuing after them; every method scores the
-    same episodes. What is finished lies in the folder, and the same command goes on.
+    value of other actions in some of their states by continuing after them; every method scores the
+    same episodes. Finished parts are in the folder, and the same command continues.
     """
 
     envs: str = "VisualSokoban,ALFWorld"
@@ -31,7 +31,8 @@ class BenchCreditOptions:
     turns: int = 400
     """Turns whose true advantage is measured, in each environment."""
     rollouts: int = 64
-    """Continuations from before each turn, and as many from after it and each action tried."""
+    """Continuations from before each turn, and the same number from after it and after each action
+    tried."""
     states: int = 64
     """Turns at whose states the four most probable actions are tried."""
     seed: int = 0
@@ -39,9 +40,9 @@ class BenchCreditOptions:
     out: str = "runs/bench_credit"
     """Output folder."""
     threads: int = 0
-    """Threads of torch; 0 leaves its default."""
+    """PyTorch threads; 0: PyTorch's default."""
     tiny: bool = False
-    """Measure next to nothing: shows that everything runs."""
+    """Measure almost nothing, only to show that everything runs."""
 
 
 def bench_credit(argv: list[str]) -> int:

@@ -17,15 +17,15 @@ from creditrl.results import read_format
 __all__ = ["bench_exact"]
 
 _SHOWN = ("within", "cosine", "noise", "leakage")
-"""Measures on the terminal; file and page have all."""
+"""Measures shown on the terminal; file and page have all."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchExactOptions:
-    """Score episodes of five tiny tasks, whose true advantages are computed, by every method.
+    """Score episodes of five tiny tasks, whose true advantages are computed, with every method.
 
     A small policy that was never trained plays them; learned models are fitted to other episodes,
-    and some methods stand there once more with an exact part in the place of a learned one.
+    and some methods are listed again with an exact part in place of a learned one.
     """
 
     methods: tuple[str, ...] = ()

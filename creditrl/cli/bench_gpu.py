@@ -1,4 +1,4 @@
-"""``creditrl bench gpu``: what a GPU run needs, tried in a few minutes."""
+"""``creditrl bench gpu``: what a GPU run needs, tested in a few minutes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["bench_gpu"]
 
 @dataclass(frozen=True, slots=True)
 class BenchGpuOptions:
-    """Try on a GPU what training needs: equal numbers, speed, memory, every method.
+    """Test on a GPU what training needs: equal numbers, speed, memory, every method.
 
-    Exit code 1: a section broke, or a check does not hold; missed goals are only told. Weights are
-    random; nothing is downloaded.
+    Exit code 1: a section failed, or a check does not hold; missed goals are only reported. Weights
+    are random; nothing is downloaded.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -32,17 +32,17 @@ class BenchGpuOptions:
     sections: tuple[str, ...] = ()
     """Sections: equality, runs, memory, ways, sharing, processes, streams, speed; none: all."""
     rounds: int = 3
-    """Rounds that count of what is timed, after one that does not; medians are reported."""
+    """Timed rounds, after one warm-up round; medians are reported."""
     minutes: float = 8.0
-    """After so long no further size and no further section is begun; ``--tiny`` does all."""
+    """After this time no further size or section is started; ``--tiny`` does all."""
     seed: int = 0
     """Seed of weights and tokens."""
     json: str | None = None
-    """Write everything that was found to this file."""
+    """Write all results to this file."""
     out: str | None = None
     """Write the page to this file."""
     tiny: bool = False
-    """Do next to nothing: shows that everything runs."""
+    """Do almost nothing, only to show that everything runs."""
 
 
 def bench_gpu(argv: Sequence[str]) -> int:

@@ -34,11 +34,12 @@ _TINY_FLAGS = (
 
 @dataclass(frozen=True, slots=True)
 class BenchMethodsOptions:
-    """Tune methods alike, train them from the same clones, and compare them on held-out tasks.
+    """Tune methods equally, train them from the same clones, and compare them on held-out tasks.
 
-    On a task set every method has as many trials, all methods begin with the same cloned policies,
-    and every run plays as many environment turns, exploration counted. Finished runs lie in the
-    folder; the same command goes on. Results so far are written whenever a phase ends.
+    On a task set every method gets the same number of trials, all methods start from the same
+    cloned policies, and every run plays the same number of environment turns, exploration included.
+    Finished runs are in the folder; the same command continues. Results so far are written whenever
+    a phase ends.
     """
 
     tasks: tuple[str, ...] = ("rooms",)
@@ -46,26 +47,26 @@ class BenchMethodsOptions:
     methods: tuple[str, ...] = ()
     """Methods; GRPO is always included. None: eight; "all": all."""
     settings: tuple[str, ...] = ("best", "shared")
-    """Settings that are tested and reported: best, shared. What is left out can follow later, in
-    the same folder; without best nothing is tuned."""
+    """Settings that are tested and reported: best, shared. A setting that is left out can follow
+    later, in the same folder; without best nothing is tuned."""
     seeds: int = 8
     """Seeds 0, 1, ... of the tests."""
     trials: int = 12
-    """Settings to try for every method; 1 means no tuning."""
+    """Number of settings to try per method; 1 means no tuning."""
     turns: int | None = None
     """Environment turns of a run; None: the task set's."""
     levels: int = 128
     """Tasks of every evaluation."""
     ablations: bool = False
-    """Also test one ablation per method, on two seeds, that shows what limits it."""
+    """Also test one ablation per method, on two seeds, to show what limits it."""
     workers: int = 0
-    """Runs side by side, one thread each; 0: one per core."""
+    """Parallel runs, one thread each; 0: one per core."""
     folder: str = "runs/bench_methods"
     """Output folder: a folder per task set with its runs, JSON and page."""
     tuned: tuple[str, ...] = ()
     """JSON files of earlier benches of these task sets: their trials are not run again."""
     tiny: bool = False
-    """Measure next to nothing, with GRPO and GiGPO: shows that everything runs."""
+    """Measure almost nothing, with GRPO and GiGPO, only to show that everything runs."""
     page: tuple[str, ...] = ()
     """Run nothing: make a page of these JSON files."""
     out: str = "docs/results/credit.md"
@@ -73,7 +74,7 @@ class BenchMethodsOptions:
 
 
 def bench_methods(argv: Sequence[str]) -> int:
-    """Run the bench; exit code 1 where something is missing."""
+    """Run the bench; exit code 1 if something is missing."""
     options = override(BenchMethodsOptions(), argv, "creditrl bench methods")
     if options.page:
         from creditrl.bench.method_page import write_page
@@ -142,7 +143,7 @@ def _run(
 
 
 def _write(bench: Any, command: str, show: bool = False) -> list[str]:
-    """Write JSON and page of what was found so far; returns the names of what is missing."""
+    """Write JSON and page of the results so far; returns the names of missing ones."""
     from creditrl.bench.method_page import task_page, write_page
     from creditrl.bench.method_results import summarise
 

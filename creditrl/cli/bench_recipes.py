@@ -15,21 +15,21 @@ __all__ = ["bench_recipes"]
 
 @dataclass(frozen=True, slots=True)
 class BenchRecipesOptions:
-    """Do the dry run of every paper's recipe (`creditrl train @X --dry-run`), and make a table.
+    """Dry-run every paper's recipe (`creditrl train @X --dry-run`), and make a table.
 
-    All of them take about half an hour of one core.
+    All of them take about half an hour on one core.
     """
 
     recipes: tuple[str, ...] = ()
-    """Recipes, e.g. grpo_webshop; none: all of papers."""
+    """Recipes, e.g. grpo_webshop; none: those of all papers."""
     json: str = "recipes.json"
-    """File of the results; the ones that it has are not done again."""
+    """File of the results; recipes that it already has are not run again."""
     out: str | None = None
     """Write the page to this file; None: show it."""
 
 
 def bench_recipes(argv: list[str]) -> int:
-    """Run, write, show; returns the exit code: 1 where a recipe does not fit."""
+    """Run, write, show; returns the exit code: 1 if a recipe does not fit."""
     options = override(BenchRecipesOptions(), argv, "creditrl bench recipes")
     require_training()
     import torch

@@ -20,24 +20,24 @@ __all__ = ["bench_rollout"]
 
 @dataclass(frozen=True, slots=True)
 class BenchRolloutOptions:
-    """Compare copies that wait for each other with free ones, and updates beside collection."""
+    """Compare copies that wait for each other with free ones, and updates during collection."""
 
     copies: int = 64
     """Copies of the environment, and slots of the simulated model."""
     turns: int = 16
     """Turns of an episode."""
     episodes: int = 256
-    """Episodes in a row with the simulated model."""
+    """Episodes per row of the table with the simulated model."""
     latency: float = 0.2
     """Median seconds of the endpoint's answers; the 95th percentile is six times that."""
     json: str | None = None
-    """Write everything that was measured to this file."""
+    """Write all measurements to this file."""
     out: str | None = None
     """Page to write, with its picture in the same folder."""
     learning: str | None = None
     """Folder of a `creditrl sweep --rollout.ahead ...` whose table joins the page."""
     tiny: bool = False
-    """Measure next to nothing: shows that everything runs."""
+    """Measure almost nothing, only to show that everything runs."""
 
 
 def bench_rollout(argv: list[str]) -> int:
@@ -112,7 +112,7 @@ def bench_rollout(argv: list[str]) -> int:
 
 
 def _rows(found: Mapping[str, Any]) -> list[tuple[str, str, str, str, str, str]]:
-    """Return what was played, episodes/s of both sides, their ratio, and the busy shares."""
+    """Return rows: what was played, episodes/s of both sides, their ratio, and the busy shares."""
     vllm = found["vllm"]
     named = {
         "simulated model, one batch": found["model"]["batch"],
@@ -153,7 +153,7 @@ def _busy(side: Mapping[str, Any]) -> str:
 
 
 def _loop_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Return how collections and updates were ordered, seconds an update, ratio, staleness."""
+    """Return rows of the order of collections and updates, seconds per update, ratio, staleness."""
     loops = found["loops"]
     turns = loops["in turns"]["seconds"]
     return [

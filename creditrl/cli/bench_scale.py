@@ -18,7 +18,7 @@ __all__ = ["bench_scale"]
 
 @dataclass(frozen=True, slots=True)
 class BenchScaleOptions:
-    """Measure what a turn, a call and a GiB cost here, and simulate a large cluster with that."""
+    """Measure what a turn, a call and a GiB cost here, and simulate a large cluster from that."""
 
     engines: int = 64
     """Engines that decode."""
@@ -27,29 +27,29 @@ class BenchScaleOptions:
     turns: int = 16
     """Turns of an episode."""
     env: str = DEFAULT_ENV
-    """Environment whose costs the simulation takes; all are measured."""
+    """Environment whose costs the simulation uses; all are measured."""
     shards: int = 64
     """Cores that step environments; 0: collectors do."""
     gpus: int = 64
-    """Of the trainer, a rank each."""
+    """GPUs of the trainer, one rank each."""
     engine_tokens: float = 7000.0
     """Tokens per second of an engine whose slots are all busy."""
     prefill_ms: float = 20.0
-    """Milliseconds in which an engine reads a prompt."""
+    """Milliseconds that an engine takes to read a prompt."""
     update_seconds: float = 100.0
-    """Seconds in which the trainer's GPUs optimise."""
+    """Seconds that the trainer's GPUs take to optimise."""
     weights_gib: float = 14.2
     """GiB of weights."""
     network_gib: float = 10.0
     """GiB per second between two machines."""
     seed: int = 0
-    """Of the simulated lengths of replies."""
+    """Seed of the simulated reply lengths."""
     json: str | None = None
-    """Write everything that was measured and simulated to this file."""
+    """Write all measurements and simulation results to this file."""
     out: str | None = None
     """Page to write."""
     tiny: bool = False
-    """Measure and simulate next to nothing: shows that everything runs."""
+    """Measure and simulate almost nothing, only to show that everything runs."""
 
 
 def bench_scale(argv: list[str]) -> int:

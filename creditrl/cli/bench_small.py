@@ -18,8 +18,8 @@ __all__ = ["bench_small"]
 class BenchSmallOptions:
     """Train the small recipe of each environment with several seeds, and write all results.
 
-    Each run takes about a quarter of an hour of two cores, evaluations included. Flags behind
-    ``--`` go to ``creditrl train``.
+    Each run takes about a quarter of an hour on two cores, evaluations included. Flags after ``--``
+    go to ``creditrl train``.
     """
 
     envs: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ def bench_small(argv: list[str]) -> int:
     from creditrl.bench import small
     from creditrl.measure import machine
 
-    # What stands behind "--" is for the trainer.
+    # Words after "--" are for the trainer.
     cut = argv.index("--") if "--" in argv else len(argv)
     options = override(BenchSmallOptions(), argv[:cut], "creditrl bench small")
     more = argv[cut + 1 :]

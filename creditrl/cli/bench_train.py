@@ -22,8 +22,8 @@ __all__ = ["bench_train"]
 class BenchTrainOptions:
     """Measure generation, scoring and update of policies with random weights, ours and TRL's.
 
-    Sides work on equal weights, prompts and token counts, in processes of their own, by turns.
-    What is not installed is named, and the rest is measured.
+    Sides work on equal weights, prompts and token counts, alternating in separate processes. Sides
+    that are not installed are named, and the rest is measured.
     """
 
     sizes: tuple[str, ...] = ("0.2M", "20M")
@@ -33,13 +33,14 @@ class BenchTrainOptions:
     sides: tuple[str, ...] = ()
     """Sides: ours, ours_rows, ours_vllm, trl; none: all that are installed."""
     rounds: int = 5
-    """Rounds that count, after one that does not; medians are reported."""
+    """Measured rounds, after one warm-up round; medians are reported."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Device. On a GPU, wall time is measured instead of CPU time."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of the weights; auto: float32 on a CPU, bfloat16 on a GPU."""
     threads: int = 1
-    """Threads of each side. With several, the time they wait for each other is CPU time, too."""
+    """Threads of each side. With several, the time that they wait for each other counts as CPU
+    time, too."""
     groups: int = 8
     """Different prompts."""
     group_size: int = 8
@@ -47,7 +48,7 @@ class BenchTrainOptions:
     prompt_tokens: int = 64
     """Tokens of each prompt."""
     reply_tokens: int = 64
-    """Tokens of each reply; none ends earlier."""
+    """Tokens of each reply; all replies have this length."""
     turns: int = 10
     """Turns of the long episodes."""
     episodes: int = 8
@@ -57,13 +58,13 @@ class BenchTrainOptions:
     seed: int = 0
     """Seed of weights, prompts and replies."""
     json: str | None = None
-    """Write everything that was measured to this file."""
+    """Write all measurements to this file."""
     tiny: bool = False
-    """Measure next to nothing: shows that everything runs."""
+    """Measure almost nothing, only to show that everything runs."""
 
 
 def bench_train(argv: Sequence[str]) -> int:
-    """Measure, print and write; returns the exit code: 1 where a side that is installed failed."""
+    """Measure, print and write; returns the exit code: 1 if an installed side failed."""
     options = override(BenchTrainOptions(), argv, "creditrl bench train")
     require_least(options, 1, "rounds")
     if not options.sizes:
@@ -112,7 +113,7 @@ def bench_train(argv: Sequence[str]) -> int:
     out = console()
     failed = False
     for found in figures:
-        # Rounds of next to nothing say nothing of speed, so nothing is asked of them.
+        # Rounds this short do not measure speed, so no result is checked.
         out.print(train.report_table(found, asked=not options.tiny))
         for side, why in found.failed.items():
             failed = True

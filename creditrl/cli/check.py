@@ -24,7 +24,7 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """Test an environment against the contract; exit code 1 where a rule fails."""
+    """Test an environment against the contract; exit code 1 if a rule fails."""
 
     rules: tuple[str, ...] = ()
     """Rules to check; none: all."""
@@ -38,7 +38,7 @@ def run(argv: list[str]) -> int:
     out = console()
 
     def told(result: RuleResult) -> None:
-        # Long work shows where it stands: one line per rule, as it finishes.
+        # Long work shows its progress: one line per rule, as it finishes.
         if out.is_terminal:
             line = f"{result.rule}: {result.outcome} ({result.seconds:.1f} s)"
             out.print(line, style="dim")

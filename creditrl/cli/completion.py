@@ -1,7 +1,7 @@
 """``creditrl completion bash``: a script for shell completion of commands, flags and names.
 
-tyro completes one parser of one program, and here every command has its own; so the script is made
-of what the commands' help says.
+tyro completes one parser of one program, but here every command has its own; so the script is
+generated from the commands' help.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOAD = {
 class CompletionOptions:
     """Print a script for bash, zsh or fish that completes commands, flags, recipes and ids.
 
-    The first line of the script says how the shell loads it.
+    The first line of the script shows how the shell loads it.
     """
 
 
@@ -56,7 +56,7 @@ def run(argv: list[str]) -> int:
 
 
 def _words() -> dict[str, list[str]]:
-    """Return what may follow each command: sub-commands, names, flags."""
+    """Return what can follow each command: sub-commands, names, flags."""
     from creditrl.cli.docs import collect_helps
     from creditrl.envs.register import known_ids, short_name
 
@@ -76,7 +76,7 @@ def _words() -> dict[str, list[str]]:
         known = found.setdefault(command, list(names.get(command, ())))
         if below and below not in known:
             known.append(below)
-        # Flags stand at the left of their box; words that begin so stand further in.
+        # Flags are at the left of their box; text that starts with dashes is indented further.
         lines = re.findall(r"(?m)^(?:[│|] | {2})(--[a-z].*)", told)
         flags = [flag for line in lines for flag in re.findall(r"(?:^|, )(--[a-z][\w.-]*)", line)]
         known += [flag for flag in dict.fromkeys(flags) if flag not in known]
@@ -88,7 +88,7 @@ def _words() -> dict[str, list[str]]:
 
 
 def _train_flags() -> list[str]:
-    """Return every flag of a run; none where the packages that train are not installed."""
+    """Return every flag of a run; none if the training packages are not installed."""
     try:
         from creditrl.trainers.start import read_request, require_packages
 

@@ -45,30 +45,31 @@ _USAGE = (
 class CreditOptions:
     """Score the stored episodes of a run with several credit methods; the policy is not trained.
 
-    RUN may be results of `creditrl eval` too. There is no policy then: learned models begin as a
-    new small network, and methods that compare episodes of one task need one that was played
+    RUN can also be results of `creditrl eval`. There is no policy then: learned models start as a
+    new small network, and methods that compare episodes of one task need a task that was played
     several times.
     """
 
     method: str = ""
-    """Methods, separated by commas; "all": every one. "@recipe" takes a method with a recipe's
-    numbers. By itself the run's own method has the run's numbers, and another one those of its
-    small recipe where the run's policy is the small one, else its paper's."""
+    """Methods, separated by commas; "all": every one. "@recipe" is a method with a recipe's
+    numbers. By default the run's own method has the run's numbers; another one has those of its
+    small recipe if the run's policy is the small one, else its paper's."""
     updates: str = ""
-    """Updates whose episodes are scored, e.g. "3,10-20"; empty: all that are stored."""
+    """Updates whose episodes are scored, e.g. "3,10-20"; empty: all stored ones."""
     max_episodes: int = 512
-    """Most episodes, of the newest updates, in whole groups."""
+    """Maximum number of episodes, from the newest updates, in whole groups."""
     seed: int = 0
-    """Seed of the learned models and of the split into halves on which they are held out."""
+    """Seed of the learned models and of the split into the halves that hold out each other's
+    episodes."""
     passes: int = 0
-    """Passes over a half that fit models which learn update by update; 0: the default."""
+    """Passes over a half to fit models that learn update by update; 0: the default."""
     replace: bool = False
-    """Score methods again whose credits are already stored."""
+    """Also score methods whose credits are already stored."""
     top: int = 5
     """Number of turns to show on which the methods disagree most."""
     trust: bool = False
-    """Import the plugins that the run's config names; they are somebody's code. Otherwise those
-    alone are imported that ``--plugin`` names."""
+    """Import the plugins that the run's config names; they can be anybody's code. Otherwise only
+    those that ``--plugin`` names are imported."""
 
 
 def run(argv: list[str]) -> int:
@@ -100,7 +101,7 @@ def run(argv: list[str]) -> int:
         torch.set_num_threads(config.run.threads)
     methods, notes = _methods(options, config, source)
     path = source.path / "credit.parquet"
-    # Read, added to and written whole: of two at once one would lose the other's.
+    # Read, extended and rewritten as a whole: two at once would lose one's credits.
     with Lock(source.path / ".credit.lock", str(path)):
         stored = CreditFile.read(path)
         if not options.replace:
@@ -134,7 +135,7 @@ def run(argv: list[str]) -> int:
 
 
 _OF_EVALUATIONS = {"method": {"name": EVALUATION_METHODS[0]}, "budget": {"updates": 1}}
-"""The config in place of a run's: what is read of it are the usual rewards."""
+"""The config used in place of a run's: only its reward settings, the defaults, are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class _Source:
     """Whose episodes are scored."""
 
     path: Path
-    """Folder in which the credit is stored; of a run its own."""
+    """Folder in which the credit is stored; for a run, its own."""
     trajectories: Path
     is_evaluation: bool
 
@@ -151,10 +152,10 @@ class _Source:
 
 
 def _source(path: Path) -> _Source:
-    """Return what a path names.
+    """Return the source that a path names.
 
     Raises:
-        DataError: there is neither a run nor an evaluation with episodes.
+        DataError: it is neither a run nor an evaluation with episodes.
     """
     if not (path / "config.toml").is_file():
         place = find_place(path)
@@ -165,7 +166,7 @@ def _source(path: Path) -> _Source:
 
 
 def _known(*, compare: bool = True) -> list[str]:
-    """Return the names of all methods, or of those that compare no episodes of one task."""
+    """Return the names of all methods, or of those that do not compare episodes of one task."""
     from creditrl.trainers.after.side_by_side import COMPARING_KINDS
     from creditrl.trainers.methods import list_methods
 
@@ -215,7 +216,7 @@ def _methods(
 def _episodes(
     source: _Source, config: TrainConfig, options: CreditOptions
 ) -> list[tuple[int, Trajectory]]:
-    """Return (update, episode) of what is scored, oldest first, and say how much that is."""
+    """Return the (update, episode) pairs to score, oldest first, and print how many they are."""
     from creditrl.trainers.methods import method_info
 
     if method_info(config.method.name).method.collection == "demonstrations":
@@ -232,7 +233,7 @@ def _episodes(
         for t in store.read(update):
             if t.turns:
                 groups.setdefault(t.task.id if source.is_evaluation else t.group, []).append(t)
-        # Without one of its members alone a group would have another baseline.
+        # If even one member were missing, a group would have another baseline.
         valid = [members for members in groups.values() if not any(t.error for t in members)]
         failed += len(groups) - len(valid)
         total += sum(map(len, valid))
@@ -265,7 +266,7 @@ def _episodes(
 
 
 def _by_task(episodes: Sequence[Trajectory]) -> list[Trajectory]:
-    """Return the episodes of an evaluation in their order, those of one task as a group."""
+    """Return the episodes of an evaluation in order, those of one task as a group."""
     number: dict[str, int] = {}
     members: Counter[str] = Counter()
     found = []
@@ -283,7 +284,7 @@ def _repeats(chosen: Sequence[tuple[int, Trajectory]]) -> bool:
 
 
 def _chosen(words: str, stored: Sequence[int], source: _Source) -> list[int]:
-    """Return the stored updates that the user asked for."""
+    """Return the stored updates that the user selected."""
     if not words:
         return list(stored)
     wanted: set[int] = set()
@@ -311,7 +312,7 @@ def _score(
     chosen: Sequence[tuple[int, Trajectory]],
     stored: CreditFile,
 ) -> dict[str, CreditRLError]:
-    """Add the credits to what is stored; returns why methods cannot score this run."""
+    """Add the credits to the stored ones; returns why methods cannot score this run."""
     from creditrl.progress import Progress, counted
     from creditrl.trainers.after.side_by_side import FIT_PASSES, credit_side_by_side
     from creditrl.trainers.build import load_policy
@@ -319,7 +320,7 @@ def _score(
     from creditrl.trainers.stand_in import stand_in
     from creditrl.trainers.states import recorded_states
 
-    # An update is a batch, whatever its collector wrote down.
+    # An update is one batch, whatever policy version its collector recorded.
     episodes = [replace(t, policy_version=update) for update, t in chosen]
     if source.is_evaluation:
         policy, episodes = stand_in(_by_task(episodes), seed=options.seed)
@@ -364,7 +365,7 @@ def _score(
 
 
 def _report(stored: CreditFile, top: int) -> None:
-    """Print how far the methods agree, and where they part most."""
+    """Print how far the methods agree, and where they differ most."""
     labels = list(stored.credit)
     credit_XN = np.stack([stored.credit[label] for label in labels]).astype(np.float64)
     out = console()

@@ -23,7 +23,7 @@ __all__ = ["official_data", "run"]
 
 
 def official_data() -> tuple[OfficialData, ...]:
-    """Return what environments say of their benchmark's own files."""
+    """Return the environments' descriptions of their benchmarks' official data."""
     return tuple(load(record.data) for record in known_records() if record.data)
 
 
@@ -37,7 +37,7 @@ class ListOptions:
 
 @dataclass(frozen=True, slots=True)
 class GetOptions:
-    """Get official data, or say how to. Run it again after a failure: it resumes."""
+    """Get official data, or print how to get it. Run it again after a failure: it resumes."""
 
     folder: str | None = None
     """Put it here instead of the environment's own folder."""
@@ -113,14 +113,14 @@ def _ls(options: ListOptions) -> int:
     for line in counts:
         print(line)
     print("No environment needs a download: data=builtin, the default, makes its own tasks.")
-    # One that is told how to get, so that the next command fetches nothing unasked.
+    # An example that only prints instructions, so that the next command does not fetch unasked.
     told = next(data for data in official_data() if data.fetch)
     next_step(f"creditrl data get {told.env.lower()}")
     return 0
 
 
 def _coverage(data: OfficialData, folder: Path) -> str:
-    """Return how much of what is published is there, in words."""
+    """Describe how much of the published data is present."""
     try:
         found = data.coverage(folder)
     except DataError as error:
@@ -162,7 +162,7 @@ def _get(name: str, options: GetOptions, command: str) -> int:
 
 
 def _refuse_part(data: OfficialData, folder: Path) -> None:
-    """Raise where somebody named a part of the data as its folder: it would be fetched into it."""
+    """Raise if the folder is a part of the data, into which the rest would be fetched."""
     above = meant_folder(folder, data.holds)
     if folder.exists() and not data.holds(folder) and above in folder.absolute().parents:
         raise ConfigError(f"--folder {folder}: it is a part of the data in {above}. Name that.")
@@ -208,7 +208,7 @@ def _fetch(data: OfficialData, options: GetOptions, command: str) -> int:
     complete = bool(data.full) and all(sizes.get(s) == size for s, size in data.full.items())
     asked = ours or options.force or options.release is not None
     if complete and not damaged and not asked:
-        # Upstream's own tool has been here.
+        # Upstream's own tool wrote this.
         print("All of it is there already.")
     else:
         with Progress() as progress:
@@ -244,7 +244,7 @@ def _describe(data: OfficialData, folder: Path) -> None:
 
 
 def _is_damaged_json(path: Path) -> bool:
-    """Return whether a file is no JSON: cut or garbled, not one that somebody has changed."""
+    """Return whether a file is not JSON: truncated or garbled, rather than edited by somebody."""
     try:
         json.loads(path.read_bytes())
     except (ValueError, RecursionError):
@@ -253,7 +253,7 @@ def _is_damaged_json(path: Path) -> bool:
 
 
 def _is_cut_json(path: Path) -> bool:
-    """Return whether a file does not end as it begins; it may be too large to be read for that."""
+    """Return whether a file's end does not match its start; it can be too large to parse."""
     with open(path, "rb") as file:
         begin = file.read(64).lstrip()[:1]
         file.seek(-min(64, path.stat().st_size), 2)

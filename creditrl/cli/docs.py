@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["collect_helps", "run"]
 
 _COLUMNS = 100
-"""Width of what ``--help`` prints, as on the pages."""
+"""Width of the output of ``--help``, as on the pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,14 @@ class DocsOptions:
     """
 
     out: str = "site"
-    """Folder of the site. A site of this command is replaced; anything else is left alone."""
+    """Folder of the site. A site that this command made is replaced; anything else is left
+    alone."""
     versions: bool = False
-    """Keep other versions: each is a folder in ``--out``, and every page has a menu of them."""
+    """Keep other versions: each is a folder in ``--out``, and every page has a version menu."""
     serve: bool = False
     """Serve it afterwards on this machine (127.0.0.1), until Ctrl-C."""
     port: int = 8809
-    """Port of ``--serve``; 0 takes a free one."""
+    """Port of ``--serve``; 0: a free one."""
 
 
 def run(argv: list[str]) -> int:
@@ -82,7 +83,7 @@ def _serve(server: SiteServer) -> int:
 
 
 def collect_helps() -> dict[str, str]:
-    """Return what every command and its sub-commands print for ``--help``, by their words."""
+    """Return the ``--help`` output of every command and sub-command, keyed by its words."""
     from creditrl.cli import COMMANDS
 
     helps: dict[str, str] = {}
@@ -111,5 +112,5 @@ def _help(words: str) -> str:
         contextlib.suppress(SystemExit),
     ):
         run_command([*words.split(), "--help"])
-    # Without the packages that train, `creditrl train` has no help but the name of its extra.
+    # Without the training packages, the only help of `creditrl train` is the name of its extra.
     return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue() or problem.getvalue())

@@ -1,7 +1,7 @@
 """``creditrl doctor``: what this machine can run, and what it lacks.
 
-Nothing is downloaded and no endpoint is asked. torch and vLLM are imported only where they are
-installed, because a package that is there may still not work.
+Nothing is downloaded and no endpoint is called. torch and vLLM are imported if they are installed,
+because an installed package may still not work.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ State = Literal["ok", "missing", "broken"]
 
 _TRAINS = ("train",)
 _TESTS = ("dev",)
-# The rest is for what the quick start does not need. "all" and "dev" are made of others.
+# The quick start does not need the rest. "all" and "dev" combine other extras.
 _OPTIONAL = ("eval", "serve", "view", "browser", "fast", "pettingzoo", "sinks", "docs")
 _LEAST_DISK = 1 << 30
 _LEAST_MEMORY = 3 << 30
-"""The quick start's processes take about 1.5 GiB; its clone runs beside it."""
+"""The quick start's processes take about 1.5 GiB; its clone runs in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorOptions:
     """Report what this machine can run, and what to install for the rest.
 
-    Exit code 0: the two commands of the README, quick start and tests, will work.
+    Exit code 0: the README's two commands, quick start and tests, will work.
     """
 
     json: bool = False
@@ -60,10 +60,11 @@ class Finding:
     part: str
     name: str
     state: State
-    """``missing``: some features are not available; ``broken``: it is there and does not work."""
+    """``missing``: some features are not available; ``broken``: it is installed but does not
+    work."""
     said: str
     advice: str = ""
-    """The way to mend it, where there is a gap."""
+    """How to fix it, if something is missing."""
     needed_by: tuple[str, ...] = ()
     """Commands of the README that fail without it: ``train``, ``pytest``."""
 
@@ -82,7 +83,7 @@ def run(argv: list[str]) -> int:
 
 
 def diagnose() -> list[Finding]:
-    """Return everything that the report says, in its order."""
+    """Return all findings of the report, in order."""
     findings = [_python(), *_hardware(), *_disks()]
     for extra in (*_TRAINS, *_TESTS, *_OPTIONAL):
         findings.append(_extra(extra))
@@ -140,7 +141,7 @@ def _hardware() -> Iterator[Finding]:
 
 
 def _free_memory() -> int | None:
-    """Return bytes that programs may still take; None where the system does not say."""
+    """Return the bytes that programs can still use; None if the system does not tell."""
     try:
         text = Path("/proc/meminfo").read_text("ascii")
     except OSError:
@@ -196,7 +197,8 @@ def _extra(extra: str) -> Finding:
 
 
 def _needs(extra: str) -> dict[str, str]:
-    """Return the packages of an extra with their least versions, extras that it names included."""
+    """Return the packages of an extra with their minimum versions, including extras that it
+    names."""
     found: dict[str, str] = {}
     waiting, seen = [extra], set()
     requirements = importlib.metadata.requires("creditrl") or []
@@ -224,12 +226,12 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _imported(name: str) -> tuple[Any, str]:
-    """Return a package, None where it is missing or fails; and why it fails."""
+    """Return a package (None if it is missing or fails), and why it fails."""
     if importlib.util.find_spec(name) is None:
         return None, ""
     try:
         return importlib.import_module(name), ""
-    except Exception as error:  # a shared library that is missing, an old symbol
+    except Exception as error:  # a missing shared library, an old symbol
         return None, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 

@@ -1,4 +1,4 @@
-"""``creditrl train @recipe --dry-run``: build everything that a run builds, and do one update."""
+"""``creditrl train @recipe --dry-run``: build everything that a run needs, and do one update."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _FLAG = "--dry-run"
 
 
 def take_dry_run_flag(argv: list[str]) -> tuple[list[str], bool]:
-    """Return (the other arguments, whether a dry run is asked for).
+    """Return (the other arguments, whether a dry run is requested).
 
     Raises:
-        ConfigError: the flag has a value, or a plan is asked for as well.
+        ConfigError: the flag has a value, or a plan is requested as well.
     """
     asked = [word for word in argv if word.partition("=")[0] == _FLAG]
     if any("=" in word for word in asked):
@@ -31,11 +31,11 @@ def take_dry_run_flag(argv: list[str]) -> tuple[list[str], bool]:
 
 
 def show_dry_run(config: TrainConfig, words: list[str]) -> None:
-    """Do a recipe's dry run, and print what came of it and what is different in the run itself.
+    """Do a recipe's dry run, and print its results and what differs in the run itself.
 
     Args:
         config: of the run.
-        words: how the run would be started.
+        words: the command that would start the run.
     """
     from creditrl.progress import Progress
     from creditrl.trainers.dry_run import dry_run

@@ -15,7 +15,7 @@ __all__ = ["run"]
 
 @dataclass(frozen=True, slots=True)
 class EnvsOptions:
-    """List the environments, those of plugins and of installed packages too."""
+    """List the environments, including those of plugins and installed packages."""
 
 
 def run(argv: list[str]) -> int:
@@ -25,10 +25,10 @@ def run(argv: list[str]) -> int:
     for env_id in known_ids():
         record = record_of(env_id)
         summary = record.summary if record is not None else ""
-        if not summary:  # one from outside
+        if not summary:  # an external one
             try:
                 summary = (environment_class(env_id).__doc__ or "").strip().partition("\n")[0]
-            except ConfigError as error:  # the others are listed all the same
+            except ConfigError as error:  # the others are still listed
                 summary = str(error)
         rows.add_row(env_id, short_name(env_id), summary)
     console().print(rows)

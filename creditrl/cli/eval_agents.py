@@ -43,15 +43,15 @@ _OF_AGENTS = {
     "host": ("http",),
     "port": ("http",),
 }
-"""Agents that an option means something for."""
+"""Agents to which an option applies."""
 
 
 def resolve_agent(options: EvalOptions) -> EvalOptions:
-    """Return the options with a short form of ``--agent`` taken apart, and checked.
+    """Return the options with a short form of ``--agent`` expanded, and checked.
 
     Raises:
         UnknownNameError: there is no such agent.
-        ConfigError: an option is another agent's.
+        ConfigError: an option belongs to another agent.
     """
     kind, colon, model = options.agent.partition(":")
     if kind == "hf" and colon:
@@ -97,7 +97,7 @@ def resolve_agent(options: EvalOptions) -> EvalOptions:
 
 
 def reaching_options(options: EvalOptions, env_options: Mapping[str, Any]) -> dict[str, str]:
-    """Return what runs a program, sends a key or opens a port to others: values by flag."""
+    """Return options that run a program, send a key or open a port to others: values by flag."""
     found: dict[str, str] = {}
     kind, colon, _ = options.agent.partition(":")
     if colon and kind != "hf":
@@ -126,7 +126,7 @@ def file_name(options: EvalOptions) -> str:
 
 
 def usual_copies(options: EvalOptions) -> int:
-    """Return how many copies play at once."""
+    """Return how many environment copies play at once."""
     if options.num_envs is not None:
         return options.num_envs
     return _COPIES_OF_COMMAND if options.agent == "command" else _COPIES
@@ -190,7 +190,7 @@ def _model_agent(options: EvalOptions) -> Any:
         return _vllm(options, model)
     sampling = _sampling(options)
     if (Path(model) / "adapter_config.json").is_file() and options.adapter is None:
-        # A policy that was trained with LoRA: the folder knows which model its adapters are for.
+        # A policy trained with LoRA: its folder records which model the adapters are for.
         from creditrl.trainers.models.policy import Policy
 
         policy = Policy.load(model, dtype="auto", device=options.device or "auto")
@@ -237,7 +237,7 @@ def _vllm(options: EvalOptions, model: str = "") -> Any:
     adapter = options.adapter
     folder = Path(model)
     if (folder / "adapter_config.json").is_file() and adapter is None:
-        # A policy that was trained with LoRA: the folder knows which model its adapters are for.
+        # A policy trained with LoRA: its folder records which model the adapters are for.
         settings = read_object_file(folder / "adapter_config.json")
         base = folder / "base"
         model = str(base) if base.is_dir() else settings["base_model_name_or_path"]

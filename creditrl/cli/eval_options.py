@@ -18,12 +18,12 @@ class EvalOptions:
     ``--model``; ``hf:PATH`` is short for both), ``vllm`` (the same, decoded by vLLM here or, with
     ``--base-url``, by a vLLM server), ``chat`` (one behind an endpoint, see ``--base-url``),
     ``react`` and ``reflexion`` (the same with these papers' prompts), ``MODULE:NAME`` or
-    ``FILE.py:NAME`` (a function of ``(observation, info)`` of yours, or a class with ``act``),
-    ``command`` (a program of yours, see ``--command``) or ``http`` (yours drives the environment:
-    it is served at ``--port``)."""
+    ``FILE.py:NAME`` (your own function of ``(observation, info)``, or class with ``act``),
+    ``command`` (your own program, see ``--command``) or ``http`` (your own agent drives the
+    environment, which is served at ``--port``)."""
     model: str | None = None
-    """Folder or hub name of the language model, e.g. the folder of a training run or what `creditrl
-    export policy` wrote; of ``chat``, its name at the endpoint."""
+    """Folder or hub name of the language model, e.g. the folder of a training run or the output of
+    `creditrl export policy`; for ``chat``, its name at the endpoint."""
     adapter: str | None = None
     """Folder or hub name of a LoRA adapter for it."""
     name: str | None = None
@@ -36,17 +36,17 @@ class EvalOptions:
     """Most pictures of a prompt, where the form ``tags`` shows any: this turn's, and those of the
     turns before it. None: of a run's policy as in training, of others 1."""
     episodes: int | None = None
-    """Tasks 0 .. N - 1 of the split, each played once; None: 256, or all of a smaller split (of a
+    """Tasks 0 .. N - 1 of the split, each played once; None: 256, or all of a smaller split (for a
     suite: all of its tasks)."""
     suite: str | None = None
-    """Play a fixed list of tasks, ``standard`` or a .json file, of one environment or, without ID,
-    of all; ``--split`` chooses (valid_unseen; ``all`` for every one)."""
+    """Play a fixed list of tasks, ``standard`` or a .json file, for one environment or, without ID,
+    for all; ``--split`` selects the split (default valid_unseen; ``all`` for every split)."""
     num_envs: int | None = None
     """Copies of the environment that play at once; None: 64, or 8 with ``command``, which starts a
     process for each."""
     schedule: Literal["auto", "lockstep", "free"] = "auto"
-    """``free``: each copy asks as soon as its own reply is there, and begins the next episode when
-    its own has ended. ``lockstep``: all copies ask in one call per turn, in blocks of episodes.
+    """``free``: each copy plays on as soon as its own reply arrives, and starts the next episode
+    when its own has ended. ``lockstep``: one call per turn for all copies, in blocks of episodes.
     ``auto``: free with endpoints and vLLM."""
     seed: int = 0
     """Seeds the episodes and the agent's sampling; a suite seeds its episodes itself."""
@@ -57,37 +57,38 @@ class EvalOptions:
     max_tokens: int | None = None
     """Stop after this many tokens, prompts and replies together."""
     max_cost: float | None = None
-    """Stop after this many dollars, or at most about one request more; see ``--prices``."""
+    """Stop after this many dollars, exceeded by at most about one request; see ``--prices``."""
     prices: tuple[float, float] | None = None
-    """Dollars per million tokens that the endpoint's model reads and writes; None: what the
-    endpoint says, or else litellm's table where that package is installed."""
+    """Dollars per million tokens that the endpoint's model reads and writes; None: the endpoint's
+    own prices, or else litellm's table if that package is installed."""
     trials: int | None = None
-    """``reflexion`` only: how often an unsolved task is played in all; None: 3."""
+    """``reflexion`` only: maximum number of trials of an unsolved task in total; None: 3."""
     temperature: float = 1.0
     """Sampling temperature of the language model."""
     greedy: bool = False
     """Take the most probable token instead of sampling."""
     max_new_tokens: int | None = None
-    """Longest reply of the language model, in tokens; None: as saved with it, or 256."""
+    """Maximum reply length of the language model, in tokens; None: as saved with it, or 256."""
     stop: tuple[str, ...] | None = None
-    """Strings that end a reply of the language model, such as ``"</action>"``; None: as a run's
-    policy was trained, else none."""
+    """Strings that end a reply of the language model, such as ``"</action>"``; None: as in the
+    training of a run's policy, else none."""
     device: str | None = None
     """Device of the language model; None uses a GPU if there is one."""
     base_url: str | None = None
-    """Address of the endpoint up to ``/chat/completions``; None: OpenAI's (of ``vllm``: no server,
+    """Address of the endpoint up to ``/chat/completions``; None: OpenAI's (for ``vllm``: no server,
     but an engine in this process)."""
     actions: Literal["free", "listed", "choice"] | None = None
-    """How ``transformers`` and ``vllm`` make replies: any text, or one of the listed actions, token
-    by token or (``transformers``) as a whole. None: as a run's policy was trained, else any."""
+    """How ``transformers`` and ``vllm`` generate replies: free text, or one of the listed actions,
+    token by token or (``transformers``) as a whole. None: as in the training of a run's policy,
+    else free."""
     tools: bool = False
     """``chat`` only: the model acts by calling a function, not by text in tags."""
     api_key_env: str | None = None
     """Environment variable that holds the endpoint's key; None: ``OPENAI_API_KEY`` for OpenAI's
     own address, and no key for others."""
     concurrency: int | None = None
-    """Most requests to the endpoint at once (None: 16), or most concurrent calls of your function
-    (None: 1; of an ``async`` one 16)."""
+    """Maximum number of concurrent requests to the endpoint (None: 16), or of concurrent calls of
+    your function (None: 1; 16 if it is ``async``)."""
     timeout: float | None = None
     """Seconds to wait for the endpoint or the program (None: 120), or for your function (None: no
     limit)."""
@@ -104,12 +105,12 @@ class EvalOptions:
     """``http`` only: port to serve at; None: 3000."""
     goal_table: bool = False
     """SOTOPIA only: play all combinations (or the first ``--episodes``), in self-play and with the
-    fixed ``--partner``, and show goal scores on hard and on all scenarios."""
+    fixed ``--partner``, and show goal scores on the hard and on all scenarios."""
     keep_episodes: bool = True
-    """Store observations, replies and actions beside the results, for `creditrl view`."""
+    """Store observations, replies and actions next to the results, for `creditrl view`."""
     out: str | None = None
-    """File for the results (of a suite: folder); None: the first free ``runs/eval/ENV-AGENT-N``.
-    Episodes are written beside it as they end."""
+    """File for the results (for a suite: folder); None: the first free ``runs/eval/ENV-AGENT-N``.
+    Episodes are written next to it as they end."""
     resume: str | None = None
     """Continue an interrupted evaluation: the file or folder of its results. It keeps its options;
     others, such as a larger budget, can be added. Options that run a program, name a key or open a

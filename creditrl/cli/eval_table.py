@@ -1,4 +1,4 @@
-"""Standing of an evaluation, in a table on the terminal that is drawn anew as replies come."""
+"""Progress of an evaluation, in a table on the terminal that is redrawn as replies arrive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from creditrl.types import Prompt, Reply
 __all__ = ["LiveTable"]
 
 _LONGEST_TEXT = 3_000
-"""Characters of the first prompt, and of its reply, that are shown."""
+"""Maximum number of characters shown of the first prompt and of its reply."""
 
 
 @dataclass(slots=True)
@@ -29,9 +29,10 @@ class _Row:
     score: float = 0.0
     of_episodes: Spent = field(default_factory=Spent)
     now: Spent | None = None
-    """As replies come; None: nobody tells, so what the finished episodes took counts."""
+    """Updated as replies arrive; None: not reported, so the usage of the finished episodes is
+    shown."""
     before: Spent = field(default_factory=Spent)
-    """Of the rows above."""
+    """Usage of the rows above."""
     errors: int = 0
 
     def cells(self) -> tuple[str, ...]:
@@ -51,9 +52,9 @@ class _Row:
 
 
 class LiveTable:
-    """One row per list of tasks. Where nobody watches, no table is shown.
+    """One row per list of tasks. No table is shown if stderr is not a terminal.
 
-    It goes to stderr, and so do the first question to a language model and its reply: results go to
+    It goes to stderr, and so do the first prompt of a language model and its reply; results go to
     stdout.
 
     Args:
@@ -101,12 +102,12 @@ class LiveTable:
         row.score += episode.score
 
     def watch(self, name: str, before: Spent) -> Watch:
-        """Return what tells a row of its evaluation, which begins when ``before`` was spent."""
+        """Return what updates a row from its evaluation; ``before`` was spent before it."""
         self._rows[name].before = before
         return _RowWatch(self, self._rows[name])
 
     def show_first(self, what: str, text: str) -> None:
-        """Show the first prompt or its reply; of several lists, of the first alone."""
+        """Show the first prompt or its reply; with several lists, only that of the first."""
         if self._shows_first:
             self.say(f"-- {what} --\n{_cut(text)}")
 

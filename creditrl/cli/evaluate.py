@@ -64,16 +64,16 @@ class _Resumed:
     out: Path
     """Where its results go."""
     given: set[str] | None
-    """Flags that were said anew; None: what was noted is trusted."""
+    """Flags that were given again; None: the recorded options are trusted."""
 
     def check(self, options: EvalOptions, env_options: Mapping[str, Any]) -> None:
-        """Raise where what was noted runs a program, or sends or offers something to others."""
+        """Raise if recorded options run a program, or send or offer something to others."""
         if self.given is not None:
             require_trust(str(self.out), reaching_options(options, env_options), self.given)
 
 
 def _run(argv: list[str], resumed: _Resumed | None) -> int:
-    """Do what a command says; ``resumed`` is the interrupted one that it goes on with."""
+    """Run a command; ``resumed`` is the interrupted evaluation that it continues."""
     if _flag(argv, "suite") is not None:
         return _suite(argv, resumed)
     request = parse_env_command(EvalOptions(), argv, "creditrl eval", {"split": HELD_OUT})
@@ -106,9 +106,9 @@ def _run(argv: list[str], resumed: _Resumed | None) -> int:
 
 
 def _next_step(out: Path, options: EvalOptions, again: str) -> None:
-    """Name a command: to look at the episodes, or to measure what one compares with."""
+    """Return the next command: to look at the episodes, or to measure baselines."""
     if options.keep_episodes:
-        # The viewer has an extra; a report needs none.
+        # The viewer needs an extra; a report does not.
         look = "view" if importlib.util.find_spec("pyarrow") else "report"
         next_step(f"creditrl {look} {shlex.quote(str(out))}")
     else:
@@ -135,10 +135,10 @@ class _Job:
 def _measure(
     jobs: Sequence[_Job], options: EvalOptions, argv: Sequence[str]
 ) -> tuple[list[EvalResult], str]:
-    """Evaluate on each and write the results.
+    """Evaluate each job and write the results.
 
     Returns:
-        The results, of fewer jobs where the evaluation was stopped, and what stopped it.
+        The results, of fewer jobs if the evaluation was stopped, and what stopped it.
     """
     from creditrl.agents.budget import Budget
     from creditrl.agents.evaluate import evaluate
@@ -162,7 +162,7 @@ def _measure(
                 if served:
                     result = _served(job, options, budget, files, told)
                 else:
-                    # A form with a memory of trials is one for each environment.
+                    # A form that remembers trials needs a separate instance for each environment.
                     form: Any = options.form
                     if form is not None:
                         trials = {} if options.trials is None else {"trials": options.trials}
@@ -251,7 +251,7 @@ def _refuse_failure(result: EvalResult) -> None:
 
 
 def _suite(argv: list[str], resumed: _Resumed | None) -> int:
-    """Play a suite, or the part of it that is one environment's or one split's."""
+    """Play a suite, or its part for one environment or one split."""
     from creditrl.envs.register import environment_id
     from creditrl.suites import load_suite
 
@@ -302,7 +302,7 @@ def _suite(argv: list[str], resumed: _Resumed | None) -> int:
             results, stopped = _measure(jobs, options, argv)
     except Exception:
         if resumed is None and [path.name for path in folder.iterdir()] == [_SUITE_FILE]:
-            # Nothing was begun, so nothing is left that the same command would stumble over.
+            # Nothing was started, so nothing is left over that would stop the same command.
             (folder / _SUITE_FILE).unlink()
             if is_new:
                 folder.rmdir()
@@ -349,7 +349,7 @@ def _print_suite(name: str, results: Sequence[EvalResult], wanted: Sequence[str]
 
 
 def _resume(path: Path, more: list[str], trust: bool) -> int:
-    """Go on with what was interrupted."""
+    """Continue an interrupted evaluation."""
     from creditrl.agents.journal import journal_path, read_header
 
     given = None if trust else flags_given(more)
@@ -375,7 +375,7 @@ def _resume(path: Path, more: list[str], trust: bool) -> int:
 
 
 def _require_named(where: Path, argv: Sequence[str], trust: bool) -> None:
-    """Raise where the recorded command names a file of code that this one does not name."""
+    """Raise if the recorded command names a code file that this one does not."""
     plugin = argv[0].rpartition(":")[0]
     if plugin and not trust and plugin not in named_plugins():
         raise ConfigError(
@@ -391,7 +391,7 @@ def _words(argv: Any) -> list[str]:
 
 
 def _updated(argv: Sequence[str], more: Sequence[str]) -> list[str]:
-    """Return the arguments with the flags of ``more`` in place of their own."""
+    """Return the arguments, with flags replaced by those of ``more``."""
     merged = list(argv)
     for word in more:
         if word.startswith("--"):
@@ -401,7 +401,7 @@ def _updated(argv: Sequence[str], more: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _interrupts(out: Path, options: EvalOptions, env_options: Mapping[str, Any]) -> Iterator[None]:
-    """Say how to go on, where the work is interrupted."""
+    """Print how to continue if the work is interrupted."""
     try:
         yield
     except KeyboardInterrupt:
@@ -416,7 +416,7 @@ def _again(out: Path, options: EvalOptions, env_options: Mapping[str, Any]) -> s
 
 
 def _flag(argv: Sequence[str], name: str) -> str | None:
-    """Return the value of ``--name value`` or ``--name=value``; None where it does not stand.
+    """Return the value of ``--name value`` or ``--name=value``; None if it is absent.
 
     Raises:
         ConfigError: it has no value.
@@ -489,7 +489,7 @@ def _goal_table(request: EnvRequest[EvalOptions]) -> int:
 
 
 def _free_path(wanted: str | None, name: str) -> Path:
-    """Return where results go; nothing is overwritten, nor an interrupted evaluation."""
+    """Return where results go; neither files nor an interrupted evaluation are overwritten."""
     from creditrl.agents.journal import has_begun, journal_path, trajectories_path
 
     if wanted is not None:
@@ -513,7 +513,7 @@ def _free_path(wanted: str | None, name: str) -> Path:
 def _free_folder(wanted: str | None, name: str) -> Path:
     if wanted is not None:
         folder = Path(wanted)
-        # A draft is what is left where the first file was cut.
+        # A draft is left over if writing the first file was interrupted.
         held = [] if not folder.is_dir() else [p for p in folder.iterdir() if p.suffix != ".tmp"]
         if folder.is_file() or held:
             raise RunFolderError(
@@ -526,7 +526,7 @@ def _free_folder(wanted: str | None, name: str) -> Path:
 
 
 def _progress(done: int, wanted: int) -> None:
-    # Results go to stdout; where the work stands goes to stderr, and only while somebody watches.
+    # Results go to stdout; progress goes to stderr, and only if it is a terminal.
     if sys.stderr.isatty():
         end = "\n" if done == wanted else ""
         print(f"\r{done}/{wanted} episodes", end=end, file=sys.stderr, flush=True)

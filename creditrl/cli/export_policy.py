@@ -21,27 +21,27 @@ _COMMAND = "creditrl export policy RUN"
 class ExportPolicyOptions:
     """Write the policy of a training run to a folder that transformers, vLLM and peft load.
 
-    RUN is the folder of the run. A model card (README.md) says how the policy came about.
+    RUN is the folder of the run. A model card (README.md) describes how the policy was trained.
     """
 
     to: str | None = None
     """The new folder; needed unless ``--push``."""
     push: str | None = None
-    """Repository of the Hugging Face hub (NAME or ACCOUNT/NAME) to upload the policy to; it is
-    private where it is new. The token is that of ``hf auth login`` or ``HF_TOKEN``."""
+    """Repository of the Hugging Face hub (NAME or ACCOUNT/NAME) to upload the policy to; a new one
+    is private. The token is that of ``hf auth login`` or ``HF_TOKEN``."""
     public: bool = False
     """Allow ``--push`` to a public repository; a new one is created as public."""
     which: Literal["last", "best"] = "last"
-    """Checkpoint: the last one, or the best one on the validation split."""
+    """Checkpoint: the last one, or the one that was best on the validation split."""
     merge: bool = False
     """Merge adapters (LoRA) into the weights; the default."""
     adapter: bool = False
     """Export only the adapters; a base model that training changed goes to ``base/``."""
     overwrite: bool = False
-    """Replace ``--to`` where it is a folder of a policy."""
+    """Replace ``--to`` if it is a folder of a policy."""
     trust: bool = False
-    """Import the plugins that the run's config names; they are somebody's code. Otherwise those
-    alone are imported that ``--plugin`` names."""
+    """Import the plugins that the run's config names; they can be anybody's code. Otherwise only
+    those that ``--plugin`` names are imported."""
 
 
 def run(argv: list[str]) -> int:
@@ -80,7 +80,7 @@ def run(argv: list[str]) -> int:
 
 
 def _export(run: str, options: ExportPolicyOptions, to: str) -> int:
-    """Write the folder, and upload it where that is asked for."""
+    """Write the folder, and upload it if requested."""
     from creditrl.config import read_toml, setting
     from creditrl.trainers.after.export import export_policy
     from creditrl.trainers.after.push import push_policy

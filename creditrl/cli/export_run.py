@@ -20,7 +20,7 @@ class ExportRunOptions:
     """Write a run's episodes as Parquet files and a card that `datasets.load_dataset` reads.
 
     RUN is a folder of `creditrl train` or `creditrl data import`, or the results file of
-    `creditrl eval`. Credits that `creditrl credit` has stored come along.
+    `creditrl eval`. Credits that `creditrl credit` has stored are included.
     """
 
     folder: str | None = None

@@ -1,8 +1,8 @@
-"""``creditrl data get NAME``: fetch, check, unpack, continue where the last run was cut.
+"""``creditrl data get NAME``: fetch, check, unpack, resume an interrupted download.
 
-Data comes in zip archives or as plain files. Of an archive, ``<folder>/.creditrl/`` holds the zip
-on its way and, once it is unpacked, a record: its checksum, and size and CRC of every file. So a
-later run sees what is missing without a download. A plain file is checked as it is.
+Data comes in zip archives or as plain files. For an archive, ``<folder>/.creditrl/`` holds the
+partial zip and, once it is unpacked, a record: its checksum, and size and CRC of every file. So a
+later run sees what is missing without a download. A plain file is checked directly.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ __all__ = ["Order", "get_archive", "get_file", "has_record"]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Order in which a user wants the parts of a release."""
+    """A user's request for the parts of a release."""
 
     home: Path
     """Where they are unpacked."""
     base_url: str
-    """Address that archives and files lie below; "": files come from their own addresses."""
+    """Address below which archives and files are; "": files come from their own addresses."""
     zips: Path | None
-    """Folder that has the archives or files already; None: they are downloaded."""
+    """Folder that already has the archives or files; None: they are downloaded."""
     verified: bool
     """Whether size and checksum must be the release's."""
     force: bool
     """Fetch and unpack again, and replace files that differ."""
     is_damaged: Callable[[Path], bool]
-    """Says of a file that is there and differs from the archive's whether it is of no use."""
+    """Returns whether an existing file that differs from the archive's is unusable."""
     command: str
     """What the user typed; error messages repeat it."""
 
@@ -52,16 +52,16 @@ def has_record(home: Path, archive: Archive) -> bool:
 def get_archive(
     archive: Archive, order: Order, progress: Progress, suspects: Collection[str] = ()
 ) -> None:
-    """Bring the files of an archive to their place, as far as they are not there.
+    """Put the missing files of an archive in their place.
 
     Args:
         archive: the zip.
-        order: how the user wants it.
-        progress: what it says goes there.
-        suspects: files, by their path in the folder, that are damaged where they differ.
+        order: the user's request.
+        progress: receives its messages.
+        suspects: files, by their path in the folder, that count as damaged if they differ.
 
     Raises:
-        DataError: it cannot be had, or is damaged.
+        DataError: it is not available, or is damaged.
     """
     record = _read_record(order.home, archive)
     if record is not None and not order.force:
@@ -74,7 +74,7 @@ def get_archive(
             f"{archive.name}: {len(absent):,} of {len(contents):,} files are missing or damaged, "
             f"e.g. {absent[0]}."
         )
-    # Nobody publishes a checksum of this one: the first download's is the one to expect.
+    # No checksum of this one is published: expect that of the first download.
     first = record["sha256"] if record is not None and not order.force else None
     sha256 = (archive.sha256 or first) if order.verified else None
     path = _zip(archive, order, sha256, progress)
@@ -107,18 +107,18 @@ def get_archive(
 
 
 def get_file(file: PlainFile, order: Order, progress: Progress) -> None:
-    """Bring a plain file to its place, if it is not there.
+    """Put a plain file in its place, if it is missing.
 
-    One that is there and differs from the release's, and is not plainly cut, may be the user's own:
-    it stays unless the order forces it out.
+    An existing file that differs from the release's, and is not clearly truncated, may be the
+    user's own: it stays unless the order forces its replacement.
 
     Args:
         file: the file.
-        order: how the user wants it.
-        progress: what it says goes there.
+        order: the user's request.
+        progress: receives its messages.
 
     Raises:
-        DataError: it cannot be had, or is not the release's.
+        DataError: it is not available, or is not the release's.
     """
     target = order.home / file.path
     for packed in (target.with_name(f"{target.name}.xz"), target.with_name(f"{target.name}.gz")):
@@ -220,7 +220,7 @@ def _contents(record: Mapping[str, Any]) -> Contents:
 
 
 def _write_record(order: Order, archive: Archive, path: Path, done: Unpacked) -> None:
-    # Files that the user keeps in another form are not missing.
+    # Files that the user keeps in another form do not count as missing.
     left = set(done.different)
     record = {
         "archive": archive.path,

@@ -1,4 +1,4 @@
-"""``creditrl data import FILE --env ID --out RUN``: expert conversations of others as a run."""
+"""``creditrl data import FILE --env ID --out RUN``: others' expert conversations as a run."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ _USAGE = f"Expected `{_COMMAND} FILE --env ID --out RUN`."
 _BLOCK = 256
 """Episodes per part of the store."""
 _SHOWN = 3
-"""Differences that are shown."""
+"""Number of differences to show."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
     """Read expert conversations (ShareGPT, or OpenAI's messages; JSON or JSONL) into a new run.
 
-    FILE is one that others publish, e.g. ETO's or SPA's. `creditrl view` shows the run, and
-    `creditrl train RECIPE --clone.from-run RUN` clones it. Options of the environment say
-    whose tasks these are, e.g. --data official --split train.
+    FILE is a published one, e.g. ETO's or SPA's. `creditrl view` shows the run, and `creditrl train
+    RECIPE --clone.from-run RUN` clones it. Options of the environment select the tasks that were
+    played, e.g. --data official --split train.
     """
 
     out: str | None = None
     """The new run folder."""
     form: str = "react"
-    """Prompt form of the replies: how thought and action are told apart."""
+    """Prompt form of the replies: how thought and action are separated."""
     replay: bool = False
-    """Play the actions in our environment: rewards, grounding, states and the outcome become its
-    own, and where it shows something else than the record is reported."""
+    """Play the actions in our environment: rewards, grounding, states and the outcome are then its
+    own, and differences between its observations and the record are reported."""
     skip_malformed: bool = False
     """Skip malformed records and list them, instead of stopping at the first one."""
     limit: int | None = None
-    """Most records to read; None: all."""
+    """Maximum number of records to read; None: all."""
     name: str | None = None
     """Name of the conversations in reports; None: the file's name."""
 
@@ -97,7 +97,7 @@ class SourcePart:
 
 @dataclass(frozen=True, slots=True)
 class ImportedRun:
-    """Config of an imported run; parts that a trained run also has use the same names."""
+    """Config of an imported run; parts shared with a trained run have the same names."""
 
     env: EnvPart
     rollout: FormPart
@@ -155,7 +155,7 @@ def run(argv: list[str]) -> int:
     try:
         tasks = made.tasks
         by_goal: dict[str, list[int]] = {}
-        # Builtin tasks are made when they are asked for, and nobody else has conversations of them.
+        # Builtin tasks are generated on demand, and nobody else has conversations of them.
         if request.env_options.get("data", "builtin") != "builtin":
             for index in range(len(tasks)):
                 by_goal.setdefault(normal(tasks.task(index).goal), []).append(index)
@@ -208,7 +208,7 @@ def run(argv: list[str]) -> int:
         ]
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in told)
         write_atomic(folder.path / "imported.jsonl", lines)
-    except BaseException:  # a part of the file would pass for all of it
+    except BaseException:  # a part of the file would be taken for all of it
         shutil.rmtree(folder.path, ignore_errors=True)
         raise
     _say(path, episodes, refused, counts, differences, options)
@@ -257,7 +257,7 @@ def _say(
 
 
 def _taken(argv: list[str], flag: str) -> str | None:
-    """Take ``flag VALUE`` or ``flag=VALUE`` out of the arguments and return the value."""
+    """Remove ``flag VALUE`` or ``flag=VALUE`` from the arguments and return the value."""
     for i, argument in enumerate(argv):
         if argument == flag and i + 1 < len(argv):
             del argv[i]

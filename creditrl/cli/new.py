@@ -20,12 +20,12 @@ _COMMAND = "creditrl new env|method NAME"
 class NewOptions:
     """Write a small package with an environment or a credit method, and its test.
 
-    pip installs it, and then every command knows what it brings. A recipe beside it trains with
-    that.
+    Once pip has installed it, every command knows its contents. It includes a recipe that trains
+    with it.
     """
 
     folder: str | None = None
-    """The new folder; NAME where it is not given."""
+    """The new folder; default: NAME."""
 
 
 def run(argv: list[str]) -> int:

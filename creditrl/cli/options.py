@@ -1,4 +1,4 @@
-"""Options shared by commands, beside an environment's, and the check for training packages."""
+"""Options shared by commands besides an environment's, and the check for training packages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CommandT = TypeVar("CommandT")
 
 @dataclass(frozen=True, slots=True)
 class EnvRequest(Generic[CommandT]):
-    """A command about one environment, as the user gave it."""
+    """A command about one environment, as the user entered it."""
 
     env_id: str
     env_class: type[TextEnv[Any]]
@@ -67,13 +67,13 @@ def parse_env_command(
     prog: str,
     env_defaults: Mapping[str, Any] | None = None,
 ) -> EnvRequest[CommandT]:
-    """Read ``ID --flag value ...`` where flags are the command's or the environment's.
+    """Read ``ID --flag value ...``; flags are the command's or the environment's.
 
     Args:
         defaults: the command's options, a dataclass instance.
         argv: the arguments after the command's name.
         prog: how the command is called, e.g. ``"creditrl play"``.
-        env_defaults: environment options that this command presets, where the environment has them.
+        env_defaults: environment options that this command presets, if the environment has them.
 
     Raises:
         UnknownNameError: there is no such environment.
@@ -83,7 +83,7 @@ def parse_env_command(
         if "--help" in argv or "-h" in argv:
             override(defaults, ["--help"], f"{prog} ID")
         raise ConfigError(f"Missing environment: expected `{prog} ID`; `creditrl envs` lists them.")
-    import creditrl.agents  # noqa: F401 - options may name partners that it brings
+    import creditrl.agents  # noqa: F401 - options may name partners that it registers
 
     env_id = environment_id(name_environment(argv[0]))
     env_class = environment_class(env_id)
@@ -111,7 +111,7 @@ def _names(config: Any) -> list[str]:
 def _deal(
     argv: Sequence[str], defaults: Any, env_config: Any, prog: str
 ) -> tuple[list[str], list[str]]:
-    """Share the flags out, each with the values that follow it."""
+    """Split the flags, with the values that follow them, between command and environment."""
     hands: tuple[list[str], list[str]] = ([], [])
     own, env = _names(defaults), _names(env_config)
     hand = hands[0]
@@ -148,7 +148,7 @@ def show_commands(prog: str, commands: Mapping[str, str]) -> None:
 
     Args:
         prog: how it is called.
-        commands: what each does, by how it is called.
+        commands: what each one does, keyed by how it is called.
     """
     width = max(map(len, commands))
     print(f"usage: {prog} COMMAND [-h]\n")
@@ -158,7 +158,7 @@ def show_commands(prog: str, commands: Mapping[str, str]) -> None:
 
 
 def new_file(name: str | None, flag: str = "--json") -> Path | None:
-    """Return the file that a flag names, None for none.
+    """Return the file that a flag names, or None.
 
     Raises:
         RunFolderError: the file exists.
@@ -183,7 +183,7 @@ def require_least(options: Any, least: int, *names: str) -> None:
 
 
 def show_page(page: str, out: Path | None) -> None:
-    """Write a page to a file, in a folder that is made if it is not there; None: print it."""
+    """Write a page to a file, creating its folder if needed; None: print it."""
     if out is None:
         print(page)
         return
@@ -193,7 +193,7 @@ def show_page(page: str, out: Path | None) -> None:
 
 
 def require_training() -> None:
-    """Raise where this installation cannot train.
+    """Raise if this installation cannot train.
 
     Raises:
         MissingExtraError: the trainers or a package that they need is missing.
@@ -206,7 +206,8 @@ def require_training() -> None:
 
 
 def show_plugins_left(config: Mapping[str, Any]) -> None:
-    """Say which plugins of a run's config were not imported, because ``--plugin`` named others."""
+    """Print which plugins of a run's config were not imported, because ``--plugin`` named
+    others."""
     from creditrl.trainers.config import plugins_of
 
     left = [plugin for plugin in plugins_of(config) if plugin not in named_plugins()]

@@ -15,7 +15,7 @@ __all__ = ["show_plan", "take_plan_flag"]
 
 
 def take_plan_flag(argv: list[str]) -> tuple[list[str], bool, float | None]:
-    """Return (the other arguments, whether a plan is asked for, GiB of the device it is for).
+    """Return (the other arguments, whether a plan is requested, GiB of the device it is for).
 
     Raises:
         ConfigError: the size is not a positive number.
@@ -33,14 +33,14 @@ def take_plan_flag(argv: list[str]) -> tuple[list[str], bool, float | None]:
 
 
 def show_plan(config: TrainConfig, gib: float | None, words: list[str]) -> None:
-    """Print a run's memory plan, and what to change where it does not fit.
+    """Print a run's memory plan, and what to change if it does not fit.
 
-    Where torchrun asks, it is that of each of the processes that it started.
+    Under torchrun, the plan is for each of the processes that it started.
 
     Args:
         config: of the run.
-        gib: memory of the device that it is for; None: of the one that it would run on.
-        words: how the run would be started.
+        gib: memory of the device that it is for; None: that of the one it would run on.
+        words: the command that would start the run.
     """
     from creditrl.trainers.parallel.ranks import started
     from creditrl.trainers.plan.advice import advise, device_of, each_of, plan_of
@@ -77,7 +77,7 @@ def show_plan(config: TrainConfig, gib: float | None, words: list[str]) -> None:
 
 
 def _begin(ranks: int, here: int) -> list[str]:
-    """Return the words that start a run in several processes, some of them on this machine."""
+    """Return the command that starts a run in several processes, some of them on this machine."""
     if ranks == 1:
         return ["creditrl"]
     nodes = ["--standalone"] if ranks == here else ["--nnodes", str(-(-ranks // here)), "..."]

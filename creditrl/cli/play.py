@@ -22,13 +22,13 @@ class PlayOptions:
     """Play an environment in the terminal, action by action; also from a pipe.
 
     `help` explains and costs no turn. In a terminal the tab key completes actions, and arrow keys
-    are moves where all actions are directions.
+    are moves if all actions are directions.
     """
 
     seed: int = 0
     """Seed of the task draw."""
     task: str | None = None
-    """Task (index or id) to play instead of a drawn one."""
+    """Task (index or id) to play instead of a random one."""
     hints: bool = False
     """Show the expert's action at every turn."""
     episodes: int = 1
@@ -36,7 +36,7 @@ class PlayOptions:
 
 
 def run(argv: list[str]) -> int:
-    """Play episodes until they are over or the player leaves."""
+    """Play episodes until all are played or the player leaves."""
     request = parse_env_command(PlayOptions(), argv, "creditrl play")
     options = request.command
     task: int | str | None = options.task
@@ -53,7 +53,7 @@ def run(argv: list[str]) -> int:
             interrupted = True
             raise
         if not sys.stdin.isatty():
-            print(line)  # a pipe shows nothing of what was typed
+            print(line)  # a pipe does not show what was typed
         return line
 
     words = words_for(Ask(observation="", env_id=request.env_id))
@@ -113,7 +113,7 @@ def _play(
 
 
 def _shown(env: Any, observation: Any) -> str:
-    """Return the observation as text; a bare picture as the environment draws it in text."""
+    """Return the observation as text; for a mere picture, the environment's text rendering."""
     if isinstance(observation, str):
         return observation
     return str(observation["text"] if isinstance(observation, dict) else env.render())

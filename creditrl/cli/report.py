@@ -32,15 +32,15 @@ class ReportOptions:
     """
 
     leaderboard: bool = False
-    """Rank the agents of suite folders by their mean success; all files are compared with the
+    """Rank the agents of suite folders by their mean success; all files are validated against the
     schema."""
     analysis: bool = False
-    """Add every analysis of the papers: success by type, split and expert length, the course of
-    training, segments, exploration, states and rollouts, seeds, checkpoints."""
+    """Add every analysis of the papers: success by type, split and expert length, training curves,
+    segments, exploration, states and rollouts, seeds, checkpoints."""
     baseline: str | None = None
-    """The RUN (or its method) that the others are compared with; None: the first."""
+    """The RUN (or its method) with which the others are compared; None: the first."""
     way: str = "sampled"
-    """Evaluation of training runs to compare: sampled or greedy."""
+    """Which evaluation of training runs to compare: sampled or greedy."""
     target: float = 0.6
     """Share of solved tasks for "updates and turns until"."""
     expert: str | None = None
@@ -99,7 +99,7 @@ def _suites(suites: list[str], others: list[str], options: ReportOptions) -> Rep
     """Return the report of suites' folders.
 
     Raises:
-        ConfigError: other paths stand among them, or an option that is about runs.
+        ConfigError: other paths are among them, or an option applies only to runs.
         DataError: a folder holds no results of a suite.
     """
     from creditrl.report.build import suite_report
@@ -116,7 +116,7 @@ def _suites(suites: list[str], others: list[str], options: ReportOptions) -> Rep
 
 
 def _deal(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Return (runs, flags with their values), in whatever order they stand."""
+    """Return (runs, flags with their values), in whatever order they are given."""
     switches = [f.name for f in fields(ReportOptions) if isinstance(f.default, bool)]
     paths: list[str] = []
     flags: list[str] = []

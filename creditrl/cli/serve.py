@@ -20,7 +20,7 @@ class ServeOptions:
     """Serve an environment until Ctrl-C: agents drive it over HTTP.
 
     The API (reset, step, snapshot, restore) is described at ``/docs`` and ``/openapi.json``. To
-    have what agents do measured: `creditrl eval ID --agent http`.
+    measure agents: `creditrl eval ID --agent http`.
     """
 
     host: str = "127.0.0.1"
@@ -30,22 +30,22 @@ class ServeOptions:
     port: int = SERVE_PORT
     """Port; 0 takes a free one."""
     max_sessions: int = 16
-    """Most clients at once; each has a copy of the environment."""
+    """Maximum number of clients at once; each has a copy of the environment."""
     max_snapshots: int = 32
-    """Most snapshots that a session keeps."""
+    """Maximum number of snapshots that a session keeps."""
     max_body: int = 1 << 20
-    """Most bytes of a request."""
+    """Maximum number of bytes of a request."""
     idle: float = 600.0
-    """Seconds without a request after which a session may be given to another client."""
+    """Seconds without a request after which a session can be given to another client."""
     seed: int | None = None
     """Seeds the draws of episodes for which a client names no seed; None: different each time."""
     openenv: bool = False
-    """Speak OpenEnv's protocol, for its clients; on this machine alone, and without
+    """Speak OpenEnv's protocol, for its clients; only on this machine, and without
     ``--max-snapshots`` and ``--idle``."""
     pages: bool = False
     """WebShop only: serve its pages instead, for a person with a browser."""
     task: str | None = None
-    """With ``--pages``: name the address of this task (index or id) first; None: of task 0."""
+    """With ``--pages``: name the address of this task (index or id) first; None: that of task 0."""
 
 
 def run(argv: list[str]) -> int:

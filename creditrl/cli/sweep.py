@@ -34,16 +34,16 @@ _OWN = ("seeds", "workers", "folder", "reported")
 class SweepOptions:
     """Train with every combination of some values, and compare them in one table.
 
-    Further flags are the recipe's. One whose value has commas is varied: `--method.alpha 35,50,70
-    --method.xi 5,10,20` are nine settings. The policies are compared on the validation split, so
-    that a choice among them is not made on the tasks that are reported. The same command goes on
-    with what is left of a sweep that was cut.
+    Further flags are the recipe's. A flag whose value has commas is varied: `--method.alpha
+    35,50,70 --method.xi 5,10,20` are nine settings. The policies are compared on the validation
+    split, so that the choice among them is not made on the reported tasks. The same command
+    continues an interrupted sweep.
     """
 
     seeds: str = "0"
     """Seeds of every setting, e.g. 0,1,2."""
     workers: int = 0
-    """Runs side by side, one thread each; 0: one per core."""
+    """Parallel runs, one thread each; 0: one per core."""
     folder: str | None = None
     """Folder of the runs and tables; None: one under runs/, named after the command."""
     reported: bool = False
@@ -60,7 +60,7 @@ class _Setting:
 
 
 def sweep(argv: list[str]) -> int:
-    """Run a sweep; exit code 1 where a run failed."""
+    """Run a sweep; exit code 1 if a run failed."""
     options, recipe, flags = _parse(argv)
     require_training()
     from creditrl.trainers.after.finished import FinishedRun
@@ -115,7 +115,7 @@ def _count(number: int, what: str) -> str:
 
 
 def cores() -> int:
-    """Return the cores that this process may use."""
+    """Return the number of cores that this process may use."""
     import os
 
     if hasattr(os, "sched_getaffinity"):
@@ -127,7 +127,7 @@ def cores() -> int:
 
 
 def _parse(argv: Sequence[str]) -> tuple[SweepOptions, str, list[tuple[str, list[str]]]]:
-    """Share the arguments out: own options, the recipe, the recipe's flags with their values."""
+    """Split the arguments: own options, the recipe, the recipe's flags with their values."""
     own: list[str] = []
     recipes: list[str] = []
     flags: dict[str, list[str]] = {}
@@ -159,7 +159,7 @@ def _parse(argv: Sequence[str]) -> tuple[SweepOptions, str, list[tuple[str, list
     parsed: list[tuple[str, list[str]]] = []
     for flag, words in flags.items():
         if len(words) > 1 or not words:
-            # A list of its own, or a switch: passed on as it stands.
+            # A list-valued flag, or a switch: passed on unchanged.
             parsed.append((flag, [" ".join(shlex.quote(word) for word in words)]))
             continue
         values = [value.strip() for value in words[0].split(",")]
@@ -213,7 +213,7 @@ def _settings(
 
 
 def _short(name: str, names: Mapping[str, Any]) -> str:
-    """Return a flag's last part, or all of it where two of them end alike."""
+    """Return a flag's last part, or all of it if two of them have the same last part."""
     tail = name.rpartition(".")[2]
     return tail if sum(other.rpartition(".")[2] == tail for other in names) == 1 else name
 
@@ -225,7 +225,7 @@ def _file_name(text: str) -> str:
 def _default_folder(
     recipe: str, flags: Sequence[tuple[str, list[str]]], seeds: Sequence[int], reported: bool
 ) -> Path:
-    """Return the folder of this very sweep: an equal command finds it again."""
+    """Return the folder of this sweep: the same command finds it again."""
     said = repr((recipe, sorted(flags), list(seeds), reported))
     digest = hashlib.sha256(said.encode()).hexdigest()[:8]
     return Path("runs") / f"sweep-{Path(recipe.removeprefix('@')).stem}-{digest}"
@@ -252,7 +252,7 @@ class _Row:
         return sum(values) / len(values) if values else None
 
     def cells(self) -> dict[str, float | int | None]:
-        """Return the row's measured values by column."""
+        """Return the row's measurements by column."""
         found: dict[str, float | int | None] = {"seeds": len(self.runs)}
         for way in ("sampled", "greedy"):
             estimate = self.success(way)
@@ -267,7 +267,7 @@ class _Row:
 
 
 def _best(recipe: str, rows: Sequence[_Row], flags: Sequence[tuple[str, list[str]]]) -> list[str]:
-    """Return the recipe and flags of the setting with most success at the recipe's temperature."""
+    """Return recipe and flags of the setting with most success at the recipe's temperature."""
     best = max(rows, key=lambda row: row.cells()["sampled"] or 0.0)
     varied = iter(best.values)
     words = [recipe]

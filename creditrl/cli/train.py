@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 __all__ = ["train"]
 
 _LOST = 1
-"""Exit code of a process that ends because another one of its run has; it says nothing."""
+"""Exit code of a process that ends because another one of its run has; it prints nothing."""
 
 
 def train(argv: list[str]) -> int:
     """Train with a recipe; returns the exit code.
 
-    ``--plan`` prints what the run needs of memory and starts nothing; ``--plan=80`` against a GPU
-    of this many GiB. ``--dry-run`` builds everything and does one small update on this machine.
-    ``--trust`` lets a run go on whose config names plugins, or reaches out.
+    ``--plan`` prints the memory that the run needs and starts nothing; ``--plan=80`` compares it
+    with a GPU of 80 GiB. ``--dry-run`` builds everything and does one small update on this machine.
+    ``--trust`` lets a run continue whose config names plugins, or contacts other machines.
 
     Under torchrun every process comes here: ``torchrun --nproc-per-node 2 -m creditrl train ...``.
-    The one that fails says why, and the others end with it, without a word; what is wrong with
-    flags and files is said once on each machine, whose files may be others.
+    The one that fails reports why, and the others end silently; errors in flags and files are
+    reported once on each machine, because files may differ between machines.
     """
     require_training()
     from creditrl.cli.train_help import HELP_ALL, HELPS, show_help
@@ -55,7 +55,7 @@ def train(argv: list[str]) -> int:
         config = _resolved(given, trust)
     except CreditRLError:
         if rank and os.environ["LOCAL_RANK"] != "0":
-            return _LOST  # the first process of this machine says what is wrong here
+            return _LOST  # the first process of this machine reports the error
         raise
     if planned:
         if not rank:
@@ -83,7 +83,7 @@ def train(argv: list[str]) -> int:
 
 
 def _lead(config: TrainConfig, argv: list[str], ranks: Ranks, trust: bool) -> None:
-    """Run the training, alone or with other ranks that help."""
+    """Run the training, alone or as the leader of other ranks."""
     from creditrl.progress import Progress
     from creditrl.trainers.start import run_request
 
@@ -94,7 +94,7 @@ def _lead(config: TrainConfig, argv: list[str], ranks: Ranks, trust: bool) -> No
 
 
 def _resolved(given: list[str], trust: bool) -> TrainConfig:
-    """Return the config that the command's words make."""
+    """Return the config that the command line defines."""
     from creditrl.trainers.start import read_request
 
     recipe, flags = _split(given)
@@ -102,7 +102,7 @@ def _resolved(given: list[str], trust: bool) -> TrainConfig:
 
 
 def _split(words: list[str]) -> tuple[str | None, list[str]]:
-    """Return (the recipe, None where none is named; the flags)."""
+    """Return (the recipe, or None if none is named; the flags)."""
     recipes = [word for word in words if word.startswith("@")]
     if len(recipes) > 1:
         raise ConfigError(f"Two recipes were named: {' and '.join(recipes)}. Expected one.")
@@ -111,7 +111,7 @@ def _split(words: list[str]) -> tuple[str | None, list[str]]:
 
 
 def _report(result: TrainResult) -> None:
-    """Print success before and after, what was written, and the next command."""
+    """Print success before and after, the written files, and the next command."""
     out = console()
     config, found = result.config, result.table()
     first, *others = found.columns
@@ -135,13 +135,13 @@ def _report(result: TrainResult) -> None:
 def _eval_flags(config: TrainConfig) -> list[str]:
     """Return the flags of ``creditrl eval`` that repeat this run's sampled evaluation."""
     flags: dict[str, Any] = {}
-    # Only what differs from that command's defaults.
+    # Only values that differ from that command's defaults.
     if config.eval.temperature != 1.0:
         flags["temperature"] = config.eval.temperature
     if config.eval.split != "valid_unseen":
         flags["split"] = config.eval.split
     if config.policy.lora is not None:
-        # A folder of adapters does not hold the length of replies as a whole model's does.
+        # A folder of adapters does not store the reply length, unlike that of a whole model.
         flags["max_new_tokens"] = config.rollout.max_new_tokens
     options = config.env.options
     usual = type(options)()

@@ -31,7 +31,7 @@ _FIRST = {
     "Run": ("run.folder", "run.seed", "run.resume", "run.sinks"),
 }
 _SAID = {"method.name": "Credit method; `creditrl methods` lists them."}
-"""Of fields that are made for each method, and have no words of their own."""
+"""Help of fields that are created per method and have no docstring."""
 _OWN = {
     "--plan[=GIB]": "Print what the run needs of memory, and start nothing.",
     "--dry-run": "Build everything, do one small update on this machine, and keep nothing.",
@@ -40,7 +40,7 @@ _OWN = {
     HELP_ALL: "Every flag, those of the method and the environment included.",
 }
 _INDENT = 30
-"""Columns before the words."""
+"""Columns before the help text."""
 _WIDEST = 100
 
 
@@ -49,8 +49,8 @@ def show_help(recipe: str | None, flags: list[str], *, every: bool) -> None:
 
     Args:
         recipe: ``"@quickstart"``; None: the defaults of all fields.
-        flags: that change it, of which the method's name decides what there is.
-        every: all flags, not those alone that are changed first.
+        flags: changes to it; the method's name decides which fields exist.
+        every: all flags, not only the most common ones.
     """
     from creditrl.trainers.start import read_request
 
@@ -86,7 +86,7 @@ def _flag(found: FlagHelp) -> str:
 
 
 def _entry(flag: str, words: str) -> str:
-    """Return a flag and its words, below it where it is long."""
+    """Return a flag and its help text, on the next line if the flag is long."""
     head = f"  {flag}"
     gap = " " * _INDENT
     begins = f"{head:<{_INDENT}}" if len(head) < _INDENT else f"{head}\n{gap}"

@@ -22,28 +22,30 @@ __all__ = ["run"]
 
 PROG = "creditrl view"
 _LARGE_MB = 20
-"""Megabytes of an export above which it is awkward to send and slow to open."""
+"""Size in MB above which an export is awkward to send and slow to open."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewOptions:
-    """Look at a run or an evaluation: curves, groups, episodes, credits side by side; until Ctrl-C.
+    """View a run or an evaluation until Ctrl-C: curves, groups, episodes, credits side by side.
 
-    RUN is a folder of `creditrl train`, or another one with trajectories; of `creditrl eval`, the
+    RUN is a folder of `creditrl train`, or another one with trajectories; for `creditrl eval`, the
     results file, the folder of a suite, or a folder of several, such as runs/eval.
     """
 
     against: str | None = None
     """Another run or evaluation, compared on the same tasks."""
     export: str | None = None
-    """Write one HTML file that needs no server, and end."""
+    """Write one HTML file that needs no server, and exit."""
     episodes: str | None = None
-    """Episodes of an export, e.g. "12/u11/0,40/*"; None: all. Of another run: on their tasks."""
+    """Episodes of an export, e.g. "12/u11/0,40/*"; None: all. Episodes of another run
+    (``--against``) are those on the same tasks."""
     gif: str | None = None
-    """Write this episode, e.g. 12/u11/0, as an animated GIF, and end. One without pictures becomes
-    an HTML file that plays its text."""
+    """Write this episode, e.g. 12/u11/0, as an animated GIF, and exit. An episode without pictures
+    becomes an HTML file that plays its text."""
     tokens: str | None = None
-    """Print the tokens of this episode, e.g. 12/u11/0, by what is trained of them, and end."""
+    """Print the tokens of this episode, e.g. 12/u11/0, marked by whether they are trained on, and
+    exit."""
     out: str | None = None
     """File of --gif; None: named after the run and the episode. With --tokens, an SVG."""
     port: int = 8808
@@ -158,7 +160,7 @@ def _film(run: ViewedRun, words: str, out: str | None) -> int:
 
 
 def _is_page(path: Path) -> bool:
-    """Return whether a file is HTML, and so one that an export may replace."""
+    """Return whether a file is HTML, so that an export may replace it."""
     with open(path, "rb") as file:
         return file.read(64).lstrip().lower().startswith(b"<!doctype html")
 

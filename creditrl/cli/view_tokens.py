@@ -1,4 +1,4 @@
-"""``creditrl view RUN --tokens EPISODE``: the tokens of an episode, by what is trained of them."""
+"""``creditrl view RUN --tokens EPISODE``: an episode's tokens, by whether they are trained on."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _STYLES = (
     ("black on green", "black on bright_green"),
     ("black on yellow", "black on bright_yellow"),
 )
-"""Of each kind two shades, which take turns, so that one token is told from the next."""
+"""Two alternating shades per kind, so that neighbouring tokens can be distinguished."""
 _MARKS = (("", ""), ("⟦", "⟧"), ("⟪", "⟫"))
-"""Around what is not only read, where there are no colours."""
+"""Marks around tokens that are not only read, if there are no colours."""
 _BROKEN = "\ufffd"
 
 
@@ -39,8 +39,8 @@ def show_tokens(run: ViewedRun, words: str, out: str | None) -> int:
     """Print an episode's tokens, or write them as an SVG; returns the exit code.
 
     Raises:
-        ConfigError: the words name no episode, or several; the file is no SVG, or is there.
-        DataError: the run kept no tokens.
+        ConfigError: the words name no episode, or several; the file is not an SVG, or exists.
+        DataError: the run stored no tokens.
     """
     from creditrl.trainers.after.token_mask import token_rows
 
@@ -76,7 +76,7 @@ def show_tokens(run: ViewedRun, words: str, out: str | None) -> int:
         next_step(f"creditrl view {shlex.quote(str(run.path))}")
         return 0
     svg = shown.export_svg(title=f"{run.name}, episode {key}")
-    # Its fonts would be loaded from elsewhere; those of the machine do.
+    # Its fonts would be loaded from elsewhere; local ones suffice.
     write_atomic(target, re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL))
     wrote(target)
     look_step(target)
@@ -99,7 +99,7 @@ def _print_row(shown: Console, row: TokenRow, tokenizer: Any, colours: bool) -> 
         if not colours and kind != before:
             line.append_text(plain(_MARKS[before][1] + _MARKS[kind][0]))
         before = kind
-        # A line that ends inside a token: its colour would run to the margin.
+        # For a line that ends inside a token, the colour would extend to the margin.
         words = text.replace("\n", "↵\n") if kind else text
         line.append_text(plain(words, _style(kind, number) if colours else ""))
     line.append_text(plain("" if colours else _MARKS[before][1]))

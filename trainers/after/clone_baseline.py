@@ -1,8 +1,8 @@
 """A policy cloned for as long as another one was cloned and trained: what RL has to beat.
 
-The baseline is a run of its own in a process of its own, with the same policy, demonstrations and
-held-out levels, and method ``sft``. Where training has a core to spare and a known length, both run
-side by side.
+The baseline is a separate run in a separate process, with the same policy, demonstrations and
+held-out levels, and method ``sft``. If training has a core to spare and a known length, both run in
+parallel.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from creditrl.trainers.parallel.ray_config import RayConfig
 __all__ = ["CloneBaseline", "CloneComparison"]
 
 _PACE_KNOWN = 0.05
-"""Share of the budget after which the time of a whole training is told from its pace."""
+"""Share of the budget after which the total training time is estimated from the pace."""
 
 
 class CloneBaseline:
-    """The run beside a run.
+    """The baseline's run, next to the run that it is compared with.
 
     Args:
         config: of the run that it is compared with.
-        folder: the baseline's own run folder; its recipe and its log lie beside it.
+        folder: the baseline's own run folder; its recipe and its log are next to it.
         seconds: how long it clones.
     """
 
@@ -58,7 +58,7 @@ class CloneBaseline:
             method=method_section("sft")(),
             optim=config.clone.optim,
             budget=BudgetConfig(seconds=seconds),
-            # Weights that it would bring to a server are not those of the run beside it.
+            # The weights that it would send to a server are not those of the main run.
             rollout=replace(
                 config.rollout,
                 backend="transformers",
@@ -88,7 +88,7 @@ class CloneBaseline:
         """Wait for the baseline and return its evaluations.
 
         Raises:
-            CreditRLError: it failed; names its log.
+            CreditRLError: the baseline failed; names its log.
         """
         code = self._process.wait()
         if code:
@@ -101,12 +101,12 @@ class CloneBaseline:
 
 
 class CloneComparison:
-    """The comparison of a run with its baseline, side by side where there is room.
+    """The comparison of a run with its baseline, in parallel if there is room.
 
     Args:
         config: of the run, cut to what its environment has.
         folder: of the run.
-        device: where the run computes.
+        device: the run's device.
         progress: shows what it waits for.
     """
 
@@ -117,12 +117,12 @@ class CloneComparison:
         self.folder = folder.path / "clone_same_time"
         self.progress = progress
         self.asked = config.compare.clone_same_time and config.clone.on
-        # Beside the training it takes nothing away on a CPU with a core for each.
+        # On a CPU with a core for each, running in parallel does not slow training.
         self.has_room = self.asked and device == "cpu" and config.run.threads == 1 and _cores() > 1
         self._baseline: CloneBaseline | None = None
 
     def begin_beside(self, clock: Clock, cloned: float) -> None:
-        """Start it once the training's pace says how long all of it will take.
+        """Start the baseline once the training's pace shows how long all of it will take.
 
         Args:
             clock: of the training.
@@ -135,7 +135,7 @@ class CloneComparison:
     def result(self, seconds: float) -> dict[str, EvalResult]:
         """Return the evaluations of the same policy cloned for the same total time."""
         if self._baseline is None and self.folder.is_dir():
-            # A resumed run: the comparison was begun before, and may have been cut.
+            # A resumed run: the comparison was started before, and may have been interrupted.
             done = RunFolder(self.folder).read_evaluations("after")
             if done:
                 return done
@@ -152,13 +152,13 @@ class CloneComparison:
             self._baseline.stop()
 
     def _start(self, seconds: float) -> CloneBaseline:
-        shutil.rmtree(self.folder, ignore_errors=True)  # of a comparison that was cut
+        shutil.rmtree(self.folder, ignore_errors=True)  # from an interrupted comparison
         self._baseline = CloneBaseline(self.config, self.folder, seconds)
         return self._baseline
 
 
 def _cores() -> int:
-    """Return the cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""The trained policy of a run, in a folder of its own that others load."""
+"""Export of a run's trained policy to a folder that other tools load."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def export_policy(
     Args:
         run: the folder of a training run.
         to: the new folder.
-        which: as it last stood, or as it was best on the validation split.
-        adapter: keep LoRA adapters apart, with their base model beside them where it can be loaded
-            from nowhere else; otherwise they are folded into the weights.
-        overwrite: replace ``to`` where it is such a folder already.
+        which: the last weights, or the best ones on the validation split.
+        adapter: keep LoRA adapters separate, together with their base model if it cannot be loaded
+            from elsewhere; otherwise they are merged into the weights.
+        overwrite: replace ``to`` if it is already such a folder.
         trust: import the plugins that the run's config names.
 
     Returns:
@@ -99,7 +99,7 @@ def export_policy(
 
 
 def _check_target(target: Path, overwrite: bool) -> None:
-    """Raise where something that is not ours to replace has the name."""
+    """Raise if the target exists and is not ours to replace."""
     if not target.exists() and not target.is_symlink():
         return
     if not overwrite:
@@ -129,10 +129,10 @@ def _policy(config: TrainConfig, folder: RunFolder, which: str) -> Policy:
 
 
 def _name_base(path: Path, base: str) -> None:
-    """Say in an adapter's config where its base model is.
+    """Write the location of its base model into an adapter's config.
 
-    Its adapters stand on weights that training moved: on the model that it began with, whose name
-    peft writes, they would make another policy without a word.
+    Its adapters belong to base weights that training changed: on the initial model, whose name peft
+    writes, they would silently make another policy.
     """
     settings = read_object_file(path)
     write_atomic(path, json.dumps({**settings, "base_model_name_or_path": base}, indent=2) + "\n")
@@ -142,7 +142,7 @@ def _facts(config: TrainConfig, folder: RunFolder, which: str, form: str) -> Car
     results = folder.read_results()
     made_by = read_object_file(folder.path / "versions.json")
     commands = (folder.path / "command.txt").read_text("utf-8").splitlines()
-    # Of the two policies at the end of a run, a card shows the one that it is of.
+    # A run ends with two policies; a card shows the one that it describes.
     moment = "after" if which == "last" else "best"
     found = results.get("evaluations", {})
     shown = {

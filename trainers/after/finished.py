@@ -19,14 +19,14 @@ __all__ = ["FinishedRun", "Validation", "success_table"]
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """An evaluation on the validation split while a run trained."""
+    """An evaluation on the validation split during training."""
 
     turns: int
     """Environment turns before it."""
     cpu_seconds: float
     """Processor time of exploration and updates before it; evaluations are not counted."""
     success_K: FloatArray
-    """Of each task, 0 or 1; NaN where an episode failed with an error."""
+    """Success of each task, 0 or 1; NaN if the episode failed with an error."""
     score_K: FloatArray
 
     def of(self, measure: str) -> FloatArray:
@@ -36,12 +36,12 @@ class Validation:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """One run that came to its end."""
+    """One finished run."""
 
     folder: Path
     before: Mapping[str, FloatArray]
-    """Success on each held-out level before training, by way of decoding; NaN where an episode
-    failed with an error."""
+    """Success on each held-out level before training, by way of decoding; NaN if the episode failed
+    with an error."""
     after: Mapping[str, FloatArray]
     """After training."""
     levels: tuple[str, ...]
@@ -52,17 +52,17 @@ class FinishedRun:
     seconds: Mapping[str, float]
     """Wall-clock time by phase."""
     cpu_seconds: float
-    """Processor time of its process, or of all of them where it was resumed."""
+    """Processor time of its process, or of all of its processes if it was resumed."""
     start_weights: str
     """Digest of the policy with which training began."""
     cpu_parts: Mapping[str, float]
     """Processor time of exploration and updates by part (:data:`stopwatch.CPU_PARTS`)."""
     validations: Sequence[Validation]
-    """In their order; the first one is of the policy before training."""
+    """In order; the first one is of the policy before training."""
     metrics: Mapping[str, Any]
     """The last update's."""
     disagreements: int = 0
-    """Updates that found the trainer's log-probabilities to be others than its sampler's."""
+    """Number of updates in which the trainer's log-probabilities differed from the sampler's."""
 
     @classmethod
     def read(cls, folder: Path) -> FinishedRun:
@@ -117,7 +117,7 @@ def success_table(runs: Sequence[FinishedRun], way: str) -> FloatArray:
     """Return success as (levels, runs): all runs must have played the same levels.
 
     Raises:
-        DataError: they have not, or an episode failed with an error.
+        DataError: they played different levels, or an episode failed with an error.
     """
     first = runs[0]
     for run in runs:

@@ -1,8 +1,8 @@
-"""The model card of a trained policy: what it is, how it came about and what it measured.
+"""The model card of a trained policy: what it is, how it was trained and how well it did.
 
-The front matter is the model hub's (YAML); what the hub has no field for stands under ``creditrl``.
-Values are written as JSON, which YAML contains. A card may be published: of a path on the machine
-that trained it says the last part alone, and of an address nothing.
+The front matter is the model hub's (YAML); fields that the hub does not have are under
+``creditrl``. Values are written as JSON, a subset of YAML. A card may be published: it shows only
+the last part of a path on the training machine, and no addresses.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ class CardFacts:
     """Contents of a policy's model card."""
 
     name: str
-    """Of the policy."""
+    """Name of the policy."""
     base_model: str
-    """Hub name or folder of the model that training began with; ``"small"``: built from nothing."""
+    """Hub name or folder of the model that training started from; ``"small"``: built from
+    scratch."""
     form: str
     """``"full"``, ``"merged"`` or ``"adapter"``."""
     which: str
@@ -48,9 +49,9 @@ class CardFacts:
     evaluations: Mapping[str, Mapping[str, Mapping[str, Any]]]
     """Of ``results.json``: moment, way of decoding, measures with their 95 % intervals."""
     own_base: bool
-    """Whether the adapter's base model lies beside it."""
+    """Whether the adapter's base model is stored with it."""
     commands: Sequence[str]
-    """How the run was started, and resumed; as typed."""
+    """The commands that started and resumed the run, as typed."""
     commit: str | None
     versions: Mapping[str, str]
     """Of CreditRL and the packages that matter."""
@@ -68,13 +69,13 @@ def model_card(facts: CardFacts) -> str:
 
 
 def is_local(model: str) -> bool:
-    """Return whether a model is a folder: a name of the hub is NAME or ACCOUNT/NAME."""
+    """Return whether a model is a folder: a hub name is NAME or ACCOUNT/NAME."""
     named = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", model)
     return named is None or Path(model).exists()
 
 
 def _without_places(word: str) -> str:
-    """Return a word of a command with the last part alone of every path, and without addresses."""
+    """Return a word of a command with only the last part of every path, and without addresses."""
     short = _ADDRESS.sub("ADDRESS", word)
     return _PLACE.sub(
         lambda found: found[1] + re.split(r"[\\/]", found[0].rstrip("\\/"))[-1], short
@@ -82,7 +83,7 @@ def _without_places(word: str) -> str:
 
 
 def _base(facts: CardFacts) -> str:
-    """Return the name of the base model; of a folder its last part."""
+    """Return the name of the base model; for a folder, its last part."""
     return Path(facts.base_model).name if is_local(facts.base_model) else facts.base_model
 
 

@@ -15,11 +15,11 @@ __all__ = ["check_push", "push_policy"]
 
 
 def check_push(repo: str) -> None:
-    """Raise where a push to a repository cannot work, before anything is exported.
+    """Raise if a push to a repository cannot work, before anything is exported.
 
     Raises:
         MissingExtraError: huggingface_hub is not installed.
-        ConfigError: ``repo`` is no name of a repository, or there is no token.
+        ConfigError: ``repo`` is not the name of a repository, or there is no token.
     """
     if importlib.util.find_spec("huggingface_hub") is None:
         raise MissingExtraError(
@@ -45,13 +45,12 @@ def check_push(repo: str) -> None:
 def push_policy(folder: str | os.PathLike[str], repo: str, *, public: bool = False) -> str:
     """Upload a folder that :func:`creditrl.trainers.after.export.export_policy` wrote.
 
-    The repository is made where there is none. What it has is kept; files of the same name are
-    replaced.
+    The repository is created if needed. Its contents are kept; files of the same name are replaced.
 
     Args:
         folder: with the policy and its card.
         repo: ``"NAME"`` or ``"ACCOUNT/NAME"``.
-        public: anybody may read a new repository, and an old one that anybody may read is written.
+        public: make a new repository public, and allow writing to an existing public one.
 
     Returns:
         The address of the repository.
@@ -81,7 +80,7 @@ def push_policy(folder: str | os.PathLike[str], repo: str, *, public: bool = Fal
         )
     except CreditRLError:
         raise
-    except Exception as error:  # of the HTTP library, another one in each generation of the hub's
+    except Exception as error:  # the HTTP library's; which one depends on the hub's version
         said = " ".join(str(error).split()) or type(error).__name__
         raise CreditRLError(
             f"The policy could not be pushed to {repo}: {said.rstrip('.')}. Repeat the command, "
@@ -91,7 +90,7 @@ def push_policy(folder: str | os.PathLike[str], repo: str, *, public: bool = Fal
 
 
 def _check_private(api: Any, repo: str, public: bool) -> None:
-    """Raise where a repository that was there already shows what is not meant to be shown."""
+    """Raise if an existing repository is public but must not be."""
     if not public and not api.model_info(repo).private:
         raise ConfigError(
             f"{repo} exists and is public; nothing was uploaded. If it is to be: add --public."

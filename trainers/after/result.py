@@ -1,4 +1,4 @@
-"""Result of a finished training run: shown as a table, and read as data."""
+"""Result of a finished training run: as a table and as data."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class TrainResult:
     """By moment, then by way of decoding ("sampled", "greedy").
 
     Moments are "before" (the method trained; after cloning), "after", "best" (on the validation
-    split), "cloned" (for the same time), and "after@SPLIT" of further splits; those that were
-    asked for are there.
+    split), "cloned" (for the same time), and "after@SPLIT" of further splits; only the requested
+    ones are present.
     """
     curve: Path
     """The picture of the learning curve."""
@@ -48,9 +48,9 @@ class TrainResult:
 
     @property
     def metrics(self) -> Any:
-        """All rows of ``metrics.jsonl``: a pandas DataFrame where pandas is, else a list of dicts.
+        """All rows of ``metrics.jsonl``: a pandas DataFrame, or without pandas a list of dicts.
 
-        The column ``phase`` tells cloning, training and validation apart.
+        The column ``phase`` distinguishes cloning, training and validation.
         """
         rows = RunFolder(self.folder).read_metrics()
         try:
@@ -61,7 +61,7 @@ class TrainResult:
 
     @cached_property
     def policy(self) -> Policy:
-        """The policy as it last stood: a model with its tokenizer."""
+        """The policy with its last weights: a model with its tokenizer."""
         from creditrl.trainers.models.policy import Policy
 
         dtype = self.config.policy.dtype
@@ -69,15 +69,15 @@ class TrainResult:
 
     @property
     def policy_folder(self) -> Path:
-        """Where the policy as it last stood is; transformers load it."""
+        """Folder of the policy with its last weights; transformers can load it."""
         return self.folder / "policy" / "last"
 
     def agent(self, **options: Any) -> TransformersAgent:
         """Return the policy as an agent that plays, for :func:`creditrl.agents.evaluate`.
 
         Args:
-            options: of :class:`creditrl.agents.TransformersAgent`, e.g. ``greedy=True``. Prompts,
-                and actions that may be chosen, are as the policy was trained with.
+            options: of :class:`creditrl.agents.TransformersAgent`, e.g. ``greedy=True``. Prompts
+                and admissible actions are those of the policy's training.
         """
         from creditrl.agents.transformers import TransformersAgent
 
@@ -116,7 +116,7 @@ class TrainResult:
         )
 
     def verdicts(self) -> list[str]:
-        """Return sentences that say which intervals are apart."""
+        """Return sentences on which intervals do not overlap."""
         lines = []
         after = self.evaluations["after"]["sampled"].overall.success
         for moment, name in (
@@ -161,7 +161,7 @@ def write_result(
         evaluations: by moment.
         clock: of its training.
         seconds: by phase.
-        cpu_before: processor seconds of the processes that this one went on from.
+        cpu_before: processor seconds of the earlier processes that this one continues.
     """
     rows = folder.read_metrics()
     parts = sum_parts(row for row in rows if row.get("phase") == "train")

@@ -1,7 +1,7 @@
-"""Credit of stored episodes by many methods side by side; nothing is trained but learned models.
+"""Credit of stored episodes by many methods side by side; only learned models are trained.
 
-Every method sees the same turns. What a learned model says of an episode comes from a model that
-was not fitted to it: on other episodes that are given, or on the other half of these.
+Every method sees the same turns. A learned model scores only episodes to which it was not fitted:
+it is fitted to other given episodes, or to the other half of these.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FIT_PASSES = 8
 COMPARING_KINDS = ("group", "preference")
 """Kinds of methods that compare the members of a group."""
 RECORD_ALL = "--rollout.record all"
-"""The flag of `creditrl train` by which a run stores what any method reads."""
+"""The flag of `creditrl train` with which a run stores what any method reads."""
 
 
 def credit_side_by_side(
@@ -64,31 +64,32 @@ def credit_side_by_side(
 ) -> tuple[TurnTable, dict[str, FloatArray]]:
     """Return the turns of episodes, and the credit of each by every method.
 
-    Episodes of one policy version are one batch for what a method normalises over its batch, as
-    they were when they were collected: one update of a run, unless that collected ahead, whose
-    first two have one (set ``policy_version`` to the update's number, as `creditrl credit` does).
-    The sampler's own log-probabilities count
-    as those of before the update. Models begin as ``policy``, and so does the reference unless the
-    policy has one. Methods for outcomes of 0 and 1 get success as the reward.
+    Episodes of one policy version are one batch for whatever a method normalises over its batch, as
+    when they were collected: one update of a run, except that the first two updates of a run that
+    collected ahead share one (set ``policy_version`` to the update's number, as `creditrl credit`
+    does). The sampler's own log-probabilities serve as those before the update. Models are
+    initialised from ``policy``, and so is the reference unless the policy has one. Methods for
+    outcomes of 0 and 1 get success as the reward.
 
     Args:
-        methods: by the label that names them in the result.
+        methods: keyed by their labels in the result.
         trajectories: finished episodes, valid ones, with the tokens of the policy that sampled
             them. Those without turns are left out.
-        policy: which models begin as; its weights are left as they were.
+        policy: initial network of the models; its weights do not change.
         rollout: reward settings and temperature of the run; ``groups`` is the size of the batches
-            that models learn from.
-        fit_on: episodes that models are fitted to, and that counts of states begin with. None: two
-            halves by task, each scored by models that were fitted to the other; counts of states
-            grow with the episodes, in their order.
+            from which models learn.
+        fit_on: episodes to which models are fitted, and with which state counts start. None: two
+            halves by task, each scored by models that were fitted to the other; state counts grow
+            with the episodes, in order.
         seed: of the models and of the halves.
-        states: source of the state hashes that the turns hold; None: they hold none.
+        states: source of the turns' state hashes; None: they have none.
         passes: over the episodes to fit to, for models that learn update by update (critics,
-            iStar's and PRIME's). Those that a method fits before training are fitted as it says.
-        drawn_alone: of the tokens of a turn only those count that had an alternative. The others of
-            a reply that was chosen from a list have no gradient.
+            iStar's and PRIME's). Models that a method fits before training are fitted by its own
+            rules.
+        drawn_alone: count only the tokens of a turn that had an alternative. The other tokens of a
+            reply that was chosen from a list have no gradient.
         on_error: takes (label, error) of a method that cannot score these episodes, and the others
-            go on; None raises the error.
+            continue; None raises the error.
         show: reports progress: ``show(methods done, seconds, method=label)``.
 
     Returns:
@@ -96,8 +97,8 @@ def credit_side_by_side(
         label: the advantage of each turn, or the mean over the turn's tokens, 0 without tokens.
 
     Raises:
-        CreditInputError: a method needs what the episodes do not hold (says how to record it), an
-            episode is invalid, or a credit is not finite; names the episode.
+        CreditInputError: a method needs something that the episodes lack (the message tells how to
+            record it), an episode is invalid, or a credit is not finite; names the episode.
     """
     episodes = _renumbered(trajectories)
     fitting = None if fit_on is None else _renumbered(fit_on)
@@ -107,7 +108,8 @@ def credit_side_by_side(
     begin = time.perf_counter()
     found: dict[str, FloatArray] = {}
     for done, (label, method) in enumerate(methods.items()):
-        # A copy of the object, not of its weights: a reference made here is not the caller's.
+        # A copy of the object, not of its weights: a reference made here must not reach the
+        # caller's.
         scorer = _Scorer(method, copy.copy(policy), rollout, states, seed, passes, drawn_alone)
         try:
             found[label] = scorer.credit(episodes, fitting)
@@ -123,7 +125,7 @@ def credit_side_by_side(
 def credit_per_turn(
     credit: Credit, turns: TurnTable, tokens: TokenTable, drawn_alone: bool = False
 ) -> FloatArray:
-    """Return the credit of each turn, [N]: the mean over its tokens where those have it, else 0.
+    """Return the credit of each turn, [N]: the mean over its tokens if they have credit, else 0.
 
     Args:
         credit: of the turns, or of the tokens.
@@ -193,7 +195,7 @@ class _Scorer:
                 ]
                 for side in (True, False)
             }
-            # Each half is scored by what the other one taught.
+            # Each half is scored by models fitted to the other.
             ones, twos = (self._scored(batches, of_half[side]) for side in (False, True))
             batches = [
                 _merged(one, two, first_B[index])
@@ -210,14 +212,14 @@ class _Scorer:
     # -- models -----------------------------------------------------------------------------------
 
     def _first_half(self, episodes: Sequence[Trajectory]) -> BoolArray:
-        """Return which episodes are of the first half of the tasks; none where there is one."""
+        """Return which episodes are in the first half of the tasks; none if there is one task."""
         tasks = list(dict.fromkeys(t.task.id for t in episodes))
         order = np.random.default_rng([self.seed, 23]).permutation(len(tasks))
         first = {tasks[i] for i in order[: len(tasks) // 2].tolist()}
         return np.array([t.task.id in first for t in episodes])
 
     def _scored(self, batches: Sequence[Batch], fit_on: Sequence[Trajectory]) -> list[Batch]:
-        """Return the batches with the columns of models that are fitted to some episodes."""
+        """Return the batches with the columns of models fitted to ``fit_on``."""
         with only_own_lora(self.policy.model):
             models = self._fitted(fit_on)
             scored = []
@@ -254,7 +256,7 @@ class _Scorer:
         return models
 
     def _updates(self, episodes: Sequence[Trajectory]) -> Iterator[list[Trajectory]]:
-        """Yield episodes as updates would have them: some whole groups each."""
+        """Yield episodes as in updates: some whole groups each."""
         for index in _batches(episodes):
             groups: dict[int, list[Trajectory]] = {}
             for b in index:
@@ -269,7 +271,7 @@ class _Scorer:
     # -- columns ----------------------------------------------------------------------------------
 
     def _batch(self, episodes: Sequence[Trajectory], known: Sequence[Trajectory]) -> Batch:
-        """Return a batch with every column but those of models."""
+        """Return a batch with every column except those of models."""
         batch = Batch.of(episodes)
         turns = batch.turns
         source = self.method.hash_states
@@ -287,7 +289,7 @@ class _Scorer:
         return replace(batch, turns=turns, tokens=tokens)
 
     def _sampler(self, batch: Batch) -> FloatArray:
-        """Return the sampler's log-probabilities, and the policy's where it gave none."""
+        """Return the sampler's log-probabilities, or the policy's where it gave none."""
         logprob_M = np.asarray(batch.tokens.logprob_M, dtype=np.float32)
         unknown_M = np.isnan(logprob_M)
         if unknown_M.any():
@@ -298,7 +300,7 @@ class _Scorer:
     # -- what episodes lack -----------------------------------------------------------------------
 
     def _check(self, episodes: Sequence[Trajectory]) -> None:
-        """Raise where the episodes do not hold what the method reads."""
+        """Raise if the episodes lack something that the method reads."""
         name, source = self.method.name, self.method.hash_states
         again = f"record a run with `creditrl train ... {RECORD_ALL}`"
         part = next((t for t in episodes if not (t.terminated or t.truncated)), None)
@@ -309,7 +311,7 @@ class _Scorer:
             )
         turns = [turn for t in episodes for turn in t.turns]
         for env_id in {t.env_id for t in episodes}:
-            with contextlib.suppress(gym.error.Error):  # of a package that is not imported here
+            with contextlib.suppress(gym.error.Error):  # from a package that is not imported here
                 self.method.check_environment(environment_class(env_id))
         if source not in (None, "text"):
             hashed = [turn.state != 0 for turn in turns]
@@ -379,7 +381,7 @@ def _renumbered(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
 
 
 def _batches(episodes: Sequence[Trajectory]) -> list[list[int]]:
-    """Return the episodes of each policy version, by their numbers."""
+    """Return the episodes of each policy version, ordered by version."""
     found: dict[int, list[int]] = {}
     for number, trajectory in enumerate(episodes):
         found.setdefault(trajectory.policy_version, []).append(number)

@@ -1,4 +1,4 @@
-"""Tokens of an episode that a policy learns from, read off the rows that the trainer makes."""
+"""Tokens of an episode from which a policy learns, taken from the rows that the trainer builds."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Kind(IntEnum):
     READ = 0
     """The policy reads it; no loss."""
     TRAINED = 1
-    """Of a reply: the loss is on it."""
+    """Part of a reply: it contributes to the loss."""
     CUT = 2
-    """Of a reply that was cut at the token limit."""
+    """Part of a reply that was cut at the token limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """One row of the model: its tokens, and what becomes of each."""
+    """One row of the model: its tokens, and the use of each."""
 
     turns: range
     ids: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Settings of the losses, apart from their code: naming a loss must not import torch."""
+"""Settings of the losses, separate from their code: naming a loss must not import torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PolicyLossConfig(Checked):
     clip: bool = True
     """False: the unclipped importance-weighted gradient."""
     clip_on: Literal["objective", "weight"] = "objective"
-    """Object of the clip. "objective": the loss; a ratio beyond the range has no gradient (PPO).
+    """What is clipped. "objective": the loss; a ratio outside the range has no gradient (PPO).
     "weight": the ratio as a constant weight on ``-A log pi``, so that every token keeps a gradient
     (CISPO, MiniMax-M1, arXiv 2506.13585, eq. 4 and 5)."""
     clip_low: Positive | None = None
@@ -40,11 +40,11 @@ class PolicyLossConfig(Checked):
     """Bound c > 1 of the loss, in units of -A, where the advantage is negative; 3 in the paper (Ye
     et al. 2020, eq. 8) and in verl (``clip_ratio_c``). TRL's ``delta``."""
     aggregate: Aggregate = "token-mean"
-    """See ``aggregation_weights``; read where no ``weight_M`` is given."""
+    """See ``aggregation_weights``; used if no ``weight_M`` is given."""
     length_divisor: Positive | None = None
     """Constant that "seq-mean-token-sum" divides a sequence's sum by, such as the longest reply in
     tokens (Dr.GRPO's code; TRL's ``loss_type="dr_grpo"``, verl's "seq-mean-token-sum-norm"). None:
-    the sum. AdamW takes the same step either way, but gradients are clipped at another norm."""
+    the sum. AdamW takes the same step either way, but gradient clipping acts at another norm."""
     log_ratio_limit: Positive | None = None
     """Log-ratios are clamped to plus and minus this; None: 20, for sequences 10 (released GSPO)."""
     kl_coef: float = 0.0
@@ -59,8 +59,8 @@ class PolicyLossConfig(Checked):
     ``aggregate="turn-mean"`` or "batch-turn-mean": there the average is over turns."""
     sampler_cap: NonNegative | None = None
     """Cap of the weight exp(old - sampler), see ``importance_weights``; 0: no correction. None: a
-    run takes 2 where something else samples than the training model with its present weights
-    (``rollout.ahead``; for losses with a ratio, vLLM), and otherwise no correction."""
+    run uses 2 if the sampler is not the training model with its current weights (``rollout.ahead``;
+    for losses with a ratio, vLLM), and otherwise no correction."""
     sampler_unit: SamplerUnit | None = None
     """Unit with one such weight: "token", "turn" or "sequence" (the episode); None: "token"."""
 
@@ -98,12 +98,12 @@ class PolicyLossConfig(Checked):
 
     @property
     def mean_ratio(self) -> bool:
-        """Whether ratios are geometric means over tokens, which move far less than one token's."""
+        """Whether ratios are geometric means over tokens, which vary less than one token's."""
         return self.ratio == "sequence" or (self.ratio == "turn" and self.token_reduce == "mean")
 
     @property
     def clip_range(self) -> tuple[float, float] | None:
-        """The smallest and the largest ratio that are not clipped; None without a clip."""
+        """The smallest and the largest unclipped ratio; None without clipping."""
         if not self.clip or self.ratio == "none":
             return None
         if self.clip_on == "weight":
@@ -128,4 +128,5 @@ class ValueLossConfig(Checked):
     """Limit on how far one update may move a value."""
 
     clip: Positive | None = 0.5
-    """Values further than this from the old ones get no gradient further away; None: no clip."""
+    """Values further than this from the old ones get no gradient that increases the distance; None:
+    no clip."""

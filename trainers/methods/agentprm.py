@@ -3,10 +3,10 @@
 Source: Xi et al. 2025, "AgentPRM: Process Reward Models for LLM Agents via Step-Wise Promise and
 Progress", arXiv 2511.08325, which fits the model by temporal differences and GAE, ranks candidates
 by it, and also trains a policy with it. (``prm4a`` is another paper's AgentPRM.)
-Our reading, as how it trains a policy could not be checked: the model learns from every update's
-episodes; ``A = progress + w promise``, whitened over turns. Progress is GAE with promises as values
-(lambda 0: the reward plus the discounted promise, less the promise of the turn before), the other
-addend the promise less the batch's mean. Every number is inferred.
+Our reading, because we could not check how the paper trains a policy: the model learns from every
+update's episodes; ``A = progress + w promise``, whitened over turns. Progress is GAE with promises
+as values (lambda 0: the reward plus the discounted promise, minus the previous turn's promise), the
+other addend is the promise minus the batch's mean. Every number is inferred.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class AgentPRMConfig(Checked):
     """AgentPRM's numbers; all inferred."""
 
     gae: GAEConfig = GAEConfig(gamma=0.99, lam=0.95)
-    """Discounts per turn of labels and advantages; ``whiten`` is of their sum."""
+    """Discounts per turn of labels and advantages; ``whiten`` applies to their sum."""
     promise: NonNegative = 0.5
-    """Weight w of the promise in the advantage; 0: progress alone."""
+    """Weight w of the promise in the advantage; 0: only progress."""
     beta: NonNegative = 1.0
-    """Weight of the progress in the model's loss; 0: the promise alone."""
+    """Weight of the progress in the model's loss; 0: only the promise."""
     prm: TurnScorerConfig = TurnScorerConfig(backbone=BackboneConfig(lr=1e-5))
     """The process reward model, read at the last token of each reply."""
     loss: PolicyLossConfig = PPO_LOSS
@@ -49,7 +49,7 @@ class AgentPRMConfig(Checked):
         Checked.__post_init__(self)
         if not self.gae.lam or self.gae.min_explained is not None:
             # A label is the promise before a turn plus what GAE finds: without a trace the outcome
-            # reaches the last turn alone.
+            # reaches only the last turn.
             raise ConfigError(
                 f"AgentPRMConfig.gae: lam={self.gae.lam}, min_explained="
                 f"{self.gae.min_explained}: expected lam above 0 and no limit."

@@ -2,10 +2,11 @@
 
 Source: Zhou et al. 2024, "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL",
 arXiv 2402.19446. ``A = min Q(s, a) - min V(s)`` on every token of the turn, without a ratio.
-Differences: the policy learns from this update's turns, whose replies it has just sampled where it
-went itself; the paper asks it for a reply in states drawn from the memory. The paper's optional
-baseline per token is not here. Options of ours, off by default: targets that hold returns
-(``critics.returns``), whitened advantages, and returns where the critics explain too little.
+Differences: the policy learns from this update's turns, whose replies it has just sampled in states
+that it reached itself; the paper samples replies in states drawn from the replay memory. The
+paper's optional per-token baseline is left out. Options of ours, off by default: targets that
+include returns (``critics.returns``), whitened advantages, and returns if the critics explain too
+little.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ class ArCHerConfig(Checked):
     gamma: Fraction = 0.9
     """Discount per turn."""
     warmup: Natural = 20
-    """Updates in which the critics learn and the policy stays as it is."""
+    """Updates in which the critics learn and the policy stays fixed."""
     critics: UtteranceCriticsConfig = UtteranceCriticsConfig()
-    """The critics: twins, slow copies that follow by 0.1, a memory of 10,000 turns."""
+    """The critics: twins, target networks that follow by 0.1, a memory of 10,000 turns."""
     whiten: bool = False
-    """Whiten the advantages over the turns of an update, so that a step and an entropy bonus are
-    as large for small rewards as for large ones; the paper takes them as they are."""
+    """Whiten the advantages over the turns of an update, so that neither the step nor the weight of
+    an entropy bonus depends on the scale of rewards; the paper does not whiten."""
     min_explained: Annotated[float, Bounds(high=1)] | None = None
-    """Least share of the variance of discounted returns that V must explain on an update's
-    episodes; below it, the advantage is the return less the mean return. None: the critics always
-    count (the paper). With ``critics.update="before"`` they have learned from these episodes."""
+    """Minimum share of the variance of discounted returns that V must explain on an update's
+    episodes; below it, the advantage is the return minus the mean return. None: always use the
+    critics (the paper). With ``critics.update="before"`` they have learned from these episodes."""
     invalid_penalty: float = 0.0
-    """Taken off the advantage of turns whose action was not executed."""
+    """Subtracted from the advantage of turns whose action was not executed."""
     loss: PolicyLossConfig = PolicyLossConfig(ratio="none", aggregate="seq-mean-token-sum")
     """``-A log pi``, summed over the tokens of a reply and an episode's turns."""
 

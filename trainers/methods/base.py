@@ -1,8 +1,8 @@
 """The credit method interface, and the registry that finds methods by name.
 
-A method composes four choices: how to collect, which turn rewards, which advantage, which policy
-loss; and names the learned models that it fits. The training loop asks it and has no branch on its
-name.
+A method composes four choices (how to collect, which turn rewards, which advantage, which policy
+loss) and names the learned models that it fits. The training loop asks the method and never
+branches on its name.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ Models: TypeAlias = Sequence[LearnedModel]
 
 
 PPO_LOSS = PolicyLossConfig(ratio="token", clip_low=0.2, clip_high=0.2, aggregate="token-mean")
-"""PPO's: clip 0.2 at token level, every token of the batch alike."""
+"""PPO's: clip 0.2 at token level, with equal weight for every token of the batch."""
 GRPO_LOSS = replace(PPO_LOSS, aggregate="seq-mean-token-mean")
-"""GRPO's: PPO's, with every sequence alike."""
+"""GRPO's: PPO's, with equal weight for every sequence."""
 DAPO_LOSS = replace(PPO_LOSS, clip_high=0.28)
-"""DAPO's: PPO's, with more room above."""
+"""DAPO's: PPO's, with a higher upper bound."""
 PLAIN_LOSS = PolicyLossConfig(ratio="none", aggregate="token-mean")
 """``-A log pi``, without a ratio or a clip."""
 
@@ -75,27 +75,27 @@ class MethodInfo:
     kind: str
     """Family: ``"imitation"``, ``"policy gradient"``, ``"group"``, ``"GAE"``, ..."""
     granularity: Granularity
-    """The finest thing that gets a credit of its own."""
+    """The finest unit that gets its own credit."""
     reward_source: str
     paper: str
 
 
 @dataclass(frozen=True, slots=True)
 class ExploreConfig(Checked):
-    """Episodes of the cloned policy that learned models are fitted to before training."""
+    """Episodes of the cloned policy to which learned models are fitted before training."""
 
     tasks: Count = 256
-    """Tasks that are explored, drawn from the training split; all of them where there are fewer."""
+    """Tasks to explore, drawn from the training split; all of them if there are fewer."""
     rollouts: Count = 10
     """Episodes per task (SPA and HISR: 10)."""
     temperature: Positive = 0.7
-    """Of their sampling (SPA and HISR: 0.7)."""
+    """Sampling temperature (SPA and HISR: 0.7)."""
     drop_malformed: bool = False
-    """Leave out episodes in which some reply has not the form that was asked for, or is no action
+    """Leave out episodes in which a reply does not have the required form, or is not an action
     (HISR)."""
     drop_repeats: Count | None = None
-    """Leave out episodes in which one action is taken before one observation more often than this
-    (HISR; its number is inferred); None: none."""
+    """Leave out episodes in which the same action is taken at the same observation more often than
+    this (HISR; its number is inferred); None: keep all."""
 
 
 ConfigT = TypeVar("ConfigT")
@@ -106,62 +106,62 @@ class Method(Generic[ConfigT]):
 
     name: ClassVar[str]
     collection: ClassVar[Collection] = "groups"
-    """How its trajectories come about."""
+    """How its trajectories are collected."""
     needs_reference: ClassVar[bool] = False
     """Whether the credit reads the reference policy's log-probabilities (``ref_logprob_M``)."""
     binary_outcomes: ClassVar[bool] = False
-    """Whether outcomes must be 0 or 1; ``rollout.reward = "success"`` gives such."""
+    """Whether outcomes must be 0 or 1; ``rollout.reward = "success"`` makes them so."""
     expert_actions: ClassVar[bool] = False
     """Whether turns must record the environment expert's action."""
     plays_on: ClassVar[bool] = False
-    """Whether its collector plays on from restored states, which the credit reads; of episodes that
-    others collected it says what it says of a group that nothing was played on from."""
+    """Whether its collector plays on from restored states, which the credit uses; episodes of
+    another collector get the credit of a group without such continuations."""
     segments: ClassVar[bool] = False
     """Whether turns must record which sub-goal they served."""
     own_rewards: ClassVar[bool] = False
-    """Whether turns come with rewards of the method's own; a recipe's reward settings do not touch
-    these."""
+    """Whether the method itself sets the rewards of turns; a recipe's reward settings do not
+    apply."""
     space: ClassVar[Space] = COMMON
-    """What is tuned when it is compared with others: of the optimizer, and two or three numbers of
-    its own."""
+    """What is tuned when it is compared with others: optimizer settings, and two or three of the
+    method's own numbers."""
 
     def __init__(self, config: ConfigT) -> None:
         self.config = config
 
     @property
     def hash_states(self) -> StateSource | None:
-        """Source of the state hash that the method compares turns by; None where it needs none.
+        """Source of the state hash by which the method compares turns; None if it needs none.
 
-        The config's field ``anchor``, where it has one.
+        The config's field ``anchor``, if it has one.
         """
         return getattr(self.config, "anchor", None)
 
     @property
     def explore(self) -> ExploreConfig | None:
-        """The exploration before training that the learned models are fitted to; None: none.
+        """The exploration before training to which the learned models are fitted; None: none.
 
-        The config's field ``exploration``, where it has one.
+        The config's field ``exploration``, if it has one.
         """
         return getattr(self.config, "exploration", None)
 
     @property
     def policy_waits(self) -> int:
-        """Updates at the beginning in which the models learn and the policy stays as it is.
+        """Number of first updates in which the models learn and the policy stays fixed.
 
-        The longer warm-up of the config's fields ``warmup`` and ``critic``, where it has these.
+        The longer warm-up of the config's fields ``warmup`` and ``critic``, if it has them.
         """
         critic = getattr(getattr(self.config, "critic", None), "warmup", 0)
         return max(int(getattr(self.config, "warmup", 0)), int(critic))
 
     def check_environment(self, env_class: type[TextEnv[Any]]) -> None:
-        """Raise for an environment on which the method says nothing; most are defined on all.
+        """Raise for an environment on which the method is undefined; most work on all.
 
         Raises:
-            ConfigError: says why, and what to use instead.
+            ConfigError: with the reason, and what to use instead.
         """
 
     def collector(self, context: CollectContext) -> Collector:
-        """Return how trajectories are collected: groups or independent episodes, as the class says.
+        """Return the collector: of groups or independent episodes, as the class says.
 
         A method that collects in another way (a tree, resampled groups) returns its own collector,
         or one around ``super().collector(context)``.
@@ -182,15 +182,15 @@ class Method(Generic[ConfigT]):
     ) -> TurnTable:
         """Return the table of stored episodes as the method's own collector would have made it.
 
-        For methods with :attr:`own_rewards`, whose episodes another method collected.
+        For methods with :attr:`own_rewards`, when another method collected the episodes.
 
         Args:
-            turns: of these episodes, with ``state_N`` where the method compares states.
+            turns: of these episodes, with ``state_N`` if the method compares states.
             trajectories: finished episodes with turns.
-            known: episodes of before.
+            known: earlier episodes.
 
         Raises:
-            ConfigError: the method's rewards cannot be told from finished episodes.
+            ConfigError: the method's rewards cannot be computed from finished episodes.
         """
         if self.own_rewards:
             raise ConfigError(
@@ -204,14 +204,14 @@ class Method(Generic[ConfigT]):
         raise NotImplementedError
 
     def policy_loss(self) -> PolicyLossConfig:
-        """Return which policy loss the advantages go into: the config's field ``loss``."""
+        """Return the policy loss that uses the advantages: the config's field ``loss``."""
         return self.config.loss  # type: ignore[attr-defined, no-any-return]
 
     def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
-        """Return the models that the method fits; none for most.
+        """Return the models that the method fits; most methods have none.
 
         Args:
-            policy: as it stands when training begins.
+            policy: as it is when training starts.
             seed: the run's.
             temperature: of the sampler.
         """
@@ -219,7 +219,7 @@ class Method(Generic[ConfigT]):
 
 
 class CriticMethod(Method[ConfigT]):
-    """A method with a critic of reply tokens, as the config's field ``critic`` says."""
+    """A method with a critic of reply tokens, configured by the config's field ``critic``."""
 
     collection = "independent"
     space = {
@@ -266,7 +266,7 @@ def register_method(
 
 
 def _load_own() -> None:
-    """Import what lies beside this file, and what installed packages bring."""
+    """Import the modules next to this file, and those of installed packages."""
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         importlib.import_module(f"{__package__}.{module.name}")
     load_installed("creditrl.methods")
@@ -294,7 +294,7 @@ def method_info(name: str) -> MethodInfo:
 
 
 def outcome_of_turns(turns: TurnTable, outcome: Literal["success", "score"]) -> FloatArray:
-    """Return R of each turn's episode: 1 on success, else 0; or the environment's score."""
+    """Return each turn's episode outcome: 1 on success, else 0; or the environment's score."""
     if outcome == "score":
         return turns.require("score_N", hint="turn tables of episodes have it")
     return turns.success_N.astype(np.float32)
@@ -312,9 +312,9 @@ def credit_of_parts(
     Args:
         method: name to stamp.
         turns: flat table of N turns.
-        invalid_penalty: see :func:`creditrl.trainers.credit.penalty.ungrounded_penalty`. The turn's
-            own: it goes nowhere else, as a reward would.
-        tokens: of M tokens, where the credit is of these; None: of turns.
+        invalid_penalty: see :func:`creditrl.trainers.credit.penalty.ungrounded_penalty`. It affects
+            only that turn, whereas a reward would spread to others.
+        tokens: of M tokens, for credit per token; None: credit per turn.
         parts: addends of N values each, or M.
     """
     penalty = ungrounded_penalty(turns.grounded_N, invalid_penalty)

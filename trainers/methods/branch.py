@@ -1,21 +1,21 @@
-"""Branch: groups whose episodes branch where the outcome is open; every branch trains, too.
+"""Branch: groups whose episodes branch where the outcome is uncertain; all branches are trained on.
 
-A method of this project. Beside a group's episodes there are branches: an episode is left before a
-turn where success is a matter of chance and little is left to play
-(:class:`~creditrl.trainers.collect.branching.WhereOpen`), and played on to its end.
+A method of this project. Besides its episodes, a group has branches: they leave an episode before a
+turn where success is uncertain and little is left to play
+(:class:`~creditrl.trainers.collect.branching.WhereOpen`), and are played to the end.
 
 Estimator. With ``T`` the mean outcome of all that followed a turn, branches included, ``b`` the
-mean over the other ways out of the same state, members' that came there at the same turn included,
-drawn towards the baseline that led there, and ``w`` the turn's share of the ways out of every state
-before it::
+mean over the other ways out of the same state, including members that reached it at the same turn,
+shrunk towards the baseline of the way that led there, and ``w`` the turn's share of the ways out of
+every state before it::
 
     g = sum over turns of w * grad log pi(a | s) * (T - b)
 
 It is unbiased for the gradient of the expected undiscounted return, times the episodes of a group:
-which turns are left depends on earlier updates and on other members' outcomes, ``T`` is then a mean
-of continuations from ``(s, a)``, ``b`` one of continuations that ``a`` had no part in, and ``w``
-gives all ways out of a state together the weight that the policy comes to it with. (One bias is
-left, as in every mean over tokens: the batch's number of turns divides.) See
+which turns are branched at depends on earlier updates and on other members' outcomes, ``T`` is then
+a mean of continuations from ``(s, a)``, ``b`` one of continuations that ``a`` had no part in, and
+``w`` gives all ways out of a state together the weight with which the policy reaches it. (One bias
+is left, as in every mean over tokens: the division by the batch's number of turns.) See
 :func:`creditrl.trainers.credit.branches.tree_advantage`.
 """
 
@@ -43,15 +43,15 @@ class BranchConfig(Checked):
     members: Count | None = None
     """Episodes of a group that are played from the start; None: ``rollout.group_size``."""
     turns: NonNegative = 0.5
-    """Turns of branches for each turn of these, on average."""
+    """Turns of branches per turn of these, on average."""
     ways: Count = 1
-    """Branches out of a state that is branched at."""
+    """Branches out of a state at which episodes branch."""
     anchor: StateSource | None = "state"
-    """State identity within a group at one turn; None: only first states are equal."""
+    """What identifies a state within a group at one turn; None: only first states are equal."""
     shrink: NonNegative = 1.0
-    """How many ways out of a state the baseline that led there counts as."""
+    """Weight of the baseline of the way that led to a state, in ways out of that state."""
     invalid_penalty: float = 0.0
-    """Taken off the advantage of turns whose action was not executed."""
+    """Subtracted from the advantage of turns whose action was not executed."""
     loss: PolicyLossConfig = PPO_LOSS
     """Clip 0.2 at token level; other aggregates weigh turns by their episode's length."""
 
@@ -65,7 +65,7 @@ class BranchConfig(Checked):
     paper="CreditRL",
 )
 class Branch(Method[BranchConfig]):
-    """Groups that branch where the outcome is open."""
+    """Groups that branch where the outcome is uncertain."""
 
     plays_on = True
     space = {

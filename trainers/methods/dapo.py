@@ -1,7 +1,7 @@
-"""DAPO: GRPO with a wider upper clip, a mean over tokens, and groups that can teach something.
+"""DAPO: GRPO with a wider upper clip, a mean over tokens, and only groups with a learning signal.
 
-Source: Yu et al. 2025, "DAPO: An Open-Source LLM Reinforcement Learning System at Scale": clip
-higher (section 3.1), dynamic sampling (3.2), token-level loss (3.3), overlong replies (3.4).
+Source: Yu et al. 2025, "DAPO: An Open-Source LLM Reinforcement Learning System at Scale":
+clip-higher (section 3.1), dynamic sampling (3.2), token-level loss (3.3), overlong replies (3.4).
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ class DAPOConfig(Checked):
     """DAPO's numbers."""
 
     dynamic_sampling: bool = True
-    """Leave out groups whose members all come to the same outcome, and play others instead."""
+    """Leave out groups whose members all have the same outcome, and play others instead."""
     tries: Count = 10
-    """Most collections of an update; the last one keeps all of its groups (released code)."""
+    """Maximum number of collections per update; the last one keeps all of its groups (released
+    code)."""
     outcome: Literal["return", "success"] = "return"
     """Outcome that is compared within a group (inferred: the paper's is accuracy)."""
     max_length: int | None = None
@@ -42,10 +43,10 @@ class DAPOConfig(Checked):
     overlong_buffer: int = 4096
     """The penalty grows over this many tokens before the limit (4,096 of 20,480 in the paper)."""
     overlong_factor: float = 1.0
-    """Penalty of a reply of ``max_length`` tokens. It joins its episode's outcome (inferred: the
-    paper has one reply an episode)."""
+    """Penalty of a reply of ``max_length`` tokens. It is added to its episode's outcome (inferred:
+    the paper has one reply per episode)."""
     invalid_penalty: float = 0.0
-    """Taken off the advantage of turns whose action was not executed."""
+    """Subtracted from the advantage of turns whose action was not executed."""
     loss: PolicyLossConfig = DAPO_LOSS
     """Clip 0.2 and 0.28."""
 
@@ -61,7 +62,7 @@ class DAPOConfig(Checked):
 class DAPO(Method[DAPOConfig]):
     """Decoupled clip and dynamic sampling policy optimization."""
 
-    # Its upper bound is its own number, so the common clip is the lower one alone.
+    # The method has its own upper bound, so only the lower clip is common.
     space = {
         **COMMON,
         "method.loss.clip_high": log_range(0.2, 0.5),
@@ -70,7 +71,7 @@ class DAPO(Method[DAPOConfig]):
     }
 
     def collector(self, context: CollectContext) -> Collector:
-        """Return a collector that plays on until groups differ within."""
+        """Return a collector that continues until the outcomes within each group differ."""
         groups = RolloutCollector.of(context, grouped=True)
         if not self.config.dynamic_sampling:
             return groups
@@ -78,7 +79,7 @@ class DAPO(Method[DAPOConfig]):
         return DynamicCollector(groups, differ, self.config.tries)
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
-        """Return the group advantage of outcomes with the penalty on long replies."""
+        """Return the group advantage of outcomes, including the penalty on long replies."""
         cfg = self.config
         if cfg.max_length is not None:
             length_N = tokens_per_turn(tokens.turn_M, len(turns))

@@ -1,9 +1,9 @@
-"""DPO over trajectories: raise what succeeded over what failed, of the same task.
+"""DPO over trajectories: prefer successful episodes to failed ones of the same task.
 
-Source: Rafailov et al. 2023, "Direct Preference Optimization", eq. 7, with whole episodes as what
-is preferred (ETO, Song et al. 2024). The pairs are the policy's own, so an update is one gradient
-step at the weights that sampled: the loss's gradient there is a policy gradient whose advantages
-are ``beta`` times how wrong each pair is.
+Source: Rafailov et al. 2023, "Direct Preference Optimization", eq. 7, with preferences over whole
+episodes (ETO, Song et al. 2024). The pairs are sampled by the policy itself, so an update is one
+gradient step at the weights that sampled: the loss's gradient there is a policy gradient whose
+advantages are ``beta`` times how wrong each pair is.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class DPOConfig(Checked):
     """DPO's numbers."""
 
     beta: Positive = 0.1
-    """Strength of the tie to the reference."""
+    """Strength of the tie to the reference policy."""
     loss: PolicyLossConfig = PolicyLossConfig(ratio="none", aggregate="seq-mean-token-sum")
-    """The log-likelihood of an episode's replies, weighed by its credit."""
+    """The log-likelihood of an episode's replies, weighted by its credit."""
 
 
 @register_method(
@@ -55,7 +55,7 @@ class DPO(Method[DPOConfig]):
         """Return each episode's weight in the gradient of the pairwise loss."""
         reference_M = tokens.require("ref_logprob_M", hint="DPO.needs_reference asks for it")
         logprob_M = tokens.old_logprob_M
-        if logprob_M is None:  # the sampler had the policy's present weights
+        if logprob_M is None:  # the sampler had the policy's current weights
             logprob_M = tokens.require("logprob_M", hint="collect with an agent that gives them")
         beta = self.config.beta
         first_B, _ = first_turns(turns.episode_N)
@@ -66,6 +66,6 @@ class DPO(Method[DPOConfig]):
         )
         pairs = outcome_pairs(turns.success_N[first_B], turns.group_N[first_B])
         weight_B, _, _ = success_weights(score_B, pairs)
-        # The loss divides by the number of episodes, which the pairs' mean has done already.
+        # The loss divides by the number of episodes; the pairs' mean has done so already.
         gain_B = -np.float32(beta * len(first_B)) * weight_B
         return credit_of_parts(self.name, turns, 0.0, pairs=gain_B[turns.episode_N])

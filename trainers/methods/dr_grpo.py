@@ -1,4 +1,4 @@
-"""Dr.GRPO: GRPO without its two biases, the division by the deviation and by a reply's length.
+"""Dr.GRPO: GRPO without its two biases, the divisions by the group's std and by a reply's length.
 
 Source: Liu et al. 2025, "Understanding R1-Zero-Like Training", section 3.2.
 """
@@ -26,7 +26,7 @@ class DrGRPOConfig:
     over: Literal["trajectories", "rows"] = "trajectories"
     """Whether a trajectory counts once in the mean, or once per turn."""
     invalid_penalty: float = 0.0
-    """Taken off the advantage of turns whose action was not executed."""
+    """Subtracted from the advantage of turns whose action was not executed."""
     loss: PolicyLossConfig = PolicyLossConfig(
         ratio="token", clip_low=0.2, clip_high=0.2, aggregate="seq-mean-token-sum"
     )
@@ -52,7 +52,7 @@ class DrGRPO(Method[DrGRPOConfig]):
     }
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
-        """Return each episode's outcome less its group's mean."""
+        """Return each episode's outcome minus its group's mean."""
         cfg = self.config
         outcome_N = group_advantage_of_turns(
             turns, GroupConfig(kind="dr_grpo", singleton=cfg.singleton, over=cfg.over)

@@ -1,9 +1,9 @@
-"""GiGPO: GRPO's episode advantage plus a comparison of turns that left the same state.
+"""GiGPO: GRPO's episode advantage plus a comparison of turns taken in the same state.
 
 Source: Feng et al. 2025, "Group-in-Group Policy Optimization" (2505.10978): ``A = A^E + w A^S``.
 Their released trainer (verl-agent) differs from the paper in two ways that are options here: it
-counts an episode once per turn in A^E (``over="rows"``), and takes the penalty for invalid actions
-off outcomes and returns before they are compared (``penalty_order="before"``).
+counts an episode once per turn in A^E (``over="rows"``), and subtracts the penalty for invalid
+actions from outcomes and returns before they are compared (``penalty_order="before"``).
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ class GiGPOConfig(Checked):
     gamma: float = 0.95
     """Discount per turn of the returns that are compared at a state."""
     normalise: Literal["mean", "mean-std"] = "mean"
-    """Of both advantages: only centred, or also divided by the std (their household script)."""
+    """Both advantages: only centred, or also divided by the std (their household script)."""
     anchor: StateSource = "state"
-    """State identity: the simulator's state, or the observation's text."""
+    """What identifies a state: the simulator's state, or the observation's text."""
     similarity: Annotated[float, Bounds(0, 1, open_low=True)] | None = None
-    """Instead: observations whose texts are so much alike, in (0, 1] (0.95 in the released code,
-    where it is switched on); None: equal states."""
+    """Compare observations with at least this text similarity instead, in (0, 1] (0.95 in the
+    released code, where it is switched on); None: equal states."""
     singleton: Literal["raw", "zero"] = "raw"
     """Episode level: a group of one keeps its raw outcome, or gets no credit."""
     over: Literal["trajectories", "rows"] = "trajectories"
     """Episode level: whether a trajectory counts once in mean and std, or once per turn (the
     released code's default, which weighs long episodes more)."""
     invalid_penalty: float = 0.1
-    """Taken off turns whose action was not executed."""
+    """Subtracted for turns whose action was not executed."""
     penalty_order: Literal["after", "before"] = "after"
     """"after": from their advantage, once. "before": from their outcome and from their return,
     before these are compared at either level, which moves the others' means too (released code)."""
@@ -82,7 +82,7 @@ class GiGPO(Method[GiGPOConfig]):
 
     @property
     def hash_states(self) -> StateSource | None:
-        """Turns are compared where they left the same state."""
+        """Turns are compared if they were taken in the same state."""
         return self.config.anchor if self.config.similarity is None else None
 
     def check_environment(self, env_class: type[TextEnv[Any]]) -> None:
@@ -112,6 +112,6 @@ class GiGPO(Method[GiGPOConfig]):
         return credit_of_parts(self.name, turns, after, outcome=outcome_N, step=step_N)
 
     def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
-        """Return what finds similar texts, where these are compared."""
+        """Return the finder of similar texts, if texts are compared."""
         similarity = self.config.similarity
         return () if similarity is None else (SimilarStates(similarity),)

@@ -29,7 +29,8 @@ class GRPOConfig:
     over: Literal["trajectories", "rows"] = "trajectories"
     """Whether a trajectory counts once in mean and std, or once per turn."""
     invalid_penalty: float = 0.0
-    """Taken off the advantage of turns whose action was not executed (iStar, GiGPO, 3SPO: 0.1)."""
+    """Subtracted from the advantage of turns whose action was not executed (iStar, GiGPO, 3SPO:
+    0.1)."""
     loss: PolicyLossConfig = GRPO_LOSS
     """Clip 0.2 at token level, mean over a sequence's tokens (eq. 3 of the paper)."""
 

@@ -1,7 +1,7 @@
 """GSPO: GRPO's advantage, with one importance ratio for a whole sequence.
 
 Source: Zheng et al. 2025, "Group Sequence Policy Optimization", eq. 5 to 7 and 13. The ratio is the
-geometric mean over a sequence's tokens; its gradient reaches every token alike.
+geometric mean over a sequence's tokens; its gradient reaches every token equally.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class GSPOConfig:
     singleton: Literal["raw", "zero"] = "raw"
     """A group of one keeps its raw outcome, or gets no credit."""
     invalid_penalty: float = 0.0
-    """Taken off the advantage of turns whose action was not executed."""
+    """Subtracted from the advantage of turns whose action was not executed."""
     loss: PolicyLossConfig = PolicyLossConfig(
         ratio="sequence", clip_low=3e-4, clip_high=4e-4, aggregate="seq-mean-token-mean"
     )
     """Clip 3e-4 and 4e-4 (section 5.1). A sequence is all replies of an episode; ``ratio="turn"``
-    is the same for each reply (inferred: the paper has one reply an episode)."""
+    is the same for each reply (inferred: the paper has one reply per episode)."""
 
 
 @register_method(
@@ -53,7 +53,7 @@ class GSPO(Method[GSPOConfig]):
     }
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
-        """Return the group advantage of each turn's episode, as GRPO's."""
+        """Return the group advantage of each turn's episode, as in GRPO."""
         cfg = self.config
         outcome_N = group_advantage_of_turns(
             turns, GroupConfig(kind="grpo", singleton=cfg.singleton)

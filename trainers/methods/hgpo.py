@@ -1,7 +1,7 @@
-"""HGPO: compare a turn with turns that stood before the same last observations, at every depth.
+"""HGPO: compare a turn with turns after the same last observations, at every history length.
 
-Source: HGPO, hierarchy-of-groups policy optimization, arXiv 2602.22817. Its released trainer takes
-the penalty for invalid actions off before turns are compared: ``penalty_order="before"``.
+Source: HGPO, hierarchy-of-groups policy optimization, arXiv 2602.22817. Its released trainer
+subtracts the penalty for invalid actions before turns are compared: ``penalty_order="before"``.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class HGPOConfig(Checked):
     base_group: bool = False
     """Also take the episode's advantage, its outcome against the group's, as the level k = 0."""
     weight_power: float = 1.0
-    """The weight of groups by k observations is proportional to (k + 1) to this power."""
+    """The weight of groups that share k observations is proportional to (k + 1) to this power."""
     anchor: StateSource = "text"
-    """Observation identity: the text, or the simulator's state."""
+    """What identifies an observation: the text, or the simulator's state."""
     invalid_penalty: float = 0.1
-    """Taken off turns whose action was not executed."""
+    """Subtracted for turns whose action was not executed."""
     penalty_order: Literal["after", "before"] = "after"
     """"after": from their advantage, once. "before": from their return, and from their outcome in
     the base group, before these are compared, which moves the others' means too (released code)."""

@@ -1,4 +1,4 @@
-"""HISR: rewards of segments, modulated by how much each turn looks to matter in hindsight.
+"""HISR: rewards of segments, modulated by how much each turn seems to matter in hindsight.
 
 Source: HISR, hindsight-modulated segmental rewards, arXiv 2603.18683.
 """
@@ -47,27 +47,27 @@ class HISRConfig(Checked):
     him: bool = True
     """False: the ablation without hindsight (w/o HIM), z = 1."""
     spr: bool = True
-    """False: the ablation without segments (w/o SPR), every turn is one. Without both it is SPA's
-    form, normalised."""
+    """False: the ablation without segments (w/o SPR), every turn is a segment. Without both it is
+    SPA's form, normalised."""
     scale_by_outcome: bool = True
-    """Multiply by R, so that a failed trajectory, whose rewards are all near 0, is not blown up to
+    """Multiply by R, so that a failed trajectory, whose rewards are all near 0, is not scaled up to
     norm 1 (inferred; equal on the printed cases)."""
     shares: Literal["signed", "positive"] = "signed"
-    """Of rewards within a trajectory. "signed": eq. 7 as printed, made for the positive rewards of
-    the printed cases. A segment model that gives a success negative rewards, as it may for tasks
-    unlike those it learned from, turns it into a failure of -1. "positive": a negative reward
-    counts as 0, and where none is positive the importance alone shares out."""
+    """Shares of rewards within a trajectory. "signed": eq. 7 as printed, made for the positive
+    rewards of the printed cases. A segment model that gives a success negative rewards, as can
+    happen for tasks unlike those it learned from, turns it into a failure of -1. "positive": a
+    negative reward counts as 0; if none is positive, the shares follow the importance only."""
     outcome: Literal["success", "score"] = "success"
     """R: success, or the environment's score."""
     segmenter: SegmenterConfig = SegmenterConfig()
-    """Cuts episodes: at least 4 segments (WebShop: 3)."""
+    """Cuts episodes into at least 4 segments (WebShop: 3)."""
     sprm: TurnScorerConfig = TurnScorerConfig(backbone=BackboneConfig(lr=2e-6), batch=16)
     """The segment reward model: lr 2e-6, batch 16 (WebShop: 48), one epoch."""
     hindsight: HindsightConfig = HindsightConfig()
     """The hindsight model: lr 1e-6, batch 192 (WebShop: 24), one epoch, then frozen."""
     exploration: ExploreConfig = ExploreConfig(drop_malformed=True, drop_repeats=3)
-    """10 rollouts per task at temperature 0.7, without malformed and repetitive ones (which these
-    are is inferred)."""
+    """10 rollouts per task at temperature 0.7, without malformed and repetitive ones (their
+    definition is inferred)."""
     gae: GAEConfig = GAEConfig(gamma=0.99, lam=0.95)
     """gamma 0.99, lambda 0.95."""
     critic: CriticConfig = CriticConfig(lr=1e-4)

@@ -1,8 +1,8 @@
-"""iStar: an implicit reward of every turn, learned from which trajectories of a group succeed.
+"""iStar: an implicit reward for every turn, learned from which trajectories of a group succeed.
 
 Source: iStar (also OPRL), arXiv 2509.19199. ``A = A^E + alpha A^S``; the policy loss has one ratio
-per turn, averaged over an episode's turns and then over episodes (eq. 6). What its released code
-does instead is ``compat="released"``; the scripts there run base "rloo".
+per turn, averaged over an episode's turns and then over episodes (eq. 6). ``compat="released"``
+does what its released code does instead; the scripts there run base "rloo".
 """
 
 from __future__ import annotations
@@ -57,30 +57,30 @@ class IStarConfig(Checked):
     and, unless the loss names another, its clip."""
     process: Literal["turn", "merged", "token", "environment"] = "turn"
     """Ablations: "merged" adds the implicit rewards to the outcome before the advantage is taken,
-    "token" gives every token its own, "environment" takes the environment's rewards of turns and
-    has no reward model."""
+    "token" gives every token its own, "environment" uses the environment's rewards of turns and has
+    no reward model."""
     std_floor: float = 0.01
-    """Smallest deviation of implicit rewards that is divided by, in multiples of beta (inferred):
-    below it there is nothing but rounding."""
+    """Minimum standard deviation by which implicit rewards are divided, in multiples of beta
+    (inferred): below it there is only rounding noise."""
     min_accuracy: Fraction | None = None
-    """Least share of an update's pairs of a success and a failure that the reward model must order
-    rightly before it has learned from them; below it the step advantage is 0. None: it always
-    counts (the paper). Half is chance; less is usual where the policy learns faster than the model,
-    whose ratio to the sampler then speaks against what the policy has just learned
+    """Minimum share of an update's pairs of a success and a failure that the reward model must
+    order correctly before it has learned from them; below it the step advantage is 0. None: always
+    use the model (the paper). Half is chance; less is common if the policy learns faster than the
+    model, whose ratio to the sampler then contradicts what the policy has just learned
     (``prm.against="reference"`` has no such lag)."""
     compat: Literal["paper", "released"] = "paper"
-    """"released": step rewards divided by the largest absolute reward of a turn and compared with
-    the group's first turns alone, in the base's own formula ("reinforce++" whitens over tokens);
-    "merged" adds to each turn's outcome its own step reward, "token" sums a turn's tokens but the
-    last; the penalty comes off the outcome before it is compared; a ratio per token, trajectories
-    scored by the mean over turns, and a reward model that never learns, because its loss stands on
-    detached values. What it does with the environment's rewards was not released; here they are
-    taken like implicit ones."""
+    """"released": step rewards divided by the largest absolute reward of a turn and compared only
+    with the group's first turns, in the base's own formula ("reinforce++" whitens over tokens);
+    "merged" adds to each turn's outcome its own step reward, "token" sums all of a turn's tokens
+    but the last; the penalty is subtracted from the outcome before it is compared; a ratio per
+    token, trajectories scored by the mean over turns, and a reward model that never learns, because
+    its loss is computed on detached values. What it does with the environment's rewards was not
+    released; here they are treated like implicit ones."""
     prm: ImplicitPRMConfig = ImplicitPRMConfig()
     """The reward model: beta 0.05, lr 1e-6, batches of 64 pairs."""
     invalid_penalty: float = 0.1
-    """Taken off the advantage of turns whose action was not executed (released: off the outcome
-    that is compared)."""
+    """Subtracted from the advantage of turns whose action was not executed (released: from the
+    outcome before the comparison)."""
     loss: PolicyLossConfig = PolicyLossConfig(
         ratio="turn", token_reduce="mean", aggregate="turn-mean"
     )
@@ -108,11 +108,11 @@ class IStar(Method[IStarConfig]):
 
     @property
     def needs_reference(self) -> bool:  # type: ignore[override]
-        """Where its rewards are ratios to it (``prm.against``)."""
+        """If its rewards are ratios to it (``prm.against``)."""
         return self.config.process != "environment" and self.config.prm.against == "reference"
 
     def policy_loss(self) -> PolicyLossConfig:
-        """Return the loss: per turn, or as the released code and DAPO have it."""
+        """Return the loss: per turn, or as in the released code and DAPO."""
         cfg, loss = self.config, self.config.loss
         if cfg.base == "dapo":
             low, high = loss.clip_low, loss.clip_high
@@ -122,7 +122,7 @@ class IStar(Method[IStarConfig]):
         return replace(loss, ratio="token") if by_token else loss
 
     def collector(self, context: CollectContext) -> Collector:
-        """Return groups, with DAPO as base such as can teach something."""
+        """Return a collector of groups; with DAPO as base, of those with a learning signal."""
         groups = RolloutCollector.of(context, grouped=True)
         return DynamicCollector(groups, outcomes_differ) if self.config.base == "dapo" else groups
 
@@ -145,7 +145,7 @@ class IStar(Method[IStarConfig]):
             counts = accuracy is not None and accuracy >= cfg.min_accuracy
             metrics["step_counts"] = float(counts)
             if not counts:
-                # As before its first step: all of what it says is 0.
+                # As before its first step: all of its rewards are 0.
                 implicit_N = np.zeros_like(implicit_N)
                 none_M = np.zeros(len(tokens), dtype=np.float32)
                 tokens = tokens.with_scores(implicit_M=none_M)
@@ -153,7 +153,7 @@ class IStar(Method[IStarConfig]):
         return replace(credit(implicit_N, turns, tokens), metrics=metrics)
 
     def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
-        """Return the implicit process reward model, where its rewards are asked for."""
+        """Return the implicit process reward model, if its rewards are used."""
         if self.config.process == "environment":
             return ()
         prm = self.config.prm
@@ -192,7 +192,7 @@ class IStar(Method[IStarConfig]):
         return parts(outcome=outcome_N, step=alpha * step_N)
 
     def _released(self, implicit_N: FloatArray, turns: TurnTable, tokens: TokenTable) -> Credit:
-        """Return what the released code computes, whose rows are turns."""
+        """Return what the released code computes; its rows are turns."""
         cfg, alpha = self.config, np.float32(self.config.alpha)
         rows: dict[str, Any] = {
             "episode_N": turns.episode_N,

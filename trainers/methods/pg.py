@@ -1,4 +1,4 @@
-"""PG: the policy gradient with the trajectory's return, and a mean baseline if wanted.
+"""PG: the policy gradient with the trajectory's return, and an optional mean baseline.
 
 Source: Williams 1992 (REINFORCE); the "PG" baseline of SPA (2505.20732).
 """
@@ -29,8 +29,8 @@ class PGConfig:
     gamma: float = 1.0
     """Discount per turn."""
     reward_to_go: bool = False
-    """False: the whole trajectory's return on each of its turns, as the baseline in SPA. True:
-    each turn is weighted by what follows it."""
+    """False: the whole trajectory's return on each of its turns, like the baseline in SPA. True:
+    each turn is weighted by the return from it on."""
     loss: PolicyLossConfig = PLAIN_LOSS
     """No ratio and no clip: plain ``-A log pi``."""
 
@@ -56,7 +56,7 @@ class PG(Method[PGConfig]):
     }
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
-        """Return the trajectory's return, less the baseline, on each turn."""
+        """Return the trajectory's return minus the baseline on each turn."""
         reward_N = turns.require("reward_N", hint="every turn table has it")
         return_N = discounted_return(
             reward_N, turns.episode_N, self.config.gamma, episode_ids=turns.episode_ids

@@ -3,8 +3,8 @@
 Source: Schulman et al. 2017 (PPO) with the token form of language-model trainers; the PPO baseline
 of SPA, iStar and HISR. Advantages are whitened, value targets are not, and the turn limit ends the
 episode (value 0 follows), as in all four papers.
-Options of ours: normalised targets (``critic.normalise``), and a limit below which the critic does
-not count (``gae.min_explained``).
+Our options: normalised targets (``critic.normalise``), and a limit below which the critic is
+ignored (``gae.min_explained``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PPOConfig:
     critic: CriticConfig = CriticConfig()
     """The value function."""
     invalid_penalty: float = 0.0
-    """Taken off the advantage of turns whose action was not executed."""
+    """Subtracted from the advantage of turns whose action was not executed."""
     loss: PolicyLossConfig = PPO_LOSS
     """Clip 0.2 at token level."""
 

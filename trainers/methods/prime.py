@@ -1,4 +1,4 @@
-"""PRIME: token rewards of an implicit reward model that is fitted to outcomes as training goes.
+"""PRIME: token rewards of an implicit reward model that is fitted to outcomes during training.
 
 Source: Cui et al. 2025, "Process Reinforcement through Implicit Rewards", 2502.01456.
 """
@@ -38,19 +38,20 @@ class PRIMEConfig(Checked):
     """PRIME's numbers."""
 
     prm: ImplicitPRMConfig = ImplicitPRMConfig(loss="outcome", against="reference", update="before")
-    """The reward model: beta 0.05, cross-entropy, a step before it scores."""
+    """The reward model: beta 0.05, cross-entropy, one step before it scores."""
     process_coef: float = 5.0
     """Weight of the process rewards."""
     outcome_coef: float = 5.0
     """Weight of the outcome."""
     accuracy_low: Fraction = 0.2
-    """Groups with a success rate below this are left out."""
+    """Groups with a lower success rate are left out."""
     accuracy_high: Fraction = 0.8
-    """And above this."""
+    """Groups with a higher success rate are left out."""
     tries: Count = 10
-    """Collections of an update in search of such groups; the last one keeps all (inferred)."""
+    """Maximum number of collections per update in search of other groups; the last one keeps all
+    (inferred)."""
     invalid_penalty: float = 0.0
-    """Taken off the advantage of turns whose action was not executed."""
+    """Subtracted from the advantage of turns whose action was not executed."""
     loss: PolicyLossConfig = PPO_LOSS
     """Clip 0.2 at token level."""
 
@@ -84,7 +85,7 @@ class PRIME(Method[PRIMEConfig]):
     }
 
     def collector(self, context: CollectContext) -> Collector:
-        """Return groups whose success rate lies in the band."""
+        """Return a collector of groups whose success rate is in the range."""
         groups = RolloutCollector.of(context, grouped=True)
         return DynamicCollector(groups, self._teaches, self.config.tries)
 
@@ -106,7 +107,7 @@ class PRIME(Method[PRIMEConfig]):
             )
         implicit_M = tokens.require("implicit_M", hint="PRIME.build_models adds it")
         episode_M = turns.episode_N[tokens.turn_M]
-        # The last token's ratio would pay for ending, whatever was said.
+        # The last token's ratio would reward ending, whatever the reply.
         last_M = np.append(episode_M[1:] != episode_M[:-1], True)[: len(episode_M)]
         process_M = scaled_by_return(np.where(last_M, 0.0, implicit_M), episode_M)
         gain_M = prime_advantage(

@@ -1,4 +1,4 @@
-"""PRM4A: PPO on the scores of a process critic that learned from visits.
+"""PRM4A: PPO on the scores of a process critic that learned from visited states.
 
 Source: PRM4A, process reward models for agents (AgentPRM), arXiv 2502.10325.
 """
@@ -38,24 +38,25 @@ class PRM4AConfig(Checked):
     """PRM4A's numbers."""
 
     gamma: Fraction = 0.95
-    """Discount of the critic's targets. Below 1 a far failure is worth more than a near one."""
+    """Discount of the critic's targets. Below 1, a distant failure is worth more than a near
+    one."""
     outcome: Literal["success", "score"] = "success"
     """R of an episode, in [0, 1]."""
     prm: TurnScorerConfig = TurnScorerConfig(backbone=BackboneConfig(lr=3e-6))
-    """The process critic (its rates are inferred: as SPA's estimator)."""
+    """The process critic (its learning rates are inferred: as SPA's estimator)."""
     refit: Natural = 0
     """Updates between passes of the process critic over an update's own episodes, after they were
-    scored. The paper goes through its three stages again with the policy of before; 0: once."""
+    scored; 0: none. The paper repeats its three stages with the previous policy."""
     min_r2: Annotated[float, Bounds(high=1)] | None = None
-    """Least R2 of the process critic on an update's episodes, which it has not learned from, beside
-    what it is fitted to of one visit; below it, that is the score: the turn's discounted outcome.
-    Ours; None: it always counts (the paper)."""
+    """Minimum R2 of the process critic on an update's episodes, which it has not learned from,
+    against the target of a single visit; below it, that target is the score: the turn's discounted
+    outcome. Ours; None: always use the critic (the paper)."""
     exploration: ExploreConfig = ExploreConfig()
     """Episodes that it is fitted to (as SPA's: inferred)."""
     gae: GAEConfig = GAEConfig(gamma=0.0, decay="turn")
-    """Of PPO. Every turn is a problem of its own, as in the paper: a score has what follows in it
-    already. With gamma 1 scores are summed as rewards of turns are, and a longer episode is paid
-    more (as a baseline in other papers it may have been trained so)."""
+    """Of PPO. Every turn is a separate problem, as in the paper: a score already includes what
+    follows. With gamma 1, scores are summed like rewards of turns, and a longer episode earns more
+    (other papers may have trained it so as a baseline)."""
     critic: CriticConfig = CriticConfig()
     """The value function."""
     compat: Literal["paper", "released"] = "paper"
@@ -111,7 +112,7 @@ class PRM4A(CriticMethod[PRM4AConfig]):
         return (process, *super().build_models(policy, seed))
 
     def _scores(self, turns: TurnTable) -> tuple[FloatArray, dict[str, float]]:
-        """Return the scores of turns, and how good the process critic's are."""
+        """Return the scores of turns, and metrics of the process critic's quality."""
         cfg = self.config
         score_N = turns.require("process_N", hint="PRM4A.build_models adds it")
         if cfg.min_r2 is None:

@@ -1,8 +1,8 @@
-"""RAGEN: PPO whose advantages are estimated over turns, and within each turn over tokens.
+"""RAGEN: PPO whose advantages are estimated over turns, and over tokens within each turn.
 
 Source: Wang et al. 2025, "RAGEN: Understanding Self-Evolution in LLM Agents". In the released
-trainer a turn's end is a token with a reward, and per-turn rewards are off, so it estimates over
-tokens alone: ``compat="released"``.
+trainer a turn's end is a token with a reward, and per-turn rewards are off, so it estimates only
+over tokens: ``compat="released"``.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class RAGENConfig(Checked):
     gamma: Fraction = 1.0
     """Discount between the tokens of a turn."""
     lam: Fraction = 1.0
-    """Of both levels."""
+    """Lambda of both levels."""
     critic: CriticConfig = CriticConfig()
     """The value function."""
     compat: Literal["paper", "released"] = "paper"
-    """"released": the estimate over tokens alone that the released trainer makes."""
+    """"released": the released trainer's estimate, only over tokens."""
     invalid_penalty: float = 0.0
-    """Taken off the advantage of turns whose action was not executed."""
+    """Subtracted from the advantage of turns whose action was not executed."""
     loss: PolicyLossConfig = DAPO_LOSS
     """Clip 0.2 and 0.28."""
 

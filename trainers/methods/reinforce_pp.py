@@ -1,8 +1,8 @@
 """REINFORCE++: whiten outcomes over the whole batch instead of within groups.
 
 Source: Hu et al. 2025 (REINFORCE++): global advantage normalisation; its baseline form subtracts
-the group's mean first. Trainers with one reply an episode (OpenRLHF, verl) whiten over tokens; with
-many turns that counts a long reply, and a long episode, more often: ``whiten_over="tokens"``.
+the group's mean first. Trainers with one reply per episode (OpenRLHF, verl) whiten over tokens;
+with many turns that counts a long reply, and a long episode, more often: ``whiten_over="tokens"``.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class ReinforcePPConfig:
     over: Literal["trajectories", "rows"] = "trajectories"
     """Whether a trajectory counts once in mean and variance, or once per turn."""
     whiten_over: Literal["trajectories", "rows", "tokens"] | None = None
-    """Unit of whitening: trajectories, turns, or reply tokens (released code). Where it is
-    given, ``over`` is of the group's mean alone; None: as ``over``."""
+    """Unit of whitening: trajectories, turns, or reply tokens (released code). If it is set,
+    ``over`` applies only to the group's mean; None: as ``over``."""
     invalid_penalty: float = 0.0
-    """Taken off the advantage of turns whose action was not executed."""
+    """Subtracted from the advantage of turns whose action was not executed."""
     loss: PolicyLossConfig = replace(PPO_LOSS, kl_coef=0.01, kl_kind="k2")
     """Clip 0.2; the paper's KL coefficient is 0.01, with k2 as the unbiased gradient."""
 

@@ -1,7 +1,7 @@
-"""RFT: clone what succeeded, of the policy's own episodes too.
+"""RFT: clone successful episodes, including the policy's own.
 
-Source: rejection sampling fine-tuning, Yuan et al. 2023, 2308.01825, as SPA's baseline: cloning the
-expert comes first (a recipe's ``[clone]``), then the policy's own successes.
+Source: rejection sampling fine-tuning, Yuan et al. 2023, 2308.01825, as in SPA's baseline: cloning
+the expert comes first (a recipe's ``[clone]``), then the policy's own successes.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class RFTConfig:
     """RFT's settings."""
 
     one_per_task: bool = False
-    """Clone one success of a task alone, the shortest, so that easy tasks do not outweigh others
+    """Clone only one success per task, the shortest, so that easy tasks do not outweigh others
     (inferred)."""
     loss: PolicyLossConfig = PLAIN_LOSS
-    """Cross-entropy on reply tokens; those of failures count 0."""
+    """Cross-entropy on reply tokens; those of failures have weight 0."""
 
 
 @register_method(

@@ -1,4 +1,4 @@
-"""RLOO: an episode's outcome less the mean of the others in its group.
+"""RLOO: an episode's outcome minus the mean of the others in its group.
 
 Source: Ahmadian et al. 2024 ("Back to Basics"), section 2.2.
 """
@@ -26,9 +26,10 @@ class RLOOConfig:
     over: Literal["trajectories", "rows"] = "trajectories"
     """Whether a trajectory counts once in the mean, or once per turn."""
     invalid_penalty: float = 0.0
-    """Taken off the advantage of turns whose action was not executed."""
+    """Subtracted from the advantage of turns whose action was not executed."""
     loss: PolicyLossConfig = PPO_LOSS
-    """The paper takes one on-policy step (no clip acts there); 0.2 matters from the second on."""
+    """The paper takes one on-policy step (clipping has no effect there); 0.2 matters from the
+    second step on."""
 
 
 @register_method(

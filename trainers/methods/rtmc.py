@@ -1,8 +1,9 @@
 """RTMC: the advantage of a turn from all episodes of the group that came through its state.
 
-Source: RTMC, "Step-Level Credit Assignment via Rollout Trees", arXiv 2604.11037; what is taken from
-it and what is our reading, see :mod:`creditrl.trainers.credit.rollout_tree`. Inferred: gamma, the
-weight of the prior, and the loss, which is GRPO's clipped one with every token alike.
+Source: RTMC, "Step-Level Credit Assignment via Rollout Trees", arXiv 2604.11037; for what is the
+paper's and what is our reading, see :mod:`creditrl.trainers.credit.rollout_tree`. Inferred: gamma,
+the weight of the prior, and the loss, which is GRPO's clipped one with equal weight for every
+token.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ class RTMCConfig:
     tree: RolloutTreeConfig = RolloutTreeConfig()
     """Discount, and the weight of the prior."""
     anchor: StateSource = "state"
-    """State identity: the simulator's state, or the observation's text."""
+    """What identifies a state: the simulator's state, or the observation's text."""
     invalid_penalty: float = 0.0
-    """Taken off the advantage of turns whose action was not executed."""
+    """Subtracted from the advantage of turns whose action was not executed."""
     loss: PolicyLossConfig = PPO_LOSS
     """Clip 0.2 at token level."""
 
@@ -59,11 +60,11 @@ class RTMC(Method[RTMCConfig]):
     }
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
-        """Return how much better each turn's action did than others at its state."""
+        """Return how much better each turn's action did than others in its state."""
         action_N = turns.require("action_N", hint="RTMC.build_models adds it")
         tree_N = rollout_tree(turns, action_N, self.config.tree)
         return credit_of_parts(self.name, turns, self.config.invalid_penalty, tree=tree_N)
 
     def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
-        """Return what numbers the actions; nothing is learned."""
+        """Return the model that numbers the actions; nothing is learned."""
         return (Actions(),)

@@ -1,7 +1,7 @@
 """SFT: clone expert trajectories; loss on replies only.
 
-Source: behaviour cloning as step 1 of SPA (2505.20732) and HISR (2603.18683) has it. As credit it
-is the plainest case: every turn of a demonstration gets advantage 1 under the log-likelihood loss.
+Source: behaviour cloning as in step 1 of SPA (2505.20732) and HISR (2603.18683). As credit it is
+the simplest case: every turn of a demonstration gets advantage 1 under the log-likelihood loss.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SFT(Method[SFTConfig]):
     """Supervised fine-tuning on demonstrations."""
 
     collection = "demonstrations"
-    # It plays nothing, so its length is a number like another.
+    # It plays no episodes, so its length is tuned like any other number.
     space = {
         "optim.lr": log_range(1e-5, 2e-3),
         "optim.weight_decay": one_of(0.0, 0.01, 0.1),

@@ -53,25 +53,25 @@ class SPAConfig(Checked):
     beta: float = 0.5
     """Weight of the grounding; 0 is the ablation without it."""
     grounding: Literal["bonus", "penalty"] = "bonus"
-    """"penalty" takes beta off ungrounded turns instead of paying the others, so that long episodes
-    are not paid for going on."""
+    """"penalty" subtracts beta for ungrounded turns instead of rewarding the others, so that long
+    episodes are not rewarded for continuing."""
     progress: Literal["learned", "none", "mc", "random", "mean", "leave-one-out"] = "learned"
-    """Ablations: "none" (grounding alone), "mc" (mean outcome of the batch's episodes through the
+    """Ablations: "none" (only grounding), "mc" (mean outcome of the batch's episodes through the
     state), "random" (uniform in [0, 1]; the range is inferred), "mean" (R / T). "leave-one-out": on
-    every turn R less the mean of the task's other episodes, with which the released code overwrites
-    the estimator's values on WebShop."""
+    every turn R minus the mean of the task's other episodes, with which the released code
+    overwrites the estimator's values on WebShop."""
     outcome: Literal["success", "score"] = "success"
     """R: success, or the environment's score (WebShop)."""
     complete: bool = False
-    """What the estimator misses of an episode's R is added to the last turn: contributions then sum
-    to the outcome itself. The paper pays for what the estimator believes."""
+    """Add the difference between an episode's R and the estimator's prediction to the last turn:
+    contributions then sum to the outcome itself. The paper rewards the prediction."""
     min_r2: Annotated[float, Bounds(high=1)] | None = None
-    """Least R2 of the estimator on an update's episodes, which it has not learned from; below it,
-    its contributions count as 0, and ``complete`` leaves the outcome on the last turn. None:
-    they always count (the paper)."""
+    """Minimum R2 of the estimator on an update's episodes, which it has not learned from; below it,
+    its contributions count as 0, and ``complete`` leaves the outcome on the last turn. None: they
+    always count (the paper)."""
     refit: Natural = 0
     """Updates between fits of the estimator to an update's own episodes, one pass each, after they
-    were scored; 0 is the paper's, which freezes it before the policy moves."""
+    were scored; 0: never, as in the paper, which freezes it before the policy changes."""
     estimator: TurnScorerConfig = TurnScorerConfig()
     """The progress estimator: lr 3e-6, batches of 8, one epoch, 500 steps of warm-up."""
     exploration: ExploreConfig = ExploreConfig()
@@ -82,11 +82,11 @@ class SPAConfig(Checked):
     """The value function."""
     compat: Literal["paper", "released"] = "paper"
     """"released": a linear head on the logits, "leave-one-out" in place of the estimator where R is
-    the score (WebShop), rewards multiplied by the number of turns that follow (so the last turn is
-    paid nothing, though that code always calls it grounded), and a KL in them."""
+    the score (WebShop), rewards multiplied by the number of turns that follow (so the last turn
+    gets nothing, though that code always calls it grounded), and a KL in the rewards."""
     kl_reward: float = 0.2
-    """Weight of the k1 KL to the reference in the reward, with ``compat="released"`` alone
-    (inferred: the default of TRL, whose PPO the code builds on; its own numbers are not there)."""
+    """Weight of the k1 KL to the reference in the reward, only with ``compat="released"``
+    (inferred: the default of TRL, whose PPO the code builds on; its own numbers are not public)."""
     loss: PolicyLossConfig = PPO_LOSS
     """PPO's: clip 0.2 at token level."""
 
@@ -111,7 +111,7 @@ class SPA(CriticMethod[SPAConfig]):
 
     @property
     def collection(self) -> Collection:  # type: ignore[override]
-        """Independent episodes, but groups where a task's other episodes are the baseline."""
+        """Independent episodes, but groups if a task's other episodes are the baseline."""
         return "groups" if self.progress == "leave-one-out" else "independent"
 
     @property
@@ -128,7 +128,7 @@ class SPA(CriticMethod[SPAConfig]):
 
     @property
     def hash_states(self) -> StateSource | None:
-        """Of the variant that averages over episodes through a state."""
+        """Needed by the variant that averages over episodes through a state."""
         return "state" if self.progress == "mc" else None
 
     @property
@@ -175,7 +175,7 @@ class SPA(CriticMethod[SPAConfig]):
         return (progress, *critic)
 
     def _progress(self, turns: TurnTable) -> tuple[FloatArray, dict[str, float]]:
-        """Return the contributions that are paid, and how good the estimator's are."""
+        """Return the rewarded contributions, and metrics of the estimator's quality."""
         cfg = self.config
         outcome_N = outcome_of_turns(turns, cfg.outcome)
         progress_N = self._contributions(turns, outcome_N)
@@ -192,7 +192,7 @@ class SPA(CriticMethod[SPAConfig]):
         if self.progress == "learned":
             return turns.require("progress_N", hint="SPA.build_models adds it")
         if self.progress == "leave-one-out":
-            # A task with one episode keeps its outcome, as there.
+            # A task with one episode keeps its outcome, as in that code.
             alone = GroupConfig(kind="rloo", singleton="raw")
             return group_advantage_of_turns(replace(turns, return_N=outcome_N), alone)
         if cfg.progress == "mean":
@@ -201,7 +201,7 @@ class SPA(CriticMethod[SPAConfig]):
             state_N = turns.require("state_N", hint="collect with state hashes")
             return state_progress(outcome_N, state_N, turns.task_N, turns.episode_N)
         if cfg.progress == "random":
-            # Drawn from the batch itself, so that an update that is done again draws the same.
+            # Seeded by the batch itself, so that a repeated update draws the same.
             key = [len(turns), int(turns.return_N.view(np.uint8).sum())]
             return np.random.default_rng(key).random(len(turns), dtype=np.float32)
         return np.zeros(len(turns), dtype=np.float32)

@@ -1,8 +1,8 @@
-"""StepAgent: every turn is rewarded for what the expert would have done at the same state.
+"""StepAgent: every turn is rewarded by comparison with the expert's action in the same state.
 
 Source: StepAgent, arXiv 2411.03817: implicit rewards by DPO between the expert's and the agent's
 action, and inverse reinforcement learning with a discriminator; then PPO. There is no released
-code: the choices below are made from the paper's idea, and every number is inferred.
+code: the choices below follow the paper's idea, and every number is inferred.
 """
 
 from __future__ import annotations
@@ -41,27 +41,28 @@ class StepAgentConfig(Checked):
     """StepAgent's choices; all inferred."""
 
     reward: Literal["implicit", "discriminator", "both", "match"] = "both"
-    """Which reward of turns: the paper's two variants, or their sum. "match" is ours: 1 for the
-    expert's action and -1 for another, which is what both models are fitted to tell apart, without
-    their errors; no model is learned."""
+    """Reward of turns: the paper's two variants, or their sum. "match" is ours: 1 for the expert's
+    action and -1 for another, which is the distinction that both models learn, without their
+    errors; no model is learned."""
     discriminator_form: RewardForm = "logit"
-    """What the discriminator D pays: "logit" is log D - log(1 - D), 0 for a turn that cannot be
-    told from the expert's; "log" is log D, which pays for ending early; "gail" is -log(1 - D),
-    which pays for going on."""
+    """Reward from the discriminator D: "logit" is log D - log(1 - D), 0 for a turn that is
+    indistinguishable from the expert's; "log" is log D, which rewards ending early; "gail" is
+    -log(1 - D), which rewards continuing."""
     discriminator_weight: float = 1.0
     """Weight of the discriminator's reward."""
     outcome: float = 0.0
-    """Weight of the environment's reward; 0: imitation alone."""
+    """Weight of the environment's reward; 0: only imitation."""
     horizon: Literal["episode", "turn"] = "episode"
-    """What a reward of imitation pays for. "episode": all turns before it as well, by GAE (the
-    paper's RL of imitation), which pays or fines every turn for how many follow. "turn": its own
-    turn; the advantage is the whitened reward, plus ``outcome`` times GAE's of the environment's
-    rewards, so that the two are of equal size."""
+    """Turns that get credit for an imitation reward. "episode": all turns before it as well, by GAE
+    (the paper's RL of imitation), so that the number of later turns affects every turn's credit.
+    "turn": only its own turn; the advantage is the whitened reward, plus ``outcome`` times GAE's of
+    the environment's rewards, so that the two are of equal size."""
     warmup: Natural = 0
-    """Updates in which the reward models and the critic learn and the policy stays as it is: what
-    they say before they know anything is noise, which whitening makes as large as any reward."""
+    """Updates in which the reward models and the critic learn and the policy stays fixed: their
+    first outputs are noise, which whitening scales up to the size of any reward."""
     pairs: Count | None = None
-    """Turns of an update, drawn, that each reward model compares with the expert's; None: all."""
+    """Number of an update's turns, drawn at random, that each reward model compares with the
+    expert's; None: all."""
     prm: ImplicitPRMConfig = ImplicitPRMConfig(
         backbone=BackboneConfig(lr=1e-6), beta=0.1, against="reference", update="before"
     )
@@ -109,7 +110,7 @@ class StepAgent(CriticMethod[StepAgentConfig]):
         return self.config.reward in ("implicit", "both")
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
-        """Return GAE's advantages over the rewards of imitation, and the critic's targets."""
+        """Return GAE's advantages over the imitation rewards, and the critic's targets."""
         cfg = self.config
         parts: dict[str, FloatArray] = {}
         if cfg.reward in ("implicit", "both"):

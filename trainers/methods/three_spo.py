@@ -1,8 +1,8 @@
 """3SPO: rollouts, rewards and backtracking by the scores of states.
 
-Source: 3SPO, state-score-supervised policy optimization, arXiv 2606.09961. Released code differs:
-its depth-first search is never called and never restores the environment, and its launch scripts
-train plain GRPO; ``lambda_clock="global"`` and ``alpha=1`` are that code's defaults.
+Source: 3SPO, state-score-supervised policy optimization, arXiv 2606.09961. The released code
+differs: its depth-first search is never called and never restores the environment, and its launch
+scripts train plain GRPO; ``lambda_clock="global"`` and ``alpha=1`` are that code's defaults.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class ThreeSPOConfig(Checked):
     """3SPO's numbers."""
 
     scores: StateScoreConfig = StateScoreConfig()
-    """Score of a state and reward of a turn."""
+    """Scores of states and rewards of turns."""
     tree: TreeConfig = TreeConfig()
     """The search."""
     normalise: Literal["mean", "mean-std"] = "mean-std"
-    """Of the advantage over the transitions out of a state."""
+    """Normalisation of the advantage over the transitions out of a state."""
     invalid_penalty: float = 0.1
-    """Taken off the advantage of turns whose action was not executed."""
+    """Subtracted from the advantage of turns whose action was not executed."""
     loss: PolicyLossConfig = replace(GRPO_LOSS, kl_coef=0.01, kl_kind="k3")
     """Clip 0.2 at token level, KL 0.01 to the reference."""
 
@@ -60,14 +60,14 @@ class ThreeSPO(Method[ThreeSPOConfig]):
     space = {
         **COMMON,
         "method.scores.alpha": log_range(0.5, 50.0),
-        # Whole trees a time: more would leave a short run one update.
+        # Whole trees at a time: more would leave a short run with one update.
         "method.tree.transitions": one_of(2, 4, 8),
         "method.normalise": one_of("mean", "mean-std"),
     }
 
     @property
     def hash_states(self) -> StateSource | None:
-        """Scores are of states, and so are groups."""
+        """Scores belong to states, and so do groups."""
         return self.config.tree.source
 
     def collector(self, context: CollectContext) -> Collector:
@@ -77,7 +77,7 @@ class ThreeSPO(Method[ThreeSPOConfig]):
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return each transition's reward compared with the others out of its state."""
         divided = self.config.normalise == "mean-std"
-        # A state with one transition has nothing to compare; the tree steps on without an update.
+        # A state with one transition has nothing to compare; the tree continues without an update.
         step_N = group_advantage_of_turns(
             turns, GroupConfig(kind="grpo" if divided else "dr_grpo", singleton="zero")
         )
@@ -86,11 +86,11 @@ class ThreeSPO(Method[ThreeSPOConfig]):
     def replay(
         self, turns: TurnTable, trajectories: Sequence[Trajectory], known: Sequence[Trajectory]
     ) -> TurnTable:
-        """Return a table of transitions, those out of one state of one group being compared.
+        """Return a table of transitions, with those out of the same state of a group compared.
 
-        The counts of states are of the episodes before, and grow when a group is done: its members
-        are judged by equal counts, as the transitions out of a state are in the tree. Where a tree
-        is judged as a whole, its own branches count, and so do the group's members.
+        State counts come from earlier episodes, and grow when a group is done: its members are
+        scored with equal counts, like the transitions out of a state in the tree. If a tree is
+        scored as a whole, its own branches count, and so do the group's members.
         """
         tree = self.config.tree
         table = StateTable()

@@ -1,15 +1,15 @@
-"""Tree-GRPO: episodes that share their beginnings, compared within their tree and over all trees.
+"""Tree-GRPO: episodes that share prefixes, compared within their tree and across all trees.
 
 Source: Ji et al. 2025, "Tree Search for LLM Agent Reinforcement Learning" (2509.21240, ICLR 2026).
 M episodes of a task are the trunks of M trees; in each of L rounds N of a tree's turns are drawn
-and played on from to the end; a node is a whole turn. Every way from root to leaf is an episode
-whose outcome is compared with the others of its tree and with those of all trees of the task.
+and played on from to the end; a node is a whole turn. Every path from root to leaf is an episode,
+whose outcome is compared with those of its tree and with those of all trees of the task.
 Not verified in the paper's text: that the two advantages are added, that each is divided by its own
 standard deviation as GRPO's is, that nodes are drawn without replacement, and the numbers M, N, L.
 
 A turn that several episodes share learns from all of them: it gets the sum of their advantages. The
-estimate is biased: turns behind a node count more often than the policy comes to them, and means
-and deviations include what is compared with them.
+estimate is biased: turns after a node count more often than the policy reaches them, and means and
+deviations include the outcomes that are compared with them.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ class TreeGRPOConfig(Checked):
     trees: Count | None = None
     """Trees of a task (M); None: ``rollout.group_size``."""
     nodes: Natural = 2
-    """Turns of a tree that are played on from in a round (N)."""
+    """Turns of a tree from which a round branches (N)."""
     rounds: Count = 1
-    """Rounds (L); branches of one may be left in the next."""
+    """Rounds (L); branches of one can branch again in the next."""
     divide_by_std: bool = True
-    """Divide both advantages by the standard deviation of what they compare; False: only centre."""
+    """Divide both advantages by the standard deviation of the outcomes they compare; False: only
+    centre."""
     invalid_penalty: float = 0.0
-    """Taken off the advantage of turns whose action was not executed."""
+    """Subtracted from the advantage of turns whose action was not executed."""
     loss: PolicyLossConfig = GRPO_LOSS
     """As GRPO's."""
 
@@ -78,7 +79,7 @@ class TreeGRPO(Method[TreeGRPOConfig]):
         return ForestCollector(context, cfg.trees, lambda _: Anywhere(cfg.nodes), cfg.rounds)
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
-        """Return the advantage of each turn's episode within its tree and over the trees."""
+        """Return the advantage of each turn's episode within its tree and across the trees."""
         cfg = self.config
         kind: GroupKind = "grpo" if cfg.divide_by_std else "dr_grpo"
         tree_N = Forest.of(turns).root_B[turns.episode_N]

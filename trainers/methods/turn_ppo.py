@@ -3,9 +3,9 @@
 Source: Li et al. 2025, "Turn-PPO: Turn-Level Advantage Estimation with PPO for Improved Multi-Turn
 RL in Agentic LLMs", arXiv 2512.17008: the state is everything before a turn's reply, the action the
 whole reply; a critic values states, GAE runs over turns, and whole turns are clipped.
-By summaries of the paper, which was not at hand: gamma 0.99 and lambda 0.9. Our reading: the ratio
-is that of the whole reply's probability, so the log-ratio sums over tokens; every turn of the batch
-counts alike; advantages are whitened over turns.
+From summaries of the paper, which we could not read: gamma 0.99 and lambda 0.9. Our reading: the
+ratio is that of the whole reply's probability, so the log-ratio sums over tokens; every turn of the
+batch counts equally; advantages are whitened over turns.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TurnPPOConfig:
     critic: CriticConfig = CriticConfig()
     """The value function, read before each reply."""
     invalid_penalty: float = 0.0
-    """Taken off the advantage of turns whose action was not executed."""
+    """Subtracted from the advantage of turns whose action was not executed."""
     loss: PolicyLossConfig = PolicyLossConfig(
         ratio="turn", token_reduce="sum", clip_low=0.2, clip_high=0.2, aggregate="batch-turn-mean"
     )

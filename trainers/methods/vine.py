@@ -1,9 +1,9 @@
-"""VinePPO: values of states by Monte Carlo, from continuations that restored states begin.
+"""VinePPO: values of states by Monte Carlo, from continuations that start at restored states.
 
 Source: Kazemnejad et al. 2024, "VinePPO: Refining Credit Assignment in RL Training of LLMs"
 (2410.01679), section 4: K continuations from the state before every step, ``A_t = r_t + gamma
-V(s_{t+1}) - V(s_t)``, PPO's clipped loss; the continuations train nothing.
-Differences: a step is a turn of an environment. ``share`` values some of the states only, see
+V(s_{t+1}) - V(s_t)``, PPO's clipped loss; the continuations are not trained on.
+Differences: a step is a turn of an environment. ``share`` values only some of the states, see
 :mod:`creditrl.trainers.credit.vine`. The paper's whitening of advantages is left out.
 
 The advantage is unbiased, whatever K is: both values are means of returns that are independent of
@@ -39,7 +39,7 @@ class VineConfig(Checked):
     gamma: float = 1.0
     """Discount per turn (the paper: 1)."""
     invalid_penalty: float = 0.0
-    """Taken off the advantage of turns whose action was not executed."""
+    """Subtracted from the advantage of turns whose action was not executed."""
     loss: PolicyLossConfig = PPO_LOSS
     """PPO's clip 0.2 at token level."""
 
@@ -53,7 +53,7 @@ class VineConfig(Checked):
     paper="Kazemnejad et al. 2024, 2410.01679",
 )
 class Vine(Method[VineConfig]):
-    """Turn advantages between values that continuations measure."""
+    """Turn advantages from values measured by continuations."""
 
     plays_on = True
     space = {
@@ -69,7 +69,7 @@ class Vine(Method[VineConfig]):
         return VineCollector(context, cfg.members, cfg.rollouts, cfg.share, cfg.gamma)
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
-        """Return each turn's reward and the change of the value."""
+        """Return each turn's reward plus the change in value."""
         cfg = self.config
         step_N = vine_advantage(turns, cfg.gamma)
         return credit_of_parts(self.name, turns, cfg.invalid_penalty, step=step_N)

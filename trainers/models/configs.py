@@ -20,7 +20,7 @@ class LoRAConfig(Checked):
     alpha: Count = 16
     """The update is scaled by alpha / rank (twice the rank is usual)."""
     dropout: Annotated[float, Bounds(0, 1, open_high=True)] = 0.0
-    """Dropout before the adapter, in [0, 1). RL wants 0: ratios compare equal networks."""
+    """Dropout before the adapter, in [0, 1). Use 0 for RL: ratios must compare equal networks."""
     targets: tuple[str, ...] = ()
     """Names of the linear layers that get one, e.g. ``("q_proj", "v_proj")``; empty: all but the
     output layer (Dettmers et al. 2023, "QLoRA", section 5)."""
@@ -28,20 +28,20 @@ class LoRAConfig(Checked):
 
 @dataclass(frozen=True, slots=True)
 class BackboneConfig(Checked):
-    """The network of a learned model, begun as the policy, and its optimizer."""
+    """The network of a learned model, initialised from the policy, and its optimizer."""
 
     shared_base: bool | None = None
-    """Share the policy's base weights and train low-rank adapters of its own, so that a method with
+    """Share the policy's base weights and train separate low-rank adapters, so that a method with
     three models fits where one fits; the policy must train adapters too. False: a copy of all
-    weights. None: share where the policy has adapters."""
+    weights. None: share if the policy has adapters."""
     lora: LoRAConfig = LoRAConfig()
-    """The adapters, where the base is shared."""
+    """The adapters, if the base is shared."""
     lr: Positive = 1e-5
     """AdamW's learning rate."""
     weight_decay: float = 0.0
-    """AdamW's."""
+    """AdamW's weight decay."""
     grad_clip: float = 1.0
-    """Largest norm of the gradient."""
+    """Maximum norm of the gradient."""
     warmup: Natural = 0
     """Optimizer steps of linear warm-up."""
     token_budget: Count = 16384
@@ -50,11 +50,11 @@ class BackboneConfig(Checked):
 
 @dataclass(frozen=True, slots=True)
 class SmallPolicyConfig(Checked):
-    """Shape of the small policy that is built from nothing.
+    """Shape of the small policy that is built from scratch.
 
-    The defaults are what improved by RL on two CPU cores: 131,776 parameters and 64 for each entry
-    of the vocabulary. Cloning for the same time, deeper and wider ones were behind (4 layers of 64:
-    48 % success against 60 %; 4 of 128: 8 %), because they see fewer examples.
+    The defaults are what improved by RL on two CPU cores: 131,776 parameters plus 64 for each entry
+    of the vocabulary. Cloned for the same time, deeper and wider ones did worse (4 layers of 64: 48
+    % success against 60 %; 4 of 128: 8 %), because they see fewer examples.
     """
 
     layers: Count = 2
@@ -73,7 +73,7 @@ class SmallPolicyConfig(Checked):
     tie_embeddings: bool = True
     """Input and output embedding are one matrix."""
     max_length: Count = 1024
-    """Most tokens of a row. Rotary positions have no weights, so it costs nothing."""
+    """Maximum number of tokens of a row. Rotary positions have no weights, so it costs nothing."""
 
     def __post_init__(self) -> None:
         Checked.__post_init__(self)

@@ -1,4 +1,4 @@
-"""Settings of a run over the machines of a Ray cluster, apart from its code."""
+"""Settings of a run on the machines of a Ray cluster, separate from its code."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["RayConfig"]
 
 @dataclass(frozen=True, slots=True)
 class RayConfig(Checked):
-    """Machines on which environments are stepped and replies decoded, if not this process."""
+    """Machines that step environments and decode replies instead of this process."""
 
     address: str | None = None
     """Ray cluster: ``HOST:PORT`` of its head, "auto" for the one that this machine belongs to,
     "local" to start one here for the run. None: no Ray."""
     shards: Natural = 2
-    """Actors that the copies of collection are dealt over, each with a CPU; 0 leaves them here.
-    Evaluations are played here."""
+    """Actors that share the environment copies of collection, with a CPU each; 0 keeps them in this
+    process. Evaluations are always played in this process."""
     engines: Natural = 0
     """Actors with a copy of the policy each, which decode replies, by ``rollout.backend``
     ("transformers", or a vLLM engine in each); 0: this process decodes."""
@@ -36,7 +36,7 @@ class RayConfig(Checked):
 
     @property
     def decodes(self) -> bool:
-        """Whether engines on the cluster decode, and not this process."""
+        """Whether engines on the cluster decode instead of this process."""
         return self.address is not None and self.engines > 0
 
     @property
