@@ -197,8 +197,7 @@ def _extra(extra: str) -> Finding:
 
 
 def _needs(extra: str) -> dict[str, str]:
-    """Return the packages of an extra with their minimum versions, including extras that it
-    names."""
+    """Return the packages of an extra, and of extras that it names, with minimum versions."""
     found: dict[str, str] = {}
     waiting, seen = [extra], set()
     requirements = importlib.metadata.requires("creditrl") or []

@@ -206,8 +206,7 @@ def require_training() -> None:
 
 
 def show_plugins_left(config: Mapping[str, Any]) -> None:
-    """Print which plugins of a run's config were not imported, because ``--plugin`` named
-    others."""
+    """Print the plugins of a run's config that ``--plugin`` did not name, so were not imported."""
     from creditrl.trainers.config import plugins_of
 
     left = [plugin for plugin in plugins_of(config) if plugin not in named_plugins()]
