@@ -142,7 +142,12 @@ def _parts(text: str, images: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _messages(prompt: Prompt) -> list[ChatMessage]:
-    messages: list[ChatMessage] = [dict(message) for message in prompt.messages]
+    # A result whose call stands in the text before it, not in fields of its own.
+    role = {"tool": "user"}
+    messages: list[ChatMessage] = [
+        {**message, "role": role.get(message["role"], message["role"])}
+        for message in prompt.messages
+    ]
     if not messages:
         messages = [{"role": "user", "content": prompt.text}]
     if prompt.images:

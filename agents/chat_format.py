@@ -8,7 +8,10 @@ templates rewrite them, e.g. drop earlier thoughts).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from creditrl.envs.prompt import Message
@@ -19,6 +22,9 @@ __all__ = ["ChatFormat", "paragraphs"]
 # Placeholder for earlier content in dummy conversations: letters that no template would touch.
 _QUESTION = "QUESTIONzQUESTION"
 _ANSWER = "ANSWERzANSWER"
+_TOOL, _RESULT = "TOOLzTOOL", "RESULTzRESULT"
+_NO_CALL = "000000000"
+"""Name of a call that has none; Mistral's templates ask for nine letters or digits."""
 _REMEMBERED = 4096
 
 
@@ -44,27 +50,41 @@ class ChatFormat:
         self.has_template = bool(getattr(tokenizer, "chat_template", None))
         self.turn_end, self.turn_end_id = self._turn_end() if self.has_template else ("", None)
         self._begin = self._begin_text()
-        self._texts: dict[tuple[tuple[Message, ...], bool | None], str] = {}
+        self._texts: dict[tuple[tuple[Message, ...], bool | None, str], str] = {}
 
-    def first(self, messages: Sequence[Message]) -> str:
-        """Return the text of a prompt: all messages, up to where the assistant begins to write."""
+    def first(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """Return the text of a prompt: all messages, up to where the assistant begins to write.
+
+        Args:
+            messages: all of them.
+            tools: functions that the model may call. Where the template does not list them, the
+                first message of the user does, and asks for calls in JSON.
+        """
+        if tools and not self._lists_tools:
+            messages, tools = _with_tools(messages, tools), ()
         if self.has_template:
-            return self._remembered(tuple(messages), None)
+            return self._remembered(tuple(messages), None, tools)
         if len(messages) == 1 and messages[0].role == "user":
             return self._begin + messages[0].content
         return self._begin + paragraphs(messages)
 
-    def more(self, messages: Sequence[Message], reply_finished: bool) -> str:
+    def more(
+        self,
+        messages: Sequence[Message],
+        reply_finished: bool,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> str:
         """Return the text to append after a sampled reply.
 
         Args:
-            messages: those since the reply.
-            reply_finished: the reply's tokens already include the end of the turn, which is then
-                not written again.
+            messages: what was said since the reply.
+            reply_finished: the reply's tokens end with the end of the turn, which is then not
+                written again.
+            tools: as of the first prompt.
         """
         if not self.has_template:
             return "\n\n" + paragraphs(messages)
-        return self._remembered(tuple(messages), reply_finished)
+        return self._remembered(tuple(messages), reply_finished, tools if self._lists_tools else ())
 
     @property
     def reply_end_id(self) -> int:
@@ -92,15 +112,20 @@ class ChatFormat:
             )
         return tuple(ids[:max_new_tokens])
 
-    def _remembered(self, messages: tuple[Message, ...], reply_finished: bool | None) -> str:
-        """Return a rendered text from a cache; members of a group often ask for the same one."""
-        key = (messages, reply_finished)
+    def _remembered(
+        self,
+        messages: tuple[Message, ...],
+        reply_finished: bool | None,
+        tools: Sequence[Mapping[str, Any]],
+    ) -> str:
+        """Return a rendered text; members of a group often ask for the same."""
+        key = (messages, reply_finished, json.dumps(tools) if tools else "")
         text = self._texts.get(key)
         if text is None:
             if reply_finished is None:
-                text = self._render(messages)
+                text = self._render(messages, tools)
             else:
-                text = self._after_answer(messages)
+                text = self._after_answer(messages, tools)
                 if reply_finished:
                     text = text.removeprefix(self.turn_end)
             if len(self._texts) >= _REMEMBERED:
@@ -108,8 +133,11 @@ class ChatFormat:
             self._texts[key] = text
         return text
 
-    def _after_answer(self, messages: Sequence[Message]) -> str:
-        text = self._render([Message("user", _QUESTION), Message("assistant", _ANSWER), *messages])
+    def _after_answer(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
+        before = [Message("user", _QUESTION), Message("assistant", _ANSWER)]
+        text = self._render([*before, *messages], tools)
         _, found, rest = text.partition(_ANSWER)
         if not found:
             raise ConfigError(
@@ -134,11 +162,41 @@ class ChatFormat:
             return end, int(ids[0])
         return "", None
 
-    def _render(self, messages: Sequence[Message]) -> str:
-        chat = [{"role": m.role, "content": m.content} for m in messages]
+    @cached_property
+    def _lists_tools(self) -> bool:
+        """Whether the template lists functions, and has a place for what they return."""
+        from jinja2 import TemplateError
+
+        if not self.has_template:
+            return False
+        probe = {"name": _TOOL, "description": _TOOL, "parameters": {"type": "object"}}
+        said = [Message("user", _QUESTION), Message("assistant", _ANSWER)]
+        said.append(Message("tool", _RESULT))
+        try:
+            text = self._render(said, [{"type": "function", "function": probe}], as_tool=True)
+        except (TemplateError, TypeError):  # as templates say that a role is unknown
+            return False
+        return _TOOL in text and _RESULT in text
+
+    def _render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        as_tool: bool | None = None,
+    ) -> str:
+        chat = []
+        for m in messages:
+            one = {"role": m.role, "content": m.content}
+            if m.role == "tool":
+                if self._lists_tools if as_tool is None else as_tool:
+                    one["tool_call_id"] = m.call_id or _NO_CALL
+                else:
+                    one["role"] = "user"
+            chat.append(one)
+        offered = {"tools": [dict(tool) for tool in tools]} if tools else {}
         return str(
             self._tokenizer.apply_chat_template(
-                chat, tokenize=False, add_generation_prompt=True, **self._kwargs
+                chat, tokenize=False, add_generation_prompt=True, **self._kwargs, **offered
             )
         )
 
@@ -149,6 +207,21 @@ class ChatFormat:
             return ""
         ids = self._tokenizer("")["input_ids"]
         return str(self._tokenizer.bos_token) if ids and ids[0] == bos else ""
+
+
+def _with_tools(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """Return the messages with the functions told in the user's first one.
+
+    Source: Gemma's guide to function calling, whose template lists none; the sentences are ours.
+    """
+    listed = "\n".join(json.dumps(tool.get("function", tool)) for tool in tools)
+    told = (
+        f"You can call these functions:\n{listed}\nTo call one, write JSON of this form and "
+        'nothing behind it: {"name": <function>, "parameters": {<argument>: <value>}}'
+    )
+    at = next((k for k, m in enumerate(messages) if m.role == "user"), 0)
+    shown = replace(messages[at], content=f"{told}\n\n{messages[at].content}")
+    return [*messages[:at], shown, *messages[at + 1 :]]
 
 
 def paragraphs(messages: Sequence[Message]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from creditrl.agents.parse import call_id_of
 from creditrl.envs.prompt import Ask, Message, PromptForm
 from creditrl.envs.words import IMAGE_PLACEHOLDER, listed_actions
 from creditrl.types import Prompt, Reply
@@ -31,6 +32,8 @@ class Conversation:
     said: tuple[Mapping[str, str], ...] = ()
     """All messages so far, where the conversation only grows and the agent has no tokens: it is
     shown them again."""
+    call_id: str = ""
+    """Name that the last reply gave to the function call in it, where the form offers functions."""
     images: tuple[Any, ...] = ()
     """Pictures of the latest turns, oldest first, as many as the form shows beside this turn's."""
 
@@ -67,14 +70,16 @@ class Conversation:
             env_id=env_id,
             earlier_images=0 if image is None else min(len(self.images), len(self.history)),
         )
-        messages = form.messages(ask)
+        messages = tuple(
+            replace(m, call_id=self.call_id) if m.role == "tool" else m for m in form.messages(ask)
+        )
         plain = None if image is None else form.in_words()
         places = sum(message.content.count(IMAGE_PLACEHOLDER) for message in messages)
         # A form may show fewer than it could: a prompt that would be too long has no history.
         earlier = self.images[max(0, len(self.images) + 1 - places) :]
         listed = getattr(agent, "actions", "free") != "free"
         return Prompt(
-            text=self._render(agent, messages),
+            text=self._render(agent, messages, form),
             copy=copy,
             observation=ask.observation,
             admissible_actions=ask.admissible_actions,
@@ -86,7 +91,7 @@ class Conversation:
             earlier_images=() if image is None else earlier,
             action_hint=ask.action_hint,
             choices=tuple(map(form.reply, listed_actions(ask))) if listed else (),
-            plain_text="" if plain is None else self._render(agent, plain.messages(ask)),
+            plain_text="" if plain is None else self._render(agent, plain.messages(ask), plain),
         )
 
     def after(
@@ -130,6 +135,7 @@ class Conversation:
             self.forgotten,
             reply.finished,
             said,
+            call_id_of(reply.text) if form.tools else "",
         )
 
     def without_oldest(self) -> Conversation | None:
@@ -157,13 +163,14 @@ class Conversation:
             return ()
         return (*self.images, prompt.image)[-kept:]
 
-    def _render(self, agent: Any, messages: tuple[Message, ...]) -> str:
-        """Return the text to tokenise: all of it, or only what is new if the conversation grows."""
+    def _render(self, agent: Any, messages: tuple[Message, ...], form: PromptForm) -> str:
+        """Return the text to tokenise: all of it, or in full context what is new."""
         chat = getattr(agent, "chat_format", None)
         if chat is None:
             return "\n\n".join(message.content for message in messages)
         if self.prefix_ids:
             # A reply that a stop string ended lacks the token that ends a turn.
             by_string = getattr(agent, "stop", ()) and self.prefix_ids[-1] not in agent.stop_ids
-            return str(chat.more(messages, self.finished_reply and not by_string))
-        return str(chat.first(messages))
+            ended = self.finished_reply and not by_string
+            return str(chat.more(messages, ended, form.tools))
+        return str(chat.first(messages, form.tools))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
@@ -12,11 +13,12 @@ from creditrl.envs.prompt import Parsed
 from creditrl.errors import OutsideJSONError
 from creditrl.outside_json import find_json, read_json
 
-__all__ = ["parse_json", "parse_tool"]
+__all__ = ["call_id_of", "parse_json", "parse_tool"]
 
 MAX_OBJECTS = 32
 """Opening braces tried in one reply, so that a reply of only braces does not take seconds."""
 
+_CALL_ID = re.compile(r'"id"\s*:\s*"([A-Za-z0-9]{9})"')
 _FENCE = "```tool_code"
 _LONGEST_CALL = 4096
 """Maximum length of a Python call, in characters."""
@@ -68,6 +70,12 @@ def parse_tool(reply: str, tools: Mapping[str, str] | None = None) -> Parsed:
         said = thought if isinstance(thought, str) else before
         return Parsed(action, valid_format=bool(action), thought=said)
     return Parsed(reply.strip(), valid_format=False)
+
+
+def call_id_of(reply: str) -> str:
+    """Return the name that a model gave to its call, as Mistral's do; empty where it gave none."""
+    found = _CALL_ID.search(reply)
+    return found[1] if found else ""
 
 
 def _tool_action(name: str, arguments: Mapping[str, Any], tools: Mapping[str, str]) -> str | None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 __all__ = ["Ask", "Message", "Parsed", "PromptForm", "parse_tags"]
 
@@ -20,8 +20,11 @@ _CJK = re.compile(r"[\u4e00-\u9fff]")  # verl-agent's range: CJK unified ideogra
 class Message:
     """One chat message."""
 
-    role: Literal["system", "user", "assistant"]
+    role: Literal["system", "user", "assistant", "tool"]
+    """``"tool"``: the result of the function that the assistant called."""
     content: str
+    call_id: str = ""
+    """Of a result: the name that the model gave to its call, where it gave one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ class PromptForm(ABC):
     """``"window"``: every turn has its own prompt. ``"full"``: the conversation only grows."""
     needs_history: ClassVar[bool] = True
     """False: ``Ask.history`` is not read and need not be filled."""
+    tools: ClassVar[Sequence[Mapping[str, Any]]] = ()
+    """Functions offered by the model's own chat template, as OpenAI's interface has them."""
     recent_images: int = 1
     """Most pictures of a prompt: this turn's, and those of the turns before it."""
 

@@ -93,7 +93,7 @@ class RolloutConfig:
     """Copies of each task, same seed, sampled independently. Methods without groups play
     ``groups * group_size`` different tasks instead."""
     form: str = "plain"
-    """Prompt form: "plain", "compact", "dialogue", "tags", "react"."""
+    """Prompt form: "plain", "compact", "dialogue", "tags", "react", "tool_chat"."""
     recent_images: Count = 1
     """Most pictures of a prompt, where the form "tags" shows any: this turn's, and those of the
     turns before it."""

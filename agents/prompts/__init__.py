@@ -14,6 +14,7 @@ from creditrl.agents.prompts.plain import PlainForm
 from creditrl.agents.prompts.react import ReActForm
 from creditrl.agents.prompts.reflexion import ReflexionForm
 from creditrl.agents.prompts.tags import TagsForm
+from creditrl.agents.prompts.tool_chat import ToolChatForm
 from creditrl.agents.prompts.tools import ToolsForm
 from creditrl.envs.prompt import Ask, Message, Parsed, PromptForm
 from creditrl.envs.record import load
@@ -38,6 +39,7 @@ __all__ = [
     "ReActForm",
     "ReflexionForm",
     "TagsForm",
+    "ToolChatForm",
     "ToolsForm",
     "get_form",
     "get_parser",
@@ -47,7 +49,10 @@ __all__ = [
     "words_for",
 ]
 
-_COMMON = (PlainForm, CompactForm, DialogueForm, ReActForm, ReflexionForm, TagsForm, ToolsForm)
+_COMMON = (
+    *(PlainForm, CompactForm, DialogueForm, ReActForm, ReflexionForm, TagsForm),
+    *(ToolsForm, ToolChatForm),
+)
 Parser: TypeAlias = Callable[[str], Parsed]
 
 FORMS: dict[str, type[PromptForm]] = {form.name: form for form in _COMMON}
@@ -65,8 +70,8 @@ def get_form(name: str, **options: Any) -> PromptForm:
 
     Args:
         name: ``"plain"``, ``"compact"``, ``"dialogue"``, ``"react"``, ``"reflexion"``, ``"tags"``,
-            ``"tools"``, an environment's own, e.g. ``"sotopia"``, or a name added to
-            :data:`FORMS`.
+            ``"tools"``, ``"tool_chat"``, an environment's own, e.g. ``"sotopia"``, or a name added
+            to :data:`FORMS`.
         options: arguments of the form, e.g. ``history_length=2``.
 
     Raises:

@@ -29,9 +29,10 @@ class EvalOptions:
     name: str | None = None
     """Name of your own agent in the results."""
     form: str | None = None
-    """Prompt form: plain, compact, dialogue, react, reflexion, tags or tools. None: of a run's
-    policy what it was trained with, of other language models ``tags``, which explains task, actions
-    and the format of replies (with ``--tools`` it is ``tools``), of other agents ``plain``."""
+    """Prompt form: plain, compact, dialogue, react, reflexion, tags, tools or (for models in this
+    process and vLLM) tool_chat. None: of a run's policy what it was trained with, of other language
+    models ``tags``, which explains task, actions and the format of replies (with ``--tools`` it is
+    ``tools``), of other agents ``plain``."""
     recent_images: int | None = None
     """Most pictures of a prompt, where the form ``tags`` shows any: this turn's, and those of the
     turns before it. None: of a run's policy as in training, of others 1."""

@@ -7,6 +7,7 @@ tokens.
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from toy_env import ToyVectorEnv
 
 from creditrl.agents import get_form, run_episodes
 from creditrl.agents.chat_format import ChatFormat
+from creditrl.agents.parse import call_id_of
+from creditrl.agents.prompts.tools import ACT_TOOL
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.envs.prompt import Message
 from creditrl.trainers.batch import build_rows
@@ -112,6 +115,152 @@ FAMILIES = {
 }
 
 
+# -- with functions -------------------------------------------------------------------------------
+
+_SIGNATURES = (
+    "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are "
+    "provided with function signatures within <tools></tools> XML tags:\n<tools>"
+    "{% for tool in tools %}\n{{ tool | tojson }}{% endfor %}\n</tools>\n\nFor each function call, "
+    "return a json object with function name and arguments within <tool_call></tool_call> XML "
+    'tags:\n<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>'
+    "<|im_end|>\n"
+)
+_CALLS = (
+    "<|im_start|>assistant{% if m.content %}\n{{ m.content }}{% endif %}{% for c in m.tool_calls %}"
+    '\n<tool_call>\n{"name": "{{ c.function.name }}", "arguments": '
+    "{{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}<|im_end|>\n"
+)
+_RESULTS = (
+    "{% if messages[loop.index0 - 1].role != 'tool' %}<|im_start|>user{% endif %}"
+    "\n<tool_response>\n{{ m.content }}\n</tool_response>"
+    "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}<|im_end|>\n{% endif %}"
+)
+_QWEN_BODY = (
+    "{% for m in messages %}{% if m.role == 'tool' %}" + _RESULTS + "{% elif m.tool_calls %}"
+    "" + _CALLS + "{% else %}" + CHATML_TURN + "{% endif %}{% endfor %}" + CHATML_END
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Caller:
+    """A family as it writes calls of functions."""
+
+    family: Family
+    listed: str
+    """Where the first prompt lists the functions; ``...`` stands for their JSON."""
+    call: str
+    """A reply that calls ``act`` with an action, ``%s``."""
+    result: str
+    """What follows such a reply where the call returns "A wall."."""
+    knows_tools: bool = True
+
+
+def _with(family: Family, template: str, *special: str) -> Family:
+    # Jinja leaves out the end of a line behind a block.
+    template = template.replace("%}\n", "%}{{ '\\n' }}")
+    return dataclasses.replace(family, template=template, special=(*family.special, *special))
+
+
+_QWEN_CALL = '<tool_call>\n{"name": "act", "arguments": {"action": "%s"}}\n</tool_call>'
+_QWEN_RESULT = (
+    "\n<|im_start|>user\n<tool_response>\nA wall.\n</tool_response><|im_end|>\n"
+    "<|im_start|>assistant\n"
+)
+_QWEN_LISTED = "signatures within <tools></tools> XML tags:\n<tools>\n...\n</tools>"
+CALLERS = {
+    "qwen2.5": Caller(
+        _with(
+            QWEN25,
+            "{% if tools %}<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a "
+            "helpful assistant.\n\n" + _SIGNATURES + "{% endif %}" + _QWEN_BODY,
+        ),
+        _QWEN_LISTED,
+        _QWEN_CALL,
+        _QWEN_RESULT,
+    ),
+    "qwen3": Caller(
+        _with(
+            QWEN3, "{% if tools %}<|im_start|>system\n" + _SIGNATURES + "{% endif %}" + _QWEN_BODY
+        ),
+        _QWEN_LISTED,
+        _QWEN_CALL,
+        _QWEN_RESULT,
+    ),
+    # Strings are written as JSON, quotes and all: they are iterable.
+    "llama3.2": Caller(
+        _with(
+            LLAMA3,
+            "{{ bos_token }}<|start_header_id|>system<|end_header_id|>\n\n"
+            "{% if tools %}Environment: ipython\n{% endif %}Cutting Knowledge Date: December 2023\n"
+            "Today Date: 26 Jul 2024\n\n<|eot_id|>{% for m in messages %}"
+            "{% if m.tool_calls %}<|start_header_id|>assistant<|end_header_id|>\n\n"
+            "{% set c = m.tool_calls[0].function %}"
+            '{"name": "{{ c.name }}", "parameters": {{ c.arguments | tojson }}}<|eot_id|>'
+            "{% elif m.role == 'tool' %}<|start_header_id|>ipython<|end_header_id|>\n\n"
+            "{{ m.content | tojson }}<|eot_id|>"
+            "{% elif tools and loop.first %}<|start_header_id|>user<|end_header_id|>\n\n"
+            "Given the following functions, please respond with a JSON for a function call with "
+            "its proper arguments that best answers the given prompt.\n\n"
+            'Respond in the format {"name": function name, "parameters": dictionary of argument '
+            "name and its value}.Do not use variables.\n\n"
+            "{% for t in tools %}{{ t | tojson }}\n\n{% endfor %}{{ m.content | trim }}<|eot_id|>"
+            "{% else %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
+            "{{ m.content | trim }}<|eot_id|>{% endif %}{% endfor %}{% if add_generation_prompt %}"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}",
+        ),
+        "Do not use variables.\n\n...\n\n",
+        '{"name": "act", "parameters": {"action": "%s"}}',
+        '<|start_header_id|>ipython<|end_header_id|>\n\n"A wall."<|eot_id|>'
+        "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    ),
+    # Roles other than these two, and out of turn, are an error.
+    "gemma": Caller(
+        _with(
+            GEMMA,
+            "{{ bos_token }}{% for m in messages %}"
+            "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception("
+            "'Conversation roles must alternate user/assistant') }}{% endif %}<start_of_turn>"
+            "{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content | trim }}"
+            "<end_of_turn>\n{% endfor %}{% if add_generation_prompt %}<start_of_turn>model\n"
+            "{% endif %}",
+        ),
+        "<start_of_turn>user\nYou can call these functions:\n",
+        '{"name": "act", "parameters": {"action": "%s"}}',
+        "\n<start_of_turn>user\nA wall.<end_of_turn>\n<start_of_turn>model\n",
+        knows_tools=False,
+    ),
+    # The functions stand before the last question; a result names the call that it is of.
+    "mistral": Caller(
+        _with(
+            MISTRAL,
+            "{% set asked = messages | selectattr('role', 'equalto', 'user') | list %}"
+            "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}"
+            "{% if tools and m == asked[-1] %}[AVAILABLE_TOOLS] {{ tools | tojson }}"
+            "[/AVAILABLE_TOOLS]{% endif %}[INST] {{ m.content }}[/INST]"
+            "{% elif m.tool_calls %}[TOOL_CALLS] [{% set c = m.tool_calls[0] %}"
+            '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}, '
+            '"id": "{{ c.id }}"}]{{ eos_token }}'
+            "{% elif m.role == 'tool' %}"
+            "{% if m.tool_call_id is not defined or m.tool_call_id | length != 9 %}"
+            "{{ raise_exception('Tool call IDs should be alphanumeric strings with length 9!') }}"
+            '{% endif %}[TOOL_RESULTS] {"content": {{ m.content | string }}, '
+            '"call_id": "{{ m.tool_call_id }}"}[/TOOL_RESULTS]'
+            "{% else %} {{ m.content }}{{ eos_token }}{% endif %}{% endfor %}",
+            *("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
+            *("[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
+        ),
+        "<s>[AVAILABLE_TOOLS] [...][/AVAILABLE_TOOLS][INST] ",
+        '[TOOL_CALLS] [{"name": "act", "arguments": {"action": "%s"}, "id": "q7R2abcd9"}]',
+        '[TOOL_RESULTS] {"content": A wall., "call_id": "q7R2abcd9"}[/TOOL_RESULTS]',
+    ),
+}
+
+
+@pytest.fixture(params=CALLERS)
+def caller(request: pytest.FixtureRequest) -> Caller:
+    return CALLERS[request.param]
+
+
 def tokenizer_of(family: Family) -> Any:
     return byte_tokenizer(
         family.template,
@@ -182,6 +331,56 @@ def test_thoughts_that_were_sampled_stay_and_prompts_with_a_window_have_none():
     )
 
 
+def test_functions_are_listed_and_results_written_as_the_family_documents_them(caller: Caller):
+    chat = ChatFormat(tokenizer_of(caller.family))
+    first = chat.first([Message("user", "Hi.")], [ACT_TOOL])
+    assert caller.listed.replace("...", json.dumps(ACT_TOOL)) in first and "Hi." in first
+    result = Message("tool", "A wall.", "q7R2abcd9")
+    assert chat.more([result], True, [ACT_TOOL]) == caller.result
+    # A call that was cut has no end of its own: it is written for it.
+    assert chat.more([result], False, [ACT_TOOL]) == caller.family.end + caller.result
+
+
+def test_a_conversation_of_calls_is_the_templates_own_rendering(caller: Caller):
+    tokenizer = tokenizer_of(caller.family)
+    chat = ChatFormat(tokenizer)
+    ids = tokenizer(chat.first([Message("user", "Hi.")], [ACT_TOOL]), add_special_tokens=False)
+    ids = list(ids["input_ids"])
+    if caller.knows_tools:
+        talk: list[dict[str, Any]] = [{"role": "user", "content": "Hi."}]
+    else:
+        text = chat.first([Message("user", "Hi.")], [ACT_TOOL]).partition("user\n")[2]
+        talk = [{"role": "user", "content": text.partition(caller.family.end)[0]}]
+    for action in ("up", "down", "left"):
+        reply = caller.call % action
+        ids += tokenizer(reply + caller.family.end, add_special_tokens=False)["input_ids"]
+        result = Message("tool", f"seen {action}", call_id_of(reply))
+        more = chat.more([result], True, [ACT_TOOL])
+        ids += tokenizer(more, add_special_tokens=False)["input_ids"]
+        function = {"name": "act", "arguments": {"action": action}}
+        call = {"type": "function", "id": "q7R2abcd9", "function": function}
+        if caller.knows_tools:
+            talk.append({"role": "assistant", "content": "", "tool_calls": [call]})
+            talk.append({"role": "tool", "content": result.content, "tool_call_id": "q7R2abcd9"})
+        else:
+            talk.append({"role": "assistant", "content": reply})
+            talk.append({"role": "user", "content": result.content})
+        whole = tokenizer.apply_chat_template(
+            talk,
+            tools=[dict(ACT_TOOL)] if caller.knows_tools else None,
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=False,
+        )
+        assert ids == whole
+
+
+def test_calls_are_read_as_the_family_writes_them(caller: Caller):
+    for text in (caller.call, caller.call.replace("[TOOL_CALLS]", "")):  # a special token
+        parsed = get_form("tool_chat").parse(text % "go up")
+        assert (parsed.action, parsed.valid_format) == ("go up", True)
+
+
 def trained_text(rows: Any, tokenizer: Any) -> list[str]:
     """Return what each turn's tokens of the loss are, read where the rows predict them."""
     told: dict[int, list[int]] = {}
@@ -197,6 +396,16 @@ def trained_text(rows: Any, tokenizer: Any) -> list[str]:
 
 @pytest.mark.parametrize("shift", [0, -1, 1])
 def test_the_loss_covers_replies_alone(family: Family, model_maker: Any, shift: int):
+    check_the_loss(family, model_maker, shift, "react", "Thought: turn {}\nAction: right")
+
+
+@pytest.mark.parametrize("shift", [0, -1, 1])
+def test_the_loss_covers_calls_alone(caller: Caller, model_maker: Any, shift: int):
+    call = caller.call.replace("{", "{{").replace("}", "}}")
+    check_the_loss(caller.family, model_maker, shift, "tool_chat", "{}" + call % ("right",))
+
+
+def check_the_loss(family: Family, model_maker: Any, shift: int, form: str, said: str) -> None:
     tokenizer = tokenizer_of(family)
 
     class Scripted(TransformersAgent):
@@ -205,7 +414,7 @@ def test_the_loss_covers_replies_alone(family: Family, model_maker: Any, shift: 
         def act(self, prompts: Any) -> list[Reply]:
             replies = []
             for reply, prompt in zip(super().act(prompts), prompts, strict=True):
-                text = f"Thought: turn {prompt.turn}\nAction: right"
+                text = said.format(prompt.turn)
                 ids = tokenizer(text + family.end, add_special_tokens=False)["input_ids"]
                 replies.append(Reply(text, reply.prompt_ids, tuple(ids), (0.0,) * len(ids)))
             return replies
@@ -213,11 +422,12 @@ def test_the_loss_covers_replies_alone(family: Family, model_maker: Any, shift: 
     model = model_maker(vocabulary=len(tokenizer), positions=4096)
     chat = ChatFormat(tokenizer, template_kwargs=family.kwargs)
     agent = Scripted(model, tokenizer, max_new_tokens=2, chat_format=chat)
-    played = run_episodes(ToyVectorEnv(2, max_turns=3), agent, get_form("react"), seed=0)
+    played = run_episodes(ToyVectorEnv(2, max_turns=3), agent, get_form(form), seed=0)
+    assert all(turn.action == "right" for t in played for turn in t.turns)
     rows = build_rows(played, merge_equal=False)
     assert rows.joined_episodes == 2  # one row an episode, replies between observations
     rows = dataclasses.replace(rows, position_M=np.maximum(rows.position_M + shift, 0))
-    said = [turn.reply + family.end for t in played for turn in t.turns]
+    replies = [turn.reply + family.end for t in played for turn in t.turns]
     found = trained_text(rows, tokenizer)
     # An off-by-one, planted here, is what this test would see of one in the code.
-    assert (found == said) is (shift == 0)
+    assert (found == replies) is (shift == 0)

@@ -1,0 +1,67 @@
+"""A growing conversation of function calls and what they return, in the model's own format.
+
+The function is offered by the model's chat template, which also writes what a call returns: as a
+turn of the user between ``<tool_response>`` tags (Qwen), of ``ipython`` (Llama 3), behind
+``[TOOL_RESULTS]`` (Mistral), or as a message of the user (Gemma, which knows no functions).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from creditrl.agents.parse import parse_tool
+from creditrl.agents.prompts.tools import ACT_TOOL
+from creditrl.chat import tool_call_text
+from creditrl.envs.prompt import Ask, Message, Parsed, PromptForm
+from creditrl.envs.words import task_message, words_for
+
+__all__ = ["ToolChatForm"]
+
+
+class ToolChatForm(PromptForm):
+    """The task, then calls of ``act(action)`` against what each returns.
+
+    Args:
+        list_actions: name the admissible actions in every turn.
+    """
+
+    name: ClassVar[str] = "tool_chat"
+    context: ClassVar[Literal["window", "full"]] = "full"
+    needs_history: ClassVar[bool] = False
+    tools: ClassVar[Sequence[Mapping[str, Any]]] = (ACT_TOOL,)
+
+    def __init__(self, list_actions: bool = True) -> None:
+        self.list_actions = list_actions
+
+    def messages(self, ask: Ask) -> tuple[Message, ...]:
+        """Return the task at turn 0, later what the last call returned."""
+        words = words_for(ask)
+        seen = words.trim(ask.observation)
+        shown = [a for a in ask.admissible_actions if a not in words.hidden_actions]
+        listed = f"\nAdmissible actions: {', '.join(shown)}" if shown and self.list_actions else ""
+        if ask.turn > 0:
+            return (Message("tool", f"{seen}{listed}"),)
+        parts = [
+            f"You are {words.role}. You get a task. In every turn think about what to do next, and "
+            "call the function `act` once, with one action; it returns what you observe then."
+        ]
+        if words.rules:
+            parts.append(words.rules)
+        if words.text_legend:
+            parts.append(f"What the symbols mean: {words.text_legend}")
+        templates = words.actions or ((ask.action_hint,) if ask.action_hint else ())
+        if templates:
+            parts.append("\n".join(["These are the actions:", *(f"- {a}" for a in templates)]))
+        parts += [words.invalid_answer, f"{task_message(ask.goal, seen)}{listed}"]
+        return (Message("user", "\n\n".join(part for part in parts if part)),)
+
+    def parse(self, reply: str) -> Parsed:
+        """Read the first call; see :func:`creditrl.agents.parse.parse_tool`."""
+        return parse_tool(reply)
+
+    def reply(self, action: str, thought: str = "") -> str:
+        """Return the text of a call that says this, as Qwen's models write it."""
+        thought = thought or f"The next step is: {action}."
+        return f"{thought}\n{tool_call_text('act', json.dumps({'action': action}))}"
