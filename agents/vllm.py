@@ -108,6 +108,8 @@ class VLLMAgent:
         self.stop_ids = frozenset(stop_ids) | found
         self._refresh = refresh or engine.reset_cache
         self._pictures = pictures
+        if pictures is not None and isinstance(engine, ServerEngine):
+            engine.image_id = pictures.image_id
         self.stop = tuple(stop)
         self._text = TokenText(tokenizer, self.stop_ids, stop)
         self._check()
@@ -173,8 +175,9 @@ class VLLMAgent:
 
         Args:
             base_url: ``http://HOST:8000/v1``.
-            model: the server's name for it; None: the model that it serves.
-            tokenizer: folder or name; None: the model's name is one.
+            model: as the server names it; None: what it serves.
+            tokenizer: folder or name; None: the model's name is one. The config and the image
+                processor of a model that sees are read there too.
             engine: arguments of :class:`ServerEngine`, e.g. ``{"timeout": 60}``.
             options: arguments of :class:`VLLMAgent`.
 
@@ -183,7 +186,9 @@ class VLLMAgent:
         """
         made = ServerEngine(base_url, model, **(engine or {}))
         source = tokenizer or made.name
-        return cls._of(made, source, load_tokenizer(source), options)
+        loaded = load_tokenizer(source)
+        options.setdefault("pictures", _reader_at(source, loaded))
+        return cls._of(made, source, loaded, options)
 
     @classmethod
     def _of(
@@ -440,6 +445,18 @@ def _seed(*parts: int) -> int:
     """Return 62 bits that depend on all parts; similar parts give unrelated bits."""
     text = "/".join(map(str, parts)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 2
+
+
+def _reader_at(source: str, tokenizer: Any) -> PictureReader | None:
+    """Return what reads pictures for a model whose config lies there; None: it reads text."""
+    from transformers import AutoConfig
+
+    try:
+        config: Any = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        processor = load_image_processor(source, config)
+    except (OSError, ValueError):  # a folder of a tokenizer alone
+        return None
+    return None if processor is None else PictureReader(processor, config, tokenizer)
 
 
 def _rank_of(adapter: Path) -> int:

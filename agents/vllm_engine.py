@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from creditrl._origin import install_command
+from creditrl.agents.pictures import one_place_each
 from creditrl.errors import ConfigError, EngineError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -399,8 +400,6 @@ class LocalEngine:
                 "fewer pictures (recent_images of the prompt form)."
             )
         from PIL import Image
-
-        from creditrl.agents.pictures import one_place_each
 
         return {
             "prompt_token_ids": one_place_each(ids, self._image_id, len(images)),

@@ -1,7 +1,11 @@
 """A vLLM server as an engine: token ids over its OpenAI-compatible interface.
 
-The user starts the server, on this machine or another, with ``--logprobs-mode processed_logprobs``.
-To train, it also needs ``--enable-lora --max-lora-rank 16`` and
+Prompts with pictures go to its ``/inference/v1/generate``, which takes token ids and pictures, and
+says what it read. (Its ``/v1/chat/completions`` takes messages, and writes the prompt by the
+server's template.)
+
+The server is started by its user, on this machine or another one, with ``--logprobs-mode
+processed_logprobs``. To train, it also needs ``--enable-lora --max-lora-rank 16`` and
 ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1`` in its environment; or, to train all weights,
 ``VLLM_SERVER_DEV_MODE=1``. Both are passed through a folder that the server can read.
 """
@@ -13,6 +17,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from creditrl.agents.outside import png_url
+from creditrl.agents.pictures import one_place_each
 from creditrl.agents.reply_queue import FutureQueue
 from creditrl.agents.vllm_engine import SamplingRule, TokenAnswer, TokenRequest
 from creditrl.chat import ChatAnswer, ChatClient, ChatSettings
@@ -26,6 +32,7 @@ __all__ = ["ServerEngine"]
 _MOST_BYTES = 64 << 20
 """Maximum size of an answer: it repeats the prompt's token ids and has all log-probabilities."""
 _MOST_TOKEN_ID = 2**31 - 1
+_COMPLETIONS, _GENERATE = "completions", "../inference/v1/generate"
 
 
 class ServerEngine:
@@ -39,6 +46,9 @@ class ServerEngine:
         api_key_env: environment variable with the server's key; None: it needs none.
         timeout: maximum seconds for one answer.
         concurrency: maximum number of requests under way at once.
+
+    Attributes:
+        image_id: token of a picture's places; None: prompts are text.
 
     Raises:
         MissingExtraError: httpx is not installed.
@@ -82,6 +92,7 @@ class ServerEngine:
             )
         self._asked = self.name  # the model itself, or the adapter on it
         self._processed: bool | None = None
+        self.image_id: int | None = None
 
     # -- sampling -------------------------------------------------------------------------------
 
@@ -90,23 +101,26 @@ class ServerEngine:
 
         Raises:
             ConfigError: the server's log-probabilities are not those of the distribution that
-                tokens are drawn from.
+                tokens are drawn from; or prompts have pictures, and the engine is for text.
+            EngineError: it read a picture as other tokens than the policy does.
         """
-        bodies = [self._question(request, rule) for request in requests]
-        return [
-            _answer(request, answer)
-            for answer, request in zip(
-                self._client.request("completions", bodies), requests, strict=True
-            )
-        ]
+        found: dict[int, TokenAnswer] = {}
+        for path in (_COMPLETIONS, _GENERATE):
+            at = [k for k, request in enumerate(requests) if _path(request) == path]
+            if not at:
+                continue
+            answers = self._client.request(path, [self._question(requests[k], rule) for k in at])
+            for k, answer in zip(at, answers, strict=True):
+                found[k] = self._answer(requests[k], answer)
+        return [found[k] for k in range(len(requests))]
 
     def token_queue(self, rule: SamplingRule) -> FutureQueue[TokenRequest, ChatAnswer, TokenAnswer]:
         """Return a queue with up to ``concurrency`` requests under way at once."""
         return FutureQueue(
             lambda request: self._client.submit_request(
-                "completions", self._question(request, rule)
+                _path(request), self._question(request, rule)
             ),
-            _answer,
+            self._answer,
         )
 
     def top_logprobs(
@@ -116,8 +130,37 @@ class ServerEngine:
         images: Sequence[tuple[Any, ...]] = (),
     ) -> list[dict[int, float]]:
         """Return the ``count`` most probable next tokens of each prompt, at temperature 1."""
-        _no_pictures(images)
-        return self._top([(ids, 1.0) for ids in prompts], count)
+        shown = images or [()] * len(prompts)
+        worded = [ids for ids, pictures in zip(prompts, shown, strict=True) if not pictures]
+        pictured = [
+            (ids, pictures) for ids, pictures in zip(prompts, shown, strict=True) if pictures
+        ]
+        words = iter(self._top([(ids, 1.0) for ids in worded], count))
+        seen = iter(self._top_shown([(*one, 1.0) for one in pictured], count))
+        return [next(seen) if pictures else next(words) for pictures in shown]
+
+    def _top_shown(
+        self, prompts: Sequence[tuple[tuple[int, ...], tuple[Any, ...], float]], count: int
+    ) -> list[dict[int, float]]:
+        bodies = [
+            self._shown_body(
+                ids, pictures, {"max_tokens": 1, "temperature": heat, "logprobs": count, "seed": 0}
+            )
+            for ids, pictures, heat in prompts
+        ]
+        found = []
+        for (ids, pictures, _), answer in zip(
+            prompts, self._client.request(_GENERATE, bodies) if bodies else [], strict=True
+        ):
+            if answer.error:
+                raise EngineError(f"The vLLM server gives no log-probabilities: {answer.error}")
+            try:
+                self._check_read(ids, pictures, answer.data["prompt_token_ids"])
+                top = answer.data["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+                found.append({int(one["token_id"]): float(one["logprob"]) for one in top})
+            except (LookupError, TypeError, ValueError) as error:
+                raise EngineError(_NO_GENERATE.format(url=self.base_url)) from error
+        return found
 
     def _top(
         self, prompts: Sequence[tuple[tuple[int, ...], float]], count: int
@@ -142,9 +185,10 @@ class ServerEngine:
         return found
 
     def _question(self, request: TokenRequest, rule: SamplingRule) -> dict[str, Any]:
-        _no_pictures([request.images])
         if not rule.greedy and (rule.temperature != 1 or rule.top_p != 1):
-            self._check_processed(request.prompt_ids)
+            self._check_processed(request)
+        if request.images:
+            return self._shown_question(request, rule)
         return (
             self._body(request.prompt_ids, request.max_tokens, request.seed)
             | {
@@ -156,6 +200,69 @@ class ServerEngine:
             | ({"stop": list(rule.stop), "include_stop_str_in_output": True} if rule.stop else {})
             | ({"allowed_token_ids": list(request.allowed)} if request.allowed else {})
         )
+
+    def _shown_question(self, request: TokenRequest, rule: SamplingRule) -> dict[str, Any]:
+        sampling: dict[str, Any] = {
+            "max_tokens": request.max_tokens,
+            "seed": request.seed,
+            "temperature": 0.0 if rule.greedy else rule.temperature,
+            "top_p": 1.0 if rule.greedy else rule.top_p,
+            "stop_token_ids": list(rule.stop_ids),
+            "logprobs": 0,
+            "detokenize": bool(rule.stop),
+        }
+        if rule.stop:
+            sampling |= {"stop": list(rule.stop), "include_stop_str_in_output": True}
+        if request.allowed:
+            sampling["allowed_token_ids"] = list(request.allowed)
+        return self._shown_body(request.prompt_ids, request.images, sampling)
+
+    def _shown_body(
+        self, ids: tuple[int, ...], images: tuple[Any, ...], sampling: dict[str, Any]
+    ) -> dict[str, Any]:
+        if self.image_id is None:
+            raise ConfigError(
+                "A prompt has a picture, and the server's engine was made for text: set its "
+                "image_id, or have VLLMAgent.from_server find the model's image processor "
+                "(tokenizer='FOLDER OR NAME')."
+            )
+        return {
+            "model": self._asked,
+            # Of each picture one place, which the server makes many.
+            "token_ids": one_place_each(ids, self.image_id, len(images)),
+            "content_parts": [{"type": "image_url", "url": png_url(image)} for image in images],
+            "sampling_params": sampling,
+            "return_token_ids": True,
+        }
+
+    def _answer(self, request: TokenRequest, answer: ChatAnswer) -> TokenAnswer:
+        if not request.images:
+            return _answer(request, answer)
+        if answer.error:
+            advice = f" {_NO_GENERATE.format(url=self.base_url)}" if answer.refused else ""
+            return TokenAnswer(error=f"{answer.error}{advice}")
+        try:
+            choice = answer.data["choices"][0]
+            ids = tuple(int(token) for token in choice["token_ids"])
+            logprobs = tuple(float(one["logprob"]) for one in choice["logprobs"]["content"])
+            read = answer.data["prompt_token_ids"]
+        except (LookupError, TypeError, ValueError):
+            return TokenAnswer(error=_NO_GENERATE.format(url=self.base_url))
+        if min(ids, default=-1) < 0 or max(ids) > _MOST_TOKEN_ID or len(ids) != len(logprobs):
+            return TokenAnswer(error=_NO_GENERATE.format(url=self.base_url))
+        self._check_read(request.prompt_ids, request.images, read)
+        return TokenAnswer(ids, logprobs)
+
+    def _check_read(self, ids: tuple[int, ...], images: tuple[Any, ...], read: Any) -> None:
+        """Raise where the server makes other tokens of a picture than the policy does."""
+        if not isinstance(read, list) or tuple(read) != ids:
+            sizes = ", ".join(f"{image.shape[0]} x {image.shape[1]}" for image in images)
+            length = len(read) if isinstance(read, list) else 0
+            raise EngineError(
+                f"{self.base_url} reads a prompt with pictures of {sizes} pixels as {length} "
+                f"tokens, the policy as {len(ids)}, or as others: expected one image processor for "
+                "both, that of the model."
+            )
 
     def _body(self, ids: tuple[int, ...], max_tokens: int, seed: int) -> dict[str, Any]:
         return {
@@ -171,9 +278,13 @@ class ServerEngine:
             "repetition_penalty": 1.0,
         }
 
-    def _check_processed(self, prompt_ids: tuple[int, ...]) -> None:
+    def _check_processed(self, request: TokenRequest) -> None:
         if self._processed is None:
-            one, half = self._top([(prompt_ids, 1.0), (prompt_ids, 0.5)], 2)
+            ids, images = request.prompt_ids, request.images
+            if images:
+                one, half = self._top_shown([(ids, images, heat) for heat in (1.0, 0.5)], 2)
+            else:
+                one, half = self._top([(ids, heat) for heat in (1.0, 0.5)], 2)
             self._processed = any(abs(half[t] - one[t]) > 1e-6 for t in one if t in half)
         if not self._processed:
             raise ConfigError(
@@ -199,6 +310,8 @@ class ServerEngine:
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder.resolve())}}
         self._must("../collective_rpc", body, "start it with VLLM_SERVER_DEV_MODE=1")
         self._must("../reset_prefix_cache", {}, "start it with VLLM_SERVER_DEV_MODE=1")
+        if self.image_id is not None:
+            self._must("../reset_encoder_cache", {}, "start it with VLLM_SERVER_DEV_MODE=1")
         self._asked = self.name
 
     def load_adapter(self, folder: Path) -> None:
@@ -259,12 +372,14 @@ class ServerEngine:
             )
 
 
-def _no_pictures(images: Sequence[tuple[Any, ...]]) -> None:
-    if any(images):
-        raise ConfigError(
-            "A server takes token ids without pictures: expected a vLLM engine in this process "
-            "(--rollout.backend vllm), or --rollout.backend transformers."
-        )
+_NO_GENERATE = (
+    "{url} answers no token ids with log-probabilities to a prompt with pictures: expected a vLLM "
+    "server, 0.32 or newer, with its path /inference/v1/generate."
+)
+
+
+def _path(request: TokenRequest) -> str:
+    return _GENERATE if request.images else _COMPLETIONS
 
 
 def _answer(request: TokenRequest, answer: ChatAnswer) -> TokenAnswer:

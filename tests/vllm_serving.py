@@ -68,6 +68,9 @@ def serving(folder: Path, policy: Any) -> Iterator[str]:
     model, tokenizer, log = folder / "served", folder / "tokenizer", folder / "server.log"
     policy.base.save_pretrained(model)
     policy.tokenizer.save_pretrained(tokenizer)
+    if policy.image_processor is not None:  # looked for beside the config
+        policy.image_processor.save_pretrained(model)
+        policy.image_processor.save_pretrained(tokenizer)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

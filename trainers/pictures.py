@@ -30,7 +30,7 @@ def check_pictures(config: TrainConfig, form: PromptForm) -> None:
     """Raise for settings that cannot show the pictures that ``env.options`` asks for alone.
 
     Raises:
-        ConfigError: the policy reads text, or backend or form have no place for a picture.
+        ConfigError: the policy reads text, or the form has no place for a picture.
     """
     shown = observation_shown(config)
     if shown == "text" and config.rollout.recent_images > 1:
@@ -48,8 +48,8 @@ def pictured_form(config: TrainConfig, form: PromptForm, policy: Policy) -> Prom
     With ``"both"`` a policy that reads text is shown the text.
 
     Raises:
-        ConfigError: the observation is a picture alone and the policy reads text; or backend or
-            form have no place for a picture.
+        ConfigError: the observation is a picture alone and the policy reads text; or the form has
+            no place for a picture.
     """
     shown = observation_shown(config)
     if policy.pictures is None:
@@ -87,11 +87,6 @@ def check_beside_pictures(
 
 
 def _check_seam(config: TrainConfig, form: PromptForm) -> None:
-    if config.rollout.backend == "vllm-server":
-        raise ConfigError(
-            f"rollout.backend is {config.rollout.backend!r}, and pictures are shown: expected "
-            "'transformers' or 'vllm', the backends that pass pictures on."
-        )
     if config.rollout.actions == "choice":
         raise ConfigError(
             "rollout.actions is 'choice', and pictures are shown: expected 'listed' or 'free'. A "

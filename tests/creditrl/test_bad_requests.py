@@ -108,10 +108,6 @@ REQUESTS = [
     ("train @grpo_webshop --dry-run=80", "expected --dry-run alone"),
     ("train @grpo_webshop --dry-run --plan", "were both given"),
     ("train @istar_visualsokoban --policy.model=small", "reads text"),
-    (
-        "train @istar_visualsokoban --rollout.backend=vllm-server --rollout.vllm.base-url=http://127.0.0.1:9/v1",
-        "'transformers' or 'vllm', the backends that pass",
-    ),
     ("train @istar_visualsokoban --rollout.form=react", "no place for a picture"),
     ("train @quickstart --plan=much", "expected GiB"),
     ("sweep --method.alpha 1,2", "Missing recipe"),

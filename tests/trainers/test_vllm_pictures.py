@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 from small_runs import rows_of
 from small_vision import flags, make_vision_policy, play, save_text_model
-from vllm_serving import move
+from vllm_serving import move, serving
 
 from creditrl.agents.pictures import PictureReader
 from creditrl.agents.vllm import VLLMAgent
 from creditrl.agents.vllm_engine import LocalEngine
+from creditrl.agents.vllm_server import ServerEngine
 from creditrl.cli import run
 from creditrl.envs.words import IMAGE_PLACEHOLDER
 from creditrl.errors import ConfigError, EngineError
 from creditrl.trainers.batch import build_rows
-from creditrl.trainers.decode.sync import WeightSync
+from creditrl.trainers.decode.engine_config import SyncConfig
+from creditrl.trainers.decode.sync import Probe, WeightSync
 from creditrl.types import Prompt
 
 pytestmark = [pytest.mark.reference("vllm"), pytest.mark.reference("torchvision")]
@@ -129,6 +131,24 @@ def test_more_pictures_than_the_engine_was_built_for_are_refused(engine):
     prompt = replace(shown(image), text=4 * IMAGE_PLACEHOLDER, earlier_images=(image,) * 3)
     with pytest.raises(ConfigError, match="4 pictures, and .* was built for 3 a prompt"):
         make_agent(engine, seeing()).act([prompt])
+
+
+def test_what_a_server_said_of_pictures_is_as_probable_as_the_trainer_says(tmp_path):
+    policy = seeing(seed=1)
+    with serving(tmp_path, policy) as url:
+        server = ServerEngine(url)
+        agent = VLLMAgent(
+            server, policy.tokenizer, max_new_tokens=4, seed=1, pictures=policy.pictures
+        )
+        # The server has the weights that it was started with.
+        assert Probe.of(policy, SyncConfig(), server.context).check(server, policy) < 1e-4
+        trajectories = play(agent, "both", recent_images=3, max_turns=4)
+        halves = agent.variant(temperature=0.5).act([shown(np.zeros((64, 64, 3), dtype=np.uint8))])
+    assert max(len(turn.images) for t in trajectories for turn in t.turns) == 3
+    sampled = [p for t in trajectories for turn in t.turns for p in turn.logprobs]
+    found = policy.score(build_rows(trajectories), token_budget=4096)
+    np.testing.assert_allclose(found, sampled, atol=1e-4)
+    assert halves[0].token_ids and not halves[0].error
 
 
 def test_an_engine_for_text_is_shown_none(tmp_path):

@@ -133,6 +133,8 @@ class VLLMSampler(Sampler):
         cfg = self.config.rollout.vllm
         if self._engine is None:
             self._engine = start_engine(*engine_settings(self.config, policy))
+        if policy.pictures is not None and isinstance(self._engine, ServerEngine):
+            self._engine.image_id = policy.pictures.image_id
         if self._sync is None:
             served = self.config.rollout.backend == "vllm-server"
             root = Path(cfg.folder) if cfg.folder else self.folder / "sync"
