@@ -1,1 +1,1 @@
-"""The environment suite: text environments to one contract, single and vectorised."""
+"""The environment suite: text environments with one contract, single and vectorised."""

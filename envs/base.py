@@ -1,8 +1,8 @@
 """The shared half of every environment: engines, copies of them, and the single environment.
 
 An environment is an :class:`Engine` (the worlds of K copies, stepped together), a frozen config and
-a :class:`TextEnv` subclass that joins them. The single environment is the engine with one copy, and
-:class:`creditrl.envs.vector.TextVectorEnv` the same engine with many.
+a :class:`TextEnv` subclass that combines them. The single environment is the engine with one copy,
+and :class:`creditrl.envs.vector.TextVectorEnv` is the same engine with many.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ BASE_INFO: Mapping[str, type] = {
     "score": float,
     "error": str,
 }
-"""Keys that ``info`` has at every reset and step of every environment, and their values' types."""
+"""Keys of ``info`` at every reset and step of every environment, with their values' types."""
 
 
 def object_column(values: Sequence[Any]) -> NDArray[np.object_]:
-    """Return a 1-d object array of ``values``, also where they are tuples of equal length."""
+    """Return a 1-d object array of ``values``, even if they are tuples of equal length."""
     column = np.empty(len(values), dtype=object)
     column[:] = values
     return column
@@ -70,7 +70,7 @@ class Effect:
     reward_K: FloatArray
     terminated_K: BoolArray
     action_K: Sequence[str]
-    """The action as executed, in canonical words; as the agent wrote it where it is unknown."""
+    """The action as executed, in canonical words; if it is unknown, as the agent wrote it."""
     grounded_K: BoolArray
     """Whether the action could be executed."""
     reason_K: Sequence[str]
@@ -78,16 +78,15 @@ class Effect:
     costs_turn_K: BoolArray | None = None
     """Which actions advance the turn counter; None: all of them."""
     truncated_K: BoolArray | None = None
-    """Which episodes a limit of the task's own has cut, where ``max_turns`` does not tell; None: no
-    limit but that one."""
+    """Which episodes were truncated by a task's own limit, apart from ``max_turns``; None: there is
+    no such limit."""
 
 
 @dataclass(slots=True)
 class View:
-    """Appearance of K copies now.
+    """Current appearance of K copies.
 
-    Arrays belong to the caller, who writes into them later: an engine never hands out its own
-    memory.
+    Arrays belong to the caller, who may write into them: an engine never hands out its own memory.
     """
 
     text_K: Sequence[str]
@@ -95,14 +94,14 @@ class View:
     success_K: BoolArray
     score_K: FloatArray
     image_K: NDArray[np.uint8] | None = None
-    """[K, H, W, 3] where images are on."""
+    """[K, H, W, 3] if images are on."""
     extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    """The environment's own ``info`` columns; the same keys and dtypes always."""
+    """The environment's own ``info`` columns, always with the same keys and dtypes."""
 
 
 _ALL_ROWS = slice(None)
 LONGEST_ACTION = 4096
-"""Characters at which an action is cut, where an environment states no other length."""
+"""Default number of characters at which an action is cut."""
 _LONGEST_PLAN = 10_000
 """Actions after which an expert counts as one that never finishes."""
 
@@ -110,28 +109,28 @@ _LONGEST_PLAN = 10_000
 class Engine(ABC):
     """The worlds of ``num_envs`` copies of one environment.
 
-    Indices are int arrays of K distinct copies. Methods never see finished copies' actions, turn
-    limits or random task choice: :class:`Copies` and the environments do that.
+    Indices are int arrays of K distinct copies. Methods need not handle finished copies' actions,
+    turn limits or random task choice: :class:`Copies` and the environments do that.
     """
 
     format: ClassVar[int] = 1
-    """Version of the snapshot layout; raise it when the layout changes."""
+    """Version of the snapshot layout; increase it when the layout changes."""
     other_formats: ClassVar[Mapping[int, str]] = {}
-    """Layouts of the environment's other engines, and the option that chooses each."""
+    """Layouts of the environment's other engines, with the option that selects each."""
     action_hint: str = ""
     """Describes the open-ended part of the action set, e.g. ``"search[<query>]"``."""
     retry_helps: bool = False
-    """Whether an episode that failed may do better when it is played again from its start: somebody
-    outside has a part in it, who may be back by then."""
+    """Whether a failed episode may succeed when played again from its start, because it depends on
+    an outside service that may recover."""
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = num_envs
         self.every = np.arange(num_envs, dtype=np.int64)
-        """The index of all copies in order; a caller that means them all passes this array."""
+        """The indices of all copies in order; a caller that means all of them passes this array."""
         self.every.flags.writeable = False
 
     def rows(self, index_K: IntArray) -> IntArray | slice:
-        """Return what to write through: a slice, which NumPy writes faster, for :attr:`every`."""
+        """Return an index for writing: for :attr:`every` a slice, which NumPy writes faster."""
         return _ALL_ROWS if index_K is self.every else index_K
 
     @abstractmethod
@@ -140,11 +139,11 @@ class Engine(ABC):
 
     @abstractmethod
     def act(self, index_K: IntArray, actions: Sequence[str]) -> Effect:
-        """Do one action in each copy. Takes any string; an action that fails leaves the world."""
+        """Do one action in each copy, any string; a failed action leaves the world unchanged."""
 
     @abstractmethod
     def view(self, index_K: IntArray) -> View:
-        """Describe each copy as it stands."""
+        """Describe the current state of each copy."""
 
     @abstractmethod
     def snapshot(self, index_K: IntArray) -> list[Any]:
@@ -159,9 +158,9 @@ class Engine(ABC):
         """Return canonical bytes per copy; ``source`` is ``"state"`` or ``"world"``."""
 
     def expert_action(self, index: int) -> str | None:
-        """Return an expert's next action in one copy; None where there is no expert or no way.
+        """Return an expert's next action in one copy; None if there is no expert or no way.
 
-        There may be none from where play has led: a dead end is a state like any other.
+        There may be no way: a dead end is a state like any other.
         """
         return None
 
@@ -173,8 +172,8 @@ class Engine(ABC):
         """Draw one copy; ``"ansi"`` gives text, ``"rgb_array"`` an image, ``"human"`` shows it."""
         raise NotImplementedError(f"{type(self).__name__} has no render mode {mode!r}")
 
-    def close(self) -> None:  # noqa: B027 (an engine need not hold anything)
-        """Release what the engine holds; may be called twice."""
+    def close(self) -> None:  # noqa: B027 (an engine may have no resources)
+        """Release the engine's resources; may be called twice."""
 
 
 @dataclass(slots=True)
@@ -190,14 +189,15 @@ class Frame:
 
 
 class Copies:
-    """K worlds with what an engine does not know: tasks, turn counters, limits, last events.
+    """K worlds with all that an engine does not know: tasks, turn counters, limits, last events.
 
     Args:
         engine: the worlds.
-        env_id: id with version; stamped into snapshots.
+        env_id: id with version; recorded in snapshots.
         max_turns: turns after which an episode is truncated.
-        max_steps: steps after which it is truncated as Gymnasium's ``TimeLimit`` does it: every
-            step counts, also one that costs no turn, and the flag is set beside ``terminated``.
+        max_steps: steps after which it is truncated as by Gymnasium's ``TimeLimit``: every step
+            counts, even one that costs no turn, and the flag can be set together with
+            ``terminated``.
         action_length: characters at which an action is cut before anything reads it.
     """
 
@@ -224,7 +224,7 @@ class Copies:
         self._action = object_column([""] * n)
         self._grounded = np.ones(n, dtype=np.bool_)
         self._reason = object_column([""] * n)
-        # What a snapshot keeps, in its order: task, counters, then the last event.
+        # Content of a snapshot, in this order: task, counters, then the last event.
         self._kept = (
             self.tasks,
             self.turn,
@@ -235,7 +235,7 @@ class Copies:
             self._reason,
             self.over,
         )
-        # Columns that change only when an episode begins, kept so that a step copies, not builds.
+        # Columns that change only when an episode begins; kept so a step only copies them.
         self._task_id = object_column([""] * n)
         self._task_type = object_column([""] * n)
         self._goal = object_column([""] * n)
@@ -278,7 +278,7 @@ class Copies:
         return self._frame(index_K, reward_K, terminated_K, truncated_K)
 
     def frame(self, index_K: IntArray) -> Frame:
-        """Describe copies as they stand, with no reward and no flag."""
+        """Describe the current state of copies, without reward and flags."""
         k = len(index_K)
         no = np.zeros(k, dtype=np.bool_)
         return self._frame(index_K, np.zeros(k, dtype=np.float64), no, no.copy())
@@ -305,7 +305,7 @@ class Copies:
         ]
 
     def restore(self, index_K: IntArray, snapshots: Sequence[Snapshot]) -> Frame:
-        """Put snapshots into copies and return how they look.
+        """Put snapshots into copies and return their frame.
 
         Raises:
             SnapshotError: one is of another environment or layout.
@@ -348,13 +348,13 @@ class Copies:
         return self.frame(index_K)
 
     def expert_actions(self, index_K: IntArray) -> list[str | None]:
-        """Return an expert's next action per copy, None where there is none."""
+        """Return an expert's next action per copy, None if it has none."""
         return [self.engine.expert_action(i) for i in index_K.tolist()]
 
     def expert_plans(self, index_K: IntArray) -> list[list[str] | None]:
-        """Return the actions by which the expert finishes each copy's episode; None: it cannot.
+        """Return the actions that finish each copy's episode; None if the expert has no plan.
 
-        They are played ahead in the copy itself, turn limits aside, and taken back.
+        They are played in the copy itself, without turn limits, and undone.
         """
         plans: list[list[str] | None] = []
         for i in index_K.tolist():
@@ -367,7 +367,7 @@ class Copies:
         return plans
 
     def _follow_expert(self, one: IntArray) -> list[str] | None:
-        """Play one copy to its end as the expert does; return how, None where it gives up."""
+        """Play one copy to its end with the expert; return the actions, None if it gives up."""
         plan: list[str] = []
         while len(plan) < _LONGEST_PLAN:
             action = self.engine.expert_action(int(one[0]))
@@ -387,7 +387,7 @@ class Copies:
         return self.engine.render(index, mode)
 
     def close(self) -> None:
-        """Release what the engine holds."""
+        """Release the engine's resources."""
         self.engine.close()
 
     def state_keys(self, index_K: IntArray, source: StateSource) -> list[bytes]:
@@ -401,14 +401,14 @@ class Copies:
         return self.engine.state_keys(index_K, source)
 
     def _kept_of(self, index_K: IntArray) -> Iterable[Sequence[Any]]:
-        if len(index_K) == 1:  # single values are read several times as fast as rows of one
+        if len(index_K) == 1:  # single values are read several times faster than rows of one
             at = index_K.item()
             return ([column.item(at) for column in self._kept],)
         return zip(*[column[index_K].tolist() for column in self._kept], strict=True)
 
     def _assign(self, index_K: IntArray, tasks: Sequence[Task]) -> None:
         if all(map(operator.is_, self.tasks[index_K].tolist(), tasks)):
-            return  # as a rule, a snapshot goes back to where its task is played
+            return  # usually, a snapshot returns to a copy that plays its task
         rows = self.engine.rows(index_K)
         self.tasks[rows] = tasks
         self._task_id[rows] = [task.id for task in tasks]
@@ -451,13 +451,13 @@ class EnvParts:
     tasks: TaskSet
     max_turns: int
     text_length: int = 4096
-    """Most characters of an observation."""
+    """Maximum number of characters of an observation."""
     action_length: int = LONGEST_ACTION
-    """Most characters of an action; a longer one is cut there before it is read."""
+    """Maximum number of characters of an action; a longer one is cut before it is read."""
     image_shape: tuple[int, int, int] | None = None
-    """(H, W, 3) where images are on."""
+    """(H, W, 3) if images are on."""
     text_in_observation: bool = True
-    """False: the observation is the bare image."""
+    """False: the observation is only the image."""
 
     def observation_space(self) -> Space[Any]:
         """Return the observation space of one copy."""
@@ -472,9 +472,9 @@ ConfigT = TypeVar("ConfigT")
 
 
 class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
-    """One copy of an environment, to Gymnasium's interface.
+    """One copy of an environment, with Gymnasium's interface.
 
-    A subclass names ``env_id``, ``config_class`` (a frozen dataclass of keyword options) and
+    A subclass sets ``env_id``, ``config_class`` (a frozen dataclass of keyword options) and
     ``metadata``, and implements :meth:`build`.
 
     Args:
@@ -486,28 +486,28 @@ class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
     env_id: ClassVar[str]
     config_class: ClassVar[type]
     expert_always_succeeds: ClassVar[bool] = True
-    """Whether the expert, where there is one, ends every episode in success and with score 1; False
-    where others decide too (a partner who does not give in)."""
+    """Whether the expert, if there is one, ends every episode with success and score 1; False if
+    others decide too (a partner who does not give in)."""
     open_dialogue: ClassVar[bool] = False
     """Whether episodes are free dialogue, in which every word becomes part of the state."""
     difficulty_is_expert_turns: ClassVar[bool] = False
-    """Whether a task's ``difficulty``, where it is known, is the expert's number of turns."""
+    """Whether a task's ``difficulty``, if known, is the expert's number of turns."""
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}
 
     @classmethod
     def build(cls, config: ConfigT, num_envs: int) -> EnvParts:
-        """Return the engine for ``num_envs`` copies and what goes with it."""
+        """Return the parts for ``num_envs`` copies: engine, tasks, turn limit and spaces."""
         raise NotImplementedError
 
     @classmethod
     def configure(
         cls, options: Mapping[str, Any], keywords: Sequence[str] = ("task", "render_mode")
     ) -> ConfigT:
-        """Return the config of keyword options.
+        """Return the config for keyword options.
 
         Args:
             options: fields of ``config_class``.
-            keywords: what the caller takes beside them, for the message.
+            keywords: further keywords that the caller takes, for the message.
 
         Raises:
             ConfigError: an option is unknown.
@@ -572,7 +572,7 @@ class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
         """Do one action; any string is taken.
 
         Raises:
-            ActionTypeError: it is no string.
+            ActionTypeError: the action is not a string.
             EpisodeOverError: before ``reset``, or after the episode ended.
         """
         if type(action) is not str:
@@ -599,7 +599,7 @@ class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
         """Continue from ``snap``; returns the observation and info of that moment.
 
         Raises:
-            SnapshotError: it is of another environment or version.
+            SnapshotError: it belongs to another environment or version.
         """
         frame = self.copies.restore(self._index, [snap])
         if snap.rng is not None:
@@ -613,12 +613,12 @@ class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
         return self.copies.state_keys(self._index, source)[0]
 
     def expert_action(self) -> str | None:
-        """Return an expert's next action, or None where there is none."""
+        """Return an expert's next action, or None if there is none."""
         self._require_begun("expert_action()")
         return self.copies.engine.expert_action(0)
 
     def expert_plan(self) -> list[str] | None:
-        """Return the actions by which the expert finishes the episode; None where it cannot."""
+        """Return the actions that finish the episode; None if the expert has no plan."""
         self._require_begun("expert_plan()")
         return self.copies.expert_plans(self._index)[0]
 
@@ -639,12 +639,12 @@ class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
         return self.copies.engine.render(0, self.render_mode)
 
     def film(self, task: Task, seed: int, actions: Iterable[str]) -> list[Still]:
-        """Play an episode and return what is seen before each action and at the end.
+        """Play an episode and return a still before each action and at the end.
 
         Args:
-            task: of the environment's tasks.
-            seed: of the episode, as ``Trajectory.seed`` keeps it.
-            actions: played until they or the episode end.
+            task: one of the environment's tasks.
+            seed: seed of the episode, as in ``Trajectory.seed``.
+            actions: played until they run out or the episode ends.
         """
         draws = "rgb_array" in self.metadata["render_modes"]
         frame = self.copies.begin(self._index, [task], [seed])
@@ -674,22 +674,22 @@ class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
     ) -> Path:
         """Play an episode and write it as an animated GIF; returns the file.
 
-        An environment that draws no pictures writes its text instead, as an HTML file that plays
-        it: of the same name, with the ending ``.html``.
+        An environment without pictures writes its text instead, as an HTML file that plays it: with
+        the same name and the ending ``.html``.
 
         Args:
-            path: of the GIF.
-            actions: played from a reset, until they or the episode end.
+            path: path of the GIF.
+            actions: played from a reset, until they run out or the episode ends.
             seed: as for :meth:`reset`.
             task: index or id; None draws one.
-            seconds_per_frame: how long a frame is shown; the last one four times as long.
+            seconds_per_frame: duration of a frame; the last one is shown four times as long.
         """
         self.reset(seed=seed, options=None if task is None else {"task": task})
         stills = self.film(self.task, int(self.copies.seed[0]), actions)
         return save_film(stills, Path(path), seconds_per_frame, title=self.task.id)
 
     def close(self) -> None:
-        """Release what the engine holds; may be called twice."""
+        """Release the engine's resources; may be called twice."""
         self.copies.engine.close()
 
     def _show(self) -> None:

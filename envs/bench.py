@@ -1,6 +1,6 @@
 """Measurements that an environment adds to benches, and those common to all environments.
 
-That is walks, snapshots, and memory of a further copy.
+The common ones are walks, snapshots, and the memory of a further copy.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 Script: TypeAlias = Callable[
     [TextEnv[Any], np.random.Generator], Generator[str | None, dict[str, Any], None]
 ]
-"""Plays one game: yields actions, None for a reset (at first too), and is sent ``info``."""
+"""Plays one game: yields actions, None for a reset (also first), and is sent ``info``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +54,23 @@ class EnvBench:
     env: str
     """Short name."""
     contests: Callable[[bool], list[Contest]]
-    """Returns the measurements; True makes them tiny."""
+    """Returns the measurements; with True, tiny ones."""
     reference: str
     """Import name of the upstream package."""
     extra: str
     """Extra that installs it."""
     how: str = ""
-    """How to get it, where an extra does not bring it."""
+    """How to get it, if an extra does not install it."""
     note: Callable[[bool], str] | None = None
-    """Says what the figures also depend on, e.g. which games were played; the same argument."""
+    """Returns what else the figures depend on, e.g. the games played; takes the same argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class Games:
-    """Some games, and where they come from."""
+    """Games and their source."""
 
     source: str
-    """In words."""
+    """Description of the source."""
     tasks: tuple[Task, ...]
 
 
@@ -79,7 +79,7 @@ class Conformance:
     """The comparison of one environment with upstream's package."""
 
     env: str
-    """Short name, as the command line takes it."""
+    """Short name, as used on the command line."""
     env_id: str
     modules: tuple[str, ...]
     """Import names of upstream's packages."""
@@ -96,13 +96,13 @@ class Conformance:
 
 @dataclass(slots=True)
 class Comparison:
-    """Number of steps that were compared, and the first things that differ."""
+    """Number of steps that were compared, and the first differences."""
 
     what: str
     episodes: int = 0
     steps: int = 0
     done: int = 0
-    """Steps with an action that could be done."""
+    """Number of steps with an applicable action."""
     differing: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -115,16 +115,16 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class OwnConformance:
-    """A comparison of one environment with upstream's package in a way of its own."""
+    """A custom comparison of one environment with upstream's package."""
 
     env: str
-    """Short name, as the command line takes it."""
+    """Short name, as used on the command line."""
     options: Any
     """Options of its command, a dataclass with their defaults."""
     compare: Callable[[Any], Iterator[Comparison]]
-    """Compares with options."""
+    """Runs the comparison with these options."""
     size: str
-    """Option of the number of actions, which a longer comparison doubles."""
+    """Option for the number of actions, which a longer comparison doubles."""
 
 
 def any_of(rng: np.random.Generator, actions: Sequence[str]) -> str:
@@ -135,7 +135,7 @@ def any_of(rng: np.random.Generator, actions: Sequence[str]) -> str:
 def contest_sides(
     ours: Callable[[], Round], theirs: Callable[[], Round] | None = None, *, installed: bool
 ) -> dict[Side, Callable[[], Round]]:
-    """Return the sides of a contest: upstream's only where it is ``installed`` and measured."""
+    """Return the sides of a contest: upstream's only if it is ``installed`` and measured."""
     if theirs is not None and installed:
         return {"ours": ours, "theirs": theirs}
     return {"ours": ours}
@@ -145,9 +145,9 @@ def walk_round(env: gym.Env[Any, Any], tasks: Callable[[], Sequence[Task]], step
     """Return a round of a random walk in each task: CPU time of every step, in us.
 
     Args:
-        env: has no turn limit that is reached.
-        tasks: gives a round's tasks.
-        steps: in each task, fewer where it ends.
+        env: its turn limit must not be reached.
+        tasks: returns a round's tasks.
+        steps: steps per task, fewer if it ends.
     """
     rng = np.random.default_rng(0)
 
@@ -171,9 +171,9 @@ def vector_walk_round(venv: TextVectorEnv, tasks: Callable[[], list[Task]], step
     """Return a round of a random walk of all copies: steps per second of CPU time.
 
     Args:
-        venv: has no turn limit that is reached; finished copies are put back to their beginning.
-        tasks: gives a round's tasks, one per group.
-        steps: of all copies.
+        venv: its turn limit must not be reached; finished copies are put back to their start.
+        tasks: returns a round's tasks, one per group.
+        steps: steps of all copies.
     """
     rng = np.random.default_rng(0)
 
@@ -196,7 +196,7 @@ def vector_walk_round(venv: TextVectorEnv, tasks: Callable[[], list[Task]], step
 
 
 class _Unseen(TaskSet):
-    """The tasks of a set in a mixed order, each once before any comes again."""
+    """The tasks of a set in a mixed order; each comes once before any repeats."""
 
     def __init__(self, tasks: TaskSet) -> None:
         self._tasks = tasks
@@ -218,7 +218,7 @@ class _Unseen(TaskSet):
 
 
 Choose: TypeAlias = Callable[[np.random.Generator, Mapping[str, Any], int], str]
-"""Returns what a copy does next, by the columns of ``info`` and its place in them."""
+"""Returns a copy's next action, given the columns of ``info`` and its place in them."""
 
 
 def _admissible(rng: np.random.Generator, info: Mapping[str, Any], copy: int) -> str:
@@ -226,14 +226,14 @@ def _admissible(rng: np.random.Generator, info: Mapping[str, Any], copy: int) ->
 
 
 class _FreshWalk:
-    """A random walk in which no episode has a task that was played before."""
+    """A random walk in which every episode has a new task."""
 
     def __init__(self, venv: TextVectorEnv, steps: int, choose: Choose) -> None:
         venv.tasks = _Unseen(venv.tasks)
         self.venv, self.steps, self.choose = venv, steps, choose
         self.rng = np.random.default_rng(0)
         self.found = [0.0, 0.0, 0.0]
-        """Of the last round: steps per second, ms of a reset, resets' share in per cent."""
+        """Figures of the last round: steps per second, ms per reset, resets' share in per cent."""
 
     def play(self) -> list[float]:
         """Play a round; return the steps per second."""
@@ -267,15 +267,15 @@ def fresh_contests(
     choose: Choose = _admissible,
     **options: Any,
 ) -> list[Contest]:
-    """Return what a trainer sees that plays every task once; no upstream has it.
+    """Return the measurement of a trainer that plays every task once; no upstream has it.
 
     Args:
         env_id: the environment.
-        copies: of it.
-        steps: of all copies in a round, best a multiple of an episode's.
-        target: steps per second that are asked for, if any.
-        choose: plays.
-        options: of the environment.
+        copies: number of its copies.
+        steps: steps of all copies in a round, best a multiple of an episode's.
+        target: required steps per second, if any.
+        choose: chooses the actions.
+        options: options of the environment.
     """
     walks: list[_FreshWalk] = []
 
@@ -312,10 +312,10 @@ def snapshot_contests(
     """Return the measurements of saving and restoring; no upstream has them.
 
     Args:
-        copies: of the vector environment.
-        snapshots: how often all of them are saved and restored in a round.
-        venv: a vector environment in the midst of episodes.
-        env: a single one, in all of Gymnasium's wrappers.
+        copies: copies of the vector environment.
+        snapshots: number of times all of them are saved and restored in a round.
+        venv: a vector environment in the middle of episodes.
+        env: a single environment, with all of Gymnasium's wrappers.
     """
     return [
         Contest(
@@ -337,7 +337,7 @@ def snapshot_contests(
 
 
 def memory_round(env_id: str, task: Task, copies: int, max_turns: int) -> Round:
-    """Compare what Python holds for one copy and for more, each after a few steps of its own."""
+    """Compare Python's memory for one copy and for more, each after a few steps."""
 
     def held(count: int) -> int:
         gc.collect()
@@ -355,7 +355,7 @@ def memory_round(env_id: str, task: Task, copies: int, max_turns: int) -> Round:
         return size
 
     def measure() -> list[float]:
-        held(1)  # the task is in memory now, whoever plays it
+        held(1)  # now the task is in memory for all copies
         return [max(0.0, held(1 + copies) - held(1)) / copies / 1e3]
 
     return measure

@@ -15,8 +15,8 @@ _T = TypeVar("_T")
 class Dice:
     """Cheap integers from a generator's raw words, whose stream NumPy promises to keep.
 
-    (It does not promise that for the methods of ``Generator``, and a call of those costs 20 times
-    as much as a draw here.)
+    (It does not promise that for the methods of ``Generator``, and a call to them takes 20 times as
+    long as a draw here.)
     """
 
     __slots__ = ("_bits", "_words")
@@ -36,7 +36,7 @@ class Dice:
         return low + self.below(high - low + 1)
 
     def chance(self, share: float) -> bool:
-        """Return True in ``share`` of the cases, to 2**-16."""
+        """Return True with probability ``share``, exact to 2**-16."""
         return self.below(1 << 16) < share * (1 << 16)
 
     def pick(self, items: Sequence[_T]) -> _T:

@@ -1,4 +1,4 @@
-"""Every task of a split exactly once, in blocks of as many copies as a vector environment has."""
+"""Every task of a split exactly once, in blocks of a vector environment's number of copies."""
 
 from __future__ import annotations
 
@@ -21,25 +21,24 @@ def each_task(
     *,
     seed: int = 0,
 ) -> Iterator[tuple[IntArray, Any, dict[str, Any]]]:
-    """Begin each task once, as many at a time as there are copies, and yield what ``reset`` does.
+    """Begin each task once, one per copy at a time, and yield the results of ``reset``.
 
     The caller plays a block until ``venv.active`` is False everywhere, then asks for the next one.
-    In the last block copies may be left over: they wait, are not active, and have no task id.
-    Task i is seeded with ``seed + i``, as :func:`creditrl.agents.evaluate.evaluate` does it, so
-    episodes do not depend on the number of copies. With groups, the members of one play its task
-    together.
+    In the last block copies can be left over: they wait, are not active, and have no task id. Task
+    i is seeded with ``seed + i``, as in :func:`creditrl.agents.evaluate.evaluate`, so episodes do
+    not depend on the number of copies. With groups, the members of a group play its task together.
 
     Args:
         venv: bare or wrapped; autoreset disabled.
         tasks: indices, ids or tasks; None: all of the split.
-        seed: of the episodes.
+        seed: seed of the episodes.
 
     Yields:
         The copies that play in this block, int64 [K], in the order of the tasks; observations and
         ``info`` of all copies.
 
     Raises:
-        ConfigError: it is no vector environment of ours, or has autoreset.
+        ConfigError: ``venv`` is not one of our vector environments, or has autoreset.
 
     Example:
         >>> import creditrl, gymnasium as gym

@@ -1,4 +1,4 @@
-"""Open-ended actions: ``info["action_hint"]`` names their form, and here is one of that form."""
+"""Open-ended actions: literal actions from the form in ``info["action_hint"]``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _MOST_WORDS = 4
 def fill_hint(hint: str, goal: str, draw: float) -> str:
     """Return a literal action: up to four consecutive words of the goal in the hint's open part.
 
-    It is for those who act without knowing the environment: random walks and contract tests.
+    It is for callers that do not know the environment: random walks and contract tests.
 
     Args:
         hint: e.g. ``"search[<query>]"``.
-        goal: what is asked, in words.
+        goal: the task in words.
         draw: decides which words, in [0, 1).
 
     Example:

@@ -46,16 +46,16 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """An action read out of a reply."""
+    """An action read from a reply."""
 
     action: str
-    """Action for the environment; the whole reply where none was found."""
+    """Action for the environment; the whole reply if none was found."""
     valid_format: bool = True
     thought: str = ""
 
 
 class PromptForm(ABC):
-    """One way to talk with a policy."""
+    """One way to prompt a policy."""
 
     name: ClassVar[str]
     context: ClassVar[Literal["window", "full"]]
@@ -71,32 +71,32 @@ class PromptForm(ABC):
     def messages(self, ask: Ask) -> tuple[Message, ...]:
         """Return the messages of this turn.
 
-        Window: the whole prompt. Full: at turn 0 everything up to the first question, later
-        only the new user message.
+        With a window: the whole prompt. Full context: at turn 0 everything up to the first
+        question, later only the new user message.
         """
 
     def in_words(self) -> PromptForm | None:
-        """Return the form that says in words what this one shows as a picture.
+        """Return the form that describes in words what this one shows as a picture.
 
-        None where it shows none.
+        None if it shows no picture.
         """
         return None
 
     @abstractmethod
     def parse(self, reply: str) -> Parsed:
-        """Read the action out of a reply; takes any string."""
+        """Read the action from a reply; takes any string."""
 
     def reply(self, action: str, thought: str = "") -> str:
-        """Return a reply that :meth:`parse` reads ``action`` out of; for demonstrations."""
+        """Return a reply from which :meth:`parse` reads ``action``; for demonstrations."""
         return action
 
 
 def parse_tags(reply: str, lower: bool = True) -> Parsed:
     """Read the text between the first ``<action>`` and the ``</action>`` after it, lower-cased.
 
-    The format is invalid where a tag is missing, where there is no ``<think>`` ... ``</think>``
-    pair or where the reply has CJK characters (verl-agent's rule; its penalty belongs to the
-    trainer). The action is read all the same. Without action tags the whole reply is the action.
+    The format is invalid if a tag is missing, if there is no ``<think>`` ... ``</think>`` pair or
+    if the reply has CJK characters (verl-agent's rule; its penalty is left to the trainer). The
+    action is read all the same. Without action tags the whole reply is the action.
     """
     _, opened, rest = reply.partition("<action>")
     inside, closed, _ = rest.partition("</action>")

@@ -1,7 +1,7 @@
 """Copies sharded over the machines of a Ray cluster; same interface as :class:`Copies`.
 
-A shard whose machine goes is started again on another one; its copies end their step truncated,
-with the reason in ``info["error"]``, and the other shards' copies go on.
+A shard whose machine is lost is restarted on another one; its copies end their step truncated, with
+the reason in ``info["error"]``, and the other shards' copies continue.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def require_ray() -> Any:
 
     Raises:
         MissingExtraError: Ray is not installed.
-        ConfigError: nobody connected to a cluster.
+        ConfigError: Ray is not connected to a cluster.
     """
     require_extra("ray", "ray")
     import ray
@@ -40,9 +40,9 @@ def require_ray() -> Any:
 
 
 def lost_errors(ray: Any) -> tuple[type[Exception], ...]:
-    """Return what Ray raises where an actor has gone, with its process or with its machine.
+    """Return what Ray raises if an actor is gone, with its process or with its machine.
 
-    One that Ray's memory monitor ends has an error that is none of actors.
+    One that Ray's memory monitor ends raises an error that is not an actor error.
     """
     errors = ray.exceptions
     return (
@@ -56,18 +56,18 @@ def lost_errors(ray: Any) -> tuple[type[Exception], ...]:
 class RayPool(WorkerPool):
     """``num_envs`` copies over ``workers`` actors of Ray, spread over its machines.
 
-    Each takes a CPU of the cluster's. The environment's data must be on every machine.
+    Each takes one CPU of the cluster. The environment's data must be on every machine.
 
     Args:
         env_class: environment whose engine each actor builds for its share.
         config: the environment's config.
         max_turns: turn limit.
         num_envs: copies in all.
-        workers: actors; copies are dealt in consecutive blocks.
+        workers: number of actors; copies are assigned in consecutive blocks.
         max_steps: steps after which an episode is truncated; see :class:`Copies`.
     """
 
-    # Ray takes some seconds to see that a machine has gone, and may choose it again until then.
+    # Ray takes several seconds to notice that a machine is gone, and may choose it until then.
     restarts: ClassVar[int] = 8
 
     def __init__(
@@ -101,18 +101,18 @@ class RayPool(WorkerPool):
     def close(self) -> None:
         """End the shards; may be called twice."""
         for actor, _ in self._workers:
-            with contextlib.suppress(Exception):  # the cluster may have gone before
+            with contextlib.suppress(Exception):  # the cluster may already be gone
                 self._ray.kill(actor)
         self._workers.clear()
 
     def _start(self, size: int, *, again: bool = False) -> tuple[Any, Any]:
-        # One that takes the place of another reserves nothing: what is left of the cluster may be
-        # full, and is to go on all the same.
+        # A replacement reserves nothing: the rest of the cluster may be full, and should continue
+        # all the same.
         options = {"num_cpus": 0 if again else 1, "scheduling_strategy": "SPREAD"}
         return self._ray.remote(_Shard).options(**options).remote(self._spec, size), None
 
     def _send(self, worker: int, message: tuple[Any, ...]) -> None:
-        # Pickled here: arrays that Ray carries itself cannot be written to.
+        # Pickled here: arrays that Ray transfers itself are read-only.
         packed = pickle.dumps(message)
         self._futures[worker] = self._workers[worker][0].answer.remote(packed)
 
@@ -141,7 +141,7 @@ class RayPool(WorkerPool):
 
 
 class _Shard:
-    """Some copies, in a process of Ray's."""
+    """Several copies in a process of Ray."""
 
     def __init__(self, spec: WorkerSpec, size: int) -> None:
         env_class, config, max_turns, max_steps = spec
@@ -157,10 +157,10 @@ class _Shard:
                 action_length=parts.action_length,
             )
         except Exception as error:
-            self._failed = portable(error)  # told to whoever asks first
+            self._failed = portable(error)  # reported to the first request
 
     def answer(self, packed: bytes) -> bytes:
-        """Return, pickled, (whether it went well, the copies' answer or the error)."""
+        """Return, pickled, (success, the copies' answer or the error)."""
         if self._copies is None:
             return pickle.dumps((False, self._failed))
         method, index_K, arguments = pickle.loads(packed)

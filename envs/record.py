@@ -16,26 +16,26 @@ Measure = Literal["success", "score"]
 
 @dataclass(frozen=True, slots=True)
 class MethodTasks:
-    """Tasks, a policy that has begun to solve them, and how long methods train it."""
+    """Tasks, a policy that solves some of them, and how long methods train it."""
 
     name: str
     title: str
-    """What is played, in words."""
+    """Description of the tasks."""
     base: str
     """Name of the recipe that it changes."""
     changes: Mapping[str, Any]
-    """Nested as in the recipe, and instead of what it says."""
+    """Values that replace the recipe's, nested as there."""
     turns: int
     """Environment turns of a run, exploration before training included."""
     measures: tuple[Measure, ...] = ("success",)
-    """What is compared; settings are chosen by the last one."""
+    """Measures to compare; settings are chosen by the last one."""
     explored: int = 32
-    """Tasks of an exploration before training at the shared setting, of methods that have one; as
-    many as small recipes explore would be most of a run's turns."""
+    """Number of tasks explored before training at the shared setting, for methods that do so; the
+    number of small recipes would take most of a run's turns."""
 
     @property
     def measure(self) -> Measure:
-        """What settings are chosen by: the score where rewards are graded."""
+        """Measure by which settings are chosen: the score if rewards are graded."""
         return self.measures[-1]
 
 
@@ -43,7 +43,7 @@ class MethodTasks:
 class Environment:
     """One environment.
 
-    Objects are named by places (``"package.module:name"``), so that a record costs no import.
+    Objects are named by places (``"package.module:name"``), so a record imports nothing.
     """
 
     id: str
@@ -57,37 +57,38 @@ class Environment:
     recipe: str = "small"
     """Recipe that trains a small policy on it; ``small`` is for any environment."""
     words: str = ""
-    """Its :class:`~creditrl.envs.words.EnvWords`, or where an environment has several wordings a
-    function that an episode's ``Ask`` decides by; empty: prompts use generic words."""
+    """Its :class:`~creditrl.envs.words.EnvWords`, or, if an environment has several wordings, a
+    function that chooses one by an episode's ``Ask``; empty: prompts use generic words."""
     forms: tuple[str, ...] = ()
-    """Prompt forms that only it has, subclasses of :class:`~creditrl.envs.prompt.PromptForm`."""
+    """Prompt forms specific to it, subclasses of :class:`~creditrl.envs.prompt.PromptForm`."""
     data: str = ""
     """The benchmark's own files that it reads, an :class:`~creditrl.envs.data.OfficialData`."""
     export: str = ""
-    """How its builtin tasks become such files, a :class:`~creditrl.envs.data.DataExport`."""
+    """Export of its builtin tasks as such files, a :class:`~creditrl.envs.data.DataExport`."""
     goal: str = ""
-    """Regular expression whose group is the goal in a prompt that others publish; the group is
-    named ``sentence`` where a full stop ends it. For ``creditrl data import``."""
+    """Regular expression whose group is the goal in a prompt published by others; the group is
+    named ``sentence`` if a full stop ends it. For ``creditrl data import``."""
     picture: str = ""
-    """A function from an observation's text to its picture, uint8 [H, W, 3], or to None where it
-    has none; for the viewer and for films of recorded episodes."""
+    """A function from an observation's text to its picture, uint8 [H, W, 3], or to None if it has
+    none; for the viewer and for films of recorded episodes."""
     bench: str = ""
-    """What ``creditrl bench envs`` measures of it, an :class:`~creditrl.envs.bench.EnvBench`."""
+    """Its measurements in ``creditrl bench envs``, an :class:`~creditrl.envs.bench.EnvBench`."""
     conformance: str = ""
     """Its comparison with upstream's package, a :class:`~creditrl.envs.bench.Conformance`
     or :class:`~creditrl.envs.bench.OwnConformance`."""
     suites: tuple[str, ...] = ()
-    """Files of its tasks in suites, ``"package:suite.json"``: files of one name are one suite."""
+    """Files of its tasks in suites, ``"package:suite.json"``: files with the same name form one
+    suite."""
     baselines: str = ""
-    """File of what agents reach in the suite ``standard``, ``"package:file.json"``."""
+    """File of agents' results in the suite ``standard``, ``"package:file.json"``."""
     method_tasks: tuple[MethodTasks, ...] = ()
-    """Task sets of it on which ``creditrl bench methods`` compares methods."""
+    """Its task sets on which ``creditrl bench methods`` compares methods."""
     credit_flags: tuple[str, ...] = ()
-    """What ``creditrl bench credit`` changes of the recipe."""
+    """Flags by which ``creditrl bench credit`` changes the recipe."""
 
 
 def file_at(place: str) -> Path:
-    """Return the path of a file that a package holds, ``"package:file.json"``."""
+    """Return the path of a file in a package, ``"package:file.json"``."""
     package, _, name = place.partition(":")
     return Path(importlib.import_module(package).__path__[0], name)
 

@@ -29,7 +29,7 @@ __all__ = [
 
 
 def _own() -> tuple[Environment, ...]:
-    """Return the records of the folders beside this file that hold an ``env.py``, by id."""
+    """Return the records of the folders beside this file that contain an ``env.py``, by id."""
     found = Path(__file__).parent.glob("*/env.py")
     modules = (importlib.import_module(f"{__package__}.{path.parent.name}") for path in found)
     return tuple(sorted((module.ENVIRONMENT for module in modules), key=lambda own: own.id))
@@ -43,9 +43,9 @@ _RECORDS = {record.id: record for record in ENVIRONMENTS}
 
 
 def register_environment(record: Environment) -> None:
-    """Register an environment with Gymnasium, with what prompts say of it.
+    """Register an environment with Gymnasium, with its words for prompts.
 
-    For one from outside; ``gym.register`` alone makes one with generic words.
+    For external environments; with only ``gym.register``, prompts use generic words.
     """
     _RECORDS[record.id] = record
     gym.register(
@@ -63,7 +63,7 @@ def register_environments() -> None:
 
 
 def known_records() -> tuple[Environment, ...]:
-    """Return the records of the suite and of environments from outside."""
+    """Return the records of the suite and of external environments."""
     load_installed("creditrl.environments")
     return tuple(_RECORDS.values())
 
@@ -82,7 +82,7 @@ def known_ids() -> tuple[str, ...]:
 
 
 def record_of(env_id: str) -> Environment | None:
-    """Return the record of an id, else of another version of it; None: there is none."""
+    """Return the record of an id, else of another version of it; None if there is none."""
     found = _find(env_id)
     if found is None:
         load_installed("creditrl.environments")
@@ -117,7 +117,7 @@ def environment_id(name: str) -> str:
     if found is None and name not in gym.registry:
         load_installed("creditrl.environments")
     if found is None and name in gym.registry:
-        found = name  # an environment that somebody else registered
+        found = name  # an environment registered by someone else
     if found is None:
         ids = known_ids()
         raise UnknownNameError(
@@ -129,21 +129,21 @@ def environment_id(name: str) -> str:
 
 
 def short_name(env_id: str) -> str:
-    """Return the name that a user types: without namespace and version where it is ours."""
+    """Return the name that a user types: without namespace and version if it is ours."""
     own = env_id.removeprefix("CreditRL/")
     return env_id if own == env_id else own.rsplit("-v", 1)[0]
 
 
 DEFAULT_ENV = short_name(ENVIRONMENTS[0].id)
-"""The environment of usage texts, and of commands that name none."""
+"""The environment in usage texts, and the default of commands."""
 
 
 def environment_class(env_id: str) -> type[TextEnv[Any]]:
     """Return the class of a registered environment, to read its options.
 
     Raises:
-        ConfigError: it is registered, but no text environment of this kind, or it needs a package
-            that is not installed.
+        ConfigError: it is registered, but is not a text environment of this kind, or needs a
+            package that is not installed.
     """
     entry_point = gym.spec(env_id).entry_point
     creator: Any = entry_point

@@ -29,6 +29,6 @@ ENVIRONMENT = Environment(
             turns=80_000,
         ),
     ),
-    # Where most episodes fail, most advantages are 0, so cloning goes on here.
+    # If most episodes fail, most advantages are 0, so cloning continues here.
     credit_flags=("--clone.updates", "200"),
 )

@@ -52,40 +52,40 @@ _ENDLESS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ALFWorldSizes:
-    """Amount of work of a round; small values make a smoke test."""
+    """Amount of work per round; small values make a smoke test."""
 
     games: int = 24
-    """Games, of all types in turn."""
+    """Number of games; their types take turns."""
     steps: int = 25
-    """Steps in each game of a round."""
+    """Steps per game in a round."""
     copies: int = 64
     group: int = 8
     """Copies that share a game, as in a training step."""
     fresh_steps: int = 200
-    """Steps of all copies in a round of tasks never played before: four episodes of each."""
+    """Steps of all copies in a round with new tasks: four episodes of each copy."""
     vector_steps: int = 200
     """Steps of all copies in a round."""
     resets: int = 20
-    """Resets of each game that is in memory."""
+    """Resets of each game in memory."""
     snapshots: int = 200
     """Snapshots and restores of all copies in a round."""
     memory_copies: int = 64
     """Further copies of one game whose memory is measured."""
     their_games: int = 3
-    """Games of a round of theirs."""
+    """Games in a round of upstream's."""
     their_steps: int = 15
-    """Steps in each of them."""
+    """Steps in each of upstream's games."""
     their_memory_copies: int = 2
 
 
 @lru_cache(maxsize=4)
 def alfworld_games(count: int) -> Games:
-    """Return the games that are measured; the same in every run of a machine."""
+    """Return the games to measure; the same in every run on a machine."""
     return find_games(count, seed=0)
 
 
 def alfworld_contests(sizes: ALFWorldSizes) -> list[Contest]:
-    """Return the measurements; without textworld, ours alone."""
+    """Return the measurements; without textworld, only ours."""
     tasks = alfworld_games(sizes.games).tasks
     theirs = importable(REFERENCE)
     sides = partial(contest_sides, installed=theirs)
@@ -171,7 +171,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class _Fresh(GameSource):
-    """A game under a key of its own, so that nothing of it is in memory."""
+    """A game with a unique key, so nothing of it is in memory."""
 
     source: GameSource
     number: int
@@ -212,11 +212,11 @@ def _vector(tasks: tuple[Task, ...], sizes: ALFWorldSizes) -> Round:
 
 
 def _new_games(tasks: tuple[Task, ...], *, seen: bool) -> Round:
-    """Reset games that are not in memory, from files written for it.
+    """Reset games that are not in memory, from files written for this.
 
     Args:
         tasks: the games.
-        seen: they were read before, and their problems are in the cache on disk.
+        seen: the files were read before, and their problems are in the cache on disk.
     """
     env = _make()
     contents = [_file_content(task) for task in tasks]
@@ -227,7 +227,7 @@ def _new_games(tasks: tuple[Task, ...], *, seen: bool) -> Round:
             for task, content in zip(tasks, contents, strict=True):
                 number = next(_numbers)
                 path = Path(home, f"{number}.tw-pddl")
-                # Space behind the text: the file's hash, and so the game, is another each time.
+                # Trailing space changes the file's hash, so the game is new each time.
                 path.write_text(json.dumps(content) + " " * number, "utf-8")
                 source = GameFile.of(path)
                 if seen:
@@ -240,7 +240,7 @@ def _new_games(tasks: tuple[Task, ...], *, seen: bool) -> Round:
 
 
 def _file_content(task: Task) -> dict[str, Any]:
-    """Return what a game file holds; built without textworld and its data."""
+    """Return a game file's content, built without textworld and its data."""
     source = task.data
     if isinstance(source, GameRow):
         text = source.problem
@@ -254,7 +254,7 @@ def _file_content(task: Task) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _cache(folder: Path) -> Iterator[None]:
-    """Let our cache be in a folder of its own while inside."""
+    """Use a separate folder for our cache in this context."""
     before = os.environ.get("CREDITRL_CACHE")
     os.environ["CREDITRL_CACHE"] = str(folder)
     try:
@@ -293,7 +293,7 @@ def _their_env() -> Any:
 
 @lru_cache(maxsize=8)
 def _their_game(task: Task) -> Any:
-    """Return TextWorld with a game in it; all measurements share it, for it takes a second."""
+    """Return TextWorld with a game loaded; loading takes a second, so all measurements share it."""
     env = _their_env()
     env.load(dict(task.data.textworld_data()))
     env.reset()
@@ -301,7 +301,7 @@ def _their_game(task: Task) -> Any:
 
 
 def _their_steps(tasks: tuple[Task, ...], steps: int) -> Round:
-    """Step TextWorld: it works out admissible commands with every step, asked for or not."""
+    """Step TextWorld, which computes the admissible commands in every step, needed or not."""
     envs = [_their_game(task) for task in tasks]
     rng = np.random.default_rng(0)
 
@@ -349,7 +349,7 @@ def _their_loads(tasks: tuple[Task, ...]) -> Round:
 
 
 def _their_memory(task: Task, copies: int) -> Round:
-    """Read what the system gives this process for more copies; most of it is no Python object."""
+    """Measure the process memory of further copies; most of it is outside Python's objects."""
     content = dict(task.data.textworld_data())
     kept = []
 
@@ -359,7 +359,7 @@ def _their_memory(task: Task, copies: int) -> Round:
             env = _their_env()
             env.load(content)
             env.reset()
-            kept.append(env)  # or the next one would live in the memory of the last
+            kept.append(env)  # else the next one would reuse the memory of the last
         gc.collect()
         return [max(0.0, _resident() - before) / copies / 1e3]
 
@@ -367,7 +367,7 @@ def _their_memory(task: Task, copies: int) -> Round:
 
 
 def _resident() -> float:
-    """Return the bytes of this process that are in memory; 0 where the system does not say."""
+    """Return this process's resident memory in bytes; 0 if the system does not report it."""
     with contextlib.suppress(OSError):
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return float(pages * os.sysconf("SC_PAGE_SIZE"))

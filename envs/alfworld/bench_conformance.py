@@ -1,8 +1,8 @@
 """Actions played in one game of ALFWorld to compare it with TextWorld.
 
-First the expert's plan. Then, from some point of that plan on, actions that are drawn, rare ones
-more often than they occur, so that things get cleaned, heated, sliced, put elsewhere and looked at
-again, with commands of every kind that cannot be done in between.
+First comes the expert's plan. Then, from some point of that plan, actions are drawn, rare ones with
+a higher weight, so things get cleaned, heated, sliced, put elsewhere and looked at again;
+inapplicable commands of every kind are mixed in.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from creditrl.errors import ConformanceError
 __all__ = ["CONFORMANCE", "NONSENSE", "Situation", "alfworld_script"]
 
 _ADMISSIBLE = 40
-"""Admissible actions after the expert's plan."""
+"""Number of admissible actions after the expert's plan."""
 
 
 def alfworld_script(
@@ -74,18 +74,18 @@ class Situation:
     game: Game
     admissible: tuple[str, ...]
     before: frozenset[str]
-    """What could be done earlier in the episode."""
+    """Commands that were admissible earlier in the episode."""
     changed: frozenset[str]
     """Things that were cleaned, heated, ..., or put down."""
     last: str
     """Verb of the last action."""
 
     def any(self, some: Sequence[str]) -> str:
-        """Return one of some strings."""
+        """Return one of these strings."""
         return some[int(self.rng.integers(len(some)))]
 
     def fill(self, form: str) -> str:
-        """Put things of the household into a form."""
+        """Fill a command's form with things of the household."""
         game = self.game
         return form.format(o=self.any(game.object_names), r=self.any(game.receptacle_names))
 
@@ -107,11 +107,11 @@ _WEIGHTS = {
     "inventory": 0.3,
     "help": 0.1,
 }
-"""How often a verb is drawn where it can be; its commands share that."""
+"""Weight of a verb if it is admissible; its commands share it."""
 _CHANGING = ("clean", "heat", "cool", "slice", "move", "put")
 _TOOLS = ("knife", "sinkbasin", "microwave", "fridge")
 _INTEREST = 6.0
-"""How much more often than others a command is drawn that is about a tool or a changed thing."""
+"""Factor on the weight of a command about a tool or a changed thing."""
 
 
 def _admissible(at: Situation) -> str:
@@ -125,9 +125,9 @@ def _admissible(at: Situation) -> str:
         elif verb in ("go", "take") and any(tool in about for tool in _TOOLS):
             weight_N[n] *= _INTEREST
     if at.last in ("move", "put"):
-        weight_N[verbs.index("look")] *= _INTEREST  # it may lie beside where it was
+        weight_N[verbs.index("look")] *= _INTEREST  # the thing may be beside its old place
     action = at.admissible[at.rng.choice(len(verbs), p=weight_N / weight_N.sum())]
-    return f" {action}\n" if at.rng.random() < 0.03 else action  # spaces around are no matter
+    return f" {action}\n" if at.rng.random() < 0.03 else action  # surrounding spaces do not matter
 
 
 _FORMS = (
@@ -209,7 +209,7 @@ NONSENSE: Mapping[str, Callable[[Situation], str]] = MappingProxyType(
         "more than one": _more_than_one,
     }
 )
-"""Kinds of commands of which nearly all cannot be done."""
+"""Forms of commands that are nearly always inapplicable."""
 
 
 CONFORMANCE = Conformance(

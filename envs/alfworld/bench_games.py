@@ -1,7 +1,7 @@
-"""Games of ALFWorld to measure and to compare: upstream's own where they are at hand.
+"""Games of ALFWorld to measure and to compare: upstream's own if they are available.
 
-Looked for in this order: the official release, the file of real games in ``$CREDITRL_TEST_DATA``,
-and the builtin households, which TextWorld plays from our exports.
+Sources are tried in this order: the official release, the file of real games in
+``$CREDITRL_TEST_DATA``, and the builtin households, which TextWorld plays from our exports.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class GameRow(GameSource):
         return f"{self._digest}/{self.flavour}/{self.goal}"
 
     def load(self) -> Game:
-        """Return the game, from the cache of parsed problems where it is in there."""
+        """Return the game, from the cache of parsed problems if it is there."""
         problem = cached_problem(self._digest, lambda: read_problem(self.problem, self.id))
         return compile_game(problem, self.goal, self.flavour)
 
     def textworld_data(self) -> Mapping[str, Any]:
-        """Return the game under the domain and the grammar of the installed ``alfworld``."""
+        """Return the game with the domain and the grammar of the installed ``alfworld``."""
         domain, grammar = upstream_rules(self.flavour)
         return {
             "pddl_domain": domain,
@@ -73,10 +73,10 @@ class GameRow(GameSource):
 
 @lru_cache(maxsize=2)
 def upstream_rules(flavour: Flavour) -> tuple[str, str]:
-    """Return the domain and the grammar that the installed ``alfworld`` brings.
+    """Return the domain and the grammar of the installed ``alfworld``.
 
-    Version 0.4 of it renamed one command, added another and changed two sentences; for flavour
-    ``0.3`` that is undone here.
+    Its version 0.4 renamed one command, added another and changed two sentences; for flavour
+    ``0.3`` this is undone here.
     """
     home = files("alfworld") / "data"
     domain = (home / "alfred.pddl").read_text("utf-8")
@@ -94,17 +94,17 @@ def upstream_rules(flavour: Flavour) -> tuple[str, str]:
 
 
 def find_games(count: int, seed: int, flavour: Flavour | None = None) -> Games:
-    """Return ``count`` games, or all that there are: types and splits take turns.
+    """Return ``count`` games, or all if there are fewer; types and splits take turns.
 
     Args:
-        count: how many; a larger number begins with the games of a smaller one.
-        seed: decides which.
-        flavour: wording; None: the game files' own, ``0.4`` where there are none.
+        count: number of games; a larger number begins with the games of a smaller one.
+        seed: decides which games.
+        flavour: wording; None: that of the game files, ``0.4`` without files.
     """
     rng = np.random.default_rng(seed)
     official: dict[str, TaskSet] = {}
     for split in SPLITS:
-        with contextlib.suppress(DataError):  # not there, or not all of it
+        with contextlib.suppress(DataError):  # missing or incomplete
             official[split] = OfficialGames(split)
     if official:
         kinds = {
@@ -139,7 +139,7 @@ def _take_turns(kinds: Mapping[tuple[str, Any], str], count: int, rng: Any) -> l
 
 
 def _worded(task: Task, flavour: Flavour | None) -> Task:
-    """Return a game of the release in another wording, with upstream's rules of that wording."""
+    """Return a game of the release in another wording, with upstream's rules for that wording."""
     source = task.data
     if flavour is None or source.flavour == flavour:
         return task

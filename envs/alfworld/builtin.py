@@ -28,17 +28,17 @@ __all__ = ["NUM_TASKS", "GeneratedGame", "GeneratedGames"]
 NUM_TASKS: Mapping[str, int] = MappingProxyType(
     {"train": 20_000, "valid_seen": 1_000, "valid_unseen": 1_000}
 )
-"""Tasks per split. Validation has more than the 140 and 134 official games: a success rate over
-1,000 is known to three points."""
+"""Tasks per split. Validation has more than the 140 and 134 official games: over 1,000 games a
+success rate is known to within three points."""
 
-_FORMAT = 1  # Raised when equal indices give other households: caches of games forget the old ones.
+_FORMAT = 1  # Raised when indices give other households, so game caches drop the old ones.
 _CACHED_TASKS = 32_768
 _CACHED_HOUSEHOLDS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratedGame(GameSource):
-    """A household by what it is made from: as small as a key, and made again where it is needed."""
+    """A household as the small key that it is generated from; regenerated when needed."""
 
     config: HouseholdConfig
     split: str
@@ -56,9 +56,9 @@ class GeneratedGame(GameSource):
         return f"{self.id} {self.flavour} {_FORMAT}"
 
     def household(self) -> Household:
-        """Make the household: 0.1 to 0.4 ms, and ten draws instead of one in valid_seen.
+        """Make the household: takes 0.1 to 0.4 ms, in valid_seen with ten draws instead of one.
 
-        The last 256 are kept: a task is drawn, and then its game is made.
+        The last 256 are cached, since a task is drawn before its game is made.
         """
         return _household(self.config, self.split, self.index)
 
@@ -72,7 +72,7 @@ class GeneratedGame(GameSource):
         return compile_game(self.problem(made), made.text, self.flavour)
 
     def textworld_data(self) -> Mapping[str, Any]:
-        """Return the game as a ``game.tw-pddl`` holds it."""
+        """Return the content of the game's ``game.tw-pddl``."""
         made = self.household()
         return game_data(self.problem(made), made.text, self.flavour)
 
@@ -101,7 +101,7 @@ def _made(config: HouseholdConfig, split: str, flavour: Flavour, index: int) -> 
 
 
 class GeneratedGames(MadeTasks):
-    """Households made on demand: task ``i`` depends on (config, split, i) alone.
+    """Households made on demand: task ``i`` depends only on (config, split, i).
 
     ``task.data`` is a :class:`GeneratedGame`, ``task.difficulty`` the fewest actions that reach the
     goal. The six types take turns: task ``i`` has type ``TASK_TYPES[i % 6]``.
@@ -110,8 +110,8 @@ class GeneratedGames(MadeTasks):
         split: one of :data:`creditrl.envs.tasks.SPLITS`.
         config: size of the households and other settings.
         flavour: wording of commands and observations.
-        num_tasks: how many; None: as :data:`NUM_TASKS` says. A larger set begins with the tasks of
-            a smaller one.
+        num_tasks: number of tasks; None: as in :data:`NUM_TASKS`. A larger set begins with the
+            tasks of a smaller one.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Parsed problems on disk: what was read once need not be parsed again.
+"""Parsed problems on disk, so each is parsed only once.
 
-An entry is JSON, deflated to 2 to 4 kB with zlib's checksum, under a name that its content decides.
-One that is damaged or of another version is made anew, and a folder that cannot be written costs
-nothing but the parsing.
+An entry is JSON, deflated to 2 to 4 kB with zlib's checksum, under a name derived from its content.
+One that is damaged or of another version is made again; if the folder cannot be written, problems
+are simply parsed again.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ of the layout below; entries of another release are not trusted."""
 
 
 def cached_problem(key: str, make: Callable[[], Problem]) -> Problem:
-    """Return the problem of that key, from the disk where it is there.
+    """Return the problem of that key, from the disk if it is there.
 
     Args:
-        key: decides the problem, e.g. a hash of the file that it is read from; a file name.
-        make: reads or generates it; what it raises passes through.
+        key: identifies the problem, e.g. a hash of its file; used as a file name.
+        make: reads or generates it; its exceptions pass through.
     """
     path = Path("problems", f"{key}.z")
     data = read_cache(path)
     if data is not None:
-        # A checksum that holds over another layout: hardly anything but a forgotten FORMAT.
+        # The checksum is right but the layout differs: most likely a forgotten FORMAT change.
         with contextlib.suppress(LookupError, TypeError, ValueError, AttributeError):
             return _decoded(data)
     problem = make()
@@ -44,7 +44,7 @@ def cached_problem(key: str, make: Callable[[], Problem]) -> Problem:
 
 
 def read_cache(path: Path) -> dict[str, Any] | None:
-    """Return an entry of ALFWorld's cache; None where there is no sound one of this version."""
+    """Return an entry of ALFWorld's cache; None if there is no valid one of this version."""
     try:
         data = json.loads(zlib.decompress((_folder() / path).read_bytes()))
     except (OSError, ValueError, RecursionError, zlib.error):
@@ -53,7 +53,7 @@ def read_cache(path: Path) -> dict[str, Any] | None:
 
 
 def write_cache(path: Path, data: dict[str, Any]) -> None:
-    """Write an entry of ALFWorld's cache; a disk that is full or read-only is no error."""
+    """Write an entry of ALFWorld's cache; a full or read-only disk is not an error."""
     text = json.dumps({"format": FORMAT, **data}, separators=(",", ":"))
     target = _folder() / path
     with contextlib.suppress(OSError):

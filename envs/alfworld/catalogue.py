@@ -1,7 +1,7 @@
-"""Furniture of each room and what lies where: ``catalogue.toml``, for the household generator.
+"""Furniture of each room and places of things: ``catalogue.toml``, for the household generator.
 
-It is written in the class names of ALFRED's vocabulary, so that everything that reads ALFWorld's
-games (upstream's naming, its experts, prompts) knows the words.
+It uses the class names of ALFRED's vocabulary, so everything that reads ALFWorld's games
+(upstream's naming, its experts, prompts) knows the words.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Furniture:
     name: str
     openable: bool = False
     beside: int = 1
-    """Most of them that stand together, so that one place reaches them all."""
+    """Maximum number of them at one place, from which all are reachable."""
     stands_at: tuple[str, ...] = ()
-    """Furniture that it may stand on or belong to, so that one place reaches both."""
+    """Furniture that it can stand on or belong to, so both are reachable from one place."""
     holds_one: bool = False
-    """Made for one thing: at most one lies there at the start, and no task puts two."""
+    """It holds one thing: at most one is there at the start, and no task puts two."""
     basin_of: str = ""
     """Fixture whose basin this is; ALFRED's ids of basins begin with it."""
 
@@ -43,13 +43,13 @@ class Room:
     """
 
     first_number: int
-    """Numbers of its floor plans begin behind this, as ALFRED's do."""
+    """Its floor plans are numbered from the next number on, as in ALFRED."""
     furniture: Mapping[Size, Mapping[str, tuple[int, ...]]]
-    """Per size and class: the counts that occur, equally often."""
+    """Per size and class: the possible counts, equally likely."""
     receptacles: Mapping[Size, tuple[int, int]]
-    """Fewest and most receptacles."""
+    """Minimum and maximum number of receptacles."""
     things: Mapping[Size, tuple[int, int]]
-    """Fewest and most things that lie in them."""
+    """Minimum and maximum number of things in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,31 +58,31 @@ class Thing:
 
     name: str
     rooms: Mapping[str, int]
-    """How often it lies about in a kind of room, relative to other things there."""
+    """Its frequency in each kind of room, relative to other things there."""
     homes: Mapping[str, int]
-    """Where it lies at the start, and how often."""
+    """Its places at the start, with their frequencies."""
     fits: tuple[str, ...] = ()
-    """Where else it may be put."""
+    """Further furniture that it can be put into."""
     cleanable: bool = False
     heatable: bool = False
     coolable: bool = False
     sliceable: bool = False
     vessel: bool = False
-    """Other things fit into it."""
+    """Whether other things fit into it."""
     pickupable: bool = True
     lamp: bool = False
     most: int = 3
-    """Most of them in a room, unless a task needs more."""
+    """Maximum number of them in a room, unless a task needs more."""
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Every furniture that may hold it."""
+        """All furniture that can hold it."""
         return (*self.homes, *self.fits)
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """All of it, by class or kind."""
+    """All tables, by class or kind."""
 
     furniture: Mapping[str, Furniture]
     rooms: Mapping[str, Room]
@@ -91,7 +91,7 @@ class Catalogue:
 
 @dataclass(frozen=True, slots=True)
 class _Thing:
-    """A thing as the file has it."""
+    """A thing as in the file."""
 
     rooms: Mapping[str, int]
     homes: tuple[tuple[str, int], ...]
@@ -128,7 +128,7 @@ class _File:
 @cache
 def catalogue() -> Catalogue:
     """Return the tables, read once."""
-    # Only the generator needs them; ALFRED's own games do without.
+    # Only the generator needs them, not ALFRED's own games.
     from creditrl.config import read_table
 
     file = read_table(_File, importlib.resources.files(__package__) / "catalogue.toml")

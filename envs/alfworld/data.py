@@ -34,10 +34,10 @@ DATA = OfficialData(
     example="creditrl play ALFWorld --data official",
     variables=("CREDITRL_ALFWORLD_DATA", "ALFWORLD_DATA"),
     base_url="https://github.com/alfworld/alfworld/releases/download",
-    # Sizes and checksums as people who downloaded the files have published them. The release
-    # itself names none. Upstream's PDDL archive is left out: the game files hold all of it.
+    # Sizes and checksums as published by people who downloaded the files; the release itself has
+    # none. Upstream's PDDL archive is left out: the game files contain all of it.
     releases={
-        # What alfworld-download 0.4.2 fetches.
+        # Files that alfworld-download 0.4.2 fetches.
         "0.4.0": (
             _JSON,
             Archive(
@@ -46,7 +46,7 @@ DATA = OfficialData(
                 "eea90499df27b9cb3147d1d1927264146d38194b575e25f70a82875545742dcb",
             ),
         ),
-        # What alfworld-download fetches since.
+        # Files that later versions of alfworld-download fetch.
         "0.4.2": (
             _JSON,
             Archive(

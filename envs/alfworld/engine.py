@@ -1,8 +1,8 @@
 """The engine of ALFWorld: households of many copies.
 
 A state is one immutable tuple, and a game, its texts and its lists of commands are shared by all
-copies that play it. So a snapshot is a reference, and a situation that any copy was in is not
-worked out again.
+copies that play it. So a snapshot is a reference, and a situation is computed only once for all
+copies.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from creditrl.types import IntArray, StateSource, Task
 __all__ = ["CACHED_GAMES", "ALFWorldEngine", "expert_command", "game_source", "load_game"]
 
 CACHED_GAMES = 256
-"""Games that stay in memory, for all engines of this process."""
+"""Number of games kept in memory, shared by all engines of this process."""
 
 REFERENCE_FORMAT = 1001
-"""Layout of the reference engine's snapshots, which neither engine takes from the other."""
+"""Layout of the reference engine's snapshots; neither engine accepts the other's."""
 
 _games: OrderedDict[str, Game] = OrderedDict()
 
 
 def game_source(task: Task) -> GameSource:
-    """Return where a task's game comes from.
+    """Return the source of a task's game.
 
     Raises:
-        ConfigError: it holds none, being another environment's.
+        ConfigError: it has none, because it is another environment's task.
     """
     source = task.data
     if not isinstance(source, GameSource):
@@ -51,7 +51,7 @@ def game_source(task: Task) -> GameSource:
 
 
 def load_game(source: GameSource) -> Game:
-    """Return a game, from memory if it was among the last :data:`CACHED_GAMES`."""
+    """Return a game, from memory if it is among the last :data:`CACHED_GAMES`."""
     game = _games.get(source.key)
     if game is None:
         game = _games[source.key] = source.load()
@@ -63,11 +63,11 @@ def load_game(source: GameSource) -> Game:
 
 
 def expert_command(game: Game, state: State) -> str | None:
-    """Return the first command of a shortest plan; None where the goal is out of reach."""
+    """Return the first command of a shortest plan; None if the goal is out of reach."""
     if state not in game.plans:
         if len(game.plans) >= MEMO_SIZE:
             game.plans.clear()
-        # The whole plan is remembered: an agent that follows it plans once.
+        # The whole plan is cached, so an agent that follows it plans only once.
         there = state
         for move in plan(game, state) or ():
             game.plans[there] = move
@@ -78,15 +78,15 @@ def expert_command(game: Game, state: State) -> str | None:
 
 
 class _Copy(NamedTuple):
-    """One copy as it stands; immutable, so it is its own snapshot."""
+    """Current state of one copy; immutable, so it is its own snapshot."""
 
     state: State
     text: str
     unmet: tuple[str, ...] = ()
     before: State | None = None
-    """The state that the last action met."""
+    """The state before the last action."""
     move: Move | None = None
-    """The last action; None where it could not be done."""
+    """The last action; None if it was not applicable."""
 
 
 class ALFWorldEngine(Engine):
@@ -94,8 +94,8 @@ class ALFWorldEngine(Engine):
 
     Args:
         num_envs: copies.
-        keep_checked: ``state_key("state")`` tells apart what was looked at, as upstream's planner
-            does, though nothing depends on it.
+        keep_checked: ``state_key("state")`` includes what was looked at, as upstream's planner
+            does, although nothing depends on it.
     """
 
     format = 1
@@ -109,18 +109,18 @@ class ALFWorldEngine(Engine):
         self._copies: list[_Copy | None] = [None] * num_envs
 
     def begin(self, index_K: IntArray, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
-        """Start an episode in each copy; a household knows no chance, so seeds change nothing.
+        """Start an episode in each copy; a household has no randomness, so seeds change nothing.
 
         Raises:
-            ConfigError: a task holds no game.
+            ConfigError: a task has no game.
             DataError: a game cannot be loaded. In both cases no copy has changed.
         """
         for i, game in zip(index_K.tolist(), self._enter(index_K, tasks), strict=True):
             self._copies[i] = _Copy(game.start, intro(game, game.start))
 
     def act(self, index_K: IntArray, actions: Sequence[str]) -> Effect:
-        """Do one command in each copy, spaces around it aside."""
-        # Lists, made into arrays at the end: of few copies that costs half as much.
+        """Do one command in each copy, ignoring surrounding spaces."""
+        # Lists, converted to arrays at the end: for few copies this is twice as fast.
         won: list[bool] = []
         reasons: list[str] = []
         done: list[str] = []
@@ -146,7 +146,7 @@ class ALFWorldEngine(Engine):
         return Effect(won_K.astype(np.float64), won_K, done, grounded_K, reasons)
 
     def view(self, index_K: IntArray) -> View:
-        """Describe each copy as it stands."""
+        """Describe the current state of each copy."""
         texts, admissible, unmet = [], [], []
         success: list[bool] = []
         score: list[float] = []
@@ -167,11 +167,11 @@ class ALFWorldEngine(Engine):
         )
 
     def snapshot(self, index_K: IntArray) -> list[Any]:
-        """Return each copy's state, as it is: it is immutable."""
+        """Return each copy's state itself, because it is immutable."""
         return [tuple(self._here(i)[1]) for i in index_K.tolist()]
 
     def restore(self, index_K: IntArray, states: Sequence[Any], tasks: Sequence[Task]) -> None:
-        """Put states into copies; their tasks' games are loaded where they are not in memory."""
+        """Put states into copies; their tasks' games are loaded if they are not in memory."""
         self._enter(index_K, tasks)
         for i, state in zip(index_K.tolist(), states, strict=True):
             self._copies[i] = _Copy(*state)
@@ -179,8 +179,8 @@ class ALFWorldEngine(Engine):
     def state_keys(self, index_K: IntArray, source: StateSource) -> list[bytes]:
         """Return canonical bytes per copy; see :func:`creditrl.envs.alfworld.game.state_key`.
 
-        ``"world"`` is the facts, without the goal, without what was looked at, and without the
-        memory of what was taken out of where.
+        ``"world"`` has only the facts: not the goal, not what was looked at, and not which objects
+        were taken out of which receptacle.
         """
         full = source == "state"
         checked = full and self._keep_checked
@@ -190,7 +190,7 @@ class ALFWorldEngine(Engine):
         ]
 
     def expert_action(self, index: int) -> str | None:
-        """Return the first command of a shortest plan; None where the goal is out of reach."""
+        """Return the first command of a shortest plan; None if the goal is out of reach."""
         game, copy = self._here(index)
         return expert_command(game, copy.state)
 
@@ -210,7 +210,7 @@ class ALFWorldEngine(Engine):
         return text
 
     def _enter(self, index_K: IntArray, tasks: Sequence[Task]) -> list[Game]:
-        """Give each copy its task's game; all are loaded before the first copy changes."""
+        """Give each copy its task's game; all games are loaded before any copy changes."""
         indices = index_K.tolist()
         games = []
         for i, task in zip(indices, tasks, strict=True):

@@ -26,7 +26,7 @@ class ALFWorldConfig:
     """Options of ALFWorld.
 
     Raises:
-        ConfigError: a value is unknown or out of range, or two options do not go together.
+        ConfigError: a value is unknown or out of range, or two options conflict.
     """
 
     split: str = "train"
@@ -35,10 +35,10 @@ class ALFWorldConfig:
     data: str = "builtin"
     """``builtin`` (households that our generator makes) or ``official`` (ALFWorld's own games)."""
     data_dir: str | Path | None = None
-    """Folder of the official games, the one that holds ``json_2.1.1``; None: where upstream's tools
-    put it, ``$ALFWORLD_DATA`` or ``~/.cache/alfworld``."""
+    """Folder of the official games, which contains ``json_2.1.1``; None: where upstream's tools put
+    it, ``$ALFWORLD_DATA`` or ``~/.cache/alfworld``."""
     task_types: str | tuple[str, ...] | None = None
-    """Types of tasks to play, of :data:`creditrl.envs.alfworld.problem.TASK_TYPES`; None: all."""
+    """Task types to play, from :data:`creditrl.envs.alfworld.problem.TASK_TYPES`; None: all."""
     annotation: int | None = None
     """Official games: state the task in the words of human annotator 0, 1, ... instead of the
     template's."""
@@ -48,18 +48,18 @@ class ALFWorldConfig:
     size: Size = "medium"
     """Builtin games: ``small``, ``medium`` (like the official ones) or ``large`` households."""
     spares: int = 2
-    """Builtin games: most objects of the goal's class beyond those it needs."""
+    """Builtin games: maximum number of objects of the goal's class beyond those it needs."""
     closed: float = 1.0
-    """Builtin games: share of doors and drawers that are closed at first."""
+    """Builtin games: share of doors and drawers that are closed at the start."""
     house_seed: int = 0
-    """Builtin games: another one gives other rooms and other households."""
+    """Builtin games: a different seed gives different rooms and households."""
     max_turns: int = 50
     """Turns until an episode is truncated; 50 is verl-agent's limit, 40 SPA's."""
     engine: str = "native"
     """``native`` (ours) or ``reference`` (textworld itself, hundreds of times slower)."""
     exact_state: bool = False
-    """Let ``state_key`` tell apart what was looked at too, as upstream's planner does, though no
-    future depends on it."""
+    """Let ``state_key`` include what was looked at, as upstream's planner does, although it does
+    not affect the future."""
 
     def __post_init__(self) -> None:
         require_one_of("data", self.data, ("builtin", "official"))
@@ -76,9 +76,9 @@ class ALFWorldConfig:
                 )
             for name in types:
                 require_one_of("task_types", name, TASK_TYPES)
-            # In one order, so that equal choices are equal configs.
+            # In a fixed order, so equal choices give equal configs.
             object.__setattr__(self, "task_types", tuple(t for t in TASK_TYPES if t in types))
-        HouseholdConfig(self.size, self.spares, self.closed, self.house_seed)  # refuses nonsense
+        HouseholdConfig(self.size, self.spares, self.closed, self.house_seed)  # checks the values
         if (
             not isinstance(self.max_turns, int)
             or isinstance(self.max_turns, bool)
@@ -103,7 +103,7 @@ class ALFWorldConfig:
                     )
 
     def tasks(self) -> TaskSet:
-        """Return the tasks that these options choose."""
+        """Return the tasks selected by these options."""
         tasks: TaskSet
         if self.data == "official":
             tasks = OfficialGames(
@@ -128,28 +128,29 @@ _OFFICIAL_ONLY = {"data_dir": "lie in a folder", "annotation": "have human annot
 class ALFWorldEnv(TextEnv[ALFWorldConfig]):
     """Household tasks in text (ALFWorld, Shridhar et al. 2021), played as upstream plays them.
 
-    **Observation.** What ``alfworld`` with ``textworld`` says, to the letter: the room and the task
-    at first, then the result of each command.
+    ****Observation.** The exact text of ``alfworld`` with ``textworld``: first the room and the
+    task, then the result of each command.
 
-    **Action.** One command, exactly as :data:`info["admissible_actions"]` lists them (upstream's
-    list, in its order). Spaces around it are no matter. Anything else says "Nothing happens.",
-    leaves the household as it is and costs a turn; ``ungrounded_reason`` tells apart what upstream
-    does not: ``unparsed`` (no form of a command), ``unknown`` (names something that is not there),
-    ``inapplicable`` (``info["unmet"]`` names the conditions that fail).
+    ****Action.** One command, exactly as listed in :data:`info["admissible_actions"]` (upstream's
+    list, in its order). Surrounding spaces do not matter. Anything else gives "Nothing happens.",
+    leaves the household unchanged and costs a turn; ``ungrounded_reason`` distinguishes cases that
+    upstream does not: ``unparsed`` (not the form of a command), ``unknown`` (names something that
+    is not there), ``inapplicable`` (``info["unmet"]`` names the conditions that fail).
 
     **Reward.** 1 when the goal is reached, else 0. Then the episode terminates with ``success``; it
     is truncated at the turn limit. ``score`` is the share of the goal's conditions that hold
-    (ALFRED's; upstream's text environment has none).
+    (ALFRED's score; upstream's text environment has none).
 
     **info** adds ``unmet: tuple[str, ...]``, e.g. ``("opened(fridge 1)",)``.
 
-    **Expert.** A shortest plan, or None where there is none: in 473 of 1,961 official games a paper
-    towel roll or a teddy bear fits into no receptacle once it is taken up, and the hands stay full.
+    ****Expert.** A shortest plan, or None if there is none: in 473 of 1,961 official games a paper
+    towel roll or a teddy bear fits into no receptacle once it is picked up, and the hands stay
+    full.
 
     **State.** ``state_key``: ``"world"`` is the facts of the household; ``"state"`` adds the goal
-    and what was taken out of which receptacle, which ``look`` shows. What was looked at decides
-    nothing and is left out, unless ``exact_state=True``. ``segment_key``: phase and target of the
-    last action, e.g. ``"clean apple"``.
+    and which objects were taken out of which receptacle, which ``look`` shows. What was looked at
+    has no effect and is left out, unless ``exact_state=True``. ``segment_key``: phase and target of
+    the last action, e.g. ``"clean apple"``.
 
     Example:
         >>> import gymnasium as gym, creditrl

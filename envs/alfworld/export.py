@@ -1,6 +1,6 @@
 """Generated households as files in the layout of ALFWorld's release, for TextWorld to play.
 
-Upstream's loaders take the folder as they take the release's:
+Upstream's loaders read the folder like the release's:
 ``json_2.1.1/<split>/<type>-<object>-None-<place>-<room>/<trial>/{game.tw-pddl, traj_data.json}``.
 """
 
@@ -37,15 +37,15 @@ class ExportOptions:
     split: str = "train"
     """Split whose tasks are written: train, valid_seen or valid_unseen."""
     tasks: int = 100
-    """How many of the split, from its beginning; 0: all of them."""
+    """Number of tasks to write, from the beginning of the split; 0: all of them."""
     size: Size = "medium"
-    """How much a household holds; this and what follows is as in the environment's options."""
+    """Size of a household; this and the following options are as in the environment."""
     spares: int = 2
-    """Most objects of the goal's class beyond those it needs."""
+    """Maximum number of objects of the goal's class beyond those it needs."""
     closed: float = 1.0
     """Share of cabinets, drawers, ... that are closed at the start."""
     house_seed: int = 0
-    """Another seed gives other rooms and other households."""
+    """A different seed gives different rooms and households."""
     flavour: Flavour = "0.4"
     """Wording of commands and observations."""
 
@@ -57,7 +57,7 @@ def trial_path(made: Household, game: GeneratedGame) -> str:
 
 
 def trajectory_data(made: Household, game: GeneratedGame) -> dict[str, Any]:
-    """Return what ``traj_data.json`` says that is read with text games: task and parameters."""
+    """Return the part of ``traj_data.json`` that text games read: task and parameters."""
     light = made.goal_type == "look_at_obj_in_light"
     return {
         "task_id": f"trial_{game.id.replace('/', '_')}",
@@ -83,16 +83,16 @@ def export_games(
     """Write games with the shortest walkthrough of each.
 
     Args:
-        games: task set whose first tasks are written.
+        games: task set; its first tasks are written.
         folder: receives ``json_2.1.1``.
-        count: how many; None: all.
+        count: number of tasks; None: all.
         on_game: called with the number of games written so far.
 
     Returns:
         The ``game.tw-pddl`` files, in the order of the tasks.
 
     Raises:
-        ConfigError: there are not that many, or one of the folders exists; nothing is written then.
+        ConfigError: there are fewer tasks, or one of the folders exists; then nothing is written.
     """
     count = len(games) if count is None else count
     if not 1 <= count <= len(games):
@@ -113,7 +113,7 @@ def export_games(
         data = game_data(
             source.problem(made), made.text, source.flavour, plan_commands(game, game.start)
         )
-        # A trial counts for upstream once both files are there; so they come together.
+        # Upstream counts a trial once both files exist, so they appear together.
         draft = trial.with_name(f".{trial.name}.tmp")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
@@ -128,7 +128,7 @@ def export_games(
 
 
 def run_export(options: ExportOptions, on_game: Callable[[int], None] | None = None) -> list[Path]:
-    """Write what the options ask for; see :func:`export_games`."""
+    """Write the games that the options select; see :func:`export_games`."""
     if not options.folder:
         raise ConfigError("Missing --folder: expected one, e.g. `--folder ~/alfworld_builtin`.")
     config = HouseholdConfig(options.size, options.spares, options.closed, options.house_seed)

@@ -1,7 +1,7 @@
 """A household compiled for play: names as small integers, sets of things as the bits of an int.
 
 Objects, receptacles and locations are numbered in the order of their ids, which is the order in
-which upstream lists them in a text. So walking through the bits of a set from the lowest gives a
+which upstream lists them in a text. So iterating over the bits of a set from the lowest gives a
 text's order.
 """
 
@@ -32,11 +32,11 @@ NOTHING = -1
 """``State.held`` of empty hands."""
 
 MEMO_SIZE = 512
-"""Situations whose commands, and sets whose texts, a game remembers."""
+"""Number of situations whose commands, and of sets whose texts, a game caches."""
 
 
 class State(NamedTuple):
-    """Everything that changes in a household. Immutable: an action makes a new one.
+    """Everything that changes in a household. Immutable: an action makes a new state.
 
     Sets of objects, receptacles and locations are ints, bit i for number i.
     """
@@ -48,7 +48,8 @@ class State(NamedTuple):
     opened: int
     """Receptacles that are open."""
     contents: tuple[int, ...]
-    """Per receptacle: the objects in it. An object may be in two (real games begin so)."""
+    """Per receptacle: the objects in it. An object can be in two of them (some real games begin
+    so)."""
     objects_at: tuple[int, ...]
     """Per location: the objects there (``objectAtLocation``)."""
     clean: int
@@ -56,7 +57,7 @@ class State(NamedTuple):
     cool: int
     sliced: int
     toggled: int
-    """Objects that were ever switched; upstream calls them on."""
+    """Objects that were ever switched; upstream treats them as on."""
     on: int
     """Objects whose switch is on."""
     removed: tuple[int, ...]
@@ -64,12 +65,12 @@ class State(NamedTuple):
     :mod:`creditrl.envs.alfworld.words`."""
     checked: int
     """What was examined: bits of the receptacles, then of the objects, the locations, the agent. It
-    decides nothing; upstream's planner tells states apart by it."""
+    has no effect, but upstream's planner distinguishes states by it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Game:
-    """What does not change in a household, with memos that all its copies share."""
+    """The constant part of a household, with caches that all its copies share."""
 
     goal: Goal
     goal_text: str
@@ -83,13 +84,13 @@ class Game:
     """Class of each object in lower case, ``"apple"``."""
     receptacle_types: tuple[str, ...]
     location_of: tuple[int, ...]
-    """Per receptacle."""
+    """Location of each receptacle."""
     receptacles_at: tuple[tuple[int, ...], ...]
-    """Per location, ascending."""
+    """Receptacles at each location, ascending."""
     mask_at: tuple[int, ...]
-    """The same as sets."""
+    """``receptacles_at`` as sets."""
     holders: tuple[int, ...]
-    """Per receptacle: the objects that may be put into it (``canContain``)."""
+    """Per receptacle: the objects that can be put into it (``canContain``)."""
     inside: tuple[int, ...]
     """Per object: the objects in it (``inReceptacleObject``, which never changes)."""
     openable: int
@@ -128,7 +129,7 @@ class Game:
     def household(self) -> bytes:
         """Digest of everything but the goal, the texts and the start: equal for equal households.
 
-        It is worked out when a state's key is asked for.
+        It is computed only when a state's key is needed.
         """
         found: bytes | None = self.memo.get("household")
         if found is None:
@@ -145,10 +146,11 @@ def bits(members: int) -> Iterator[int]:
 
 
 def display_names(ids: Iterable[str]) -> dict[str, str]:
-    """Return the name that ALFWorld shows for each id, ``"apple 2"`` for ``apple_bar_...``.
+    """Return ALFWorld's display name for each id, ``"apple 2"`` for ``apple_bar_...``.
 
-    Numbers fall in the order of the ids: the first of n apples is ``apple n``. An id with ``basin``
-    anywhere gets ``basin`` behind its class. Ids without ``_bar_`` are no instances and stay.
+    Numbers descend in the order of the ids: the first of n apples is ``apple n``. An id that
+    contains ``basin`` gets ``basin`` after its class. Ids without ``_bar_`` are not instances and
+    stay unchanged.
     """
     shown = {}
     counts: dict[str, int] = {}
@@ -169,7 +171,7 @@ def compile_game(problem: Problem, goal_text: str, flavour: Flavour) -> Game:
 
     Args:
         problem: its things, facts and goal.
-        goal_text: what the intro says after "Your task is to: ", without its full stop.
+        goal_text: the sentence after "Your task is to: ", without its full stop.
         flavour: wording of commands and observations.
 
     Raises:
@@ -180,7 +182,7 @@ def compile_game(problem: Problem, goal_text: str, flavour: Flavour) -> Game:
     def pairs(predicate: str) -> list[tuple[str, str]]:
         return [(fact[0], fact[1]) for fact in facts.get(predicate, ())]
 
-    # Upstream knows, and numbers, what a fact names; a thing that is only declared is not there.
+    # Upstream knows and numbers only things that a fact names, not those that are only declared.
     named = set(chain.from_iterable(chain.from_iterable(facts.values())))
     names = display_names(named)
     objects = {name: i for i, name in enumerate(sorted(named & set(problem.objects)))}
@@ -298,7 +300,7 @@ def compile_game(problem: Problem, goal_text: str, flavour: Flavour) -> Game:
 
 
 def _household(game: Game) -> bytes:
-    """Return a digest of what a household is, whatever is asked for in it."""
+    """Return a digest of a household, without its goal."""
     parts = (
         game.object_names,
         game.receptacle_names,
@@ -320,9 +322,9 @@ def state_key(game: Game, state: State, *, goal: bool, checked: bool) -> bytes:
     Args:
         game: the household.
         state: its state.
-        goal: add what decides the future beside the facts: the goal, the wording, and what was
-            taken out of which receptacle, which ``look`` shows. False leaves the facts alone.
-        checked: add what was looked at, which decides nothing.
+        goal: add what affects the future beside the facts: the goal, the wording, and which objects
+            were taken out of which receptacle, which ``look`` shows. False: only the facts.
+        checked: add what was looked at, which affects nothing.
     """
     # Version 2 of the format has no back-references, which would depend on how objects are shared.
     world = marshal.dumps(tuple(state[:_REMOVED]), 2)

@@ -1,7 +1,7 @@
 """One game of ALFWorld's release: the file ``game.tw-pddl``, and a game source over it.
 
 Such a file is a JSON object that repeats the domain and the grammar of its release in every game;
-of these we need the sentence that names the task, and the wording of one command.
+from these we need only the sentence that names the task, and the wording of one command.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from creditrl.errors import ConfigError, DataError
 __all__ = ["ROOT", "GameFile", "GameText", "mend", "read_game_file", "read_json"]
 
 ROOT = "json_2.1.1"
-"""Folder that holds the splits, in every release."""
+"""Folder that contains the splits, in every release."""
 
 _TASK_LINE = re.compile(r'"Your task is to: ((?:[^"\\]|\\.)*)"', re.DOTALL)
 _WORDINGS: tuple[tuple[str, Flavour], ...] = (
@@ -36,7 +36,7 @@ _WORDINGS: tuple[tuple[str, Flavour], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class GameText:
-    """Content of a game file, its problem not parsed yet."""
+    """Content of a game file, with its problem not yet parsed."""
 
     digest: str
     """Hash of the file's bytes."""
@@ -46,22 +46,22 @@ class GameText:
     """The sentence after "Your task is to: ", without its full stop."""
     flavour: Flavour
     solvable: bool | None
-    """Whether upstream's expert solved it; None where the file does not say."""
+    """Whether upstream's expert solved it; None if the file does not say."""
 
 
 def mend(path: str | os.PathLike[str]) -> str:
-    """Return what error messages advise about a file of the release."""
-    # Without the folder the command would mend the games in its own place, not these.
+    """Return the advice of error messages about a file of the release."""
+    # Without the folder, the command would repair the games in its default place, not these.
     above = (p.parent for p in Path(path).parents if p.name == ROOT)
     home = next((f" --folder {shlex.quote(str(folder))}" for folder in above), "")
     return f"`creditrl data get alfworld{home}` brings missing and damaged files back."
 
 
 def read_game_file(path: str | os.PathLike[str]) -> GameText:
-    """Return what a ``game.tw-pddl`` says.
+    """Return the content of a ``game.tw-pddl``.
 
     Raises:
-        DataError: it is missing, damaged, or no game of a release that we know.
+        DataError: it is missing, damaged, or not a game of a known release.
     """
     raw, data = read_json(path)
     for key in ("pddl_problem", "grammar"):
@@ -97,7 +97,7 @@ def read_json(path: str | os.PathLike[str]) -> tuple[bytes, dict[str, Any]]:
     """Return a file's bytes and the JSON object in it.
 
     Raises:
-        DataError: it cannot be read, or is no JSON object.
+        DataError: it cannot be read, or is not a JSON object.
     """
     try:
         raw = Path(path).read_bytes()
@@ -105,7 +105,7 @@ def read_json(path: str | os.PathLike[str]) -> tuple[bytes, dict[str, Any]]:
         raise DataError(f"{path}: cannot be read ({error.strerror}). {mend(path)}") from error
     try:
         data = json.loads(raw)
-    except (ValueError, RecursionError) as error:  # bytes that are no text; brackets without end
+    except (ValueError, RecursionError) as error:  # bytes that are not text; endless brackets
         raise DataError(f"{path}: damaged JSON ({error}). {mend(path)}") from error
     if not isinstance(data, dict):
         raise DataError(
@@ -125,7 +125,7 @@ def _unescaped(text: str) -> str:
 class GameFile(GameSource):
     """A game of the release, as the ``data`` of a task.
 
-    Its content is fixed by the hash, so a file that was changed after it was listed is refused.
+    The hash fixes its content, so a file that changed after it was listed is refused.
     """
 
     path: str
@@ -135,7 +135,7 @@ class GameFile(GameSource):
     """The sentence after "Your task is to: ", the file's own or another, without its full stop."""
     flavour: Flavour
     damage: str = ""
-    """What is wrong with the file, for :meth:`load` to say; empty where nothing is known."""
+    """Damage of the file, for the error of :meth:`load`; empty if none is known."""
 
     @classmethod
     def of(
@@ -149,8 +149,8 @@ class GameFile(GameSource):
 
         Args:
             path: a ``game.tw-pddl``; nothing else of the release is needed.
-            goal: another sentence than the file's own.
-            flavour: another wording than the file's own.
+            goal: sentence to use instead of the file's own.
+            flavour: wording to use instead of the file's own.
 
         Raises:
             DataError: see :func:`read_game_file`.
@@ -165,12 +165,12 @@ class GameFile(GameSource):
 
     @property
     def key(self) -> str:
-        """Equal keys mean equal games, whatever folder they lie in."""
-        # A damaged game is refused even where the same one, undamaged, is in memory.
+        """Return a key: equal keys mean equal games, in any folder."""
+        # A damaged game is refused even if an undamaged copy of it is in memory.
         return f"{self.digest or self.path}/{self.flavour}/{self.goal}{self.damage}"
 
     def load(self) -> Game:
-        """Return the game, from the cache of parsed problems where it is in there.
+        """Return the game, from the cache of parsed problems if it is there.
 
         Raises:
             DataError: the file is missing, damaged, changed since it was listed, or not a
@@ -185,11 +185,11 @@ class GameFile(GameSource):
             raise DataError(f"{self.path}: {error}") from error
 
     def textworld_data(self) -> Mapping[str, Any]:
-        """Return the game as TextWorld loads it: the file's content, with this task's sentence.
+        """Return the game for TextWorld: the file's content with this task's sentence.
 
         Raises:
             DataError: the file is missing or damaged.
-            ConfigError: it was made with another wording than this game is to be played in.
+            ConfigError: its wording differs from this game's.
         """
         if self.damage:
             raise DataError(self.damage)

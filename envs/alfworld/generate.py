@@ -1,12 +1,12 @@
-"""Generator of households: a room, what lies in it, and a task that can be done there.
+"""Generator of households: a room, the things in it, and a task that can be done there.
 
 A task is made in three steps, each a pure function of small keys: the *room* (its receptacles, and
 which of them stand together) is one of a numbered list per kind; then a goal is drawn that this
-room allows; then things are laid out so that the goal is not reached but can be. Which split a
-household belongs to is decided by its content, as the agent can see it: a hash of the room reserves
-a tenth of all rooms for ``valid_unseen``, and in the other rooms a hash of room, goal and layout
-gives a tenth of the households to ``valid_seen``. So no task is in two splits, and no room of
-``valid_unseen`` is trained on, whatever the seed and the other settings.
+room allows; then things are placed such that the goal is not yet reached but can be. A household's
+content, as visible to the agent, decides its split: a hash of the room reserves a tenth of all
+rooms for ``valid_unseen``, and in the other rooms a hash of room, goal and layout assigns a tenth
+of the households to ``valid_seen``. So no task is in two splits, and no room of ``valid_unseen`` is
+trained on, for any seed and settings.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ __all__ = [
 ]
 
 ROOMS_PER_KIND: Mapping[str, int] = {"train": 60, "valid_seen": 60, "valid_unseen": 20}
-"""Floor plans per kind of room; ``valid_seen`` has those of ``train``."""
+"""Number of floor plans per kind of room; ``valid_seen`` has those of ``train``."""
 
-_UNSEEN_SHARE = 100  # Rooms of 1,000 that are kept for valid_unseen.
-_SEEN_SHARE = 100  # Households of 1,000 in the other rooms that are kept for valid_seen.
-_TOGETHER = 0.2  # Chance that a cabinet, drawer, ... stands where the one before it does.
+_UNSEEN_SHARE = 100  # Rooms per 1,000 reserved for valid_unseen.
+_SEEN_SHARE = 100  # Households per 1,000 in the other rooms reserved for valid_seen.
+_TOGETHER = 0.2  # Chance that a cabinet, drawer, ... stands at the place of the one before it.
 _TRIES = 10_000  # Draws after which a request counts as impossible; no room of 3,840 took over 112.
 
 _KINDS: Mapping[str, tuple[str, ...]] = {
@@ -57,14 +57,14 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     "pick_cool_then_place_in_recep": ("kitchen",),
     "pick_two_obj_and_place": ("kitchen", "living room", "bedroom", "bathroom"),
 }
-"""Rooms in which a type of task is set, and how often."""
+"""Rooms of each task type, and their frequencies."""
 
 _TREATMENT: Mapping[str, tuple[str, str]] = {
     "pick_clean_then_place_in_recep": ("cleanable", "SinkBasin"),
     "pick_heat_then_place_in_recep": ("heatable", "Microwave"),
     "pick_cool_then_place_in_recep": ("coolable", "Fridge"),
 }
-"""Per type that treats its object: which objects, and where. Nothing is to be put there after."""
+"""Per type that treats its object: which objects, and where. They are put elsewhere afterwards."""
 
 _SENTENCES: Mapping[str, tuple[str, str]] = {
     "pick_and_place_simple": ("put a {object} in {place}", "put some {object} on {place}"),
@@ -89,7 +89,7 @@ _SENTENCES: Mapping[str, tuple[str, str]] = {
         "find two {object} and put them in {place}",
     ),
 }
-"""ALFWorld's sentences, which agents know."""
+"""ALFWorld's sentences, known to agents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +97,17 @@ class HouseholdConfig:
     """Kinds of households to make."""
 
     size: Size = "medium"
-    """``"small"``: 6 to 9 receptacles and 8 to 12 things. ``"medium"``: near the official games, 6
-    to 42 receptacles and 10 to 50 things, kitchens the fullest. ``"large"``: 22 to 54 receptacles
-    and 22 to 64 things."""
+    """``"small"``: 6 to 9 receptacles and 8 to 12 things. ``"medium"``: similar to the official
+    games, 6 to 42 receptacles and 10 to 50 things, most in kitchens. ``"large"``: 22 to 54
+    receptacles and 22 to 64 things."""
     spares: int = 2
-    """Most objects of the goal's class beyond those it needs, at least 0; how many there are is
-    drawn evenly. Any of them will do, so fewer make the search longer."""
+    """Maximum number of objects of the goal's class beyond those it needs, at least 0; the actual
+    number is drawn uniformly. Any of them will do, so fewer make the search longer."""
     closed: float = 1.0
     """Share of cabinets, drawers, fridges, ... that are closed at the start, in [0, 1]. The
     official games begin with all of them closed."""
     seed: int = 0
-    """Another seed, at least 0, gives other rooms and other households."""
+    """Seed, at least 0; a different one gives different rooms and households."""
 
     def __post_init__(self) -> None:
         if self.size not in SIZES:
@@ -123,12 +123,12 @@ class HouseholdConfig:
             raise ConfigError(f"spares={self.spares}: expected at most 8.")
         if not isinstance(self.closed, Real) or not 0.0 <= self.closed <= 1.0:
             raise ConfigError(f"closed={self.closed!r}: expected a share between 0 and 1.")
-        # 0, 0.0 and -0.0 are equal, and ids, which households are drawn by, are made of their text.
+        # 0, 0.0 and -0.0 are equal, but households are drawn by ids, which contain their text.
         object.__setattr__(self, "closed", abs(float(self.closed)))
 
     @property
     def name(self) -> str:
-        """``"builtin"``, and what differs from the defaults; begins the tasks' ids."""
+        """``"builtin"`` and the non-default values; first part of the tasks' ids."""
         parts = ["builtin"]
         for field in fields(self):
             value = getattr(self, field.name)
@@ -139,30 +139,30 @@ class HouseholdConfig:
 
 @dataclass(frozen=True, slots=True)
 class FloorPlan:
-    """A room: its receptacles by number, and which stand together."""
+    """A room: its receptacles by number, and which of them stand together."""
 
     kind: str
     """A key of :attr:`Catalogue.rooms`."""
     number: int
-    """ALFRED's way of numbering: kitchens to 200, then living rooms, bedrooms, bathrooms."""
+    """Number as in ALFRED: kitchens to 200, then living rooms, bedrooms, bathrooms."""
     classes: tuple[str, ...]
-    """Per receptacle."""
+    """Class of each receptacle."""
     spots: tuple[int, ...]
-    """Per receptacle, the place that it stands at."""
+    """Per receptacle, its place."""
     ids: tuple[str, ...]
     """Per receptacle, its id."""
     positions: tuple[tuple[int, int, int], ...]
-    """Per receptacle, its x, height and z in hundredths of a metre, as its id says them."""
+    """Per receptacle, its x, height and z in hundredths of a metre, as in its id."""
     locations: tuple[str, ...]
-    """Per spot, the id of the location; the last one, where the agent begins, is no spot."""
+    """Per spot, the id of the location; the last one, where the agent begins, is not a spot."""
 
     def __hash__(self) -> int:
-        # Rooms are keys of caches; no two of them have the same places.
+        # Rooms are cache keys; no two have the same places.
         return hash(self.locations)
 
     @property
     def signature(self) -> bytes:
-        """Bytes that rooms share if an agent cannot tell them apart."""
+        """Bytes that are equal for rooms that an agent cannot distinguish."""
         groups: dict[int, list[str]] = {}
         for kind, spot in zip(self.classes, self.spots, strict=True):
             groups.setdefault(spot, []).append(kind)
@@ -171,17 +171,17 @@ class FloorPlan:
 
 @dataclass(frozen=True, slots=True)
 class Household:
-    """A room with what lies in it, and a goal; names are those of the catalogue."""
+    """A room with the things in it, and a goal; names are the catalogue's."""
 
     room: FloorPlan
     goal_type: str
     object: str
     place: str
-    """Class of the receptacle that the object goes into, or of the lamp."""
+    """Class of the receptacle for the object, or of the lamp."""
     text: str
     """The goal in words, without full stop."""
     things: tuple[tuple[str, int], ...]
-    """Class of each thing, and the receptacle that it lies in."""
+    """Class of each thing, and the receptacle that contains it."""
     opened: frozenset[int]
     """Openable receptacles that are open at the start."""
     positions: tuple[tuple[int, int, int], ...] = ()
@@ -194,7 +194,7 @@ def task_type(index: int) -> str:
 
 
 def household(config: HouseholdConfig, split: str, index: int) -> Household:
-    """Return a household; equal arguments give an equal one on every machine.
+    """Return a household; equal arguments give equal households on every machine.
 
     Args:
         config: what to make.
@@ -266,7 +266,7 @@ def _is_seen(made: Household) -> bool:
 
 
 def household_key(made: Household) -> bytes:
-    """Return bytes that households share if only the numbers of their things differ."""
+    """Return bytes that are equal for households that differ only in their things' numbers."""
     inside: list[list[str]] = [[] for _ in made.room.classes]
     for name, receptacle in made.things:
         inside[receptacle].append(name)
@@ -285,10 +285,10 @@ def floor_plan(size: Size, seed: int, kind: str, unseen: bool, number: int) -> F
     """Return room ``number`` of a kind.
 
     Args:
-        size: how much it holds.
-        seed: of the household's config.
+        size: size of the room.
+        seed: seed of the household's config.
         kind: a key of :attr:`Catalogue.rooms`.
-        unseen: whether it is one of the rooms that are kept for ``valid_unseen``.
+        unseen: whether the room is one of those reserved for ``valid_unseen``.
         number: from 0.
     """
     dice = _dice(f"room {size} {seed} {kind} {'unseen' if unseen else 'seen'}", number)
@@ -310,11 +310,11 @@ def floor_plan(size: Size, seed: int, kind: str, unseen: bool, number: int) -> F
 
 
 def _arrange(kind: str, number: int, counts: Mapping[str, int], dice: Dice) -> FloorPlan:
-    """Give the furniture of a room its places."""
+    """Place the furniture of a room."""
     classes: list[str] = []
     spots: list[int] = []
     last = -1
-    # What may stand with a piece of another class comes after it.
+    # Furniture that may stand with a piece of another class comes after it.
     for name in sorted(counts, key=lambda name: bool(catalogue().furniture[name].stands_at)):
         piece = catalogue().furniture[name]
         hosts = [s for s, kind in zip(spots, classes, strict=True) if kind in piece.stands_at]
@@ -330,7 +330,7 @@ def _arrange(kind: str, number: int, counts: Mapping[str, int], dice: Dice) -> F
             classes += [name] * together
             spots += [spot] * together
             left -= together
-    # Locations lie on a grid of quarter metres; upstream writes x, z, direction, gaze.
+    # Locations are on a grid of quarter metres; upstream writes x, z, direction, gaze.
     squares = dice.sample([(x, z) for x in range(-14, 15) for z in range(-14, 15)], last + 2)
     locations = tuple(
         "loc_bar_"
@@ -358,7 +358,7 @@ def _position(
     near: tuple[int, int, int],
     reach: int = 25,
 ) -> tuple[int, int, int]:
-    """Return a new position near another; ids, and so the numbers of things, come from it."""
+    """Return a new position near another; it determines the id, and so the thing's number."""
     while True:
         x, height, z = near
         found = (
@@ -376,7 +376,7 @@ def _minus(number: int) -> str:
 
 
 def _id(name: str, position: tuple[int, int, int]) -> str:
-    """Return an id as ALFRED's simulator writes it, coded for PDDL."""
+    """Return an id in the format of ALFRED's simulator, encoded for PDDL."""
     return "_bar_".join([name.lower(), *map(_coordinate, position)])
 
 
@@ -391,7 +391,7 @@ def _coordinate(value: int) -> str:
 
 @lru_cache(maxsize=8192)
 def _goals(room: FloorPlan, goal_type: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return (class of the object, classes that it may be put into) of all goals of a type."""
+    """Return (class of the object, classes that it can be put into) of all goals of a type."""
     present = set(room.classes)
     attribute, treats = _TREATMENT.get(goal_type, ("pickupable", ""))
     found = []
@@ -428,7 +428,7 @@ def _goals(room: FloorPlan, goal_type: str) -> tuple[tuple[str, tuple[str, ...]]
 
 @lru_cache(maxsize=4096)
 def _stock(room: FloorPlan) -> tuple[str, ...]:
-    """Return the classes of things that lie about in a room, each as often as its weight."""
+    """Return the classes of things in a room, each repeated by its weight."""
     present = set(room.classes)
     return tuple(
         name
@@ -440,7 +440,7 @@ def _stock(room: FloorPlan) -> tuple[str, ...]:
 
 @lru_cache(maxsize=65536)
 def _homes(room: FloorPlan, name: str) -> tuple[tuple[int, ...], ...]:
-    """Return where a thing lies at the start: per class its receptacles, as often as it does."""
+    """Return a thing's places at the start: receptacles per class, repeated by frequency."""
     thing = catalogue().things[name]
     found: list[tuple[int, ...]] = []
     for place, weight in thing.homes.items():
@@ -453,7 +453,7 @@ def _homes(room: FloorPlan, name: str) -> tuple[tuple[int, ...], ...]:
 def _lay_out(
     config: HouseholdConfig, room: FloorPlan, goal_type: str, target: str, place: str, dice: Dice
 ) -> tuple[tuple[str, int], ...]:
-    """Return things and where they lie: no object of the goal's class in a place of the goal's."""
+    """Return things and their places: no object of the goal's class is in a place of the goal."""
     needed = 2 if goal_type == "pick_two_obj_and_place" else 1
     wanted = [target] * (needed + dice.below(config.spares + 1))
     if goal_type == "look_at_obj_in_light":
@@ -479,7 +479,7 @@ def _lay_out(
         if receptacle in full:
             if turn >= len(wanted):
                 continue
-            # A thing that the task needs lies there all the same: on top of the other.
+            # A thing that the task needs is put there all the same, on top of the other.
         if catalogue().furniture[room.classes[receptacle]].holds_one:
             full.add(receptacle)
         counts[name] = counts.get(name, 0) + 1
@@ -487,14 +487,14 @@ def _lay_out(
     return tuple(things)
 
 
-# What a household is as a problem, and how hard it is.
+# A household as a problem, and its difficulty.
 
 
 def plan_length(made: Household) -> int:
-    """Return the fewest actions that reach the goal.
+    """Return the minimum number of actions that reach the goal.
 
-    Walking to a place, opening, taking, treating, switching on and putting count one each; walking
-    is needed only between different places.
+    Walking to a place, opening, taking, treating, switching on and putting count as one action
+    each; walking is needed only between different places.
     """
     room = made.room
     spots = room.spots
@@ -502,7 +502,7 @@ def plan_length(made: Household) -> int:
     closed = openable - made.opened
 
     def cost(*visits: int) -> int:
-        """Return walks and openings of a tour."""
+        """Return the number of walks and openings of a tour."""
         tour = [-1, *(spots[r] for r in visits)]
         return sum(a != b for a, b in pairwise(tour))
 
@@ -531,7 +531,7 @@ def plan_length(made: Household) -> int:
 
 
 def goal_of(made: Household) -> Goal:
-    """Return the goal in the words of a :class:`Problem`."""
+    """Return the goal in the terms of a :class:`Problem`."""
     if made.goal_type == "look_at_obj_in_light":
         return Goal(made.goal_type, made.object.lower(), lamp=made.place.lower())
     return Goal(made.goal_type, made.object.lower(), made.place.lower())
@@ -542,7 +542,7 @@ def to_problem(made: Household, name: str) -> Problem:
 
     Args:
         made: the household.
-        name: of the problem, a PDDL name in lower case.
+        name: name of the problem, a PDDL name in lower case.
     """
     room = made.room
     agent = "agent1"

@@ -1,9 +1,9 @@
-"""Games that a folder of ALFWorld's layout holds, with an index on disk.
+"""Games in a folder of ALFWorld's layout, with an index on disk.
 
 A split of the release is a folder ``<task>/<trial>/`` of ``traj_data.json`` (task type, human
-annotations) and ``game.tw-pddl`` (the game). Which of them count is decided as upstream's
-``AlfredTWEnv.collect_game_files`` does it, and that takes reading every file: a gigabyte in the
-full release. What was read is kept, and read again only where a file's size or time has changed.
+annotations) and ``game.tw-pddl`` (the game). Which of them count is decided as in upstream's
+``AlfredTWEnv.collect_game_files``, which requires reading every file: a gigabyte in the full
+release. The result is stored, and a file is read again only if its size or time has changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GAME_FILE = "game.tw-pddl"
 TRAJECTORY_FILE = "traj_data.json"
 
 _MANY = 200
-"""Games to read from which on it is said that this takes a while: about a second."""
+"""Number of games to read from which a notice says that it takes a while: about a second."""
 
 NO_GAME = "no game file"
 NO_TRAJECTORY = "no traj_data.json"
@@ -49,18 +49,18 @@ class Listed:
     flavour: Flavour
     digest: str
     annotations: tuple[str, ...]
-    """What people called the task, one sentence each, without a full stop at the end."""
+    """Human descriptions of the task, one sentence each, without a final full stop."""
     damage: str = ""
-    """What is wrong with one of its files; such a game keeps its place."""
+    """Damage of one of its files; such a game keeps its place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The games of a split, sorted by name, and what was left out."""
+    """The games of a split, sorted by name, and the trials left out."""
 
     games: tuple[Listed, ...]
     left_out: Mapping[str, str]
-    """Name of a trial to why it is no game, as upstream decides."""
+    """Name of a trial to the reason, by upstream's rules, why it is not a game."""
 
     def reasons(self) -> str:
         """Return how many trials were left out and why, in words."""
@@ -71,10 +71,10 @@ class Listing:
 def list_games(folder: Path) -> Listing:
     """Return the games in a split's folder.
 
-    3,600 games take 0.07 s, and the first time 3 s; more on a disk that has not read them lately.
+    3,600 games take 0.07 s, the first time 3 s; more if the disk has not read them recently.
 
     Args:
-        folder: holds ``<task>/<trial>/``.
+        folder: contains ``<task>/<trial>/``.
 
     Raises:
         DataError: a folder cannot be read. Damaged files raise nothing, see :attr:`Listed.damage`.
@@ -127,7 +127,7 @@ def _folders(folder: Path) -> list[str]:
 
 
 def _stamp(folder: Path, name: str, file: str) -> tuple[int, int] | None:
-    """Return size and time of a file; None where there is none."""
+    """Return size and time of a file; None if it does not exist."""
     try:
         status = os.stat(f"{folder}/{name}/{file}")
     except OSError:
@@ -135,7 +135,8 @@ def _stamp(folder: Path, name: str, file: str) -> tuple[int, int] | None:
     return status.st_size, status.st_mtime_ns
 
 
-# The index: per trial two stamps, then why it is left out ("" if it is not), then a game's fields.
+# The index: per trial two stamps, then the reason if it is left out (else ""), then a game's
+# fields.
 
 
 def _index(folder: Path) -> Path:
@@ -157,7 +158,7 @@ _LONG = _SHORT + 6
 
 
 def _read(folder: Path, name: str) -> list[Any]:
-    """Return what the index keeps of a trial, without the stamps."""
+    """Return the index entry of a trial, without the stamps."""
     kind, goal, digest = name.partition("-")[0], "", ""
     flavour: Flavour = "0.4"
     annotations: tuple[str, ...] = ()
@@ -190,7 +191,7 @@ def _read_trajectory(path: Path) -> tuple[str, tuple[str, ...]]:
     sentences = []
     for person in people if isinstance(people, list) else ():
         said = person.get("task_desc") if isinstance(person, dict) else None
-        # As typed there are line breaks and spaces around; a full stop is added where it is shown.
+        # Typed annotations have line breaks and spaces around; a full stop is added for display.
         sentence = " ".join(said.split()).rstrip(". ") if isinstance(said, str) else ""
         if sentence:
             sentences.append(sentence)
@@ -200,7 +201,7 @@ def _read_trajectory(path: Path) -> tuple[str, tuple[str, ...]]:
 def _watched(
     unread: Sequence[tuple[str, list[int]]], folder: Path
 ) -> Iterator[tuple[str, list[int]]]:
-    """Yield the trials to read; where they are many, say so on stderr and how far it is."""
+    """Yield the trials to read; if there are many, show a notice and progress on stderr."""
     if len(unread) < _MANY:
         yield from unread
         return

@@ -1,6 +1,6 @@
 """Task sets over ALFWorld's own games, read from a folder of the official layout.
 
-The folder is what ``alfworld-download`` or ``creditrl data get alfworld`` leaves: below it
+The folder is the result of ``alfworld-download`` or ``creditrl data get alfworld``: below it
 ``json_2.1.1/{train,valid_seen,valid_unseen,valid_train}/<task>/<trial>/`` with ``game.tw-pddl`` and
 ``traj_data.json``.
 """
@@ -41,12 +41,12 @@ __all__ = [
 ]
 
 OFFICIAL_SPLITS = (*SPLITS, "valid_train")
-"""Splits of the release; ``valid_train`` are 200 further games of rooms that are trained on."""
+"""Splits of the release; ``valid_train`` has 200 further games in rooms that are trained on."""
 
 RELEASE_SIZES: Mapping[str, int] = MappingProxyType(
     {"train": 3553, "valid_seen": 140, "valid_unseen": 134}
 )
-"""Games of the full release that count."""
+"""Number of games that count in the full release."""
 
 _PUBLISHED: Mapping[str, int] = MappingProxyType({**RELEASE_SIZES, "valid_train": 200})
 
@@ -56,9 +56,9 @@ _UPSTREAM_HOME = "~/.cache/alfworld"
 def official_home(data_dir: str | os.PathLike[str] | None = None) -> Path:
     """Return the folder of ALFWorld's own data.
 
-    The first of: the argument, ``$CREDITRL_ALFWORLD_DATA``, ``$ALFWORLD_DATA`` (upstream's own),
-    ``~/.cache/creditrl/alfworld`` if it holds games, and ``~/.cache/alfworld``, upstream's default.
-    Where ``json_2.1.1`` itself is named, the folder that holds it.
+    It is the first of: the argument, ``$CREDITRL_ALFWORLD_DATA``, ``$ALFWORLD_DATA`` (upstream's
+    own), ``~/.cache/creditrl/alfworld`` if it holds games, and ``~/.cache/alfworld``, upstream's
+    default. If ``json_2.1.1`` itself is named, its parent folder.
     """
     home = _named_home(data_dir)
     return home.parent if home.name == ROOT else home
@@ -75,10 +75,10 @@ def _named_home(data_dir: str | os.PathLike[str] | None) -> Path:
 
 
 def games_folder(home: Path) -> Path:
-    """Return the folder that holds the splits: ``json_2.1.1``, or ``home`` if they lie in there.
+    """Return the folder with the splits: ``json_2.1.1``, or ``home`` if they are in it.
 
     Raises:
-        DataError: neither holds a split.
+        DataError: neither contains a split.
     """
     for folder in (home / ROOT, home):
         if any(os.path.isdir(folder / split) for split in OFFICIAL_SPLITS):
@@ -91,9 +91,9 @@ def games_folder(home: Path) -> Path:
 
 
 def holds_games(folder: Path) -> bool:
-    """Return whether a folder is one that :func:`official_home` is to name."""
+    """Return whether :func:`official_home` should return this folder."""
     if folder.name == ROOT:
-        return False  # what holds it is
+        return False  # its parent is
     return any(
         next((folder / inner / split).glob(f"*/*/{GAME_FILE}"), None) is not None
         for inner in (ROOT, "")
@@ -104,7 +104,7 @@ def holds_games(folder: Path) -> bool:
 def survey(home: Path) -> tuple[dict[str, int], list[Path]]:
     """Return the number of games by split, and the trial folders with a damaged file.
 
-    An empty answer where there is no game.
+    Both are empty if there is no game.
     """
     sizes: dict[str, int] = {}
     damaged: list[Path] = []
@@ -119,10 +119,10 @@ def survey(home: Path) -> tuple[dict[str, int], list[Path]]:
 
 
 def official_coverage(home: Path) -> list[Coverage]:
-    """Return how many of the release's games are there, by split.
+    """Return how many of the release's games are present, by split.
 
     Raises:
-        DataError: no split is there.
+        DataError: there is no split.
     """
     root = games_folder(home)
     return [
@@ -143,18 +143,18 @@ class OfficialGames(TaskSet):
 
     Ids are ``<split>/<task>/<trial>``, types upstream's six. Which games count is upstream's
     decision (no sliced objects, no movable receptacles, solved by its expert, both files there):
-    3,553, 140 and 134 of the full release. The order is our own and equal on every machine;
-    upstream's is the order in which ``os.walk`` meets the folders.
+    3,553, 140 and 134 of the full release. The order is our own and the same on every machine;
+    upstream's is the order in which ``os.walk`` finds the folders.
 
-    A game with a damaged file keeps its place, with the type that its folder names, so that the
-    numbers of the others stay; a warning says so, and whoever begins it gets the error.
+    A game with a damaged file keeps its place, with the type from its folder's name, so the other
+    games keep their numbers; a warning is given, and starting the game raises the error.
 
     Args:
         split: one of :data:`OFFICIAL_SPLITS`.
         data_dir: the folder; None: see :func:`official_home`.
-        flavour: wording of commands and observations; None: what each game file was made with.
-        annotation: name the task as the ``annotation``-th person did (modulo the number of people,
-            3 to 6 for a game), in place of the template sentence.
+        flavour: wording of commands and observations; None: that of each game file.
+        annotation: describe the task in the words of the ``annotation``-th annotator (modulo their
+            number, 3 to 6 per game), instead of the template sentence.
 
     Raises:
         ConfigError: an unknown split or flavour, or a negative annotation.
@@ -212,17 +212,17 @@ class OfficialGames(TaskSet):
 
     @property
     def coverage(self) -> Coverage:
-        """How many of the release's games of this split are there; damaged ones count."""
+        """Return how many of the release's games of this split are present; damaged ones count."""
         return _coverage(self._split, self._listing)
 
     @property
     def damaged(self) -> list[Task]:
-        """Games that cannot be begun, as far as listing them has shown."""
+        """Games that cannot be started, as far as listing has shown."""
         return [self.task(i) for i, game in enumerate(self._listing.games) if game.damage]
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """Trials that do not count, by id, and why."""
+        """Trials that do not count, by id, with the reason."""
         return {f"{self._split}/{name}": why for name, why in self._listing.left_out.items()}
 
     def task(self, index: int) -> Task:
@@ -255,7 +255,7 @@ class OfficialGames(TaskSet):
 
         Raises:
             UnknownNameError: there is no such trial.
-            DataError: there is, but it does not count as a game; says why.
+            DataError: there is one, but it does not count as a game; gives the reason.
         """
         split, _, name = task_id.partition("/")
         if split == self._split:
@@ -265,7 +265,7 @@ class OfficialGames(TaskSet):
             why = self._listing.left_out.get(name)
             if why is not None:
                 raise DataError(f"{self._folder / name}: left out, as upstream does it: {why}.")
-        # A trial alone, or another split's id: whoever shares most of its parts was meant.
+        # Only a trial, or another split's id: suggest the id that shares most parts.
         parts = set(task_id.split("/"))
         near = max(self._listing.games, key=lambda game: len(parts & set(game.name.split("/"))))
         meant = not parts.isdisjoint(near.name.split("/"))
@@ -277,5 +277,5 @@ class OfficialGames(TaskSet):
 
 
 def _get(home: Path) -> str:
-    """Return the command that brings the games to ``home``."""
+    """Return the command that downloads the games to ``home``."""
     return get_command("alfworld", home, official_home())

@@ -24,11 +24,11 @@ def read_problem(text: str, where: str) -> Problem:
 
     Args:
         text: the problem, ``(define (problem ...) ...)``.
-        where: file that it comes from, for messages.
+        where: file of the text, for messages.
 
     Raises:
-        DataError: the text is cut or no PDDL, uses an unknown predicate or an undeclared name, or
-            its goal is none of ALFWorld's six.
+        DataError: the text is truncated or not PDDL, uses an unknown predicate or an undeclared
+            name, or its goal is not one of ALFWorld's six.
     """
     tree = _parse(_COMMENT.sub("", text).lower(), where)
     if not tree or tree[0] != "define":
@@ -65,8 +65,8 @@ def _parse(text: str, where: str) -> list[_Tree]:
                 break
             done = stack.pop()
             if not stack:
-                # What follows is not read, nor does upstream read it: goals of the release end in
-                # more closing brackets than were opened.
+                # The rest is not read, nor does upstream read it: goals of the release have more
+                # closing than opening brackets.
                 return done
             stack[-1].append(done)
         elif not stack:
@@ -111,7 +111,7 @@ def _facts(
             raise DataError(f"{where}: (:init ...) holds {str(atom)[:60]!r}, expected facts.")
         predicate = atom[0]
         if predicate == "=":
-            continue  # costs and distances: no action's condition reads them
+            continue  # costs and distances: no action's condition uses them
         kinds = PREDICATES.get(predicate)
         if kinds is None:
             raise DataError(
@@ -125,7 +125,7 @@ def _facts(
                 f"{len(kinds)}."
             )
         for argument, kind in zip(arguments, kinds, strict=True):
-            # ``checked`` is said of any kind of thing; nothing depends on it.
+            # ``checked`` applies to any kind of thing; nothing depends on it.
             if argument not in declared[kind] and predicate != "checked":
                 raise DataError(
                     f"{where}: ({predicate} {' '.join(arguments)}) names {argument!r}, which "
@@ -203,12 +203,12 @@ _SHAPES: Mapping[str, tuple[Counter[str], int, int]] = {
     "pick_cool_then_place_in_recep": (_placed("coolable", "iscool"), 1, 1),
     "pick_two_obj_and_place": (_placed("not =", times=2), 1, 1),
 }
-"""Per type: how often each predicate occurs in the goal; how many classes of objects and of
+"""Per type: how often each predicate occurs in the goal; number of classes of objects and of
 receptacles."""
 
 
 def _atoms(tree: Sequence[_Tree]) -> Iterator[tuple[str, ...]]:
-    """Yield the atoms of a goal: conjunctions and existential quantifiers are looked into."""
+    """Yield the atoms of a goal, descending into conjunctions and existential quantifiers."""
     for part in tree:
         if not isinstance(part, list) or not part:
             continue

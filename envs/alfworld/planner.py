@@ -1,14 +1,14 @@
 """Shortest plans to the goal of a household, from any state that has one.
 
-Play can reach dead ends: what is taken up stays in the hands where no receptacle takes it (paper
-towel rolls and teddy bears in a quarter of the official games), and then nothing else can be taken.
+Play can reach dead ends: an object stays in the hands if it fits into no receptacle (paper towel
+rolls and teddy bears in a quarter of the official games), and then nothing else can be taken.
 
 Every walk is one command, however far, so a plan is a short chain of deeds: clear the hands, take,
-treat, put, or switch a lamp. It costs its deeds, a walk wherever two deeds in a row are at
-different places, and a command for each closed door that one of them needs. All chains that can be
-shortest are priced, so the cheapest is exact. What never pays is left out: closing doors, staging
-things on the way, carrying a lamp, dropping an object that could be placed. Receptacles that are
-alike in all that a price depends on are tried once.
+treat, put, or switch a lamp. Its cost is one command per deed, one walk between consecutive deeds
+at different places, and one command for each closed door that a deed needs. The cost of every chain
+that can be shortest is computed, so the cheapest is exact. Deeds that never pay are left out:
+closing doors, putting things down on the way, carrying a lamp, dropping an object that could be
+placed. Of receptacles that agree in everything that affects the cost, only one is tried.
 
 Differences: upstream's planner minimises its domain's action costs, not the number of commands.
 """
@@ -31,17 +31,17 @@ class _Deed(NamedTuple):
     place: int
     """Location of the receptacle."""
     door: int
-    """The receptacle as a set of one where it is closed and has to be open, else 0."""
+    """The receptacle, as a set of one, if it is closed and must be open; else 0."""
     move: Move | None
-    """None where it is enough to be there."""
+    """The move; None if being there is enough."""
 
 
 def plan(game: Game, state: State) -> list[Move] | None:
-    """Return a plan with the fewest commands; of several, the one of the lowest numbers.
+    """Return a plan with the fewest commands; of several, the one with the lowest numbers.
 
     Returns:
-        The moves, each possible after those before it; none where the goal is reached already;
-        None where it is out of reach.
+        The moves, each possible after those before it; empty if the goal is already reached; None
+        if it is out of reach.
     """
     met, of = goal_status(game, state)
     if met == of:
@@ -73,7 +73,7 @@ def _spelled_out(state: State, deeds: Iterable[_Deed]) -> list[Move]:
 
 
 class _Search:
-    """What the chains of one plan have in common."""
+    """The common data of the chains of one plan."""
 
     def __init__(self, game: Game, state: State) -> None:
         self.game, self.state = game, state
@@ -87,7 +87,7 @@ class _Search:
             for o in bits(inside & self.targets & game.pickupable & ~self.held)
         ]
         self.room_for_held = self._receptacles_for(self.held) if self.held else 0
-        """Receptacles that what is in the hand could be put into."""
+        """Receptacles for the object in the hand."""
 
     def _receptacles_for(self, thing: int) -> int:
         places = self.game.location_of
@@ -98,7 +98,7 @@ class _Search:
         )
 
     def deed(self, kind: Kind | None, o: int, r: int) -> _Deed:
-        """Return a deed at a receptacle; None is for being there."""
+        """Return a deed at a receptacle; None means only being there."""
         game = self.game
         door = (kind is Kind.TAKE or kind is Kind.PUT) and not is_in_reach(game, self.state, r)
         move = None
@@ -107,7 +107,7 @@ class _Search:
         return _Deed(r, game.location_of[r], door << r, move)
 
     def cheapest(self) -> list[_Deed] | None:
-        """Return the cheapest chain, None where there is none."""
+        """Return the cheapest chain, None if there is none."""
         kind = self.game.goal.type
         if kind == "look_at_obj_in_light":
             chains = self._look()
@@ -143,11 +143,11 @@ class _Search:
         return [*found] if cleared is None else [cleared, *found]
 
     def _clear_hands(self, place: int, doors: int) -> tuple[int, _Deed | None]:
-        """Return the cheapest way to have free hands at a place, and what it adds to a chain.
+        """Return the cheapest way to have free hands at a place, and its cost in a chain.
 
         Args:
-            place: where the chain begins.
-            doors: what it opens anyway.
+            place: start of the chain.
+            doors: doors that it opens anyway.
         """
         at = self.game.mask_at
         here = self.state.location
@@ -167,10 +167,10 @@ class _Search:
         return 0, None
 
     def _destinations(self, special: set[int]) -> list[_Deed]:
-        """Return where targets can be put, alike ones once; the moves still lack their objects.
+        """Return deeds that put targets down, equivalent ones once; moves still lack their objects.
 
         Args:
-            special: locations that a chain may be at for another reason.
+            special: locations that a chain may visit for another reason.
         """
         game, state = self.game, self.state
         special = special | {state.location} | {deed.place for _, deed in self.taken_from}
@@ -189,7 +189,7 @@ class _Search:
         return found
 
     def _place(self, kind: str) -> Iterator[tuple[_Deed, ...]]:
-        """Yield the chains that treat one object, where the goal asks for that, and place it."""
+        """Yield the chains that treat one object, if the goal asks for that, and place it."""
         game, state = self.game, self.state
         treat, tools, treated = {
             "pick_and_place_simple": (None, 0, self.targets),
@@ -215,9 +215,9 @@ class _Search:
             o = state.held
             yield from ways(o, any(state.contents[r] >> o & 1 for r in game.destinations))
             if treat is None:
-                return  # placing what is held cannot be worse than clearing the hands
+                return  # placing the held object cannot be worse than clearing the hands
         for o, take in self.taken_from:
-            # Real games have objects in two receptacles: taking one out of here leaves it there.
+            # Real games have objects in two receptacles: taken out of one, it stays in the other.
             placed = any(
                 state.contents[r] >> o & 1 for r in game.destinations if r != take.receptacle
             )
@@ -225,9 +225,9 @@ class _Search:
                 yield (take, *rest)
 
     def _look(self) -> Iterator[tuple[_Deed, ...]]:
-        """Yield the chains that bring an object to a lamp that was switched, or switch it there."""
+        """Yield the chains that bring an object to a lamp and switch the lamp if necessary."""
         game, state = self.game, self.state
-        switch = (Kind.USE, None)  # by whether the lamp was switched before
+        switch = (Kind.USE, None)  # indexed by whether the lamp was switched before
         lit = [
             (self.deed(switch[state.toggled >> lamp & 1], lamp, r),)
             for lamp in bits(game.lamps)
@@ -273,6 +273,6 @@ class _Search:
 
 
 def _of(deed: _Deed, o: int) -> _Deed:
-    """Return a deed with an object put in."""
+    """Return a deed with its object filled in."""
     assert deed.move is not None
     return deed._replace(move=deed.move._replace(object=o))

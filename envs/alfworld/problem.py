@@ -1,7 +1,7 @@
-"""A household as facts: what a PDDL problem of the ALFRED domain says, read or generated.
+"""A household as facts: the content of a PDDL problem of the ALFRED domain, read or generated.
 
-Names are lower-cased, as upstream's planner does it: ``apple_bar_...`` is of class ``apple`` and of
-type ``appletype``.
+Names are lower-cased, as in upstream's planner: ``apple_bar_...`` is of class ``apple`` and of type
+``appletype``.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ PREDICATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "issliced": (_O,),
     }
 )
-"""Every predicate of the domain and what its arguments are."""
+"""Every predicate of the domain and the types of its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +82,14 @@ class Goal:
     object: str
     """Class of the object that is moved, treated or looked at."""
     receptacle: str = ""
-    """Class of the receptacle that it goes into; empty for ``look_at_obj_in_light``."""
+    """Class of the receptacle for the object; empty for ``look_at_obj_in_light``."""
     lamp: str = ""
     """Class of the lamp; empty for all other types."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One household: its things, the facts that hold at the beginning, and a goal."""
+    """One household: its things, the initial facts, and a goal."""
 
     name: str
     agent: str
@@ -97,7 +97,7 @@ class Problem:
     receptacles: tuple[str, ...]
     locations: tuple[str, ...]
     facts: Mapping[str, tuple[tuple[str, ...], ...]]
-    """Predicate (a key of :data:`PREDICATES`) to the argument tuples it holds of."""
+    """Predicate (a key of :data:`PREDICATES`) to the argument tuples for which it holds."""
     goal: Goal
 
 
@@ -111,13 +111,13 @@ class GameSource(ABC):
 
     @abstractmethod
     def load(self) -> Game:
-        """Read or make the game; called when it is not in memory."""
+        """Read or make the game; called if it is not in memory."""
 
     def textworld_data(self) -> Mapping[str, Any]:
-        """Return what a ``game.tw-pddl`` of the game holds, for TextWorld to play it.
+        """Return the content of the game's ``game.tw-pddl``, for TextWorld.
 
         Raises:
-            ConfigError: games from here have no such form.
+            ConfigError: games of this source have no such form.
         """
         raise ConfigError(
             f"{type(self).__name__} does not say what its game is in PDDL, so textworld cannot "

@@ -1,14 +1,14 @@
 """The words of ALFWorld, in both flavours of its text.
 
-Commands and observations were reworded with version 0.4 of ALFWorld's data: ``move X to Y``, before
-it ``put X in/on Y``. One task set may hold games of either, so the episode decides: its lists of
-admissible actions have ``help`` in 0.4 and never in 0.3.
+Version 0.4 of ALFWorld's data reworded commands and observations: ``move X to Y``, formerly
+``put X in/on Y``. One task set can contain games of both, so the flavour is read from the episode:
+its lists of admissible actions have ``help`` in 0.4 and never in 0.3.
 
 Source of the templates and of what a conversation leaves out: ETO's prompts (Song et al. 2024),
-which SPA and HISR took over. Differences: the old templates switch lamps by ``toggle {obj}
-{recep}``, which no game understands; ``use {obj}`` is what all of them do. A reply without an
-action is an action that cannot be done, answered by "Nothing happens.", where theirs is "Error
-Input"; it costs a turn here as there.
+which SPA and HISR adopted. Differences: the old templates switch lamps by ``toggle {obj} {recep}``,
+which no game understands; ours have ``use {obj}``, which all games understand. A reply without an
+action is an inapplicable action, answered by "Nothing happens." instead of their "Error Input"; it
+costs a turn in both.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _words(flavour: Flavour) -> EnvWords:
         example=_example(flavour),
         choices=choices,
         compact=compact,
-        # As verl-agent lists them.
+        # As in verl-agent's list.
         separator="\n ",
     )
 
@@ -144,6 +144,6 @@ ALFWORLD: dict[Flavour, EnvWords] = {flavour: _words(flavour) for flavour in _PU
 
 
 def alfworld_words(ask: Ask) -> EnvWords:
-    """Return the words of the flavour that the episode speaks; 0.4 where nothing tells."""
+    """Return the words of the episode's flavour; 0.4 if it cannot be determined."""
     old = bool(ask.admissible_actions) and "help" not in ask.admissible_actions
     return ALFWORLD["0.3" if old else "0.4"]

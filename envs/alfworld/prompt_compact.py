@@ -1,4 +1,4 @@
-"""A household in a few words, for small policies: ours, made of what the episode's text has told.
+"""A short text of a household, for small policies: ours, made only from the episode's text.
 
 An example, in a kitchen where no egg has been seen yet::
 
@@ -11,14 +11,14 @@ An example, in a kitchen where no egg has been seen yet::
     at countertop 1
     here nothing
 
-Lines stand in one order. ``new``, while what is needed next has not been found: receptacles whose
-inside was not told yet; those of the goal's class come only when no other is left, because what
-already lies in them need not be looked for.
-``known``: objects of the goal's class (for a task with a lamp also lamps), and where they lie.
-``place``: where the goal's object goes, open ones first. ``use``: what treats it. Then the task,
-how many objects lie in place, the hand (``goal``: what is held is of the goal's class, ``other``:
-it is not), where one stands, and what of the goal is in reach here. A task in free words shows the
-words, and all things count as its objects.
+The order of lines is fixed. ``new``, while the thing needed next has not been found: receptacles
+whose content is not yet known; those of the goal's class come only when no others are left, because
+objects that are already in them need not be found. ``known``: objects of the goal's class (for a
+task with a lamp also lamps), and their places. ``place``: receptacles for the goal's object, open
+ones first. ``use``: what treats it. Then the task, the number of objects in place, the hand
+(``goal``: the held object is of the goal's class, ``other``: it is not), the agent's place, and the
+goal's objects within reach. A task in free words shows the words, and all things count as its
+objects.
 """
 
 from __future__ import annotations
@@ -55,28 +55,28 @@ _TREATS = {"clean": "sinkbasin", "heat": "microwave", "cool": "fridge"}
 _DONE = {"heat": "hot", "cool": "cool"}
 _NEVER_NEEDED = re.compile(r"(?:help|inventory|look|examine .*|close .*|slice .*)$")
 _MOST_PLACES = 2
-"""One to put things in, and one more where that does not do."""
+"""One to put things into, and another in case that fails."""
 
 
 class Goal(NamedTuple):
-    """A task as its sentence says it."""
+    """A task as read from its sentence."""
 
     do: str
-    """``"put"``, ``"two"``, ``"look"``, ``"clean"``, ``"heat"``, ``"cool"``; "" where the sentence
-    is of no template."""
+    """``"put"``, ``"two"``, ``"look"``, ``"clean"``, ``"heat"``, ``"cool"``; "" if the sentence
+    matches no template."""
     thing: str = ""
     """Class of the object."""
     place: str = ""
     """Class of the receptacle, or of the lamp."""
 
     def wants(self, thing: str) -> bool:
-        """Return whether a thing is of the goal's class; in free words any may be."""
+        """Return whether a thing is of the goal's class; for a task in free words any may be."""
         return not self.do or _kind(thing) == self.thing
 
 
 @lru_cache(maxsize=4096)
 def read_goal(sentence: str) -> Goal:
-    """Return the task that ALFWorld's templates make such a sentence of."""
+    """Return the task that ALFWorld's templates express by this sentence."""
     for do, pattern in _TEMPLATES:
         if found := pattern.fullmatch(sentence.strip().rstrip(".")):
             return Goal(do, found[1], found[2])
@@ -84,9 +84,9 @@ def read_goal(sentence: str) -> Goal:
 
 
 def choices(ask: Ask) -> tuple[str, ...]:
-    """Return the admissible actions that can serve a task.
+    """Return the admissible actions that can be useful for a task.
 
-    Left out are those that only tell what walking there and opening have told (``look``,
+    This leaves out actions that only repeat what walking and opening have shown (``look``,
     ``inventory``, ``examine``, ``help``), and closing and slicing, which no task needs.
     """
     some = tuple(a for a in ask.admissible_actions if not _NEVER_NEEDED.match(a))
@@ -94,7 +94,7 @@ def choices(ask: Ask) -> tuple[str, ...]:
 
 
 def compact(ask: Ask) -> str:
-    """Return what is known of the household, the goal's part of it."""
+    """Return what is known of the household, as far as the goal is concerned."""
     memory = remember([*(observation for observation, _ in ask.history), ask.observation])
     sentence = ask.goal or _sentence(ask)
     goal = read_goal(sentence)
@@ -128,15 +128,15 @@ def compact(ask: Ask) -> str:
 
 
 class _Things(NamedTuple):
-    """What the goal is about, of what has been seen."""
+    """Seen things that matter to the goal."""
 
     where: Mapping[str, str]
-    """All things, and the receptacle of each."""
+    """All things, each with its receptacle."""
     objects: list[str]
-    """Of the goal's class and not in place yet, treated ones first."""
+    """Objects of the goal's class not yet in place, treated ones first."""
     lamps: list[str]
     done: int
-    """Objects that are in place."""
+    """Number of objects in place."""
 
     @property
     def wanted(self) -> list[str]:
@@ -154,12 +154,12 @@ def _things(memory: Memory, goal: Goal, where: Mapping[str, str]) -> _Things:
 
 
 def _is_searching(memory: Memory, goal: Goal, things: _Things) -> bool:
-    """Return whether what is needed next has not been seen."""
+    """Return whether the thing needed next has not been seen."""
     if not goal.do:
         return True
     if not memory.held:
         return not things.objects
-    # What nobody asked for has to go somewhere, anywhere.
+    # An object that is not part of the goal can be put anywhere.
     return not goal.wants(memory.held) or (goal.do == "look" and not things.lamps)
 
 
@@ -189,7 +189,7 @@ def _names(actions: Iterable[str], verb: str) -> tuple[str, ...]:
 
 
 def _in_reach(actions: Iterable[str]) -> dict[str, str]:
-    """Return what can be taken, and out of what: one place may reach several receptacles."""
+    """Return things that can be taken, with receptacles: several can be in reach of one place."""
     return {
         thing: receptacle
         for thing, _, receptacle in (some.partition(" from ") for some in _names(actions, "take "))
@@ -197,13 +197,13 @@ def _in_reach(actions: Iterable[str]) -> dict[str, str]:
 
 
 def _is_ready(memory: Memory, goal: Goal, thing: str) -> bool:
-    """Return whether a thing has been treated as the goal asks."""
+    """Return whether a thing has been treated as the goal requires."""
     if goal.do == "clean":
         return thing in memory.clean
     return goal.do not in _DONE or memory.state.get(thing) == _DONE[goal.do]
 
 
 def _marked(memory: Memory, thing: str) -> str:
-    """Return a thing with what has become of it: ``"mug 1 clean hot"``."""
+    """Return a thing with its treatments: ``"mug 1 clean hot"``."""
     clean = " clean" if thing in memory.clean else ""
     return f"{thing}{clean} {memory.state.get(thing, '')}".rstrip()

@@ -1,8 +1,8 @@
-"""Facts that the observations of an ALFWorld episode have told, in both flavours of its text.
+"""Facts told by the observations of an ALFWorld episode, in both flavours of its text.
 
-Nothing else is known: a receptacle that was not described is unsearched, a thing lies where it was
-last seen or put. Observations that tell nothing new (``look``, ``inventory``, ``examine`` of a
-thing, a command that failed) change nothing.
+Nothing else is known: a receptacle that was not described counts as unsearched, a thing is where it
+was last seen or put. Observations without news (``look``, ``inventory``, ``examine`` of a thing, a
+failed command) change nothing.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Glimpse(NamedTuple):
     around: tuple[str, ...] = ()
     """Receptacles of the room, in the order of the first observation."""
     arrived: bool = False
-    """The described receptacle is where one has just come to."""
+    """Whether the agent has just arrived at the described receptacle."""
     receptacle: str = ""
-    """Which one is described; "": none."""
+    """The described receptacle; "": none."""
     closed: bool = False
-    """It is closed, so what is in it is not told."""
+    """Whether it is closed, so its content is not shown."""
     inside: tuple[str, ...] = ()
     taken: str = ""
     put: str = ""
@@ -62,7 +62,7 @@ def _names(listed: str) -> tuple[str, ...]:
     )
 
 
-# A household is seen again and again by the copies of a group.
+# The copies of a group see the same household many times.
 @lru_cache(maxsize=65536)
 def glimpse(observation: str) -> Glimpse:
     """Return what an observation tells."""
@@ -91,30 +91,30 @@ def glimpse(observation: str) -> Glimpse:
 
 @dataclass(slots=True)
 class Memory:
-    """A household as far as an episode has told it; names as observations say them."""
+    """A household as far as an episode has shown it, with the names of the observations."""
 
     around: tuple[str, ...] = ()
     at: str = ""
-    """Where one stands; "" in the middle of the room."""
+    """The agent's place; "" in the middle of the room."""
     held: str = ""
-    """What is in the hand."""
+    """The object in the hand."""
     where: dict[str, str] = field(default_factory=dict)
-    """Thing: the receptacle that it lies in, first seen first."""
+    """Thing: the receptacle that it is in, first seen first."""
     searched: set[str] = field(default_factory=set)
-    """Receptacles whose inside was told."""
+    """Receptacles whose content was shown."""
     closed: set[str] = field(default_factory=set)
-    """Receptacles that were seen to be closed."""
+    """Receptacles seen closed."""
     state: dict[str, str] = field(default_factory=dict)
     """Thing: ``"hot"`` or ``"cool"``, whichever came last."""
     clean: set[str] = field(default_factory=set)
     lit: set[str] = field(default_factory=set)
     """Lamps that were switched on."""
     failed: bool = False
-    """The last command could not be done."""
+    """Whether the last command failed."""
 
 
 def remember(observations: Iterable[str]) -> Memory:
-    """Return what observations have told, oldest first."""
+    """Return the facts in observations, given oldest first."""
     memory = Memory()
     where = memory.where
     for observation in observations:

@@ -1,4 +1,4 @@
-"""Why a command cannot be done: what upstream's one answer, "Nothing happens.", does not say."""
+"""The reason why a command fails, which upstream's answer, "Nothing happens.", does not give."""
 
 from __future__ import annotations
 
@@ -45,14 +45,15 @@ def _pattern(flavour: Flavour) -> re.Pattern[str]:
 
 
 def why_not(game: Game, state: State, command: str) -> tuple[str, tuple[str, ...]]:
-    """Return why a command that is not admissible cannot be done.
+    """Return the reason why an inadmissible command fails.
 
     Returns:
-        (reason, unmet conditions). ``"unparsed"``: it has the form of no command. ``"unknown"``: it
-        names something that this household does not have. ``"inapplicable"``: conditions fail;
-        all of them are named in the domain's words, e.g. ``("opened(fridge 1)",)``.
+        (reason, unmet conditions). ``"unparsed"``: it does not have the form of a command.
+        ``"unknown"``: it names something that this household does not have. ``"inapplicable"``:
+        conditions fail; all of them are listed in the domain's terms, e.g.
+        ``("opened(fridge 1)",)``.
     """
-    # No command has two lines; looking for its form in them would take time quadratic in length.
+    # No command has two lines; matching its form in them would take time quadratic in the length.
     found = None if "\n" in command else _pattern(game.flavour).fullmatch(command)
     if found is None or found.lastgroup is None:
         return "unparsed", ()

@@ -1,12 +1,12 @@
 """ALFWorld over upstream's own packages: ``engine="reference"``.
 
-What is said, what can be done and what is won come from ``textworld`` as ``alfworld`` drives it.
-Its facts, read back into a :class:`State`, give the rest (score, conditions that fail, state keys),
-so ``info`` is that of the native engine as long as the two agree.
+Texts, admissible commands and success come from ``textworld`` as used by ``alfworld``. Its facts,
+read back into a :class:`State`, give the rest (score, failed conditions, state keys), so ``info``
+equals the native engine's as long as the two agree.
 
-TextWorld's Python has no way back to an earlier state; its planner's library has, per process and
-per load. So a snapshot holds the commands that led there, and beside them what takes the short way
-where it is still open.
+TextWorld's Python code cannot return to an earlier state; its planner's library can, within one
+process and one load. So a snapshot holds the commands that led there, plus the data for the faster
+way if that is still possible.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ from creditrl.types import IntArray, StateSource, Task
 __all__ = ["EXTRA", "Place", "ReferenceEngine", "Way", "read_state"]
 
 EXTRA = "reference-alfworld"
-"""The extra that brings upstream's packages."""
+"""The extra that installs upstream's packages."""
 
 
 class Way(NamedTuple):
-    """The short way back to a state of one load of one world."""
+    """The fast way back to a state within one load of a world."""
 
     load: object
-    """Stands for the load; another one numbers its states anew."""
+    """Identifies the load; another load renumbers its states."""
     state_id: int
     """Number in the registry of the planner's library."""
     facts: Mapping[Any, frozenset[Any]]
-    """TextWorld's facts by signature; the library's states do not hold all of them."""
+    """TextWorld's facts by signature; the library's states lack some of them."""
 
 
 class Place:
-    """Keeps a way back where it is of use: it does not travel to another process."""
+    """Holds a way back, which is dropped when pickled: it is valid only in this process."""
 
     def __init__(self, way: Way | None = None) -> None:
         self.way = way
@@ -68,27 +68,27 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """One copy as it stands; immutable, so it is its own snapshot."""
+    """Current state of one copy; immutable, so it is its own snapshot."""
 
     text: str
     admissible: tuple[str, ...]
     won: bool
     state: State
     commands: tuple[str, ...] = ()
-    """What was done since the beginning, in order."""
+    """Commands since the beginning, in order."""
     unmet: tuple[str, ...] = ()
     before: State | None = None
-    """The state that the last action met."""
+    """The state before the last action."""
     action: str = ""
     """The last action."""
     place: Place = Place()
 
 
 class ReferenceEngine(Engine):
-    """Games of ``num_envs`` copies, each in a TextWorld of its own.
+    """Games of ``num_envs`` copies, each in a separate TextWorld.
 
     A TextWorld needs about a second to load a game, tens of milliseconds for a step, and works in
-    one thread only.
+    only one thread.
 
     Args:
         num_envs: copies.
@@ -111,10 +111,10 @@ class ReferenceEngine(Engine):
         weakref.finalize(self, _give_back, self._worlds).atexit = False
 
     def begin(self, index_K: IntArray, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
-        """Start an episode in each copy; upstream's games know no chance, so seeds change nothing.
+        """Start an episode in each copy; upstream's games are not random, so seeds change nothing.
 
         Raises:
-            ConfigError: a task holds no game.
+            ConfigError: a task has no game.
             DataError: TextWorld cannot load the game.
         """
         sources = [game_source(task) for task in tasks]
@@ -141,7 +141,7 @@ class ReferenceEngine(Engine):
         return Effect(won_K.astype(np.float64), won_K, done, grounded_K, reasons)
 
     def view(self, index_K: IntArray) -> View:
-        """Describe each copy as it stands."""
+        """Describe the current state of each copy."""
         score_K = np.zeros(len(index_K))
         copies = []
         for n, i in enumerate(index_K.tolist()):
@@ -158,16 +158,16 @@ class ReferenceEngine(Engine):
         )
 
     def snapshot(self, index_K: IntArray) -> list[Any]:
-        """Return each copy as it is: it is immutable."""
+        """Return each copy itself, because it is immutable."""
         return [self._here(i)[1] for i in index_K.tolist()]
 
     def restore(self, index_K: IntArray, states: Sequence[Any], tasks: Sequence[Task]) -> None:
-        """Put states into copies; where they were not taken, the game is played up to there."""
+        """Put states into copies; a state from elsewhere is reached by replaying its commands."""
         for i, copy, task in zip(index_K.tolist(), states, tasks, strict=True):
             self._copies[i] = self._world(i, task.data).restore(copy, task.data)
 
     def state_keys(self, index_K: IntArray, source: StateSource) -> list[bytes]:
-        """Return the native engine's keys of the states that the facts amount to."""
+        """Return the native engine's keys for the states that the facts describe."""
         full = source == "state"
         checked = full and self._keep_checked
         return [
@@ -198,13 +198,13 @@ class ReferenceEngine(Engine):
         return text
 
     def close(self) -> None:
-        """Leave the worlds to whoever needs some next."""
+        """Release the worlds for reuse by other engines."""
         _give_back(self._worlds)
 
     def _world(self, i: int, source: GameSource) -> _World:
         world = self._worlds[i]
         if world is None:
-            # Best one in which the game is loaded.
+            # Prefer a world in which the game is loaded.
             idle = next((w for w in _idle if w.plays(source)), _idle[-1] if _idle else None)
             if idle is not None:
                 _idle.remove(idle)
@@ -218,25 +218,25 @@ class ReferenceEngine(Engine):
 
 
 class _World:
-    """One TextWorld with one game, as ``alfworld`` puts them together."""
+    """One TextWorld with one game, set up as in ``alfworld``."""
 
     game: Game
     """The native engine's view of the loaded game."""
 
     def __init__(self) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old packages announce what will break them
+            warnings.simplefilter("ignore")  # old packages emit deprecation warnings
             import fast_downward
             import textworld
             from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
             from textworld.envs.pddl import PddlEnv
 
         self._pddl = PddlEnv(textworld.EnvInfos(won=True, admissible_commands=True))
-        # Upstream's own wrapper for the names, one for each world: a shared one mixes their states.
+        # Upstream's own wrapper for names, one per world: a shared one would mix their states.
         self._env = AlfredDemangler(self._pddl, shuffle=False)
         self._library = self._pddl.downward_lib
         self._atom = fast_downward.Atom
-        # Exported by the library, though TextWorld's Python does not know them.
+        # Exported by the library, although TextWorld's Python code does not use them.
         self._library.get_state_id.restype = ctypes.c_int
         self._library.set_state_id.argtypes = [ctypes.c_int]
         self._library.set_state_id.restype = None
@@ -249,9 +249,9 @@ class _World:
         return self._source is not None and self._source.key == source.key
 
     def begin(self, source: GameSource) -> _Copy:
-        """Start the game. One that is loaded goes back to where it started.
+        """Start the game. A loaded game returns to its start.
 
-        TextWorld's own reset comes to the same, after translating the problem twice more.
+        TextWorld's own reset has the same result, but translates the problem twice more.
         """
         if self.plays(source):
             return self._go_back(self._start)
@@ -262,7 +262,7 @@ class _World:
             with _own_arguments():
                 self._env.load(data)
                 state = self._env.reset()
-        except (Exception, SystemExit) as error:  # the planner's reader may ask to leave Python
+        except (Exception, SystemExit) as error:  # the planner's reader may raise SystemExit
             raise DataError(f"textworld cannot load the game {source.key}: {error}") from error
         self.game = load_game(source)
         self._reader = _Reader(
@@ -273,7 +273,7 @@ class _World:
         return self._start
 
     def step(self, copy: _Copy, action: str) -> _Copy:
-        """Do a command in ``copy``, which is how this world stands."""
+        """Do a command in ``copy``, which must be this world's current state."""
         state, _, _ = self._env.step(action)
         after = self._copy(state)
         commands = copy.commands
@@ -282,18 +282,18 @@ class _World:
         return replace(after, commands=commands, before=copy.state, action=action)
 
     def restore(self, copy: _Copy, source: GameSource) -> _Copy:
-        """Make this world stand as ``copy`` does."""
+        """Put this world into the state of ``copy``."""
         way = copy.place.way
         if way is None or way.load is not self._load:
             here = self.begin(source)
             for command in copy.commands:
                 here = self.step(here, command)
-            # The last action may have been one that cannot be done.
+            # The last action may have been inapplicable.
             return replace(copy, place=here.place)
         return self._go_back(copy)
 
     def _go_back(self, copy: _Copy) -> _Copy:
-        """Make this world stand as it did when ``copy`` was made, since the last load."""
+        """Put this world back into the state of ``copy``, which was made since the last load."""
         from textworld.core import GameState
 
         way = copy.place.way
@@ -301,7 +301,8 @@ class _World:
         self._library.set_state_id(way.state_id)
         facts: defaultdict[Any, set[Any]] = defaultdict(set)
         facts.update({signature: set(some) for signature, some in way.facts.items()})
-        # Only the facts: how often each thing is named, which TextWorld counts, no action changes.
+        # Only the facts: TextWorld also counts how often each thing is named, but no action changes
+        # that.
         self._pddl._pddl_state._facts = facts
         self._pddl.state = GameState()
         self._pddl.state.feedback = copy.text
@@ -325,10 +326,10 @@ class _World:
         )
 
     def _switched_on(self) -> Iterator[str]:
-        """Yield what is on, as the planner's library has it.
+        """Yield what is on according to the planner's library.
 
-        TextWorld's facts say of everything that was ever switched that it is off: they take each
-        effect of an action for granted, and switching has two that exclude each other.
+        In TextWorld's facts everything that was ever switched is off: they apply every effect of an
+        action unconditionally, and switching has two effects that exclude each other.
         """
         atoms = (self._atom * self._library.get_state_size())()
         self._library.get_state(atoms)
@@ -338,9 +339,9 @@ class _World:
 
 
 _idle: list[_World] = []
-"""Worlds that no engine uses. Each holds a copy of the planner's library, some MB, that cannot be
-given back: unloading one of several crashes Python. So there are never more worlds than were in use
-at once."""
+"""Worlds that no engine uses. Each holds a copy of the planner's library, a few MB, that cannot be
+freed: unloading one of several crashes Python. So there are never more worlds than were in use at
+once."""
 
 
 def _give_back(worlds: list[_World | None]) -> None:
@@ -357,7 +358,7 @@ class _Reader:
         self._locations = {name: i for i, name in enumerate(game.location_names)}
 
     def state(self, facts: Iterable[Any], on: Iterable[str]) -> State:
-        """Return the state that the facts amount to; ``on`` stands for those of that predicate."""
+        """Return the state described by the facts, with ``on`` for those of that predicate."""
         by_name: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
         for fact in facts:
             by_name[fact.name].append(tuple(self._names[v.name] for v in fact.arguments))
@@ -368,12 +369,12 @@ class _Reader:
 def read_state(
     game: Game, facts: Mapping[str, Sequence[tuple[str, ...]]], locations: Mapping[str, int]
 ) -> State:
-    """Return the state of a household in which just these facts hold.
+    """Return the state of a household in which exactly these facts hold.
 
     Args:
         game: the household.
-        facts: predicate in lower case to its arguments' display names; ``not_inreceptacle`` says
-            what was taken out.
+        facts: predicate in lower case to its arguments' display names; ``not_inreceptacle`` has the
+            objects that were taken out.
         locations: display name to number.
     """
     objects, receptacles = game.objects_by_name, game.receptacles_by_name
@@ -418,7 +419,7 @@ def read_state(
 
 @contextlib.contextmanager
 def _own_arguments() -> Iterator[None]:
-    """Keep ``sys.argv``: the planner's translator writes its own there."""
+    """Preserve ``sys.argv``, which the planner's translator overwrites."""
     before = sys.argv
     try:
         yield

@@ -1,10 +1,10 @@
 """Actions of a household and their effects: pure functions from states to states.
 
-Source: the ALFRED domain of ALFWorld, grounded as TextWorld's planner grounds it. Its quirks are
-rules here. Going to where one stands is not possible, not even to another receptacle at the same
-place: the planner prunes actions without effect. Only a held object can be examined: a stray comma
-in the domain gives the other case a type that nothing has. Heating, cooling and cleaning need no
-open door. No receptacle is ever full. What was switched on stays on in words.
+Source: the ALFRED domain of ALFWorld, grounded as in TextWorld's planner. Its quirks are rules
+here. Going to the current place is not possible, not even to another receptacle there: the planner
+prunes actions without effect. Only a held object can be examined: a stray comma in the domain gives
+the other case a type that nothing has. Heating, cooling and cleaning need no open door. No
+receptacle is ever full. An object that was switched on stays on in texts.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Kind(IntEnum):
 
 
 _VERBS = {kind: kind.name.lower() for kind in Kind}
-"""Kept, since an enumeration's ``name`` is slow."""
+"""Cached, since an enumeration's ``name`` is slow."""
 
 
 class Move(NamedTuple):
-    """One grounded action; which numbers are used depends on its kind."""
+    """One grounded action; its kind decides which numbers are used."""
 
     kind: Kind
     object: int = NOTHING
@@ -63,24 +63,24 @@ class Move(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """Commands that can be done in a situation."""
+    """Admissible commands in a situation."""
 
     commands: tuple[str, ...]
-    """Sorted, as upstream lists them."""
+    """Sorted, as in upstream's list."""
     moves: dict[str, Move]
 
 
 PUT: dict[Flavour, tuple[str, str]] = {"0.4": ("move", "to"), "0.3": ("put", "in/on")}
-"""How a flavour says that an object is put somewhere: ``<verb> X <preposition> Y``."""
+"""Each flavour's command to put an object somewhere: ``<verb> X <preposition> Y``."""
 
 
 def is_in_reach(game: Game, state: State, receptacle: int) -> bool:
-    """Return whether a receptacle, wherever it is, can be looked and reached into."""
+    """Return whether a receptacle's content is visible and reachable, wherever it is."""
     return not game.openable >> receptacle & 1 or bool(state.opened >> receptacle & 1)
 
 
 def choices(game: Game, state: State) -> Choices:
-    """Return all that can be done, remembered per situation."""
+    """Return all admissible commands, cached per situation."""
     here = game.receptacles_at[state.location]
     contents = state.contents
     key = (
@@ -133,9 +133,9 @@ def _choices(game: Game, state: State) -> Choices:
 
 
 def _anywhere(game: Game) -> list[tuple[str, Move, int]]:
-    """Return most of what can be done: command, move, and the place where a walk leads.
+    """Return most admissible commands: command, move, and the destination of a walk.
 
-    Sorted by command, so that what a situation adds to it is soon sorted in.
+    They are sorted by command, so a situation's further commands are quickly merged.
     """
     found: list[tuple[str, Move, int]] | None = game.memo.get("anywhere")
     if found is None:
@@ -153,7 +153,7 @@ def _anywhere(game: Game) -> list[tuple[str, Move, int]]:
 
 
 def command(game: Game, move: Move) -> str:
-    """Return the command that asks for a move."""
+    """Return the command for a move."""
     kind, o, r, tool = move
     if kind is Kind.GO:
         return f"go to {game.receptacle_names[r]}"
@@ -219,7 +219,7 @@ def apply(game: Game, state: State, move: Move) -> State:
 
 
 def _checked(game: Game, state: State, move: Move) -> int:
-    """Return the bit of what looking, examining, or asking for help and inventory checks."""
+    """Return the ``checked`` bit of looking, examining, help or inventory."""
     num_receptacles, num_objects = len(game.receptacle_names), len(game.object_names)
     if move.kind is Kind.EXAMINE_RECEPTACLE:
         return move.receptacle
@@ -239,9 +239,9 @@ def goal_status(game: Game, state: State) -> tuple[int, int]:
 
     The conditions are ALFRED's (``goal_conditions_met`` of the embodied tasks; upstream's text
     environment has none). Placing: an object of the class is in a receptacle of the class.
-    Treating: that, an object of the class was treated, and one object is both. Two objects: each
-    one in the best receptacle. Looking: an object of the class is held; a lamp that was switched
-    stands where the agent is. All hold exactly where upstream says ``won``.
+    Treating: the same, plus an object of the class was treated, and one object satisfies both. Two
+    objects: each one in the best receptacle. Looking: an object of the class is held; a lamp that
+    was switched is at the agent's place. All hold exactly when upstream reports ``won``.
     """
     kind, targets = game.goal.type, game.targets
     if kind == "look_at_obj_in_light":

@@ -1,7 +1,7 @@
-"""Sub-goal that a turn serves, read off the state before it and what was done.
+"""Sub-goal that a turn serves, read from the state before it and the action.
 
-Source: the household rule of HISR's segmenter: a segment ends where the target or the phase
-(search, manipulate, navigate, place) changes, and trying again stays in it.
+Source: the household rule of HISR's segmenter: a segment ends when the target or the phase (search,
+manipulate, navigate, place) changes; retries stay in it.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _MANIPULATIONS = {
 def segment(game: Game, before: State, move: Move | None) -> str:
     """Return the phase and the class of its target, ``"<phase> <class>"``.
 
-    What changes an object is a phase of its own, whichever object it is: ``"take apple"``, ``"put
-    apple"``, ``"clean apple"``, ``"heat apple"``, ``"cool apple"``, ``"slice apple"``, ``"use
-    desklamp"``. All else (walking, doors, looking, examining, and what could not be done) serves
-    the search for what the goal needs next, and so says ``"find <class>"``:
+    An action that changes an object is a separate phase, whichever object it is: ``"take apple"``,
+    ``"put apple"``, ``"clean apple"``, ``"heat apple"``, ``"cool apple"``, ``"slice apple"``,
+    ``"use desklamp"``. Everything else (walking, doors, looking, examining, and failed actions)
+    serves the search for what the goal needs next, and gives ``"find <class>"``:
 
     - an object of the goal's class, while none is in the hand: ``"find apple"``;
-    - what treats it, while an object of the goal is held that has yet to be cleaned, heated or
-      cooled: ``"find sinkbasin"``, ``"find microwave"``, ``"find fridge"``;
-    - where it goes, while one is held that can be placed: ``"find countertop"``, or the lamp that
-      it is looked at under: ``"find desklamp"``.
+    - what treats it, while a held object of the goal has yet to be cleaned, heated or cooled:
+      ``"find sinkbasin"``, ``"find microwave"``, ``"find fridge"``;
+    - its destination, while a held object can be placed: ``"find countertop"``, or the lamp to look
+      at it under: ``"find desklamp"``.
 
     So consecutive turns of one sub-goal share their key, and the shortest success has four: find,
-    take, find, put. The key depends on nothing but the arguments.
+    take, find, put. The key depends only on the arguments.
 
     Args:
         game: the household.
-        before: the state that the action met.
-        move: what was done; None where it could not be done.
+        before: the state before the action.
+        move: the action; None if it failed.
     """
     if move is not None and move.kind in _MANIPULATIONS:
         return f"{_MANIPULATIONS[move.kind]} {game.object_types[move.object]}"

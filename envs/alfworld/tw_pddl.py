@@ -1,7 +1,7 @@
-"""Games as TextWorld plays them: the household domain in PDDL, a grammar of texts, a problem.
+"""Games in TextWorld's form: the household domain in PDDL, a grammar of texts, a problem.
 
-All three are written here, for the actions and conditions that matter. What TextWorld makes of them
-with ALFWorld's naming wrapper equals, to the letter, what ALFWorld's own files give.
+All three are written here, for the actions and conditions that matter. With ALFWorld's naming
+wrapper, TextWorld produces exactly the same texts from them as from ALFWorld's own files.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _HEAD = """\
     (sliceable ?o - object)
     (isSliced ?o - object))
 """
-# ``object`` is PDDL's word for anything, so ``checked`` is said of places and of the agent too.
+# ``object`` is PDDL's word for anything, so ``checked`` also applies to places and the agent.
 
 _HERE = "(atLocation ?a ?l) (receptacleAtLocation ?r ?l)"
 _REACHED = "(or (not (openable ?r)) (opened ?r))"
@@ -62,7 +62,7 @@ _ACTIONS: Mapping[str, tuple[str, str, str]] = {
         f"(exists (?l - location) (and {_HERE}))",
         "(checked ?r)",
     ),
-    # Only what is held: so it is in ALFWorld, where a stray comma takes the other case away.
+    # Only a held object: as in ALFWorld, where a stray comma removes the other case.
     "examineObject": ("?a - agent ?o - object", "(holds ?a ?o)", "(checked ?o)"),
     "GotoLocation": (
         "?a - agent ?lStart - location ?lEnd - location ?r - receptacle",
@@ -142,7 +142,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "ToggleObject": ("use {o}", "#use#"),
     "SliceObject": ("slice {co} with {ko}", "#slice#"),
 }
-"""The command of each action, and the rule that says what comes of it."""
+"""The command of each action, and the grammar rule of its result."""
 
 
 def domain_text(flavour: Flavour) -> str:
@@ -268,7 +268,7 @@ _STATES = (
 
 
 def grammar_text(goal_text: str, flavour: Flavour) -> str:
-    """Return the commands and the texts of a game as TextWorld reads them."""
+    """Return the commands and the texts of a game in TextWorld's format."""
     rules = json.dumps(_rules(goal_text, flavour), indent=2)
     verb, into = PUT[flavour]
     parts = [f'grammar :: """\n{rules}\n""";\n']
@@ -354,7 +354,7 @@ def _goal_text(goal: Goal) -> str:
 def game_data(
     problem: Problem, goal_text: str, flavour: Flavour, walkthrough: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """Return what a ``game.tw-pddl`` holds; TextWorld's ``PddlEnv.load`` takes it as it is.
+    """Return the content of a ``game.tw-pddl``, which TextWorld's ``PddlEnv.load`` takes.
 
     Args:
         problem: the household.

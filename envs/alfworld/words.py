@@ -1,7 +1,7 @@
 """Observations of a household, in both flavours.
 
-History shows in one text: ``look`` lists objects "next to" a receptacle that were once taken out of
-it and lie at its place since, even when they lie in another receptacle. That is upstream's rule.
+History matters in one text: ``look`` lists objects "next to" a receptacle that were once taken out
+of it and are again at its place, even in another receptacle. That is upstream's rule.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def intro(game: Game, state: State) -> str:
     """Return the first observation of an episode, the task included."""
     scene = _look(game, state)
     if not game.receptacles_at[state.location]:
-        # Only here does the middle of the room show what stands around; a later ``look`` does not.
+        # Only here does the middle of the room list the furniture; a later ``look`` does not.
         around = _join(
             [
                 f"a {name}"
@@ -49,7 +49,7 @@ def intro(game: Game, state: State) -> str:
 
 
 def feedback(game: Game, state: State, move: Move) -> str:
-    """Return what a move that was just done says; ``state`` is the one after it."""
+    """Return the text of a move that was just done; ``state`` is the one after it."""
     kind, o, r, tool = move
     if kind is Kind.GO:
         place = (
@@ -92,7 +92,7 @@ _MIDDLE = "You are in the middle of a room. Looking quickly around you, you see 
 
 
 def _join(items: list[str]) -> str:
-    """Return a list in upstream's words: a comma before the ``and`` of two items too."""
+    """Return a list in upstream's format: with a comma before ``and`` even for two items."""
     if not items:
         return "nothing"
     if len(items) == 1:

@@ -1,7 +1,7 @@
 """The contract test that every environment must pass.
 
 ``check("CreditRL/VisualSokoban-v0")`` runs each rule of the environment and the vector contract and
-returns a report; a failure names the rule and what was found. ``creditrl check ID`` prints it.
+returns a report; a failure names the rule and the finding. ``creditrl check ID`` prints it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from creditrl.errors import ConformanceError, UnknownNameError, did_you_mean
 __all__ = ["RULES", "CheckReport", "Rule", "RuleResult", "check"]
 
 RULES: tuple[Rule, ...] = (*SINGLE_RULES, *VECTOR_RULES)
-"""Every clause, in the order in which they run."""
+"""All rules, in the order in which they run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class RuleResult:
     claim: str
     outcome: Literal["passed", "failed", "not applicable"]
     found: str
-    """What was seen; where the rule failed, what broke it."""
+    """The finding; if the rule failed, what broke it."""
     seconds: float
 
 
@@ -100,7 +100,7 @@ def check(
             raise UnknownNameError(
                 f"No rule named {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}."
             )
-    # Unknown options and missing data are the caller's to mend, not failures of the environment.
+    # Unknown options and missing data are the caller's errors, not failures of the environment.
     subject.env().close()
     results = []
     for rule in RULES if rules is None else [known[name] for name in rules]:
@@ -113,7 +113,7 @@ def check(
 def _run(rule: Rule, subject: Subject) -> RuleResult:
     start = time.perf_counter()
     outcome: Literal["passed", "failed", "not applicable"] = "passed"
-    # Render mode "human" may print; the report is all that the caller asked for.
+    # Render mode "human" may print, but the caller asked only for the report.
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -123,6 +123,6 @@ def _run(rule: Rule, subject: Subject) -> RuleResult:
         except ConformanceError as failure:
             outcome, found = "failed", str(failure)
         except Exception as error:
-            # Whatever an environment raises on a legal call is a finding, not an accident of ours.
+            # Any exception of an environment on a legal call is a finding, not an error of ours.
             outcome, found = "failed", f"raised {type(error).__name__}: {error}"
     return RuleResult(rule.name, rule.claim, outcome, found, time.perf_counter() - start)

@@ -1,7 +1,7 @@
-"""Play a script in a process of its own, under a hash seed of its own.
+"""Play a script in a separate process, with a separate hash seed.
 
-Run as ``python -m creditrl.envs.check.replay``: reads a JSON request from stdin, writes the moments
-that it saw to the file that the request names.
+Run as ``python -m creditrl.envs.check.replay``: reads a JSON request from stdin and writes the
+moments that it saw to the file named in the request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["replay_elsewhere"]
 _TIME_LIMIT = 300.0
 """Seconds after which a replay counts as hung."""
 _MAIN = "creditrl_replayed_main"
-"""Stands for ``__main__`` in the other process, whose own main is this module."""
+"""Name for ``__main__`` in the other process, whose own main is this module."""
 
 
 def replay_elsewhere(
@@ -44,7 +44,7 @@ def replay_elsewhere(
         name = _MAIN
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "moments.json"
-        # Options may hold anything that pickles; the rest is plain JSON.
+        # Options may contain anything that pickles; the rest is plain JSON.
         request = {
             "path": sys.path,
             "module": name,
@@ -55,7 +55,7 @@ def replay_elsewhere(
             "out": str(out),
         }
         done = subprocess.run(
-            # -P keeps the working directory off sys.path: it may hold folders of our names.
+            # -P keeps the working directory off sys.path: it may contain folders with our names.
             [sys.executable, "-P", "-m", "creditrl.envs.check.replay"],
             input=json.dumps(request),
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
@@ -78,7 +78,7 @@ def _serve() -> None:
     try:
         module = importlib.import_module(name)
     except ImportError:
-        # A class of a file that is not importable by name (a test, a notebook's helper).
+        # A class from a file that cannot be imported by name (a test, a notebook's helper).
         spec = importlib.util.spec_from_file_location(name, request["file"])
         if spec is None or spec.loader is None:
             raise

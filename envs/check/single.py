@@ -44,15 +44,15 @@ from creditrl.types import Snapshot
 __all__ = ["SINGLE_RULES", "arbitrary_string"]
 
 EPISODES = 4
-"""Episodes that a rule samples."""
+"""Number of episodes that a rule samples."""
 TURNS = 40
-"""Turns after which a rule leaves an episode that has not ended."""
+"""Turns after which a rule abandons an episode that has not ended."""
 STRINGS = 10_000
-"""Arbitrary strings that an environment must take."""
+"""Number of arbitrary strings that an environment must take."""
 LONGEST_EPISODE = 10_000
 """Turns after which an episode counts as endless."""
 TASKS_PER_SPLIT = 100
-"""Tasks that are compared between splits."""
+"""Number of tasks compared between splits."""
 
 _NEAR_MISSES = (
     "{}",
@@ -98,7 +98,7 @@ def gymnasium_check_env(subject: Subject) -> str:
     env = subject.env().unwrapped
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        warnings.simplefilter("ignore", IncompleteDataWarning)  # it is about a folder
+        warnings.simplefilter("ignore", IncompleteDataWarning)  # it only concerns a folder
         check_env(env)
     env.close()
     said = [re.sub(r"\x1b\[[0-9;]*m", "", str(warning.message)) for warning in caught]
@@ -153,7 +153,7 @@ def ends_and_limits(subject: Subject) -> str:
         for name, flag in (("terminated", terminated), ("truncated", truncated)):
             expect(type(flag) is bool, f"{name} is a {type(flag).__name__}, expected a Python bool")
         expect(type(reward) is float, f"reward is a {type(reward).__name__}, expected a float")
-        # An episode that nobody could score says so, and has no reward that could be taken for one.
+        # An episode that could not be scored reports it, and its reward cannot be mistaken for one.
         unscored = (terminated or truncated) and bool(info.get("error"))
         expect(np.isfinite(reward) or (unscored and np.isnan(reward)), f"reward is {reward}")
         expect(not (terminated and truncated), "an episode is terminated and truncated at once")
@@ -246,7 +246,7 @@ def refuses_what_is_no_string(subject: Subject) -> str:
     venv = subject.vector(copies)
     venv.reset(seed=3)
     lists: list[Any] = [[action] * (copies - 1) + [other] for other in others]
-    # As many letters as copies: each would be an action.
+    # One letter per copy: each would be an action.
     lists += ["look", b"look", None, dict.fromkeys(range(copies), action), np.array([[action]] * 4)]
     _expect_refusals("step of copies", venv.step, lists)
     _expect_refusals("step_some", lambda actions: venv.step_some(range(copies), actions), lists)
@@ -273,7 +273,7 @@ def same_episode_in_any_process(subject: Subject) -> str:
     env = subject.bare()
     rng = np.random.default_rng(3)
     script: list[dict[str, Any]] = []
-    # A seeded episode and the one after it, which the environment's own RNG draws.
+    # A seeded episode and the next one, which the environment's own RNG draws.
     for seed in (0, None, 7, None):
         _, info = env.reset(seed=seed)
         actions: list[str] = []
@@ -296,7 +296,7 @@ def snapshot_continues_alike(subject: Subject) -> str:
     """After restore, any actions give the same results as before, through wrappers."""
     subject.needs_determinism()
     compared = 0
-    # A limit within reach, so that the turn counters of the wrappers matter.
+    # A reachable limit, so the turn counters of the wrappers matter.
     for wrappers in ((), subject.stack):
         env, other = (subject.env(max_episode_steps=12) for _ in range(2))
         for wrap in wrappers:
@@ -350,14 +350,14 @@ def snapshot_refuses_strangers(subject: Subject) -> str:
 
 
 def state_keys(subject: Subject) -> str:
-    """Equal state keys mean equal futures; what cannot be executed leaves the world key."""
+    """Equal state keys mean equal futures; failed actions leave the world key unchanged."""
     subject.needs_determinism()
     env = subject.bare()
     rng = np.random.default_rng(5)
     facts: dict[bytes, Moment] = {}
     compared = 0
     for _ in range(EPISODES):
-        # One task and one seed, so that states come back.
+        # One task and one seed, so states recur.
         observation, info = env.reset(seed=5, options={"task": 0})
         for _ in range(TURNS):
             key, world = env.state_key("state"), env.state_key("world")
@@ -382,9 +382,10 @@ def state_keys(subject: Subject) -> str:
 
 
 def expert_finishes(subject: Subject) -> str:
-    """Where there is an expert, following it, or its plan, ends every episode in success.
+    """If there is an expert, following it, or its plan, ends every episode with success.
 
-    Where others decide too (``expert_always_succeeds = False``), that is at least one in two.
+    If others decide too (``expert_always_succeeds = False``), at least half of the episodes must
+    succeed.
     """
     subject.needs_determinism()
     env = subject.env()
@@ -429,7 +430,7 @@ def expert_finishes(subject: Subject) -> str:
 
 
 def splits_share_no_task(subject: Subject) -> str:
-    """The splits share no task: neither an id nor a goal in an equal first state (sampled)."""
+    """The splits share no task: no id, and no goal with an equal first state (sampled)."""
     subject.needs_determinism()
     names = {name for name in getattr(subject.bare().config_class, "__dataclass_fields__", {})}
     if "split" not in names:
@@ -440,7 +441,7 @@ def splits_share_no_task(subject: Subject) -> str:
         try:
             env = subject.bare(split=split)
         except CreditRLError as error:
-            # Official data need not have every split.
+            # Official data may lack a split.
             counts.append(f"{split}: {type(error).__name__}")
             continue
         size = len(env.tasks)
@@ -552,14 +553,14 @@ def _check_utf8(text: str, what: str, action: str) -> None:
 
 
 def _facts(info: Mapping[str, Any]) -> Moment:
-    """Return what a state decides by itself, whatever led to it."""
+    """Return the fields that depend only on the state, not on its history."""
     return {key: repr(info[key]) for key in ("admissible_actions", "success", "score")}
 
 
 def _compare_orders(env: TextEnv[Any], rng: np.random.Generator, admissible: Sequence[str]) -> int:
-    """Do two actions in either order; where the keys agree, the futures must; return pairs tested.
+    """Do two actions in either order; if the keys agree, futures must too; return pairs tested.
 
-    Both ways take as many turns, and draw as much from an engine's generator.
+    Both orders take equally many turns, and draw equally often from an engine's generator.
     """
     if len(admissible) < 2:
         return 0
@@ -612,7 +613,7 @@ def _refuses(env: TextEnv[Any], options: dict[str, Any], expected: type[CreditRL
 
 
 def _action(env: gym.Env[Any, Any], rng: np.random.Generator) -> str:
-    """Choose by the bare environment's view, which wrappers do not change."""
+    """Choose an action by the bare environment's view, which wrappers do not change."""
     inner = env.unwrapped
     assert isinstance(inner, TextEnv)
     view = inner.copies.engine.view(np.zeros(1, dtype=np.int64))
@@ -621,7 +622,7 @@ def _action(env: gym.Env[Any, Any], rng: np.random.Generator) -> str:
 
 
 def _continue(env: gym.Env[Any, Any], seed: int) -> list[Moment]:
-    """Play on to the end of this episode, and the beginning of the next one."""
+    """Play to the end of this episode, and begin the next one."""
     rng = np.random.default_rng(seed + 1000)
     inner = env.unwrapped
     assert isinstance(inner, TextEnv)
@@ -633,7 +634,7 @@ def _continue(env: gym.Env[Any, Any], seed: int) -> list[Moment]:
         seen.append(moment(observation, info, float(reward), terminated, truncated))
         if terminated or truncated:
             break
-    # The snapshot holds the RNG, so the next episode is the same one too.
+    # The snapshot includes the RNG, so the next episode is the same too.
     seen.append(moment(*env.reset()))
     return seen
 

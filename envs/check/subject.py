@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 Moment: TypeAlias = dict[str, str]
-"""Everything an environment shows at one time, field by field, comparable and serializable."""
+"""Everything an environment shows at one time, by field; comparable and serializable."""
 WrapperStack: TypeAlias = Sequence[Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]]
 
 ENCODER_TRAPS = ("", " ", "\x00", "\ud800", "a\udfffb", "\u202e", "\U0010ffff", "\n\r\t", "e\u0301")
@@ -51,9 +51,9 @@ class Rule:
 
     name: str
     claim: str
-    """What holds where the rule passes, in words."""
+    """The property that holds if the rule passes, in words."""
     run: Callable[[Subject], str]
-    """Returns what was seen; raises :class:`ConformanceError` with what was found."""
+    """Returns the finding; raises :class:`ConformanceError` with it if the rule is broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Subject:
     env_id: str
     options: Mapping[str, Any] = field(default_factory=dict)
     stack: WrapperStack = ()
-    """Wrappers of the caller's that the snapshot rule puts on top of Gymnasium's."""
+    """The caller's wrappers, which the snapshot rule puts on top of Gymnasium's."""
 
     def env(self, **more: Any) -> gym.Env[Any, Any]:
         """Return the single environment as ``gym.make`` builds it."""
@@ -85,23 +85,23 @@ class Subject:
 
     @property
     def nondeterministic(self) -> bool:
-        """Whether the spec says so (a live model speaks): replays are not promised then."""
+        """Whether the spec declares it (for a live model); then replays may differ."""
         if not isinstance(getattr(environment_class(self.env_id), "spec", None), property):
             return gym.spec(self.env_id).nondeterministic
-        # The options decide, so the environment that they make is asked.
+        # It depends on the options, so ask the environment made with them.
         env = self.env()
         spec = env.unwrapped.spec
         env.close()
         return spec is not None and spec.nondeterministic
 
     def needs_determinism(self) -> None:
-        """Leave a rule that a nondeterministic environment need not keep."""
+        """Skip a rule that a nondeterministic environment need not obey."""
         if self.nondeterministic:
             raise NotApplicable("the spec says nondeterministic=True")
 
 
 def broken(found: str) -> NoReturn:
-    """Say what broke the rule."""
+    """Report what broke the rule."""
     raise ConformanceError(found)
 
 
@@ -119,14 +119,14 @@ def choose(
     hint: str = "",
     goal: str = "",
 ) -> str:
-    """Return an admissible action, or with some probability one that nobody can execute.
+    """Return an admissible action, or with some probability one that cannot be executed.
 
     Args:
-        rng: decides.
+        rng: draws the action.
         admissible: the actions.
         nonsense: that probability.
-        hint: where there are none, the form of an open-ended action, which is then filled in.
-        goal: its words.
+        hint: form of an open-ended action, filled in if there are no admissible actions.
+        goal: source of its words.
     """
     if not (len(admissible) or hint) or rng.random() < nonsense:
         return f"no such action {int(rng.integers(1000))}"
@@ -136,7 +136,7 @@ def choose(
 
 
 def choose_by(rng: np.random.Generator, info: Mapping[str, Any], nonsense: float = 0.2) -> str:
-    """Return what :func:`choose` does by an ``info``."""
+    """Call :func:`choose` with the fields of an ``info``."""
     return choose(
         rng,
         info["admissible_actions"],
@@ -153,7 +153,7 @@ def moment(
     terminated: bool = False,
     truncated: bool = False,
 ) -> Moment:
-    """Return what the single environment shows, ready to compare."""
+    """Return the single environment's current moment."""
     seen = {
         "reward": _canon(reward),
         "terminated": _canon(terminated),
@@ -175,7 +175,7 @@ def copy_moment(
     terminated: Any = None,
     truncated: Any = None,
 ) -> Moment:
-    """Return what copy ``i`` of a vector environment shows, in the single environment's terms."""
+    """Return the moment of copy ``i`` of a vector environment, as of a single environment."""
     if isinstance(observations, dict):
         observation: Any = {key: value[i] for key, value in observations.items()}
     else:
@@ -210,12 +210,12 @@ def expect_equal(first: Moment, second: Moment, where: str) -> None:
 
 
 def play_script(env: gym.Env[Any, Any], script: Sequence[Mapping[str, Any]]) -> list[Moment]:
-    """Play written episodes and return everything that was seen, state keys included.
+    """Play scripted episodes and return everything that was seen, state keys included.
 
     Args:
         env: the environment; ``env.unwrapped`` is a :class:`TextEnv`.
-        script: per episode ``{"seed": int or None, "actions": [str, ...]}``; an episode that
-            ends early leaves the rest of its actions out.
+        script: per episode ``{"seed": int or None, "actions": [str, ...]}``; if an episode ends
+            early, its other actions are skipped.
     """
     inner = env.unwrapped
     assert isinstance(inner, TextEnv)

@@ -26,7 +26,7 @@ from creditrl.errors import CreditRLError
 __all__ = ["VECTOR_RULES"]
 
 STEPS = 30
-"""Steps that a rule samples."""
+"""Number of steps that a rule samples."""
 LONGEST_EPISODE = 10_000
 """Steps after which an episode counts as endless."""
 
@@ -95,7 +95,7 @@ def vector_info_columns(subject: Subject) -> str:
 def groups_stay_together(subject: Subject) -> str:
     """Members of a group share task, seed and first observation in every episode.
 
-    Where a live model speaks first, members that begin at different times share task and seed.
+    If a live model speaks first, members that begin at different times share task and seed.
     """
     size, groups, episodes = 3, 2, 4
     alive = subject.nondeterministic
@@ -103,7 +103,7 @@ def groups_stay_together(subject: Subject) -> str:
         venv = subject.vector(groups * size, group_size=size, autoreset_mode=mode)
         rng = np.random.default_rng(13)
         observations, columns = venv.reset(seed=13)
-        # Per copy, how each of its episodes began.
+        # Per copy, the start of each of its episodes.
         began: list[list[Moment]] = [[] for _ in range(venv.num_envs)]
         fresh = np.ones(venv.num_envs, dtype=np.bool_)
         over = np.zeros(venv.num_envs, dtype=np.bool_)
@@ -188,7 +188,7 @@ def masked_reset(subject: Subject) -> str:
 
 
 def finished_copies_wait(subject: Subject) -> str:
-    """A finished copy says so once and is a no-op; Gymnasium's statistics count it once."""
+    """A finished copy reports its end once and is a no-op; Gymnasium's statistics count it once."""
     copies = 4
     venv = subject.vector(copies)
     counted = RecordEpisodeStatistics(venv)
@@ -200,7 +200,7 @@ def finished_copies_wait(subject: Subject) -> str:
     idle = 0
     for _ in range(2):
         last: dict[int, Moment] = {}
-        # Long enough that every copy waits a few steps after the last has finished.
+        # Long enough for every copy to wait a few steps after the last has finished.
         wait = 3
         for _ in range(LONGEST_EPISODE):
             active = venv.active
@@ -221,7 +221,7 @@ def finished_copies_wait(subject: Subject) -> str:
                         found == (0.0, False, False),
                         f"finished copy {i} returns (reward, terminated, truncated) = {found}",
                     )
-                    # The statistics add a key of their own; what the copy shows must stay.
+                    # The statistics add their own key; what the copy shows must stay.
                     _same(last[i], now, f"finished copy {i}")
                     expect(not venv.active[i], f"finished copy {i} says it is active")
                 elif done[i]:
@@ -230,7 +230,7 @@ def finished_copies_wait(subject: Subject) -> str:
                 episodes += int(done.sum())
                 said = columns["episode"]
                 for i in np.flatnonzero(done).tolist():
-                    # Where nobody could tell the reward, both are NaN.
+                    # If the reward is unknown, both are NaN.
                     paid = np.isclose(said["r"][i], total[i], rtol=0, atol=1e-3, equal_nan=True)
                     expect(
                         int(said["l"][i]) == length[i] and bool(paid),
@@ -251,7 +251,7 @@ def finished_copies_wait(subject: Subject) -> str:
 
 
 def partial_steps_and_clones(subject: Subject) -> str:
-    """``step_some`` equals ``step`` for its copies and leaves the others; ``clone`` copies."""
+    """``step_some`` equals ``step`` for its copies and skips the others; ``clone`` copies."""
     subject.needs_determinism()
     venv, twin = (subject.vector(4) for _ in range(2))
     rng = np.random.default_rng(16)
@@ -291,7 +291,7 @@ def partial_steps_and_clones(subject: Subject) -> str:
 
 
 def workers_change_nothing(subject: Subject) -> str:
-    """Copies in worker processes do what copies in this process do."""
+    """Copies in worker processes behave like copies in this process."""
     subject.needs_determinism()
     here, sharded = subject.vector(4, group_size=2), subject.vector(4, group_size=2, workers=2)
     rng = np.random.default_rng(17)
@@ -314,7 +314,7 @@ def workers_change_nothing(subject: Subject) -> str:
 
 
 def autoreset_like_gymnasium(subject: Subject) -> str:
-    """Both autoreset modes give what Gymnasium's own vectorization of the environment gives."""
+    """Both autoreset modes match Gymnasium's own vectorization of the environment."""
     subject.needs_determinism()
     for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
         ours = subject.vector(3, autoreset_mode=mode)
@@ -356,7 +356,7 @@ def _actions(columns: dict[str, Any], rng: np.random.Generator) -> list[str]:
 
 
 def _row(columns: dict[str, Any], i: int) -> dict[str, Any]:
-    """Return what an action is chosen by, of one copy."""
+    """Return one copy's inputs for choosing an action."""
     return {key: columns[key][i] for key in ("admissible_actions", "action_hint", "goal")}
 
 

@@ -1,13 +1,13 @@
 """Exact distances of a whole small room: breadth-first search back from the solved positions.
 
-A set of positions is one Python integer with a bit per position, so a step of the search is a
-handful of shifts and masks over all positions at once. Measured on one core: 0.02 ms for a 6x6 room
-with one box, 0.1 ms with two, 1 ms for 8x8 with two, 6 ms for 10x10 with two.
+A set of positions is one Python integer with a bit per position, so a step of the search is a few
+shifts and masks over all positions at once. Measured on one core: 0.02 ms for a 6x6 room with one
+box, 0.1 ms with two, 1 ms for 8x8 with two, 6 ms for 10x10 with two.
 
 Positions are numbered ``(box_k * C + ... + box_1) * C + player`` over the C cells of the floor's
-bounding box with one more row and column of wall; a shift that leaves a row, or the player's part
-of the number, lands on that wall and is masked away. Boxes are interchangeable: every order of the
-same boxes is kept, which makes a push of any box a shift.
+bounding box with one extra row and column of wall; a shift that leaves a row, or the player's part
+of the number, lands on that wall and is masked out. Boxes are interchangeable: every order of the
+same boxes is kept, so a push of any box is a shift.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def position_bits(rows: int, columns: int, num_boxes: int) -> int:
 def _geometry(rows: int, columns: int, num_boxes: int) -> tuple[int, tuple[tuple[int, int], ...]]:
     """Return (positions with all pieces on different cells, ((just pushed this way, shift), ...)).
 
-    The second part has an entry per box and direction: the mask of positions in which the player
-    stands right behind that box, and how far to shift right to undo the push.
+    The second part has an entry per box and direction: the mask of positions with the player right
+    behind that box, and how far to shift right to undo the push.
     """
     width = columns + 1
     cells = (rows + 1) * width
@@ -86,8 +86,8 @@ class BackwardSearch:
     Args:
         height: rows of the level.
         width: columns of the level.
-        walls: one byte per cell, 1 where there is a wall; floor never touches the edge.
-        targets: target cells; the room has as many boxes.
+        walls: one byte per cell, 1 for a wall; floor never touches the edge.
+        targets: target cells; the room has equally many boxes.
     """
 
     __slots__ = (
@@ -130,14 +130,14 @@ class BackwardSearch:
         return result
 
     def standing_on(self, cells: Sequence[int]) -> int:
-        """Return the valid positions whose boxes and player all stand on ``cells`` of the level."""
+        """Return the valid positions whose boxes and player are all on ``cells`` of the level."""
         return self._outer(cells, cells) & self.valid
 
     def layers(self, max_moves: int | None = None) -> list[int]:
         """Return the sets of positions whose optimal number of moves is 0, 1, 2, ...
 
         Args:
-            max_moves: stop after this many moves; None: until no further position is found.
+            max_moves: stop after this many moves; None: stop when no new position is found.
         """
         width = self._shape[1] + 1
         undo = self._undo
@@ -198,9 +198,9 @@ class BackwardSearch:
 
 
 class DistanceTable:
-    """Optimal moves of every position of a room.
+    """Optimal number of moves of every position of a room.
 
-    Takes 1.3 kB for 6x6 with one box, 31 kB with two, 235 kB for 8x8 with two.
+    It takes 1.3 kB for 6x6 with one box, 31 kB with two, 235 kB for 8x8 with two.
     """
 
     __slots__ = ("_search", "_table")
@@ -219,6 +219,6 @@ class DistanceTable:
         return int(self._table.nbytes)
 
     def moves(self, boxes: Sequence[int], player: int) -> int:
-        """Return the optimal number of moves, or -2 where the position cannot be solved."""
+        """Return the optimal number of moves, or -2 if the position cannot be solved."""
         found = self._table.item(self._search.index(boxes, player))
         return -2 if found == self.UNSOLVABLE else int(found)

@@ -32,14 +32,14 @@ _ENDLESS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class SokobanSizes:
-    """Amount of work of a round; small values make a smoke test."""
+    """Amount of work per round; small values make a smoke test."""
 
     copies: int = 256
-    """Copies of the vectorised measurements."""
+    """Number of copies in the vectorised measurements."""
     engine_steps: int = 2_000
     """Steps of all copies in a round of the bare engine."""
     fresh_steps: int = 90
-    """Steps of all copies in a round of tasks never played before: some six episodes."""
+    """Steps of all copies in a round with new tasks: about six episodes."""
     vector_steps: int = 100
     """Steps of all copies in a round of ``TextVectorEnv.step``."""
     image_steps: int = 100
@@ -47,17 +47,17 @@ class SokobanSizes:
     snapshots: int = 100
     """Snapshots and restores of all copies in a round."""
     levels: int = 100
-    """Levels of 6x6 and of ``hard`` in a round."""
+    """6x6 levels and ``hard`` levels in a round."""
     large_levels: int = 20
-    """Levels of 10x10 with 4 boxes in a round of ours."""
+    """10x10 levels with 4 boxes in a round of ours."""
     their_large_levels: int = 3
-    """The same of the wheel, which needs seconds for one."""
+    """The same for the wheel, which needs seconds per level."""
     their_steps: int = 2_000
     their_rgb_steps: int = 300
 
 
 def sokoban_contests(sizes: SokobanSizes) -> list[Contest]:
-    """Return the measurements; without the wheel, ours alone."""
+    """Return the measurements; without the wheel, only ours."""
     theirs = importable(REFERENCE)
     sides = partial(contest_sides, installed=theirs)
 
@@ -144,7 +144,7 @@ def sokoban_contests(sizes: SokobanSizes) -> list[Contest]:
 
 
 def _same(measure: Round) -> Callable[[], Round]:
-    """Return a preparation for a round that is ready already."""
+    """Return a preparation for a round that needs none."""
     return lambda: measure
 
 
@@ -181,7 +181,7 @@ def _vector(sizes: SokobanSizes, steps: int, **options: Any) -> Round:
             start = time.process_time()
             venv.step(actions)
             spent += time.process_time() - start
-            # New levels are measured on their own; here they would hide the step.
+            # New levels are measured separately; here they would hide the step.
             over = ~venv.active
             if over.any():
                 venv.reset(options={"reset_mask": over})
@@ -222,7 +222,7 @@ def _begun_single() -> gym.Env[Any, Any]:
 
 
 class _Levels:
-    """Levels as an episode meets them: made by the task set, split filters included."""
+    """Levels as in an episode: made by the task set, including split filters."""
 
     def __init__(self, tier: str, count: int) -> None:
         assert tier in TIERS
@@ -281,14 +281,14 @@ def _their_steps(sizes: SokobanSizes, mode: str | None) -> Round:
 
     def work() -> None:
         for action in actions:
-            # It goes on past the end of an episode, so no reset gets into the time.
+            # It continues past the end of an episode, so no reset is timed.
             env.step(action, observation_mode=mode or "tiny_rgb_array")
 
     return lambda: [len(actions) / cpu_seconds(work)]
 
 
 class _TheirLevels:
-    """Levels of the wheel's generator; tries that it gives up are part of the time."""
+    """Levels of the wheel's generator; the time includes abandoned tries."""
 
     def __init__(self, dim: tuple[int, int], num_boxes: int, count: int) -> None:
         self._dim = dim

@@ -1,4 +1,4 @@
-"""Levels of others that VisualSokoban reads, and how to get them."""
+"""Levels by others that VisualSokoban reads, and how to get them."""
 
 from __future__ import annotations
 

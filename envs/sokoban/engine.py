@@ -1,6 +1,6 @@
-"""The engine of VisualSokoban: rooms of many copies behind words, texts, pictures and snapshots.
+"""The engine of VisualSokoban: rooms of many copies, with actions, texts, pictures, snapshots.
 
-All copies live in one block of memory, one record per copy, so a step is a few array operations
+All copies are in one block of memory, one record per copy, so a step is a few array operations
 (``rules.step_rooms``) and a snapshot is the record's bytes.
 """
 
@@ -32,15 +32,15 @@ _CACHED_STATES = 1 << 16
 class SokobanEngine(Engine):
     """The rooms of ``num_envs`` copies.
 
-    Rooms of different sizes may lie side by side: each is padded with walls to height x width. The
-    text shows a room's own cells; images, which are one array for all copies, show the padding too.
+    Copies can have rooms of different sizes: each is padded with walls to height x width. The text
+    shows only a room's own cells; images, which are one array for all copies, show the padding too.
 
     Args:
         num_envs: copies.
-        height: most rows of a room.
-        width: most columns of a room.
-        max_boxes: most boxes of a room.
-        actions_per_turn: most actions that one text may hold, separated by ``||``.
+        height: maximum number of rows of a room.
+        width: maximum number of columns of a room.
+        max_boxes: maximum number of boxes of a room.
+        actions_per_turn: maximum number of actions in one text, separated by ``||``.
         compat: ``"gym-sokoban"``, ``"verl-agent"`` or None; see :class:`SokobanConfig`.
         image: ``"tiles"``, ``"tiny"`` or None (views have no image).
         tile_px: side of a tile in pixels.
@@ -74,7 +74,7 @@ class SokobanEngine(Engine):
         self._read = Reader(compat, actions_per_turn)
 
         self._state = np.zeros(num_envs, dtype=self._layout.record)
-        # Copied as a whole, records need no look at their fields.
+        # Records are copied as a whole, without accessing their fields.
         self._records = self._state.view(np.dtype(("V", self._layout.record.itemsize)))
         self._cells = self._state.view(np.uint8).reshape(-1)  # a record begins with its cells
         self._start = np.arange(num_envs, dtype=np.int64) * self._layout.record.itemsize
@@ -83,13 +83,13 @@ class SokobanEngine(Engine):
         self._touched, self._optimal = self._state["touched"], self._state["optimal"]
         self._heights, self._widths = self._state["height"], self._state["width"]
 
-        # Every room size that has been in any copy, and what each one needs.
+        # Every room size that any copy has had, and the data for each.
         self._sizes: set[tuple[int, int]] = set()
         self._size_bytes: set[bytes] = set()
         self._text_cells: dict[tuple[int, int], IntArray] = {}
         self._text_at: IntArray | None = None
         self._grids: dict[tuple[int, int], IntArray] = {}
-        # Remembered by level or by state; emptied when full.
+        # Cached by level or by state; emptied when full.
         self._packed: dict[Level, bytes] = {}
         self._moves: dict[bytes, int] = {}
         self._progress: dict[bytes, tuple[int, str]] = {}
@@ -100,7 +100,7 @@ class SokobanEngine(Engine):
         """Put each task's level into its copy; nothing is random, so seeds do not matter.
 
         Raises:
-            ConfigError: a task holds no level, or one that is too large.
+            ConfigError: a task has no level, or one that is too large.
         """
         records = []
         for task in tasks:
@@ -118,7 +118,7 @@ class SokobanEngine(Engine):
         self._write(index_K, records)
 
     def act(self, index_K: IntArray, actions: Sequence[str]) -> Effect:
-        """Read each text and do its actions; a text that is not understood leaves the world."""
+        """Read each text and do its actions; an unparsed text leaves the world unchanged."""
         read_K = list(map(self._read.__getitem__, actions))
         lengths = set(map(len, read_K))
         if max(lengths) > 1:
@@ -131,7 +131,7 @@ class SokobanEngine(Engine):
         """Do gym-sokoban's integer action 0 to 8 in each copy, without words.
 
         Returns:
-            reward_K, solved_K, blocked_K (the action could not be done).
+            reward_K, solved_K, blocked_K (the action was blocked).
         """
         step = step_rooms(
             self._cells,
@@ -146,7 +146,7 @@ class SokobanEngine(Engine):
         if len(pushed):
             copies = index_K[pushed]
             boxes = self._boxes[copies]
-            # A pushed box lay where the player stands now.
+            # A pushed box was where the player is now.
             hit = boxes == step.player_K[pushed][:, None]
             self._boxes[copies] = np.where(hit, step.far_K[pushed][:, None], boxes)
             self._touched[copies] = hit.argmax(axis=1)
@@ -155,7 +155,7 @@ class SokobanEngine(Engine):
         return step_rewards(step.gained_K, solved_K), solved_K, step.blocked_K
 
     def view(self, index_K: IntArray) -> View:
-        """Describe the rooms; see :class:`SokobanEngine` for what padding shows."""
+        """Describe the rooms; see :class:`SokobanEngine` for padding."""
         on_target_K = self._on_target[index_K]
         num_boxes_K = self._num_boxes[index_K]
         can_K4 = can_do(
@@ -185,7 +185,7 @@ class SokobanEngine(Engine):
         return [(key, raw[at : at + size]) for at in range(0, len(raw), size)]
 
     def restore(self, index_K: IntArray, states: Sequence[Any], tasks: Sequence[Task]) -> None:
-        """Put snapshots back, also those of an engine that was built for other sizes.
+        """Restore snapshots, also those of an engine built for other sizes.
 
         Raises:
             SnapshotError: a room does not fit into this engine.
@@ -199,15 +199,15 @@ class SokobanEngine(Engine):
     def state_keys(self, index_K: IntArray, source: StateSource) -> list[bytes]:
         """Return each room's size and cells: walls, targets, boxes as a set, player.
 
-        Box identity, step count and history are no part of it. ``"world"`` equals ``"state"``: the
-        goal, all boxes on targets, is drawn in the room, so there is nothing to leave out.
+        It excludes box identity, step count and history. ``"world"`` equals ``"state"``: the goal,
+        all boxes on targets, is visible in the room, so there is nothing to leave out.
         """
         return [_key(size, codes) for size, codes in self._rooms(index_K)]
 
     def expert_action(self, index: int) -> str | None:
-        """Return the first action of a shortest solution; None where none is known.
+        """Return the first action of a shortest solution; None if none is known.
 
-        A solution is remembered by its states, so following it asks the solver once.
+        A solution is cached by its states, so following it calls the solver once.
         """
         ((size, codes),) = self._rooms(np.array([index]))
         key = _key(size, codes)
@@ -264,7 +264,7 @@ class SokobanEngine(Engine):
             action_K=words,
             grounded_K=grounded_K,
             reason_K=reason_K,
-            # verl-agent answers "still" and what it cannot read without counting a step.
+            # verl-agent does not count "still" and unreadable replies as steps.
             costs_turn_K=action_K != 0 if self._uncounted_still else None,
         )
 
@@ -334,7 +334,7 @@ class SokobanEngine(Engine):
         return found
 
     def _texts(self, index_K: IntArray) -> list[str]:
-        if len(self._sizes) == 1:  # as a rule; then every copy's addresses are kept
+        if len(self._sizes) == 1:  # the usual case; then every copy's addresses are cached
             if self._text_at is None:
                 (size,) = self._sizes
                 self._text_at = self._start[:, None] + self._shown_cells(size)
@@ -353,7 +353,7 @@ class SokobanEngine(Engine):
         return cells
 
     def _texts_at(self, at_KC: IntArray) -> list[str]:
-        """Return one text per row of addresses, which all have one character per column."""
+        """Return one text per row of addresses, with one character per column."""
         text, _ = codecs.charmap_decode(self._cells[at_KC].tobytes(), "strict", GLYPHS)
         step = at_KC.shape[1]
         return [text[at : at + step] for at in range(0, len(text), step)]
@@ -379,9 +379,9 @@ class SokobanEngine(Engine):
         return render.draw_rooms(codes, style, self._tile_px)
 
     def _plan(self, key: bytes, codes: bytes, height: int, width: int) -> int:
-        """Solve a room, remember the move in every state of the solution, return the first.
+        """Solve a room, cache the move in every state of the solution, return the first.
 
-        -1: the room is solved already, cannot be solved, or the solver gave up.
+        -1: the room is already solved, cannot be solved, or the solver gave up.
         """
         _make_room(self._moves)
         level = room_level(codes, height, width)

@@ -25,14 +25,14 @@ class SokobanConfig:
     """Options of VisualSokoban.
 
     Raises:
-        ConfigError: a value is out of range, or two options do not go together.
+        ConfigError: a value is out of range, or two options conflict.
     """
 
     tier: str = "easy"
     """``easy`` (6x6, 1 box), ``medium`` (6x6, 2 boxes), ``hard`` (8x8, 2 boxes, at least 10 optimal
     moves) or ``boxoban`` (10x10, 4 boxes); figures in ``tasks.TIERS``."""
     split: str = "train"
-    """``train``, ``valid_seen`` or ``valid_unseen``; they share no level. Level files also know
+    """``train``, ``valid_seen`` or ``valid_unseen``; they share no level. Level files also have
     ``all``."""
     data: str = "builtin"
     """``builtin`` (levels that our generator makes) or ``official`` (Boxoban's or XSB files from a
@@ -40,33 +40,35 @@ class SokobanConfig:
     data_dir: str | Path | None = None
     """Folder of level files; None: ``$CREDITRL_SOKOBAN_DATA`` or ``~/.cache/creditrl/sokoban``."""
     subset: str | None = None
-    """``unfiltered``, ``medium`` or ``hard`` of a folder with Boxoban's files; None: all found."""
+    """Part of a folder with Boxoban's files: ``unfiltered``, ``medium`` or ``hard``; None: all
+    found."""
     dim: int | tuple[int, int] | None = None
-    """Rows and columns of generated levels, walls included; one number makes squares. None: the
+    """Rows and columns of generated levels, walls included; one number gives a square. None: the
     tier's."""
     num_boxes: int | None = None
-    """Boxes of generated levels; None: the tier's."""
+    """Number of boxes of generated levels; None: the tier's."""
     min_optimal_moves: int | None = None
-    """Fewest moves of a generated level's shortest solution; None: the tier's."""
+    """Minimum number of moves of a generated level's shortest solution; None: the tier's."""
     max_optimal_moves: int | None = None
-    """Most moves of a generated level's shortest solution, 0 for no limit; None: the tier's."""
+    """Maximum moves of a generated level's shortest solution, 0 for no limit; None: the tier's."""
     observation: Literal["text", "image", "both"] = "text"
-    """What the agent sees; ``both`` is a dict of ``text`` and ``image``."""
+    """The agent's observation; ``both`` is a dict of ``text`` and ``image``."""
     image: Literal["tiles", "tiny"] = "tiles"
     """``tiles``: tiles of our own; ``tiny``: one pixel per cell in gym-sokoban's colours."""
     tile_px: int = TILE_PX
     """Side of a tile in pixels, a multiple of 16."""
     actions_per_turn: int = 1
-    """Most actions that one turn may hold, separated by ``||``."""
+    """Maximum number of actions in one turn, separated by ``||``."""
     max_turns: int | None = None
     """Turns until an episode is truncated. None: the tier's (easy 15, medium 40, hard 80, boxoban
-    120), which leave about twice what its longest solution needs; with ``compat`` gym-sokoban's 120
-    or verl-agent's 15, whatever the tier."""
+    120), which are about twice the length of its longest solution; with ``compat`` gym-sokoban's
+    120 or verl-agent's 15, for any tier."""
     progress: bool = False
-    """Add ``optimal_remaining`` (fewest moves to go, -1 unknown, -2 unsolvable) and ``deadlocked``
-    (``proven``, ``unknown`` or ``no``) to ``info``; asks the solver at every new state."""
+    """Add ``optimal_remaining`` (minimum number of remaining moves, -1 unknown, -2 unsolvable) and
+    ``deadlocked`` (``proven``, ``unknown`` or ``no``) to ``info``; calls the solver at every new
+    state."""
     compat: Compat | None = None
-    """Speak as ``gym-sokoban`` or ``verl-agent`` does; see :class:`SokobanEnv`."""
+    """Use the actions and texts of ``gym-sokoban`` or ``verl-agent``; see :class:`SokobanEnv`."""
 
     def __post_init__(self) -> None:
         require_one_of("tier", self.tier, tuple(TIERS))
@@ -100,7 +102,7 @@ class SokobanConfig:
             )
         sides = (self.dim,) * 2 if isinstance(self.dim, int) else self.dim
         if sides is not None:
-            # Inside the wall: a player, a box and a target at least.
+            # Inside the walls: at least a player, a box and a target.
             if (
                 not isinstance(sides, (tuple, list))
                 or len(sides) != 2
@@ -134,42 +136,40 @@ class SokobanConfig:
 class SokobanEnv(TextEnv[SokobanConfig]):
     r"""Sokoban (gym-sokoban's rules) for language agents.
 
-    **Observation.** The room, a row per line: ``#`` wall, ``_`` floor, ``O`` target, ``X`` box,
+    ****Observation.** The room, one row per line: ``#`` wall, ``_`` floor, ``O`` target, ``X`` box,
     ``√`` box on a target, ``P`` player, ``S`` player on a target. With ``observation="image"`` a
-    uint8 picture, with ``"both"`` a dict of the two. All pictures of a task set have one size:
-    rooms that are smaller than its largest are padded with wall at the right and at the bottom. The
-    text is never padded.
+    uint8 picture, with ``"both"`` a dict of the two. All pictures of a task set have the same size:
+    smaller rooms are padded with wall at the right and at the bottom. The text is never padded.
 
-    **Action.** ``up``, ``down``, ``left`` or ``right`` (``push up`` ... mean the same): go there,
-    and push the box that stands there. Any case, spaces around. With ``actions_per_turn=k`` up to k
-    of them, ``||`` between; they are done in order until the room is solved, and the turn is
-    grounded if every one that was done could be done. More than k actions or any other text is
-    ungrounded (``unparsed``) and changes nothing; so is a step against a wall or a box that cannot
-    move (``inapplicable``). Both cost a turn.
+    **Action.** ``up``, ``down``, ``left`` or ``right`` (``push up`` ... mean the same): move there,
+    and push the box there, if any. Case and surrounding spaces do not matter. With
+    ``actions_per_turn=k`` up to k of them, separated by ``||``; they are done in order until the
+    room is solved, and the turn is grounded if every attempted one succeeded. More than k actions
+    or any other text is ungrounded (``unparsed``) and changes nothing; so is a step against a wall
+    or a box that cannot move (``inapplicable``). Both cost a turn.
 
-    **Reward.** -0.1 per action (also for a turn that is not understood), +1 for a box onto a
-    target, -1 for a box off one, +10 when all are on: the last push pays 10.9. Then the episode
+    **Reward.** -0.1 per action (also for an unparsed turn), +1 for pushing a box onto a target, -1
+    for pushing one off, +10 when all are on targets: the last push gives 10.9. Then the episode
     terminates with ``success``; it is truncated at the turn limit. ``score`` is the share of boxes
     on targets.
 
-    **info** adds ``boxes_on_target: int`` and ``optimal_length: int`` (fewest moves from the start,
-    -1 where unknown), and with ``progress=True`` ``optimal_remaining: int`` and
+    **info** adds ``boxes_on_target: int`` and ``optimal_length: int`` (minimum number of moves from
+    the start, -1 if unknown), and with ``progress=True`` ``optimal_remaining: int`` and
     ``deadlocked: str``.
 
     **State.** ``state_key``: the room's size and cells (boxes as a set, no history); ``"world"`` is
-    the same as ``"state"``, since the goal is drawn in the room. ``segment_key``: ``"box k"``, the
-    last box that the last turn pushed, numbered by starting cell; ``""`` if it pushed none.
+    the same as ``"state"``, since the goal is visible in the room. ``segment_key``: ``"box k"``,
+    the last box that the last turn pushed, numbered by starting cell; ``""`` if it pushed none.
 
     **Presets.** ``compat="gym-sokoban"``: its nine actions by name or number (``no operation`` or
     ``0``, ``push up`` or ``1``, ... ``move right`` or ``8``; moves never push), 120 turns.
 
     ``compat="verl-agent"``: 15 turns (with the default tier its benchmark's 6x6 rooms and one box),
     its text (``" # \t"`` for a cell), and its reading of a reply: the first of up, down, left,
-    right, still that occurs within ``<action>...</action>``. As there, ``still`` and replies that
-    are not understood pay -0.1 and do *not* count as a turn. So an agent that never writes a valid
-    action never ends the episode: count steps outside, as verl-agent's own rollout loop does. Not
-    taken over: a reply that is just the word is understood too, and a missing ``<think>`` is no
-    fault.
+    right, still that occurs within ``<action>...</action>``. As there, ``still`` and unparsed
+    replies get -0.1 and do *not* count as a turn. So an agent that never writes a valid action
+    never ends the episode: count steps outside, as verl-agent's own rollout loop does. Differences:
+    a reply that is only the word is understood too, and a missing ``<think>`` is not an error.
 
     Example:
         >>> import gymnasium as gym, creditrl

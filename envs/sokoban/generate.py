@@ -1,14 +1,14 @@
 """Sokoban levels by reverse play: begin solved, then pull the boxes away.
 
-A room is drawn first (random walls in an open room, or a random walk that digs one), then targets.
-In small rooms all positions from which the solved ones are reached are enumerated, backwards and
-exactly (:mod:`creditrl.envs.sokoban.backward`); a start is drawn evenly over the optimal lengths
-that occur and then over the positions of that length, and the level carries its length. Large rooms
-are played backwards at random, and the position with the highest lower bound of moves is the start.
+First a room is drawn (random walls in an open room, or a random walk that digs one), then targets.
+In small rooms all solvable positions are enumerated exactly, by backward search
+(:mod:`creditrl.envs.sokoban.backward`); a start is drawn uniformly over the optimal lengths that
+occur and then over the positions of that length, and the level records its length. Large rooms are
+played backwards at random, and the position with the highest lower bound on moves is the start.
 Every level is solvable by construction, and neither boxes nor player start on a target.
 
 Source of the idea: gym-sokoban 0.0.6 (Schrader 2018), which digs by random walk and plays backwards
-by depth-first search. Ours differs in both halves, so the levels are not the same.
+by depth-first search. Ours differs in both parts, so the levels are not the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from creditrl.errors import ConfigError
 __all__ = ["GeneratorConfig", "generate"]
 
 _EXACT_BITS = 600_000  # Sets of positions up to 75 kB: 8x8 with two boxes, 10x10 with two.
-_MAX_REFUSALS = 100_000  # Rooms that filters may refuse; 10 in 100 pass in the rarest split.
+_MAX_REFUSALS = 100_000  # Rooms that filters may refuse; in the rarest split 10 in 100 pass.
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +36,19 @@ class GeneratorConfig:
     """Kinds of levels to make."""
 
     dim: tuple[int, int] = (6, 6)
-    """Rows and columns, the wall around included."""
+    """Rows and columns, including the surrounding wall."""
     num_boxes: int = 1
-    """Boxes, and as many targets."""
+    """Number of boxes, and of targets."""
     min_optimal_moves: int = 1
-    """Fewest moves of an optimal solution. Exact in small rooms; in large ones a lower bound of the
-    optimum reaches it."""
+    """Minimum number of moves of an optimal solution. Exact in small rooms; in large ones a lower
+    bound on the optimum reaches it."""
     max_optimal_moves: int | None = None
-    """Most moves of an optimal solution; in large rooms the known solution is no longer than this.
-    None: no limit."""
+    """Maximum number of moves of an optimal solution; in large rooms the known solution is no
+    longer than this. None: no limit."""
     wall_share: tuple[float, float] = (0.1, 0.35)
     """Range of the share of inner cells that are walls, in rooms of random walls."""
     walk_share: float = 0.1
-    """Share of rooms that a random walk digs, in [0, 1]."""
+    """Share of rooms dug by a random walk, in [0, 1]."""
     walk_floor: tuple[float, float] = (0.6, 0.8)
     """Range of the share of inner cells that such a walk digs."""
     turn: float = 0.35
@@ -56,11 +56,11 @@ class GeneratorConfig:
     pulls: int = 12
     """Pulls per box in large rooms."""
     keep: float = 0.5
-    """Chance that the same box is pulled on in the same direction, in large rooms."""
+    """Chance that the same box is pulled again in the same direction, in large rooms."""
     away: float = 0.7
-    """Chance that otherwise the pull leads its box away from all targets, in large rooms."""
+    """Chance that otherwise the pull moves its box away from all targets, in large rooms."""
     max_rooms: int = 2000
-    """Rooms that are tried before the request counts as impossible."""
+    """Number of rooms tried before the request counts as impossible."""
 
     def __post_init__(self) -> None:
         height, width = self.dim
@@ -106,9 +106,9 @@ def generate(
 
     Args:
         config: what to make.
-        rng: where the randomness comes from; PCG64 streams are stable over NumPy versions.
+        rng: source of randomness; PCG64 streams are stable across NumPy versions.
         room_filter: rooms (a level's size, walls and targets; it has no boxes and the player is at
-            0) for which it returns False are drawn anew. Used to keep splits apart.
+            0) for which it returns False are redrawn. Used to keep splits disjoint.
         level_filter: the same for whole levels.
 
     Raises:
@@ -175,21 +175,21 @@ def _walled_room(config: GeneratorConfig, dice: Dice) -> int:
     low, high = (round(share * len(inner)) for share in config.wall_share)
     open_room = _open_room(height, width)
     while True:
-        # The larger of two draws: rooms with few walls are few, and would repeat the most.
+        # The larger of two draws: there are few rooms with few walls, so they would repeat most.
         count = max(dice.between(low, high), dice.between(low, high))
         floor = open_room
         for cell in dice.sample(list(inner), count):
             floor ^= 1 << cell
         if floor and _region(floor & -floor, floor, width) == floor:
             return floor
-        # Near the percolation threshold few rooms hang together; fewer walls always do in the end.
+        # Near the percolation threshold few rooms are connected; fewer walls eventually suffice.
         high = max(low, high - 1)
         if low == high and low > 0:
             low -= 1
 
 
 def _dug_room(config: GeneratorConfig, dice: Dice) -> int:
-    """Dig by a random walk, two cells wide at times."""
+    """Dig by a random walk that is sometimes two cells wide."""
     height, width = config.dim
     inner = _inner(height, width)
     least = 2 * config.num_boxes + 1
@@ -206,7 +206,7 @@ def _dug_room(config: GeneratorConfig, dice: Dice) -> int:
             continue
         y, x = y + dy, x + dx
         floor |= 1 << (y * width + x)
-        # A corridor lets no player past a box; half of the steps widen it to one side.
+        # No player can pass a box in a corridor; half of the steps widen it to one side.
         side_y, side_x = y + dx, x + dy
         if (
             1 <= side_y < height - 1
@@ -235,7 +235,7 @@ def _exact_start(
     cells: list[int],
     level_filter: Callable[[Level], bool] | None,
 ) -> tuple[Level | None, int]:
-    """Draw a start evenly over the optimal lengths of a room; also return the longest length."""
+    """Draw a start uniformly over the optimal lengths of a room; also return the longest length."""
     search = BackwardSearch(room.height, room.width, room.walls, room.targets)
     layers = search.layers(config.max_optimal_moves)
     starts = search.standing_on([cell for cell in cells if cell not in room.targets])
@@ -245,7 +245,7 @@ def _exact_start(
         if (here := layers[moves] & starts)
     }
     lengths = list(found)
-    # A filter may refuse most starts of a room that it admits; a few draws decide.
+    # A filter may refuse most starts of an accepted room, so only a few draws are tried.
     for _ in range(1 if level_filter is None else 32):
         if not lengths:
             break
@@ -277,7 +277,7 @@ def _played_start(
     players = [cell for cell in cells if not goal >> cell & 1]
     player = players[dice.below(len(players))]
     best: tuple[int, int, int] | None = None
-    solution = 0  # Moves of the solution that the pulls so far spell, read backwards.
+    solution = 0  # Moves of the solution given by the pulls so far, read backwards.
     last_box, last_step = -1, 0
     longest = 0
     for pulled in range(config.pulls * config.num_boxes):
@@ -285,7 +285,7 @@ def _played_start(
         region = _region(1 << player, free, width)
         pulls = []
         for step in steps:
-            # Player beside a box with a free cell behind; the pull drags the box along.
+            # The player is beside a box with a free cell behind; the pull drags the box along.
             beside = boxes >> step if step > 0 else boxes << -step
             behind = free << step if step > 0 else free >> -step
             # ``beside``: cells whose neighbour at +step is a box; the player backs off by -step.

@@ -14,7 +14,7 @@ class Level:
     height: int
     width: int
     walls: bytes
-    """One byte per cell: 1 where there is a wall."""
+    """One byte per cell: 1 for a wall."""
     targets: tuple[int, ...]
     """Target cells, ascending."""
     boxes: tuple[int, ...]
@@ -22,4 +22,4 @@ class Level:
     player: int
     """The player's cell."""
     optimal: int | None = None
-    """Fewest moves to the solved position (moves, not pushes); None where it was not computed."""
+    """Minimum number of moves (not pushes) to the solved position; None if it was not computed."""

@@ -2,7 +2,7 @@
 
 ``#`` wall, ``@`` player, ``$`` box, ``.`` target, ``*`` box on target, ``+`` player on target;
 space, ``-`` and ``_`` are floor. A file holds any number of levels; blank lines, comments (``;``)
-and title lines stand between them. Rows may be ragged, and what lies outside the walls is wall.
+and title lines are between them. Rows can be ragged, and everything outside the walls is wall.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class LevelPack:
     """Many levels in little memory: half a byte per cell (50 bytes for a Boxoban level).
 
     Args:
-        codes: uint8 [N, height * width], codes of the cells; all levels of a pack have one size.
+        codes: uint8 [N, height * width], codes of the cells; all levels of a pack have the same
+            size.
         height: rows.
         width: columns.
     """
@@ -69,7 +70,7 @@ class LevelPack:
 
     @property
     def max_boxes(self) -> int:
-        """Most boxes of a level."""
+        """Largest number of boxes of a level."""
         boxes = np.zeros(len(self), dtype=np.int64)
         for half in (self._packed >> 4, self._packed & 15):
             boxes += ((half == _BOX) | (half == _BOX_ON)).sum(axis=1)
@@ -121,8 +122,8 @@ def parse_levels(text: str, name: str = "levels", *, boxoban: bool | None = None
 
     Args:
         text: XSB text.
-        name: what error messages call it, e.g. the path of the file.
-        boxoban: every level must have 10 rows of 10 cells. None: decided by the text (numbers as
+        name: name for error messages, e.g. the path of the file.
+        boxoban: every level must have 10 rows of 10 cells. None: inferred from the text (numbers as
             titles and a first row of ten cells).
 
     Raises:
@@ -136,7 +137,7 @@ def parse_levels(text: str, name: str = "levels", *, boxoban: bool | None = None
 
 
 def read_levels(path: str | os.PathLike[str], *, boxoban: bool | None = None) -> list[LevelPack]:
-    """Return the levels of a file, in order, as packs of levels of one size each.
+    """Return the levels of a file, in order, as packs of equal-sized levels.
 
     Boxoban files take about 2 ms per 1,000 levels.
 
@@ -199,7 +200,7 @@ def _fast_boxoban(data: bytes) -> NDArray[np.uint8] | None:
     edge = np.ones((BOXOBAN_SIZE, BOXOBAN_SIZE), dtype=np.bool_)
     edge[1:-1, 1:-1] = False
     flat = np.ascontiguousarray(codes).reshape(count, -1)
-    # One table look-up for each count: players, boxes - targets, unknown characters.
+    # One table lookup per count: players, boxes - targets, unknown characters.
     players = np.isin(flat, (_PLAYER, _PLAYER_ON)).sum(axis=1)
     boxes = np.isin(flat, (_BOX, _BOX_ON)).sum(axis=1)
     targets = np.isin(flat, (_TARGET, _BOX_ON, _PLAYER_ON)).sum(axis=1)
@@ -219,8 +220,8 @@ def _blocks(text: str) -> Iterator[list[tuple[int, str]]]:
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.rstrip()
         bare = line.lstrip(" -_\t")
-        # Rows begin with a wall; a line of other text right below a row is a damaged row if it has
-        # a wall in it, and else a title.
+        # Rows begin with a wall; a line of other text right below a row is a damaged row if it
+        # contains a wall, else a title.
         is_row = bare[:1] in set("#$.*@+") or (bool(block) and "#" in bare and bare[:1] != ";")
         if is_row and (block or "#" in bare):
             block.append((number, line))
@@ -234,7 +235,7 @@ def _blocks(text: str) -> Iterator[list[tuple[int, str]]]:
 def _codes(
     number: int, lines: Sequence[tuple[int, str]], name: str, boxoban: bool
 ) -> tuple[list[int], int, int]:
-    """Return (cells row by row, height, width) of one level, or raise what is wrong with it."""
+    """Return (cells row by row, height, width) of one level, or raise an error that explains it."""
     first, last = lines[0][0], lines[-1][0]
 
     def wrong(line: int, cause: str) -> LevelError:

@@ -1,4 +1,4 @@
-"""A room drawn from its text, for who has only that: the viewer, and films of recorded episodes."""
+"""A room drawn from its text, for the viewer and for films of recorded episodes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["picture_of"]
 
 _LARGEST_TILE = 32
 _WIDEST = 480
-"""Pixels of a drawn room, at most."""
+"""Maximum width of a drawn room, in pixels."""
 
 
 def picture_of(text: str) -> NDArray[np.uint8] | None:
-    """Return the picture of a room, uint8 [H, W, 3]; None where the text is no room."""
+    """Return the picture of a room, uint8 [H, W, 3]; None if the text is not a room."""
     lines = text.split("\n")
     signs = {*GLYPHS.split("\n")[0], "\n"}
     if not text or len({len(line) for line in lines}) > 1 or not set(text) <= signs:

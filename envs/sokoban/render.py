@@ -1,7 +1,7 @@
-"""Pictures of Sokoban rooms: 16 px tiles of our own drawing, one pixel per cell, and the terminal.
+"""Pictures of Sokoban rooms: our own 16 px tiles, one pixel per cell, and the terminal.
 
 Tiles are made by code from shapes and colours, so they are the same everywhere and no file is read.
-The legend is the peers': the player is green, boxes are yellow, targets are red.
+Colours are as in similar projects: the player is green, boxes are yellow, targets are red.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 __all__ = ["TILE_PX", "TINY_COLORS", "draw_rooms", "draw_tiles", "print_board"]
 
 TILE_PX = 16
-"""Side of a tile as it is drawn; larger tiles repeat pixels."""
+"""Side of a tile as drawn; larger tiles repeat pixels."""
 
 TINY_COLORS = np.array(
     [
@@ -177,7 +177,7 @@ def draw_tiles(tile_px: int = TILE_PX) -> NDArray[np.uint8]:
         tile_px: side in pixels, a multiple of 16.
     """
     wall, floor, target, box, player = map(_pixels, (_WALL, _FLOOR, _TARGET, _BOX, _PLAYER))
-    # A box or a player covers a target almost wholly, so both tiles say it in red of their own.
+    # A box or a player covers a target almost completely, so both tiles add red for it.
     red = np.array([*_COLORS["r"], 255], dtype=np.uint8)
     lit = np.empty_like(floor)
     lit[:] = red
@@ -226,7 +226,7 @@ def draw_rooms(
     if style == "tiny":
         return TINY_COLORS[codes_KHW]
     k, height, width = codes_KHW.shape
-    # One gather copies whole rows of a tile (tile_px * 3 bytes each) straight to their place.
+    # One gather copies whole rows of a tile (tile_px * 3 bytes each) directly to their place.
     rows = draw_tiles(tile_px).reshape(-1, tile_px * 3)
     wanted = codes_KHW.astype(np.intp)[:, :, None, :] * tile_px
     wanted = wanted + np.arange(tile_px)[None, None, :, None]
@@ -251,7 +251,7 @@ _PLAIN_GLYPHS = "#_O√XPS"
 def print_board(codes_HW: NDArray[np.uint8]) -> None:
     """Print a room to standard output: in colour on a terminal, in symbols elsewhere.
 
-    Colour is left out where ``NO_COLOR`` is set or the terminal is dumb.
+    Colour is left out if ``NO_COLOR`` is set or the terminal is dumb.
     """
     out = sys.stdout
     if out is None or getattr(out, "closed", False):
@@ -266,7 +266,7 @@ def print_board(codes_HW: NDArray[np.uint8]) -> None:
             lines.append("".join(_PLAIN_GLYPHS[c] for c in row))
     text = "\n".join(lines) + "\n\n"
     encoding = getattr(out, "encoding", None) or "utf-8"
-    # A terminal that cannot show the sign for a box on target gets "*" (XSB's sign) instead.
+    # A terminal that cannot show the symbol for a box on target gets "*" (XSB's symbol) instead.
     try:
         text.encode(encoding)
     except (UnicodeEncodeError, LookupError):

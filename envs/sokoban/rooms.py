@@ -1,4 +1,4 @@
-"""Layout of rooms in memory: one record of fixed size per copy, and levels to and from it."""
+"""Layout of rooms in memory: one fixed-size record per copy, and conversion of levels."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from creditrl.types import IntArray
 
 __all__ = ["GLYPHS", "RoomLayout", "level_codes", "room_layout", "room_level"]
 
-# These codes never lie in a room. Every record holds them once, so that one lookup writes a whole
-# observation, separators included.
+# These codes never occur in a room. Every record contains them once, so one lookup writes a whole
+# observation, including separators.
 _NEWLINE, _SPACE, _TAB = 7, 8, 9
 
 GLYPHS = "#_O√XPS\n \t"
-"""The sign of each code: wall, floor, target, box on target, box, player, player on target."""
+"""The symbol of each code: wall, floor, target, box on target, box, player, player on target."""
 
 
 class RoomLayout:
     """The record of a room of at most height x width cells and max_boxes boxes.
 
     Cells are numbered row by row, ``stride`` apart, with two rows of wall above and below and one
-    column of wall at the right: the rules look two cells ahead and never leave the record.
+    column of wall at the right: the rules look two cells ahead without leaving the record.
 
     Attributes:
         key: (height, width, max_boxes).
@@ -49,12 +49,12 @@ class RoomLayout:
         self.height, self.width, self.max_boxes = height, width, max_boxes
         self.stride = width + 1
         self.newline = (height + 4) * self.stride
-        # Rounded up to 8 bytes, so that the numbers behind the cells are aligned.
+        # Rounded up to 8 bytes, so the numbers after the cells are aligned.
         cells = -(-(self.newline + 3) // 8) * 8
         self.record = np.dtype(
             [
                 ("cells", "u1", (cells,)),
-                # As wide as the engine computes with, so that no step converts.
+                # The engine's own integer width, so no step converts.
                 ("boxes", "<i8", (max_boxes,)),
                 ("player", "<i8"),
                 ("optimal", "<i8"),
@@ -66,22 +66,22 @@ class RoomLayout:
                 ("reserved", "<u4"),
             ]
         )
-        # The same fields; one record is written ten times as fast so.
+        # The same fields; this way one record is written ten times as fast.
         self._packed = Struct(f"<{cells}s{max_boxes + 5}q2HI")
         at_size = self.record.fields["height"][1] if self.record.fields else 0
         self.size_bytes = slice(at_size, at_size + 4)
-        """Where a record's bytes say height and width, two bytes each."""
+        """Position of height and width in a record's bytes, two bytes each."""
         constants = bytes([_NEWLINE, _SPACE, _TAB])
         self._empty = (bytes(self.newline) + constants).ljust(cells, b"\0")
         self._places: dict[int, list[int]] = {}
 
     def cell(self, cell: int, width: int) -> int:
-        """Return where cell ``cell`` of a room of that width lies in the record."""
+        """Return the position in the record of cell ``cell`` of a room of that width."""
         row, column = divmod(cell, width)
         return (row + 2) * self.stride + column
 
     def grid(self, height: int, width: int) -> IntArray:
-        """Return where the cells of a height x width room lie, [height, width]."""
+        """Return the positions of the cells of a height x width room, [height, width]."""
         rows = (np.arange(height, dtype=np.int64) + 2) * self.stride
         return rows[:, None] + np.arange(width, dtype=np.int64)
 
@@ -91,7 +91,7 @@ class RoomLayout:
         Args:
             height: rows of the room.
             width: columns of the room.
-            padded: verl-agent's form, a space, the sign, a space and a tab for each cell.
+            padded: verl-agent's format, a space, the symbol, a space and a tab for each cell.
         """
         space, tab = self.newline + 1, self.newline + 2
         shown: list[int] = []
@@ -204,7 +204,7 @@ def level_codes(level: Level) -> bytes:
 
 
 def room_level(codes: bytes, height: int, width: int) -> Level:
-    """Return the level that cell codes show; its ``optimal`` is not known."""
+    """Return the level of these cell codes; its ``optimal`` is unknown."""
     cells = range(len(codes))
     return Level(
         height=height,
