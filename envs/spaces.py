@@ -30,17 +30,17 @@ _LENGTH_BYTES = 4
 
 
 def clean_text(text: str) -> str:
-    """Return ``text`` with lone surrogates replaced, so that it can be written as UTF-8."""
+    """Return ``text`` with lone surrogates replaced, so it can be written as UTF-8."""
     if text.isascii():
         return text
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def action_text(action: Any) -> str:
-    """Return an action as a plain ``str``, which NumPy's strings are too once they are taken.
+    """Return an action as a plain ``str``; NumPy strings are converted.
 
     Raises:
-        ActionTypeError: it is no string. Whatever an agent wrote is one.
+        ActionTypeError: it is not a string, as every text of an agent is.
     """
     if isinstance(action, str):
         return str(action)
@@ -51,10 +51,10 @@ def action_text(action: Any) -> str:
 
 
 def action_column(actions: Any, count: int) -> Sequence[Any]:
-    """Return the actions of several copies as they are: each may still be of another type.
+    """Return the actions of several copies unchanged: each may still have a wrong type.
 
     Raises:
-        ActionTypeError: they are no sequence; one string would be taken for its letters.
+        ActionTypeError: they are not a sequence; a single string would be split into letters.
     """
     if type(actions) in (list, tuple):
         return actions  # type: ignore[no-any-return]
@@ -68,14 +68,14 @@ def action_column(actions: Any, count: int) -> Sequence[Any]:
 
 
 class UnicodeText(Text):
-    r"""Any Unicode string whose length lies within bounds.
+    r"""Any Unicode string whose length is within bounds.
 
-    Membership is decided by length alone; ``sample()`` draws up to 64 characters of a small
+    Membership depends only on the length; ``sample()`` draws up to 64 characters of a small
     charset.
 
     Args:
-        max_length: most characters, inclusive.
-        min_length: fewest characters, inclusive.
+        max_length: maximum number of characters.
+        min_length: minimum number of characters.
         seed: seed of ``sample``.
 
     Example:
@@ -105,7 +105,7 @@ class UnicodeText(Text):
         return "".join(self.character_list[i] for i in picks)
 
     def contains(self, x: Any) -> bool:
-        """Return whether ``x`` is a string of admitted length."""
+        """Return whether ``x`` is a string of allowed length."""
         return isinstance(x, str) and self.min_length <= len(x) <= self.max_length
 
     def __repr__(self) -> str:
@@ -145,8 +145,8 @@ def _unflatten(space: UnicodeText, x: NDArray[np.integer[Any]]) -> str:  # type:
 
 
 # The shared-memory form of n strings: n slots of (4-byte length, UTF-8 bytes). A character takes at
-# most four bytes, so a slot always fits. The stock form takes as much, and is read and written
-# character by character.
+# most four bytes, so a slot always fits. The stock form takes the same space, but is read and
+# written character by character.
 
 
 def _slot(space: UnicodeText) -> int:
@@ -159,11 +159,11 @@ def _create(space: UnicodeText, n: int = 1, ctx: ModuleType = mp) -> Any:
 
 
 class _SharedTexts(Sequence[str]):
-    """The texts that stand in shared memory now.
+    """The current texts in shared memory.
 
-    ``AsyncVectorEnv`` reads once, keeps what it got as its observations and hands out deep copies,
-    so this is a view, and its deep copy the tuple of texts. (The stock ``Text`` reads plain
-    strings, and shows the empty ones of the first moment for ever.)
+    ``AsyncVectorEnv`` reads once, keeps the result as its observations and hands out deep copies,
+    so this is a view, and its deep copy is the tuple of texts. (The stock ``Text`` reads plain
+    strings, and shows the initial empty ones forever.)
     """
 
     def __init__(self, slots: NDArray[np.uint8]) -> None:
@@ -186,7 +186,7 @@ class _SharedTexts(Sequence[str]):
     def __eq__(self, other: object) -> bool:
         return tuple(self) == (tuple(other) if isinstance(other, _SharedTexts) else other)
 
-    __hash__ = None  # type: ignore[assignment]  # what it shows changes
+    __hash__ = None  # type: ignore[assignment]  # its content changes
 
     def __repr__(self) -> str:
         return repr(tuple(self))

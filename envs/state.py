@@ -1,14 +1,16 @@
 """Snapshot, restore and state keys through any stack of wrappers.
 
-Gymnasium's wrappers forward no attributes, so the public form walks the chain: the environment's
-own state, the state of every wrapper of ours (``wrapper_state`` and ``set_wrapper_state``) and of
-Gymnasium's wrappers that have some. A wrapper that may have state and that we do not know is named.
+Gymnasium's wrappers forward no attributes, so the public functions walk the chain: the
+environment's own state, the state of each of our wrappers (``wrapper_state`` and
+``set_wrapper_state``) and of Gymnasium's stateful wrappers. An unknown wrapper that may have state
+is reported by name.
 
-A wrapper of your own takes part with two methods. Around one environment: ``wrapper_state()``
-returns something picklable and ``set_wrapper_state(state)`` takes it back. Around a vector
-environment: ``wrapper_state(indices)`` returns a list, one item per copy, and
-``set_wrapper_state(indices, states)`` takes it. With ``present(observation, info)``, which shows
-them as this wrapper does and changes nothing, it is part of what :func:`restore` returns.
+Your own wrapper takes part with two methods. Around one environment: ``wrapper_state()`` returns
+something picklable and ``set_wrapper_state(state)`` restores it. Around a vector environment:
+``wrapper_state(indices)`` returns a list, one item per copy, and
+``set_wrapper_state(indices, states)`` restores it. With ``present(observation, info)``, which
+returns both as this wrapper shows them and changes nothing, it also applies to the result of
+:func:`restore`.
 """
 
 from __future__ import annotations
@@ -57,14 +59,14 @@ _SINGLE_STATE: dict[str, tuple[str, ...]] = {
     "FrameStackObservation": ("obs_queue",),
     "GrayscaleObservation": (),
     "HumanRendering": (),
-    "MaxAndSkipObservation": ("_obs_buffer",),  # an early end leaves frames of the step before
+    "MaxAndSkipObservation": ("_obs_buffer",),  # an early end leaves frames of the previous step
     "NormalizeObservation": ("obs_rms",),
     "NormalizeReward": ("return_rms", "discounted_reward"),
     "ObstructView": (),
     "OrderEnforcing": ("_has_reset",),
     "PassiveEnvChecker": (),
     "RecordEpisodeStatistics": ("episode_returns", "episode_lengths", "episode_start_time"),
-    "RecordVideo": (),  # watches: a video is not taken back
+    "RecordVideo": (),  # only records: a video is not rewound
     "RenderCollection": ("frame_list",),
     "RepeatAction": (),
     "RescaleAction": (),
@@ -78,7 +80,7 @@ _SINGLE_STATE: dict[str, tuple[str, ...]] = {
     "TransformObservation": (),
     "TransformReward": (),
 }
-"""Attributes that decide what Gymnasium's wrappers do next, by class name. ``()``: no state."""
+"""State attributes of Gymnasium's wrappers, by class name. ``()``: no state."""
 
 _VECTOR_STATE: dict[str, tuple[str, ...]] = {
     "ArrayConversion": (),
@@ -101,7 +103,7 @@ _VECTOR_STATE: dict[str, tuple[str, ...]] = {
 """The same for vector wrappers; each attribute is an array with one item per copy."""
 
 _VECTOR_SHARED = ("NormalizeObservation", "NormalizeReward")
-"""Vector wrappers with statistics over all copies, which no copy's snapshot can carry."""
+"""Vector wrappers with statistics over all copies, which no copy's snapshot can contain."""
 
 _BASE_ATTRIBUTES = frozenset(
     {
@@ -168,11 +170,11 @@ def restore(env: Any, which: Any, snaps: Any = None, /) -> tuple[Any, dict[str, 
 
     Returns:
         Observation and info of that moment (of all copies), as the wrappers show them: ours, and
-        Gymnasium's that change observations one by one. Below ``DelayObservation`` and wrappers of
-        others that override ``step``, which keep nothing to show.
+        Gymnasium's that change observations one by one. ``DelayObservation`` and third-party
+        wrappers that override ``step`` are not applied: they have nothing to show.
 
     Raises:
-        SnapshotError: the snapshot is of another environment, version or stack of wrappers.
+        SnapshotError: the snapshot belongs to another environment, version or stack of wrappers.
     """
     if isinstance(env, VectorEnv):
         return _restore_vector(env, which, snaps)
@@ -188,7 +190,7 @@ def restore(env: Any, which: Any, snaps: Any = None, /) -> tuple[Any, dict[str, 
     for wrapper in shown:
         observation, info = _present(wrapper, observation, info)
     if shown and snap.rng is not None:
-        # A wrapper that shows the observation with noise has drawn from it.
+        # A wrapper that adds noise to the observation has drawn from it.
         inner.np_random.bit_generator.state = snap.rng
     return observation, info
 
@@ -202,7 +204,7 @@ def state_key(
 def state_key(env: Any, source: StateSource = "state", indices: Indices = None) -> Any:
     """Return canonical bytes of the state below all wrappers; equal keys mean equal states.
 
-    Of a vector environment: one key per copy of ``indices`` (None: all).
+    For a vector environment: one key per copy of ``indices`` (None: all).
     """
     if isinstance(env, VectorEnv):
         return _inner_vector(env).state_keys(source, indices)
@@ -214,7 +216,7 @@ def expert_action(env: gym.Env[Any, Any]) -> str | None: ...
 @overload
 def expert_action(env: VectorEnv[Any, Any, Any], indices: Indices = None) -> list[str | None]: ...
 def expert_action(env: Any, indices: Indices = None) -> Any:
-    """Return an expert's next action, or None where there is none; one per copy of a vector."""
+    """Return an expert's next action, or None if there is none; one per copy of a vector."""
     if isinstance(env, VectorEnv):
         return _inner_vector(env).expert_actions(indices)
     return _inner(env).expert_action()
@@ -227,10 +229,10 @@ def expert_plan(
     env: VectorEnv[Any, Any, Any], indices: Indices = None
 ) -> list[list[str] | None]: ...
 def expert_plan(env: Any, indices: Indices = None) -> Any:
-    """Return the actions by which the expert finishes from here, or None where it cannot.
+    """Return the actions with which the expert finishes from here, or None if it cannot.
 
-    It cannot in a dead end, which play may lead into, nor where there is no expert. Turn limits are
-    left aside. One plan per copy of a vector.
+    It cannot in a dead end, or if there is no expert. Turn limits are ignored. One plan per copy of
+    a vector.
     """
     if isinstance(env, VectorEnv):
         return _inner_vector(env).expert_plans(indices)
@@ -249,7 +251,7 @@ def segment_key(env: Any, indices: Indices = None) -> Any:
 
 
 def hash_state(key: bytes) -> int:
-    """Return a 63-bit number of a state key (blake2b), equal on every machine."""
+    """Return a 63-bit hash of a state key (blake2b), equal on every machine."""
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") >> 1
 
 
@@ -301,7 +303,7 @@ def _check_stack(chain: Sequence[Any], snap: Snapshot) -> None:
 
 @lru_cache(maxsize=256)
 def _known(kind: type) -> tuple[str, ...] | None:
-    """Return the attributes to save of a wrapper class of Gymnasium's; None: not known."""
+    """Return the attributes to save of a Gymnasium wrapper class; None: not known."""
     vector = issubclass(kind, VectorWrapper)
     if not kind.__module__.startswith("gymnasium."):
         return None
@@ -367,7 +369,7 @@ def _shows(wrapper: gym.Wrapper[Any, Any, Any, Any]) -> bool:
 def _present(
     wrapper: gym.Wrapper[Any, Any, Any, Any], observation: Any, info: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
-    """Show what the environment showed as this wrapper does, without going a step on."""
+    """Apply this wrapper to what the environment showed, without a step."""
     own = getattr(type(wrapper), "present", None)
     if own is not None:
         observation, info = own(wrapper, observation, info)
@@ -417,7 +419,7 @@ def _restore_vector(
     inner = _inner_vector(env)
     chain = list(_vector_wrappers(env))
     for snap in snaps:
-        if isinstance(snap, Snapshot):  # anything else is refused by the environment itself
+        if isinstance(snap, Snapshot):  # the environment itself refuses anything else
             _check_stack(chain, snap)
     observation, info = inner.restore(indices, snaps)
     index_K = inner.copy_indices(indices)

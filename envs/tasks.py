@@ -1,4 +1,4 @@
-"""Task sets: which problems an environment can set, in which split, and how one is drawn."""
+"""Task sets: the tasks of an environment by split, and how one is drawn."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ __all__ = [
 SPLITS = ("train", "valid_seen", "valid_unseen")
 """Splits of every builtin task set; they share no task."""
 HELD_OUT = "valid_unseen"
-"""Default split of evaluations: a measure on training tasks misleads."""
+"""Default split of evaluations: results on training tasks are misleading."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Number of tasks that there are of those that a benchmark's makers publish."""
+    """Number of available tasks, of those that a benchmark's authors published."""
 
     what: str
     """What is counted, in the plural, e.g. ``"games of valid_unseen"``."""
     found: int
     expected: int
-    """How many the whole release has."""
+    """Number in the whole release."""
     why: str = ""
-    """What is known of those that are not there, or do not count."""
+    """What is known about those that are missing or do not count."""
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is missing; there may be more, of one's own."""
+        """Whether nothing is missing; there may be additional tasks of the user's."""
         return self.found >= self.expected
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ class Coverage:
 class TaskSet(ABC):
     """A finite, ordered, deterministic collection of tasks of one split.
 
-    Tasks may be made when they are asked for; equal indices give equal tasks in every process.
+    Tasks may be made on demand; equal indices give equal tasks in every process.
     """
 
     @abstractmethod
@@ -88,14 +88,14 @@ class TaskSet(ABC):
 
     @property
     def coverage(self) -> Coverage | None:
-        """How much of the published data was there to make the set of, before any filter.
+        """Return how much of the published data was available to the set, before any filter.
 
-        None where tasks are made here, or nobody says how many there should be.
+        None if tasks are generated here, or the full number is unknown.
         """
         return None
 
     def weights(self) -> FloatArray | None:
-        """Return how likely each task is to be drawn, beside the others; None: all alike."""
+        """Return the relative probability of each task in a draw; None: all equal."""
         return None
 
     def draw(self, rng: np.random.Generator) -> int:
@@ -103,7 +103,7 @@ class TaskSet(ABC):
         ends = self._weight_ends
         if ends is None:
             return int(rng.integers(len(self)))
-        # A task of weight 0 ends where it begins, and is never hit.
+        # A task of weight 0 has an empty interval, and is never drawn.
         return int(np.searchsorted(ends, rng.random() * ends[-1], side="right"))
 
     @cached_property
@@ -130,7 +130,7 @@ class TaskSet(ABC):
         return (self.task(i) for i in range(len(self)))
 
     def resolve(self, which: int | np.integer[Any] | str | Task) -> Task:
-        """Return the task that a user names by index, by id, or as it is."""
+        """Return the task that a user gives as an index, an id, or the task itself."""
         if isinstance(which, Task):
             return which
         if isinstance(which, str):
@@ -173,7 +173,7 @@ class TaskSet(ABC):
 
 
 class TaskList(TaskSet):
-    """A task set over tasks that exist already; also joins several sets into one."""
+    """A task set over existing tasks; also joins several sets into one."""
 
     def __init__(self, tasks: Sequence[Task], coverage: Coverage | None = None) -> None:
         self._tasks = list(tasks)
@@ -188,7 +188,7 @@ class TaskList(TaskSet):
 
     @classmethod
     def join(cls, *sets: TaskSet) -> TaskList:
-        """Return one set with the tasks of all, in order; what is missing of one is of it too."""
+        """Return one set with the tasks of all, in order, and with their missing data."""
         parts = [part.coverage for part in sets if part.coverage is not None]
         whole = None
         if parts:
@@ -202,7 +202,7 @@ class TaskList(TaskSet):
 
     @property
     def coverage(self) -> Coverage | None:
-        """As it was given."""
+        """Return the coverage that was given."""
         return self._coverage
 
     def __len__(self) -> int:
@@ -223,14 +223,14 @@ class TaskList(TaskSet):
 
 
 class MadeTasks(TaskSet):
-    """Tasks that are made when they are asked for; an id is a prefix and the task's number.
+    """Tasks made on demand; an id is a prefix and the task's number.
 
     Args:
-        size: how many.
-        prefix: of the ids, e.g. ``"builtin/train/"``.
+        size: number of tasks.
+        prefix: prefix of the ids, e.g. ``"builtin/train/"``.
         types: all types that tasks have.
-        type_of: type of task ``index``, known without making it.
-        make: task ``index``.
+        type_of: returns the type of task ``index`` without making it.
+        make: makes task ``index``.
     """
 
     def __init__(
@@ -273,7 +273,7 @@ class MadeTasks(TaskSet):
         difficulty: tuple[float, float] | None = None,
         where: Callable[[Task], bool] | None = None,
     ) -> ChosenTasks:
-        """Return some of the tasks; by type alone, none of them is made for that."""
+        """Return some of the tasks; a filter by type makes none of them."""
         if types is None:
             return super().filter(None, difficulty, where)
         for name in types:
@@ -305,11 +305,11 @@ class ChosenTasks(TaskSet):
 
     @property
     def coverage(self) -> Coverage | None:
-        """That of the set that they were chosen from."""
+        """Return the coverage of the set that they were chosen from."""
         return self._source.coverage
 
     def weights(self) -> FloatArray | None:
-        """Return the weights that the chosen tasks have where they were chosen from."""
+        """Return the weights of the chosen tasks in their original set."""
         weights = self._source.weights()
         return None if weights is None else weights[self._indices]
 
@@ -322,7 +322,7 @@ class ChosenTasks(TaskSet):
         found = self._source.find(task_id)
         place = found.index
         if 0 <= place < len(self._source) and self._source.task(place).id == task_id:
-            chosen = place in self._indices  # and so no other task need be made
+            chosen = place in self._indices  # so no other task need be made
         else:
             chosen = any(self._source.task(i).id == task_id for i in self._indices)
         if chosen:
@@ -335,7 +335,8 @@ def draw_task(
 ) -> tuple[Task, int]:
     """Return (task, episode seed), both drawn from ``rng`` unless ``which`` names the task.
 
-    The single and the vector environment draw alike, so equal seeds give equal episodes in both.
+    The single and the vector environment draw the same way, so equal seeds give equal episodes in
+    both.
     """
     if which is None:
         task = tasks.task(tasks.draw(rng))
@@ -345,7 +346,7 @@ def draw_task(
 
 
 def warn_of_gaps(tasks: TaskSet) -> None:
-    """Warn where a task set was made of less than its makers publish."""
+    """Warn if a task set has less data than its authors published."""
     found = tasks.coverage
     if found is not None and not found.complete:
         warnings.warn(
@@ -359,8 +360,8 @@ def warn_of_gaps(tasks: TaskSet) -> None:
 def data_home(name: str, argument: str | os.PathLike[str] | None = None) -> Path:
     """Return the folder of an environment's official data.
 
-    The first of: the argument, ``$CREDITRL_<NAME>_DATA``, ``~/.cache/creditrl/<name>`` (or below
-    ``$CREDITRL_CACHE``, where that is set).
+    It is the first of: the argument, ``$CREDITRL_<NAME>_DATA``, ``~/.cache/creditrl/<name>`` (or
+    below ``$CREDITRL_CACHE``, if that is set).
     """
     if argument is not None:
         return Path(argument).expanduser()
@@ -371,20 +372,20 @@ def data_home(name: str, argument: str | os.PathLike[str] | None = None) -> Path
 
 
 _MOST_LEVELS = 5
-"""Folders from a file of a release up to the one that holds it all, in the deepest release."""
+"""Levels from a file up to the release's top folder, in the deepest release."""
 
 
 def meant_folder(given: Path, holds: Callable[[Path], bool]) -> Path | None:
-    """Return the folder of data that somebody meant who named a part of it, or the folder above.
+    """Return the folder of data that a user meant by a part of it or the folder above.
 
     Args:
-        given: what was named, a file or a folder, there or not.
-        holds: whether a folder holds the data.
+        given: the given path, a file or a folder, existing or not.
+        holds: returns whether a folder contains the data.
 
     Returns:
-        The nearest folder above that holds it, or the only one below; None where there is none.
+        The nearest folder above that contains it, or the only one below; None if there is none.
     """
-    with contextlib.suppress(OSError):  # a folder that nobody may look into
+    with contextlib.suppress(OSError):  # an unreadable folder
         for folder in given.absolute().parents[:_MOST_LEVELS]:
             if holds(folder):
                 return folder
@@ -395,13 +396,13 @@ def meant_folder(given: Path, holds: Callable[[Path], bool]) -> Path | None:
 
 
 def get_command(name: str, home: Path, usual: Path, *options: str) -> str:
-    """Return the command that brings an environment's own data to a folder.
+    """Return the command that downloads an environment's own data to a folder.
 
     Args:
-        name: of the data.
+        name: name of the data.
         home: the folder.
-        usual: where they go unless a folder is named.
-        options: further ones of the command.
+        usual: the default folder.
+        options: further options of the command.
     """
     folder = () if home == usual or os.path.isfile(home) else ("--folder", shlex.quote(str(home)))
     return " ".join(("creditrl data get", name, *folder, *options))
@@ -410,12 +411,12 @@ def get_command(name: str, home: Path, usual: Path, *options: str) -> str:
 def where_to_look(
     home: Path, holds: Callable[[Path], bool], command: str, variable: str, what: str
 ) -> str:
-    """Return what to do where a folder lacks an environment's own data, in a sentence.
+    """Return what to do if a folder lacks an environment's own data, in a sentence.
 
     Args:
         home: the folder.
-        holds: whether another one holds the data.
-        command: brings the data to ``home``.
+        holds: returns whether another folder contains the data.
+        command: command that downloads the data to ``home``.
         variable: environment variable that names the folder of the data.
         what: the data, e.g. ``"Boxoban's levels"``.
     """

@@ -34,7 +34,7 @@ from creditrl.types import BoolArray, IntArray, Snapshot, StateSource, Task
 
 __all__ = ["TextVectorEnv"]
 
-# What TextVectorEnv takes beside the environment's own options.
+# Keywords of TextVectorEnv beside the environment's own options.
 _KEYWORDS = (
     "group_size",
     "autoreset_mode",
@@ -48,18 +48,18 @@ _KEYWORDS = (
 
 
 class TextVectorEnv(VectorEnv[Any, Any, Any]):
-    """``num_envs`` copies of a :class:`TextEnv`, as ``gym.make_vec`` builds it.
+    """``num_envs`` copies of a :class:`TextEnv`, as built by ``gym.make_vec``.
 
-    A subclass names ``env_class``. Copies ``g * group_size .. (g + 1) * group_size - 1`` are group
+    A subclass sets ``env_class``. Copies ``g * group_size .. (g + 1) * group_size - 1`` are group
     ``g``: they share task and seed in every episode. Group ``g`` of ``reset(seed=s)`` plays the
     episodes that the single environment plays after ``reset(seed=s + g)``.
 
     With autoreset disabled (the default) a finished copy reports its flags once and is a no-op
-    until it is reset: same observation, reward 0, both flags False; :attr:`active` tells which
-    copies go on.
+    until it is reset: same observation, reward 0, both flags False; :attr:`active` shows which
+    copies continue.
 
     Args:
-        num_envs: copies; a multiple of ``group_size``.
+        num_envs: number of copies; a multiple of ``group_size``.
         group_size: members per group.
         autoreset_mode: :class:`gymnasium.vector.AutoresetMode` or its value.
         workers: 0 steps in this process; k shards the copies over k processes (worth it for engines
@@ -67,11 +67,11 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         worker_context: ``"fork"``, ``"spawn"``, ``"forkserver"`` or None: fork on Linux, where
             workers share static data (catalogues, games) with this process, spawn elsewhere.
             ``"ray"`` takes actors on the machines of a Ray cluster instead of processes here.
-        worker_timeout: seconds that a worker has for an answer; one that is silent for longer is
-            ended and restarted, as one that died.
+        worker_timeout: seconds that a worker has for an answer; after that it is ended and
+            restarted, like one that died.
         render_mode: as for one copy; ``render`` returns one frame per copy.
-        max_episode_steps: steps after which an episode is truncated, as Gymnasium's ``TimeLimit``
-            does it; ``gym.make_vec`` passes it on.
+        max_episode_steps: steps after which an episode is truncated, as by Gymnasium's
+            ``TimeLimit``; ``gym.make_vec`` passes it on.
         task: play only this task (index, id or :class:`Task`).
         options: the environment's own keyword options.
     """
@@ -126,7 +126,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             raise ConfigError(f"max_episode_steps={max_episode_steps}: expected 1 or more.")
         self.copies: Copies | WorkerPool
         if workers and worker_context == "ray":
-            # One machine never needs it, so it is not even imported there.
+            # Not needed on a single machine, so not imported there.
             from creditrl.envs.ray_pool import RayPool
 
             self.copies = RayPool(
@@ -162,13 +162,13 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         self._group = self._all // group_size
         self._rngs: list[np.random.Generator | None] = [None] * self.num_groups
         # Episodes drawn so far, per group: number of the episode -> (task, seed). A member that
-        # starts its k-th episode gets the group's k-th draw, so members stay together whoever
+        # starts its k-th episode gets the group's k-th draw, so members stay together, whichever
         # resets first.
         self._drawn: list[dict[int, tuple[Task, int]]] = [{} for _ in range(self.num_groups)]
         self._episode = np.full(num_envs, -1, dtype=np.int64)
         self._active = np.zeros(num_envs, dtype=np.bool_)
         self._waits = np.zeros(num_envs, dtype=np.bool_)
-        """Copies that have no episode at all."""
+        """Copies without any episode."""
         self._text: list[str] = [""] * num_envs
         self._image: NDArray[np.uint8] | None = None
         self._info: dict[str, NDArray[Any]] = {}
@@ -178,7 +178,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
 
     @property
     def active(self) -> BoolArray:
-        """Which copies have an episode under way, bool [num_envs]."""
+        """Mask of the copies with a running episode, bool [num_envs]."""
         return self._active.copy()
 
     @property
@@ -188,7 +188,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
 
     @property
     def has_begun(self) -> bool:
-        """Whether :meth:`reset` was called: the first one begins every copy."""
+        """Whether :meth:`reset` was called: the first call begins every copy."""
         return bool(self._info)
 
     @property
@@ -236,9 +236,9 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         Args:
             seed: one integer s (group g gets s + g), or a sequence with one per group or per copy.
             options: ``"task"``: index, id or Task for all groups, or one per group, where None
-                lets a group wait: it has no episode until the next reset, and what it shows
-                belongs to no task (``info["task_id"]`` is empty);
-                ``"reset_mask"``: bool [num_envs], the copies to restart.
+                makes a group wait: it has no episode until the next reset, and its columns belong
+                to no task (``info["task_id"]`` is empty); ``"reset_mask"``: bool [num_envs], the
+                copies to restart.
 
         Returns:
             Observations and info of *all* copies.
@@ -273,7 +273,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             actions: num_envs strings; those of finished copies are ignored.
 
         Raises:
-            ActionTypeError: they are no sequence, or an action that counts is no string.
+            ActionTypeError: they are not a sequence, or an action that counts is not a string.
         """
         self._require_begun("step()")
         actions = action_column(actions, self.num_envs)
@@ -359,21 +359,21 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         return self._observation(index_K), reward, terminated, truncated, self._columns(index_K)
 
     def snapshot(self, indices: Sequence[int] | IntArray | None = None) -> list[Snapshot]:
-        """Return everything that some copies (None: all) need to continue; picklable."""
+        """Return everything that these copies (None: all) need to continue; picklable."""
         self._require_begun("snapshot()")
         index_K = self.copy_indices(indices)
         if not len(index_K):
             return []
         snapshots = self.copies.snapshot(index_K)
         for k in np.flatnonzero(self._waits[index_K]).tolist():
-            # Restored, it waits on: its last event says that it is over.
+            # After a restore it keeps waiting: its last event says that it is over.
             snapshots[k] = replace(snapshots[k], event=(*snapshots[k].event[:-1], True))
         return snapshots
 
     def restore(
         self, indices: Sequence[int] | IntArray | None, snapshots: Sequence[Snapshot]
     ) -> tuple[Any, dict[str, Any]]:
-        """Put snapshots into copies, whichever copies or group they were taken from.
+        """Put snapshots into copies, from any copies or group.
 
         Returns:
             Observations and info of all copies.
@@ -395,7 +395,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
     def clone(
         self, src: Sequence[int] | IntArray, dst: Sequence[int] | IntArray
     ) -> tuple[Any, dict[str, Any]]:
-        """Put copy ``src[k]``'s state into copy ``dst[k]``; a source may stand several times."""
+        """Put copy ``src[k]``'s state into copy ``dst[k]``; a source may occur several times."""
         given = np.asarray(src)
         source_K = self.copy_indices(given) if given.dtype == np.bool_ else given.astype(np.int64)
         unique, back = np.unique(source_K, return_inverse=True)
@@ -405,29 +405,29 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
     def state_keys(
         self, source: StateSource = "state", indices: Sequence[int] | IntArray | None = None
     ) -> list[bytes]:
-        """Return canonical bytes of some copies' states; see :meth:`TextEnv.state_key`."""
+        """Return canonical bytes of these copies' states; see :meth:`TextEnv.state_key`."""
         self._require_begun("state_keys()")
         return self.copies.state_keys(self.copy_indices(indices), source)
 
     @property
     def retry_helps(self) -> bool:
-        """Whether an episode that failed may do better when it is played again from its start."""
+        """Whether a failed episode may succeed when played again from its start."""
         return bool(self.workers) or self._parts.engine.retry_helps
 
     @property
     def has_expert(self) -> bool:
-        """Whether there is an expert to ask; it may still know no way from some states."""
+        """Whether there is an expert; it may still have no plan from some states."""
         return type(self._parts.engine).expert_action is not Engine.expert_action
 
     def expert_actions(self, indices: Sequence[int] | IntArray | None = None) -> list[str | None]:
-        """Return an expert's next action per copy, None where there is none."""
+        """Return an expert's next action per copy, None if it has none."""
         self._require_begun("expert_actions()")
         return self.copies.expert_actions(self.copy_indices(indices))
 
     def expert_plans(
         self, indices: Sequence[int] | IntArray | None = None
     ) -> list[list[str] | None]:
-        """Return the actions by which the expert finishes each copy's episode; None: it cannot."""
+        """Return the actions that finish each copy's episode; None if the expert has no plan."""
         self._require_begun("expert_plans()")
         return self.copies.expert_plans(self.copy_indices(indices))
 
@@ -437,10 +437,10 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         return self.copies.segment_keys(self.copy_indices(indices))
 
     def copy_indices(self, indices: Sequence[int] | IntArray | None) -> IntArray:
-        """Return the copies that a caller names: by number, by a mask of all, or None for all.
+        """Return the copies that a caller selects: by number, by a mask of all, or None for all.
 
         Raises:
-            ConfigError: a copy stands twice, does not exist, or a mask has another shape.
+            ConfigError: a copy occurs twice, does not exist, or a mask has another shape.
         """
         if indices is None:
             return self._all
@@ -485,7 +485,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         return frame
 
     def _keep(self, index_K: IntArray, frame: Frame) -> None:
-        """Remember what copies look like; finished copies are shown from here."""
+        """Store the copies' frame, from which finished copies are shown."""
         if len(index_K) == self.num_envs and (index_K is self._all or not self._info):
             self._text = frame.text
             self._image = frame.image
@@ -539,13 +539,13 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         }
 
     def _level(self, mask: BoolArray) -> None:
-        """Let the members of groups that are reset as a whole meet, where some were ahead."""
+        """Align the episode numbers of groups that are reset as a whole, if some were ahead."""
         whole = mask.reshape(self.num_groups, self.group_size).all(axis=1)
         by_group = self._episode.reshape(self.num_groups, self.group_size)
         by_group[whole] = by_group[whole].max(axis=1, keepdims=True)
 
     def _advance(self, index_K: IntArray, wanted: Mapping[int, Task]) -> None:
-        """Move each of these copies on by one episode and draw what it plays."""
+        """Advance each of these copies by one episode and draw its task and seed."""
         if self.group_size == 1:
             self._episode[index_K] += 1
             for i, episode in zip(index_K.tolist(), self._episode[index_K].tolist(), strict=True):
@@ -592,7 +592,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             )
 
     def _group_seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
-        """Return one seed per group, None where its RNG goes on."""
+        """Return one seed per group, None if its RNG continues."""
         if seed is None:
             return [None] * self.num_groups
         if isinstance(seed, (int, np.integer)):
@@ -622,9 +622,9 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
                 self._rngs[group] = seeding.np_random(int(self.np_random.integers(2**63)))[0]
 
     def _wanted_tasks(self, task: Any) -> tuple[Mapping[int, Task], list[int]]:
-        """Return the tasks that are named, by group, and the groups that are to wait.
+        """Return the given tasks, by group, and the groups that are to wait.
 
-        A group that waits stands ready with another one's task.
+        A waiting group is given another one's task.
         """
         if task is None:
             return {}, []
@@ -673,6 +673,6 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
 
 
 def _texts(actions: Sequence[Any]) -> list[str]:
-    if set(map(type, actions)) == {str}:  # as a rule, and quicker than to look at each
+    if set(map(type, actions)) == {str}:  # the usual case, and faster than checking each
         return list(actions)
     return [action_text(action) for action in actions]

@@ -64,7 +64,7 @@ _TREATMENT: Mapping[str, tuple[str, str]] = {
     "pick_heat_then_place_in_recep": ("heatable", "Microwave"),
     "pick_cool_then_place_in_recep": ("coolable", "Fridge"),
 }
-"""Per type that treats its object: which objects, and where. They are put elsewhere afterwards."""
+"""Per type that treats its object: which objects, and where; never also the destination."""
 
 _SENTENCES: Mapping[str, tuple[str, str]] = {
     "pick_and_place_simple": ("put a {object} in {place}", "put some {object} on {place}"),

@@ -1,9 +1,9 @@
 """Sokoban's rules on many rooms at once.
 
-Rules, rewards and the nine integer actions are those of gym-sokoban 0.0.6 (Schrader 2018),
-compared step by step in ``tests/conformance/test_gym_sokoban.py``. One difference: gym-sokoban
-starts counting boxes on targets at 0, so a level that begins with a box on a target pays +1 for
-nothing on its first step; here the count begins right.
+Rules, rewards and the nine integer actions are those of gym-sokoban 0.0.6 (Schrader 2018), compared
+step by step in ``tests/conformance/test_gym_sokoban.py``. One difference: gym-sokoban starts
+counting boxes on targets at 0, so a level that begins with a box on a target gives an unearned +1
+on its first step; here the initial count is right.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ DIRECTIONS = ("up", "down", "left", "right")
 STEP_REWARD, BOX_REWARD, SOLVED_REWARD = -0.1, 1.0, 10.0
 CAN_PUSH, CAN_MOVE = 1, 2
 
-# What a step does depends on three cells: where the player stands, the next one, the one beyond.
-# Everything is looked up by one rule number. With few rooms a NumPy call costs far more than what
-# it computes, so there are few calls, and indices are np.intp, which NumPy need not convert.
+# A step depends on three cells: the player's, the next one, and the one beyond.
+# Everything is looked up by one rule number. With few rooms a NumPy call costs far more than its
+# computation, so there are few calls, and indices are np.intp, which NumPy need not convert.
 
 
 class _Rules(NamedTuple):
-    """What happens, by rule number (see :func:`_rules`)."""
+    """Effects by rule number (see :func:`_rules`)."""
 
     after: NDArray[np.uint8]
     """The three cells afterwards, [196, 3]."""
     moved: NDArray[np.int64]
-    """1 where the player moved, else 0."""
+    """1 if the player moved, else 0."""
     pushed: NDArray[np.bool_]
     blocked: NDArray[np.bool_]
     gained: NDArray[np.int64]
@@ -77,7 +77,7 @@ class _Rules(NamedTuple):
 def _rules() -> _Rules:
     """Return the tables; rule number ``((move_only * 2 + standing - 5) * 7 + next) * 7 + beyond``.
 
-    With "no operation" all three cells are the player's own, and each table gives it back.
+    With "no operation" all three cells are the player's own, and the tables keep it unchanged.
     """
     shape = (2, 2, 7, 7)
     after = np.zeros((*shape, 3), dtype=np.uint8)
@@ -145,13 +145,13 @@ class RoomsStep(NamedTuple):
     player_K: IntArray
     """The player's cell now."""
     far_K: IntArray
-    """The cell two ahead of where the player stood: where a pushed box lies now."""
+    """The cell two ahead of the player's old one: where a pushed box is now."""
     pushed_K: BoolArray
     """Whether a box was pushed."""
     blocked_K: BoolArray
-    """Whether the action could not be done. "No operation" always can."""
+    """Whether the action was blocked; "no operation" never is."""
     gained_K: IntArray
-    """Boxes on targets gained: -1, 0 or 1."""
+    """Change in the number of boxes on targets: -1, 0 or 1."""
 
 
 def step_rooms(
@@ -166,8 +166,8 @@ def step_rooms(
     Args:
         cells: flat memory of all rooms, one cell code per byte. Around every room there are two
             rows of wall above and below and one column of wall between rows (see
-            ``rooms.RoomLayout``), so what is read lies in range.
-        start_K: where each room's cell 0 lies in ``cells``.
+            ``rooms.RoomLayout``), so reads stay in range.
+        start_K: position of each room's cell 0 in ``cells``.
         player_K: the player's cell in each room.
         action_K: 0 to 8, as :data:`ACTION_WORDS`; 1-4 push or move, 5-8 only move.
         stride: cells from one row to the next.
@@ -190,7 +190,7 @@ def step_rooms(
 
 
 def step_rewards(gained_K: IntArray, solved_K: BoolArray) -> FloatArray:
-    """Return -0.1, plus 1 for a box gained or -1 for one lost, plus 10 where all are on targets."""
+    """Return -0.1, plus 1 for a box gained or -1 for one lost, plus 10 if all are on targets."""
     reward_K: FloatArray = _REWARD[gained_K]
     (done,) = solved_K.nonzero()
     if len(done):
@@ -201,9 +201,9 @@ def step_rewards(gained_K: IntArray, solved_K: BoolArray) -> FloatArray:
 def can_do(
     cells: NDArray[np.uint8], start_K: IntArray, player_K: IntArray, stride: int
 ) -> IntArray:
-    """Return what would change the world in each direction, [K, 4]: bits CAN_PUSH and CAN_MOVE.
+    """Return which actions would change the world, per direction [K, 4]: CAN_PUSH, CAN_MOVE.
 
-    CAN_PUSH stands for the actions 1-4, which push or move; CAN_MOVE for 5-8, which only move.
+    CAN_PUSH is for the actions 1-4, which push or move; CAN_MOVE for 5-8, which only move.
     """
     near_far_K8 = cells[(start_K + player_K)[:, None] + _looks(stride)]
     can_K4: IntArray = _CAN[near_far_K8.view(np.uint16).astype(np.intp)]
@@ -212,18 +212,18 @@ def can_do(
 
 @functools.cache
 def _deltas(stride: int) -> IntArray:
-    """Return how far each of the nine actions goes, in cells."""
+    """Return the offset of each of the nine actions, in cells."""
     steps = [-stride, stride, -1, 1]
     return np.array([0, *steps, *steps], dtype=np.int64)
 
 
 @functools.cache
 def _lines(stride: int) -> IntArray:
-    """Return the offsets of the three cells that each of the nine actions is about, [9, 3]."""
+    """Return the offsets of the three cells that each of the nine actions involves, [9, 3]."""
     return np.outer(_deltas(stride), [0, 1, 2])
 
 
 @functools.cache
 def _looks(stride: int) -> IntArray:
-    """Return the offsets of each direction's next cell and the one beyond, in turn."""
+    """Return, per direction, the offsets of the next cell and the one beyond."""
     return _lines(stride)[1:5, 1:].reshape(-1)

@@ -6,8 +6,8 @@ plus the walk to the nearest box; it never overestimates and is consistent, so t
 found has the fewest moves. Boxes on dead squares and frozen groups off their targets are pruned.
 
 There are two implementations, plain Python and numba (the extra ``fast``), that expand the same
-nodes in the same order and return the same moves. :func:`optimal_remaining` and its kin answer for
-small rooms from a table of all positions (:mod:`creditrl.envs.sokoban.backward`).
+nodes in the same order and return the same moves. For small rooms, :func:`optimal_remaining` and
+similar functions use a table of all positions (:mod:`creditrl.envs.sokoban.backward`).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ __all__ = [
 ]
 
 MAX_NODES = 200_000
-"""Expanded nodes after which a search gives up by default: about 0.3 s with numba, 10 s without.
-Of 3,000 Boxoban levels (a third from each subset) all need fewer: median 1,600, most 166,000."""
+"""Expanded nodes after which a search gives up by default: about 0.3 s with numba, 10 s without. Of
+3,000 Boxoban levels (a third from each subset) all need fewer: median 1,600, maximum 166,000."""
 DEADLOCK_NODES = 20_000
 """Expanded nodes that :func:`deadlock` spends by default on a proof."""
 EXACT_BOXES = 6
-"""Up to this many boxes the matching is exact; beyond it, every box and every target by itself."""
+"""Up to this many boxes the matching is exact; beyond, boxes and targets are bounded separately."""
 
 _FAR = 1 << 20
 _TABLE_BITS = 600_000  # 8x8 with two boxes (117,649), 6x6 with three, 10x10 with two.
@@ -50,25 +50,25 @@ _PYTHON_NODES = 1_500  # Loading numba costs more than this many nodes in Python
 _NUMBA_SEARCH = "creditrl.envs.sokoban.solver_numba"
 _CACHE_BYTES = 64 << 20
 _REMEMBERED = 65_536
-_TABLE_AFTER = 8  # A table costs as much as some ten searches of its room.
+_TABLE_AFTER = 8  # A table costs as much as about ten searches of its room.
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Finding of a search."""
+    """Result of a search."""
 
     status: Literal["solved", "unsolvable", "unknown"]
-    """``"unsolvable"`` is a proof; a limit that was reached is ``"unknown"``."""
+    """``"unsolvable"`` is proven; ``"unknown"`` means that a limit was reached."""
     moves: tuple[int, ...] = ()
     """0 up, 1 down, 2 left, 3 right; as few as possible. Empty unless solved."""
     pushes: int = 0
-    """How many of the moves push a box."""
+    """Number of moves that push a box."""
     expanded: int = 0
-    """Nodes that the search expanded; 0 where a table answered."""
+    """Nodes that the search expanded; 0 if a table answered."""
 
 
 class Board:
-    """Facts of all positions of a room: distances, dead squares, and what was found out so far.
+    """Facts about a room's positions: distances, dead squares, and results found so far.
 
     Args:
         height: rows.
@@ -120,7 +120,7 @@ class Board:
             queue = [target]
             for cell in queue:
                 for step in self.steps:
-                    # The push cell - step -> cell, undone: the player stood at cell - 2 * step.
+                    # Undoing the push cell - step -> cell: the player was at cell - 2 * step.
                     before = cell - step
                     if walls[before] or distance[before] < _FAR or walls[before - step]:
                         continue
@@ -131,7 +131,7 @@ class Board:
 
     @property
     def table(self) -> DistanceTable | None:
-        """Optimal moves of all positions, made at first use; None where the room is too large."""
+        """Optimal moves of all positions, made at first use; None if the room is too large."""
         if self._table is None and self.has_table:
             self._table = DistanceTable(
                 BackwardSearch(self.height, self.width, self.walls, self.targets)
@@ -139,7 +139,7 @@ class Board:
         return self._table
 
     def known_moves(self, level: Level) -> int | None:
-        """Return the table's answer, or None while the room was asked about only a few times."""
+        """Return the table's answer, or None if the room was queried only a few times so far."""
         if self._table is None:
             self._searches += 1
             if not self.has_table or self._searches <= _TABLE_AFTER:
@@ -154,10 +154,10 @@ class Board:
         return 2_000 + 60 * self.size + 120 * len(self._bounds) + 150 * len(self._remaining) + table
 
     def pushes_left(self, boxes: int) -> int:
-        """Return a lower bound of the pushes that a set of boxes (bit mask) needs; -1: unsolvable.
+        """Return a lower bound on the pushes that a set of boxes (bit mask) needs; -1: unsolvable.
 
-        It counts the cheapest assignment to the targets, and proves boxes on dead squares, frozen
-        boxes off their targets and boxes that share too few targets to be unsolvable.
+        The bound is the cheapest assignment to the targets. Boxes on dead squares, frozen boxes off
+        their targets and boxes that share too few targets are proven unsolvable.
         """
         bound = self._bounds.get(boxes)
         if bound is None:
@@ -171,8 +171,8 @@ class Board:
     def frozen(self, boxes: int) -> int:
         """Return the boxes (bit mask) that no solution ever moves again.
 
-        The largest set whose members are each held on both axes: by a wall or another member on
-        either side, or by dead squares on both.
+        It is the largest set whose members are each blocked on both axes: by a wall or another
+        member on either side, or by dead squares on both sides.
         """
         stuck = boxes
         width = self.width
@@ -208,12 +208,12 @@ class Board:
         return bound if bound < _FAR else -1
 
     def moves_left(self, boxes: int, player: int) -> int:
-        """Return a lower bound of the moves from a position; -1 where it is proven unsolvable."""
+        """Return a lower bound on the moves from a position; -1 if it is proven unsolvable."""
         pushes = self.pushes_left(boxes)
         return pushes + self._approach(boxes, player) if pushes > 0 else pushes
 
     def _approach(self, boxes: int, player: int) -> int:
-        """Return how many moves pass at least before the player stands next to a box."""
+        """Return the minimum number of moves until the player is next to a box."""
         width = self.width
         row, column = divmod(player, width)
         nearest = self.size
@@ -222,13 +222,13 @@ class Board:
         return nearest - 1
 
     def remember_failure(self, boxes: int, player: int, status: str, max_nodes: int) -> None:
-        """Keep that a position is proven unsolvable, or unknown after this many nodes."""
+        """Store that a position is proven unsolvable, or unknown after this many nodes."""
         if len(self._remaining) >= _REMEMBERED:
             self._remaining.clear()
         self._remaining[boxes, player] = (-1, max_nodes) if status == "unknown" else (-2, -1)
 
     def remember(self, boxes: int, player: int, moves: Sequence[int]) -> None:
-        """Keep what an optimal solution says about every position on its way."""
+        """Store the remaining moves of every position on an optimal solution."""
         if len(self._remaining) + len(moves) > _REMEMBERED:
             self._remaining.clear()
         left = len(moves)
@@ -238,9 +238,9 @@ class Board:
             left -= 1
 
     def recall(self, boxes: int, player: int) -> tuple[int, int] | None:
-        """Return (optimal moves left, first move) if an earlier solution came by.
+        """Return (optimal moves left, first move) if an earlier solution passed here.
 
-        (-2, -1) where it is known to be unsolvable, (-1, nodes) where ``nodes`` were not enough.
+        (-2, -1) if it is known to be unsolvable, (-1, nodes) if ``nodes`` were not enough.
         """
         return self._remaining.get((boxes, player))
 
@@ -306,7 +306,7 @@ class _BoardCache:
             board = self._boards[key] = Board(*key)
         else:
             self._boards.move_to_end(key)
-        # Boards grow while they are used, so sizes are summed anew, but seldom: it costs 1 us each.
+        # Boards grow during use, so sizes are summed again, but rarely: it costs 1 us each.
         self._looked += 1
         if self._looked >= max(1024, 4 * len(self._boards)):
             self._looked = 0
@@ -343,15 +343,15 @@ def solve(
     max_seconds: float | None = None,
     engine: Literal["auto", "python", "numba"] = "auto",
 ) -> Solution:
-    """Return a solution with the fewest moves, or say why there is none.
+    """Return a solution with the fewest moves, or the reason why there is none.
 
     Args:
         level: the position to start from.
         max_nodes: expanded nodes after which the answer is ``"unknown"``.
         max_seconds: wall time after which the answer is ``"unknown"``; None: no limit. Answers
             under a time limit depend on the machine; those under ``max_nodes`` do not.
-        engine: ``"auto"`` takes numba where it is installed, but tries Python first on small rooms,
-            which are solved sooner than numba is loaded. Every engine returns the same moves.
+        engine: ``"auto"`` takes numba if it is installed, but tries Python first on small rooms,
+            which are solved before numba would be loaded. Every engine returns the same moves.
 
     Raises:
         ConfigError: ``engine`` is unknown.
@@ -404,7 +404,7 @@ def _search(
     cost = {start: 0}
     came: dict[tuple[int, int], tuple[tuple[int, int], int, int]] = {}
     closed: set[tuple[int, int]] = set()
-    # One stack per estimate: it never falls along a path, and the newest node goes first.
+    # One stack per estimate, which never falls along a path; the newest node is taken first.
     stacks: dict[int, list[tuple[tuple[int, int], int]]] = {first: [(start, 0)]}
     estimate, last, expanded = first, first, 0
     floor, target_mask, steps = board.floor, board.target_mask, board.steps
@@ -436,7 +436,7 @@ def _search(
         reach = 0
         for ring in rings:
             reach |= ring
-        # Pushes by box, then by direction: the order in which numba goes through them too.
+        # Pushes by box, then by direction: the same order as in numba.
         for box in _bits(boxes):
             for move, step in enumerate(steps):
                 behind, ahead = box - step, box + step
@@ -476,9 +476,8 @@ def _rings(start: int, free: int, width: int) -> list[int]:
 def optimal_remaining(level: Level, *, max_nodes: int = MAX_NODES) -> int:
     """Return the fewest moves that solve a position; -1: unknown, -2: proven unsolvable.
 
-    :func:`solve` answers, and positions on a solution's way are remembered. Small rooms (up to
-    10x10 with 2 boxes, 6x6 with 3) that are asked about again and again get a table of all their
-    positions.
+    It calls :func:`solve`, and caches the positions on a solution. Small rooms (up to 10x10 with 2
+    boxes, 6x6 with 3) that are queried repeatedly get a table of all their positions.
     """
     board = board_of(level)
     boxes = _box_mask(level)
@@ -498,9 +497,10 @@ def optimal_remaining(level: Level, *, max_nodes: int = MAX_NODES) -> int:
 
 
 def optimal_moves(level: Level, *, max_nodes: int = MAX_NODES) -> tuple[int, ...]:
-    """Return the moves that begin an optimal solution, ascending; empty where none is known.
+    """Return the moves that begin an optimal solution, ascending; empty if none is known.
 
-    All of them in rooms that are small enough for a table, one of them in larger rooms.
+    In rooms that are small enough for a table these are all such moves, in larger rooms one of
+    them.
     """
     board = board_of(level)
     boxes = _box_mask(level)
@@ -521,14 +521,14 @@ def optimal_moves(level: Level, *, max_nodes: int = MAX_NODES) -> tuple[int, ...
 def deadlock(
     level: Level, *, max_nodes: int = DEADLOCK_NODES
 ) -> Literal["proven", "unknown", "no"]:
-    """Say whether a position can still be solved.
+    """Return whether a position can still be solved.
 
-    Cheap to dear: dead squares, frozen boxes and the matching; then the table of a small room, or a
-    search of at most ``max_nodes`` nodes.
+    Checks go from cheap to expensive: dead squares, frozen boxes and the matching; then the table
+    of a small room, or a search of at most ``max_nodes`` nodes.
 
     Returns:
-        ``"proven"`` (no way is left), ``"no"`` (a solution is known) or ``"unknown"`` (the limit
-        was reached).
+        ``"proven"`` (unsolvable), ``"no"`` (a solution is known) or ``"unknown"`` (the limit was
+        reached).
     """
     board = board_of(level)
     if board.pushes_left(_box_mask(level)) < 0:

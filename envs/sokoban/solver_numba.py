@@ -1,7 +1,7 @@
 """The search of :mod:`creditrl.envs.sokoban.solver`, compiled by numba: same nodes, same order.
 
-Loaded only when a level needs it. The first call compiles (some seconds) and keeps the result in
-numba's cache beside this file, or in the user's cache folder where that cannot be written.
+It is loaded only when a level needs it. The first call compiles (several seconds) and stores the
+result in numba's cache beside this file, or in the user's cache folder if that cannot be written.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _compiled(function: _F) -> _F:
 
 
 _FAR = 1 << 20
-_CHUNK = 20_000  # Nodes between two looks at the clock.
+_CHUNK = 20_000  # Nodes between two checks of the clock.
 _MAX_MOVES = 65_536
 _RUNNING, _SOLVED, _EXHAUSTED, _FULL = 0, 1, 2, 3
 # Places in the counters that a search carries from call to call.
@@ -47,7 +47,7 @@ def _bound(
     stuck: BoolArray,
     best: IntArray,
 ) -> int:
-    """Return the least pushes left, or -1; as ``Board.pushes_left``."""
+    """Return the lower bound on pushes, or -1; as ``Board.pushes_left``."""
     k = len(boxes)
     for i in range(k):
         if dead[boxes[i]]:
@@ -153,7 +153,7 @@ def _run(
     budget: int,
     refill: bool,
 ) -> int:
-    """Expand up to ``budget`` nodes and return how it stands."""
+    """Expand up to ``budget`` nodes and return the status."""
     size = len(floor)
     k = state.shape[1] - 1
     mask = len(slots) - 1

@@ -1,10 +1,10 @@
 """Task sets of VisualSokoban: generated tiers, and level files, in splits that share no task.
 
-A level belongs to one split by its content alone. A hash of its *room* (walls and targets, in the
-smallest of its eight mirrored and turned forms) reserves a tenth of all rooms for ``valid_unseen``;
-in the other rooms a hash of the whole level gives a tenth of the starts to ``valid_seen`` and the
-rest to ``train``. So no mirrored copy of a level crosses splits, and no room of ``valid_unseen`` is
-trained on.
+A level's split depends only on its content. A hash of its *room* (walls and targets, in the
+smallest of its eight mirrored and rotated forms) reserves a tenth of all rooms for
+``valid_unseen``; in the other rooms a hash of the whole level assigns a tenth of the starts to
+``valid_seen`` and the rest to ``train``. So no mirrored copy of a level crosses splits, and no room
+of ``valid_unseen`` is trained on.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ __all__ = [
 
 GOAL = "Push every box (X) onto a target (O)."
 
-_UNSEEN_SHARE = 100  # Rooms of 1,000 that are kept for valid_unseen.
-_SEEN_SHARE = 100  # Starts of 1,000 in the other rooms that are kept for valid_seen.
+_UNSEEN_SHARE = 100  # Rooms per 1,000 reserved for valid_unseen.
+_SEEN_SHARE = 100  # Starts per 1,000 in the other rooms reserved for valid_seen.
 _CACHED_TASKS = 65_536
 
 
@@ -66,11 +66,11 @@ class Tier:
     """Rows and columns, walls included."""
     num_boxes: int
     min_optimal_moves: int
-    """Fewest optimal moves; in ``boxoban`` a lower bound of the optimum reaches it."""
+    """Minimum optimal moves; in ``boxoban`` a lower bound on the optimum reaches it."""
     max_optimal_moves: int | None
-    """Most optimal moves; None: no limit."""
+    """Maximum optimal moves; None: no limit."""
     max_turns: int
-    """Turns per episode unless the user says otherwise."""
+    """Default number of turns per episode."""
     sizes: Mapping[str, int]
     """Tasks per split."""
     walk_share: float = 0.1
@@ -92,7 +92,7 @@ TIERS: Mapping[str, Tier] = MappingProxyType(
 """The tiers. 15 turns are verl-agent's and iStar's limit on 6x6, 120 gym-sokoban's."""
 
 
-# Which split a level belongs to.
+# A level's split.
 
 
 @lru_cache(maxsize=64)
@@ -109,12 +109,12 @@ def _symmetries(
     return tuple(forms)
 
 
-_TABLE = 256  # Entries that bytes.translate wants.
+_TABLE = 256  # Number of entries that bytes.translate requires.
 
 
 def _gather(places: list[int]) -> Callable[[bytes | bytearray], bytes]:
     if len(places) <= _TABLE:
-        # The cells are the table, and it is the places that are translated: ten times as fast.
+        # The cells are the table and the positions are translated: ten times as fast.
         return bytes(places).translate
     gather = itemgetter(*places)
     return lambda cells: bytes(gather(cells))
@@ -126,7 +126,7 @@ def _canonical(cells: bytes | bytearray, height: int, width: int) -> bytes:
 
 
 def room_key(level: Level) -> bytes:
-    """Return bytes that rooms (walls and targets) share if they are mirrored or turned copies."""
+    """Return bytes that are equal for mirrored or rotated copies of a room (walls and targets)."""
     cells = bytearray(level.walls)
     for target in level.targets:
         cells[target] |= 2
@@ -134,7 +134,7 @@ def room_key(level: Level) -> bytes:
 
 
 def level_key(level: Level) -> bytes:
-    """Return bytes that whole levels share if they are mirrored or turned copies."""
+    """Return bytes that are equal for mirrored or rotated copies of a whole level."""
     cells = bytearray(level.walls)
     for target in level.targets:
         cells[target] |= 2
@@ -174,7 +174,7 @@ class SokobanTasks(TaskSet):
     max_width: int
     """Columns of the widest level."""
     max_boxes: int
-    """Most boxes of a level."""
+    """Largest number of boxes of a level."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -184,11 +184,11 @@ class SokobanTasks(TaskSet):
         return self._size
 
     def __getstate__(self) -> dict[str, Any]:
-        # Made tasks are cheap to make again; worker processes need not receive them.
+        # Tasks are cheap to make again, so worker processes need not receive them.
         return {**self.__dict__, "_made": OrderedDict()}
 
     def task(self, index: int) -> Task:
-        """Return task ``index``; the last 65,536 are kept."""
+        """Return task ``index``; the last 65,536 are cached."""
         made = self._made.get(index)
         if made is None:
             if not 0 <= index < self._size:
@@ -207,7 +207,7 @@ def _number(text: str) -> int:
 
 
 class GeneratedLevels(SokobanTasks):
-    """Levels made on demand: task ``i`` depends on (name, split, i) alone, on every machine.
+    """Levels made on demand: task ``i`` depends only on (name, split, i), on every machine.
 
     Tasks are made independently of each other, so repeats are not excluded. Measured share of
     tasks that repeat an earlier one exactly, in train / valid_seen / valid_unseen: ``easy`` 3 % of
@@ -266,7 +266,7 @@ class GeneratedLevels(SokobanTasks):
 
 @dataclass(slots=True)
 class _File:
-    """One level file, or the levels of it that belong to a split."""
+    """One level file, or its levels that belong to a split."""
 
     path: Path
     id: str
@@ -287,7 +287,7 @@ class _File:
         return position, _nth(self.packs, position)
 
     def _check(self, packs: Sequence[LevelPack]) -> None:
-        # Only release folders are counted before they are read; there the sizes are known.
+        # Only release folders are counted before they are read, because their sizes are known.
         found = sum(len(pack) for pack in packs)
         if found != self.count:
             raise LevelError(
@@ -320,11 +320,11 @@ _PUBLISHED: Mapping[str, Mapping[str, int]] = MappingProxyType(
         "hard": {"all": 3_332},
     }
 )
-"""Boxoban's levels, by subset and by the split that a folder of the release is."""
+"""Numbers of Boxoban's levels, by subset and by the split of the release's folder."""
 
 
 class LevelFiles(SokobanTasks):
-    """Levels read from files, packed (50 bytes per Boxoban level) and read when first asked for.
+    """Levels read from files on first use, and packed (50 bytes per Boxoban level).
 
     Task ids are ``<file>/<level>``, e.g. ``"unfiltered/train/000/17"``; types are Boxoban's subsets
     (``unfiltered``, ``medium``, ``hard``) or ``"xsb"``; the difficulty is NaN.
@@ -347,7 +347,7 @@ class LevelFiles(SokobanTasks):
 
     @property
     def coverage(self) -> Coverage | None:
-        """How many of Boxoban's levels there were to choose from; None for levels of one's own."""
+        """Return how many of Boxoban's levels were available; None for custom levels."""
         return self._coverage
 
     def find(self, task_id: str) -> Task:
@@ -397,23 +397,23 @@ def sokoban_tasks(
 
     Args:
         tier: a name in :data:`TIERS`; level files belong to ``"boxoban"``.
-        split: ``"train"``, ``"valid_seen"`` or ``"valid_unseen"``; level files also know ``"all"``.
+        split: ``"train"``, ``"valid_seen"`` or ``"valid_unseen"``; level files also have ``"all"``.
         data: ``"builtin"`` generates levels; ``"official"`` reads files.
         data_dir: folder of the files: the Boxoban release (``unfiltered/train/000.txt``, ...), one
             of its subsets, or any XSB files; or one file. None: ``$CREDITRL_SOKOBAN_DATA``, else
             ``~/.cache/creditrl/sokoban``.
         dim: rows and columns, instead of the tier's. Not for files.
         num_boxes: boxes, instead of the tier's. Not for files.
-        min_optimal_moves: fewest optimal moves, instead of the tier's. Not for files.
-        max_optimal_moves: most optimal moves, instead of the tier's; 0: no limit. Not for files.
+        min_optimal_moves: minimum optimal moves, instead of the tier's. Not for files.
+        max_optimal_moves: maximum optimal moves, instead of the tier's; 0: no limit. Not for files.
         subset: ``"unfiltered"``, ``"medium"`` or ``"hard"`` of a Boxoban release; None: all found.
 
     The release's own ``train``, ``valid`` and ``test`` folders are the splits ``train``,
     ``valid_seen`` and ``valid_unseen``. Files in no such folder (the release's ``hard``, XSB files)
-    are divided level by level with :func:`split_of`; ``"all"`` takes every level there is.
+    are divided level by level with :func:`split_of`; ``"all"`` takes every level.
 
     Raises:
-        ConfigError: an unknown tier, split or data source, or settings that do not fit together.
+        ConfigError: an unknown tier, split or data source, or conflicting settings.
         DataError: the folder has no level file, or none for this split.
         LevelError: a level file is damaged.
     """
@@ -510,7 +510,7 @@ def _level_files(split: str, root: Path, subset: str | None) -> LevelFiles:
             f"{root}: {what}{subsets}. Expected Boxoban's unfiltered/, medium/ and hard/, or XSB "
             'files; split="all" takes every level.'
         )
-    # Files of the release that are not read yet have Boxoban's size, or are refused when they are.
+    # Unread files of the release are assumed to have Boxoban's size; others are refused when read.
     sizes = [(BOXOBAN_SIZE, BOXOBAN_SIZE, _BOXOBAN_BOXES) for file in files if file.packs is None]
     sizes += [(p.height, p.width, p.max_boxes) for file in files for p in file.packs or ()]
     heights, widths, boxes = zip(*sizes, strict=True)
@@ -519,12 +519,12 @@ def _level_files(split: str, root: Path, subset: str | None) -> LevelFiles:
 
 
 def holds_levels(folder: Path) -> bool:
-    """Return whether a folder has a subset of Boxoban's in it."""
+    """Return whether a folder contains a subset of Boxoban's levels."""
     return any((folder / subset).is_dir() for subset in _SUBSETS)
 
 
 def official_coverage(home: Path) -> list[Coverage]:
-    """Return how many of Boxoban's levels are there, by subset, of the subsets that have any."""
+    """Return how many of Boxoban's levels are present, by subset, without empty subsets."""
     counts: Counter[tuple[str, str]] = Counter()
     for path, _, kind, _ in _find_files(home, None):
         if kind in _PUBLISHED:
@@ -533,7 +533,7 @@ def official_coverage(home: Path) -> list[Coverage]:
 
 
 def _coverage(counts: Mapping[tuple[str, str], int]) -> Coverage | None:
-    """Return how many of Boxoban's levels there are, by (subset, split or ``"all"``)."""
+    """Return how many of Boxoban's levels are present, by (subset, split or ``"all"``)."""
     parts = [place for place in counts if place[0] in _PUBLISHED]
     if not parts:
         return None
@@ -557,7 +557,7 @@ def _find_files(root: Path, subset: str | None) -> list[tuple[Path, str, str, st
     found = []
     for path in paths:
         inside = path.relative_to(base)
-        # The folder a user names may itself be a subset, or one of its splits.
+        # The user's folder may itself be a subset, or one of its splits.
         parts = (*base.resolve().parts[-2:], *inside.parts[:-1])
         kind = next((part for part in reversed(parts) if part in _SUBSETS), "xsb")
         if path.suffix != ".txt" or not path.stem.isdecimal():

@@ -18,7 +18,7 @@ __all__ = ["SEPARATOR", "Compat", "Reader", "admissible_table", "words_of"]
 Compat: TypeAlias = Literal["gym-sokoban", "verl-agent"]
 
 SEPARATOR = "||"
-"""Stands between the actions of one turn."""
+"""Separator between the actions of one turn."""
 
 _CACHED_CHARACTERS = 64
 _CACHED_TEXTS = 1 << 14
@@ -32,13 +32,13 @@ def words_of(compat: Compat | None) -> tuple[str, ...]:
 
 
 class Reader(dict[str, tuple[int, ...]]):
-    """Text to integer actions, remembered: agents write few different short texts.
+    """Text to integer actions, cached: agents write few different short texts.
 
-    ``reader[text]`` is a tuple of actions, empty where the text is not understood.
+    ``reader[text]`` is a tuple of actions, empty if the text is not understood.
 
     Args:
-        compat: who is imitated.
-        actions_per_turn: most actions in one text.
+        compat: the package to imitate.
+        actions_per_turn: maximum number of actions in one text.
     """
 
     def __init__(self, compat: Compat | None, actions_per_turn: int = 1) -> None:
@@ -83,11 +83,11 @@ _OPENING, _CLOSING = "<action>", "</action>"
 
 
 def _read_tagged(text: str) -> tuple[int, ...]:
-    """Read as verl-agent does: the first word of its pool that occurs between the tags.
+    """Read like verl-agent: the first word of its pool that occurs between the tags.
 
     So ``<action>put it right</action>`` is "right" and ``<action>support</action>`` is "up". One
-    addition: a text that is nothing but a word of the pool is read too, so that a wrapper may take
-    the action out of the reply beforehand.
+    addition: a text that is only a word of the pool is read too, so a wrapper can extract the
+    action from the reply beforehand.
     """
     text = text.lower()
     start, end = text.find(_OPENING), text.find(_CLOSING)
@@ -102,7 +102,7 @@ def _read_tagged(text: str) -> tuple[int, ...]:
 
 
 def admissible_table(compat: Compat | None) -> NDArray[np.object_]:
-    """Return the words of what would change the world, for each of 256 sets of directions.
+    """Return the words of the actions that change the world, for each of 256 sets of directions.
 
     The index has two bits per direction (``rules.can_do``), up lowest. Order: up, down, left,
     right; with ``"gym-sokoban"`` the four pushes, then the four moves.

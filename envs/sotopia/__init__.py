@@ -40,11 +40,11 @@ goals.py         terms read out of the project's own scenarios
 redis_dump.py    the dump that SOTOPIA-pi's scenarios were published in
 ================ ==================================================================================
 
-What ``env.py`` asks of the others: ``scenarios.builtin_combinations(split, kinds)`` and
+What ``env.py`` uses of the other files: ``scenarios.builtin_combinations(split, kinds)`` and
 ``official.official_combinations(split, subset=, data_dir=)``, sequences of combinations;
-``negotiator.ScriptedPartner(temper=)``; ``scores.RuleJudge()``, which says status ``none`` where a
+``negotiator.ScriptedPartner(temper=)``; ``scores.RuleJudge()``, which gives status ``none`` if a
 scenario has no terms; ``offers.moves(ask)``, the literal actions that a side can take now, and
-``offers.segment(ask)``, the offer that stands; ``expert.expert_action(ask)``. The last three take a
+``offers.segment(ask)``, the standing offer; ``expert.expert_action(ask)``. The last three take a
 :class:`~.partners.PartnerAsk` whose ``side`` is the side in question.
 """
 

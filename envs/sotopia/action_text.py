@@ -18,16 +18,16 @@ from creditrl.outside_json import read_json
 __all__ = ["ACTION_FORMS", "ACTION_HINT", "LONGEST_ARGUMENT", "action_text", "read_action"]
 
 ACTION_FORMS = ("say: <words>", "nonverbal: <gesture>", "do: <deed>", "leave", "nothing")
-"""How each kind of action is written."""
+"""Text form of each kind of action."""
 ACTION_HINT = ACTION_FORMS[0]
 LONGEST_ARGUMENT = 2_000
-"""Characters of an utterance, gesture or deed; what is longer is cut there."""
+"""Maximum number of characters of an utterance, gesture or deed; longer ones are cut."""
 
 _KINDS: Mapping[str, ActionKind] = {
     "say": "speak",
     "nonverbal": "non-verbal communication",
     "do": "action",
-    # Upstream's own names, which models that know it write.
+    # Upstream's own names, used by models that know them.
     "speak": "speak",
     "non-verbal communication": "non-verbal communication",
     "action": "action",
@@ -47,10 +47,10 @@ _FENCE = re.compile(r"```(?:json)?\s*(\{.*\})\s*```", re.DOTALL)
 
 
 def read_action(text: str) -> tuple[Action | None, str]:
-    """Return (action, ``""``), or (None, reason) where the text is no action.
+    """Return (action, ``""``), or (None, reason) if the text is not an action.
 
-    Reasons are ``unparsed`` (no form of an action, or one with nothing in it) and ``unknown`` (JSON
-    with an action type that is none). Arguments become one line.
+    Reasons are ``unparsed`` (not the form of an action, or an empty one) and ``unknown`` (JSON with
+    an unknown action type). Arguments become one line.
 
     Example:
         >>> read_action('say: "Hello,  you"')
@@ -73,7 +73,7 @@ def read_action(text: str) -> tuple[Action | None, str]:
 
 
 def action_text(action: Action) -> str:
-    """Return the line that stands for an action; :func:`read_action` reads it back."""
+    """Return the line for an action; :func:`read_action` reads it back."""
     if action.kind == "none":
         return "nothing"
     if action.kind == "leave":
@@ -82,7 +82,7 @@ def action_text(action: Action) -> str:
 
 
 def _with_argument(kind: ActionKind, argument: str) -> tuple[Action | None, str]:
-    # JSON's escapes can hold half a character, which no file takes.
+    # JSON escapes can contain half a character, which cannot be written to a file.
     line = clean_text(" ".join(argument.split())[:LONGEST_ARGUMENT]).rstrip()
     return (Action(kind, line), "") if line else (None, "unparsed")
 

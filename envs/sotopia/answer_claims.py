@@ -1,7 +1,7 @@
 """Claims about scores, collected from all parts of a judge's answer.
 
-Nothing is chosen: every claim is kept, and what cannot be read, or may be about either participant,
-is a problem of its own.
+Nothing is chosen: every claim is kept, and anything that cannot be read, or may be about either
+participant, is recorded as a problem.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ __all__ = ["Claim", "Claims"]
 
 _DEEPEST = 12
 
-# Keys of what is of nobody.
+# Keys of values that belong to neither side.
 _FOR_ALL = ("average", "averages", "mean", "means", "overall", "total", "totals", "combined")
-# In what was not read: a key that might stand before a score, and the end of a pair.
+# In unread text: a key that might precede a score, and the end of a pair.
 _QUOTED_KEY = re.compile(
     r"""(?<!\\)["'“‘`]([^"'“”‘’`\n{}\[\]:\\]{1,80})["'”’`][\s*]{0,3}(?:=>|[:：=])"""
 )
 _UNREAD_SCORE = re.compile(r"""\d\s{0,3}["'”’]?\s{0,3}[\])}]""")
 _CLOSERS = re.compile(r"[\s\]})`~]*")
 _IN_BRACES = re.compile(r"\{[^{}\"']*\}")
-# The key that stands right before an object, and those that were open where one broke off.
+# The key right before an object, and those still open where an object broke off.
 _LAST_KEY = re.compile(r"""["'“‘`]([^"“”`\n{}\[\]]{1,80})["'”’`]\s{0,9}:\s{0,99}$""")
 _PENDING = re.compile(
     r"""^[\s,;\]})]*(?:["'“‘`][^"“”`\n{}\[\]]{1,80}["'”’`]\s{0,9}:[\s\[{(]{0,99})*"""
@@ -58,36 +58,36 @@ _PENDING = re.compile(
 
 
 class Claim(NamedTuple):
-    """What one place of an answer says of one dimension of one participant."""
+    """Statement at one place of an answer about one dimension of one participant."""
 
     point: Point
     aside: bool
-    """Whether it is called a draft or an example."""
+    """Whether it is marked as a draft or an example."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What is known of a value by what stands around it."""
+    """Information about a value from its context."""
 
     side: int | None = None
     aside: bool = False
     of_all: bool = False
-    """Whether it is an average or the like, of nobody."""
+    """Whether it is an average or the like, of neither side."""
     reasons: bool = False
-    """Whether it holds reasons, and the scores stand elsewhere."""
+    """Whether it contains reasons, with the scores elsewhere."""
     depth: int = 0
 
 
 class Claims:
-    """All that an answer says of the scores, and what speaks against reading them.
+    """All statements of an answer about the scores, and the problems with reading them.
 
     Args:
         names: full names of both sides.
         dimensions: what was to be scored.
 
     Attributes:
-        made: per side and dimension, what is said, in its order.
-        reasons: per side and dimension, those that stand apart from the scores.
+        made: per side and dimension, the claims, in their order.
+        reasons: per side and dimension, the reasons given apart from the scores.
     """
 
     def __init__(self, names: tuple[str, str], dimensions: Sequence[Dimension]) -> None:
@@ -100,7 +100,7 @@ class Claims:
         self._besides: list[tuple[Mentions, str, float]] = []
 
     def read(self, text: str, place: _Place | None = None) -> Text:
-        """Read an answer, or a string in one that is an answer of its own."""
+        """Read an answer, or a string in it that is itself an answer."""
         answer = read_json(text)
         if answer.cut:
             self._problem("it is too long, or in too many pieces")
@@ -120,7 +120,7 @@ class Claims:
         return answer
 
     def problems(self) -> list[str]:
-        """Return what is wrong beside the scores that stand for themselves."""
+        """Return the problems other than those visible in the scores themselves."""
         for mentions, name, score in self._besides:
             sides = [made for made, meant in zip(self.made, mentions, strict=True) if meant]
             given = [c.point.score for side in sides or self.made for c in side.get(name, ())]
@@ -137,7 +137,7 @@ class Claims:
     # -- objects -----------------------------------------------------------------------------------
 
     def _under(self, heading: str, value: Members, place: _Place) -> _Place:
-        """Return where an object stands: the last words before it may say whom it is about."""
+        """Return an object's place: the last words before it may say whom it is about."""
         labels = [*self._labels.within(value)]
         if place.side is not None or any(any(mentions) for mentions, _ in labels) or not labels:
             return place
@@ -147,7 +147,7 @@ class Claims:
         return replace(place, side=mentions.index(True)) if sum(mentions) == 1 else place
 
     def _walk(self, value: Any, place: _Place) -> None:
-        """Collect what a value says of scores."""
+        """Collect a value's statements about scores."""
         if place.depth > _DEEPEST:
             self._problem("it is nested too deeply")
         elif isinstance(value, Members):
@@ -215,7 +215,7 @@ class Claims:
                     self._score(name, item, replace(here, reasons=place.reasons))
 
     def _near(self, key: str, value: Any) -> None:
-        """Take ``goal_final`` and the like for what it may be: the same point once more."""
+        """Treat ``goal_final`` and the like as a possible repetition of the same point."""
         words = f" {key_words(key)} "
         for name in self._dimensions:
             rest = words.replace(f" {words_of(name)} ", " ")
@@ -227,7 +227,7 @@ class Claims:
         self._besides += [(mentions, name, score) for score in scores if score is not None]
 
     def _string(self, text: str, place: _Place) -> None:
-        """Read a string that is no reason: it may be an answer of its own, or say who is who."""
+        """Read a string that is not a reason: it may itself be an answer, or say who is who."""
         if text.lstrip().startswith(("{", "[", "```")):
             if place.depth < _DEEPEST:
                 self.read(text, replace(place, depth=place.depth + _DEEPEST // 2))
@@ -235,7 +235,7 @@ class Claims:
             self._mapping(text)
 
     def _score(self, name: str, value: Any, place: _Place) -> None:
-        """Collect what stands under one dimension."""
+        """Collect the claims under one dimension."""
         if place.reasons and isinstance(value, str):
             if place.side is not None:
                 self.reasons[place.side][name] = value
@@ -275,7 +275,7 @@ class Claims:
     # -- what is not in the objects ----------------------------------------------------------------
 
     def _account(self, answer: Text, beside: Sequence[str]) -> None:
-        """Look for what was not read: it might say something else."""
+        """Check the unread text: it might contradict the rest."""
         last = answer.found[-1]
         for number, words in enumerate(beside):
             left = words.replace('\\"', '"')
@@ -286,7 +286,7 @@ class Claims:
                     self._problem("a part of it cannot be read")
             key = _LAST_KEY.search(left) if number < len(answer.found) else None
             if key is not None and self._labels.read(key[1])[1] is None:
-                left = left[: key.start()]  # it says whom the object behind it is about
+                left = left[: key.start()]  # it says whom the next object is about
             self._unread(left)
             if not torn:
                 self._mapping(words)
@@ -302,7 +302,7 @@ class Claims:
                     self._unread(string)
         times = [len(side.get(name, ())) for side in self.made for name in self._dimensions]
         if last.open:
-            # Who has said all of it twice need not come to an end a third time.
+            # If all of it was said twice, a truncated third time does not matter.
             again = max(times) > 1 and min(times) < 2
             if again or (max(times) == 1 and not _CLOSERS.fullmatch(beside[-1])):
                 self._problem("it breaks off")

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 Mentions: TypeAlias = tuple[bool, bool]
-"""Which of the two participants may be meant."""
+"""For each of the two participants, whether it may be meant."""
 
 NOBODY: Mentions = (False, False)
 LONGEST_LABEL = 120
@@ -66,7 +66,7 @@ _NO_NAMES = frozenset((*SCORE_KEYS, *(word for d in DIMENSIONS for word in d.nam
 
 
 class Labels:
-    """Reads labels, for two participants and some dimensions.
+    """Reads labels, for two participants and the given dimensions.
 
     Args:
         names: full names of both sides.
@@ -77,7 +77,7 @@ class Labels:
         self.names = names
         self.dimensions = tuple(dimensions)
         self.agents: set[int] = set()
-        """Numbers of agents that the answer has; with a 0, they are counted from there."""
+        """Agent numbers in the answer; if there is a 0, they are counted from 0."""
 
     @property
     def first(self) -> int:
@@ -89,7 +89,7 @@ class Labels:
         self.agents.update(self._numbers_in(value))
 
     def within(self, value: Any) -> Iterator[tuple[Mentions, str | None]]:
-        """Return what the keys in a value mean, of those that mean something."""
+        """Return the meanings of the keys in a value, without meaningless ones."""
         if isinstance(value, Members):
             identity = self.mentions(self.identity(value))
             if any(identity):
@@ -124,7 +124,7 @@ class Labels:
         return dimension_of(key, self.dimensions)
 
     def identity(self, value: Members) -> str:
-        """Return how an entry names its participant; empty where it does not."""
+        """Return how an entry names its participant; empty if it does not."""
         return " ".join(
             str(item)
             for key, item in value
@@ -162,22 +162,22 @@ def only(side: int | None) -> Mentions:
 
 
 def both(one: Mentions, other: Mentions) -> Mentions:
-    """Join what two labels say: where they disagree, either may be meant."""
+    """Combine two labels: if they disagree, either may be meant."""
     return (one[0] or other[0], one[1] or other[1])
 
 
 def _named(label: str, names: tuple[str, str]) -> Mentions:
-    """Return whose name stands in a label: the full name, or a part that the other has not."""
+    """Return whose name is in a label: the full name, or a part that the other lacks."""
     if names[0] == names[1]:
         return (False, False)
     label = f" {words_of(label)} "
     whole = [False, False]
     for side in sorted((0, 1), key=lambda side: -len(names[side])):
         name, joined = words_of(names[side]), squash(names[side])
-        # Short ones stand in other words, too.
+        # Short ones also occur inside other words.
         if f" {name} " in label or (len(joined) > 5 and joined in squash(label)):
             whole[side] = True
-            # Ann Lee is not meant by Joann Lee.
+            # "Joann Lee" does not mean Ann Lee.
             label = label.replace(name, " ") if name in label else label.replace(joined, " ")
     if any(whole):
         return (whole[0], whole[1])
@@ -187,7 +187,7 @@ def _named(label: str, names: tuple[str, str]) -> Mentions:
 
 
 def numbers_of(label: str) -> set[int]:
-    """Return the numbers of the agents that a label names: several where it may mean either."""
+    """Return the numbers of the agents that a label names: several if it is ambiguous."""
     text = key_words(label)
     if text in ("0", "1", "2"):
         return {int(text)}
@@ -207,7 +207,7 @@ def dimension_of(key: str, wanted: Iterable[str]) -> str | None:
 
 
 def own_words(names: tuple[str, str]) -> tuple[set[str], set[str]]:
-    """Return the words of each name that are not in the other, and stand for nothing else."""
+    """Return the words of each name that are not in the other and have no other meaning."""
     one, two = (set(words_of(name).split()) - _NO_NAMES for name in names)
     return (one - two, two - one)
 

@@ -36,7 +36,7 @@ OTHER_NUMBERS = (
     *("max", "maximum", "maxscore", "min", "minimum", "minscore", "outof", "scale", "range"),
     *("low", "high", "weight", "confidence", "certainty", "index", "turn", "turns"),
 )
-"""Keys beside a score whose numbers are none."""
+"""Keys beside a score whose numbers are not scores."""
 _AMOUNTS: Mapping[str, int] = {
     word: number
     for number, word in enumerate(
@@ -56,17 +56,17 @@ _FORM = re.compile(r"<[^<>]*>|\.\.\.|…|score|reasoning|string|integer|int|numb
 
 
 class Point(NamedTuple):
-    """What one place of an answer says of one dimension."""
+    """Statement at one place of an answer about one dimension."""
 
     score: float | None
-    """None: it cannot be read, or is more than one."""
+    """The score; None: it cannot be read, or there are several."""
     reason: str
     plain: bool
-    """Whether it is the pair that was asked for."""
+    """Whether it is the requested pair."""
 
 
 def read_point(value: Any, dimension: Dimension) -> Point | None:
-    """Return what is said of a dimension; None: nothing, it is a form to fill in."""
+    """Return the statement about a dimension; None: it is an unfilled template."""
     scores, reasons = scores_in(value, dimension)
     if isinstance(value, str):
         alone = [found for found in _SAID_SCORE.finditer(value)]
@@ -90,7 +90,7 @@ def read_point(value: Any, dimension: Dimension) -> Point | None:
 
 
 def scores_in(value: Any, dimension: Dimension) -> tuple[set[float | None], list[str]]:
-    """Return all scores in a value, None for what cannot be read, and the texts beside them."""
+    """Return all scores in a value, None for unreadable ones, and the texts beside them."""
     scores: set[float | None] = set()
     others: set[float | None] = set()
     reasons: list[str] = []
@@ -110,7 +110,7 @@ def scores_in(value: Any, dimension: Dimension) -> tuple[set[float | None], list
             else:
                 others |= found
                 reasons += texts
-        # A number that nobody knows may be another score.
+        # An unexplained number may be another score.
         if others - scores:
             scores.add(None)
     elif isinstance(value, list):
@@ -132,12 +132,12 @@ def scores_in(value: Any, dimension: Dimension) -> tuple[set[float | None], list
 
 
 def _number(found: re.Match[str], dimension: Dimension) -> float | None:
-    """Return a number that stands in a string: ``"8"``, ``"8/10"``, ``"Score: 8"``."""
+    """Return the number in a string: ``"8"``, ``"8/10"``, ``"Score: 8"``."""
     if found[2] is not None and int(found[2]) != max(dimension.high, -dimension.low):
         return None  # another scale
     return float(found[1].replace("\u2212", "-"))
 
 
 def squash(text: str) -> str:
-    """Return a label's letters and digits alone, in lower case."""
+    """Return only the letters and digits of a label, in lower case."""
     return re.sub(r"[\W_]+", "", text.lower())

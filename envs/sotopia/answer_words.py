@@ -1,6 +1,6 @@
 """Free text of a judge's answer, beside its objects: who is who, and corrections.
 
-Nothing is read from words; where they say something else than the objects, nothing is read at all.
+No score is read from words; if they contradict the objects, nothing is read at all.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TAKEN_BACK = re.compile(
     re.X,
 )
 _AN_EVALUATION = 4
-"""So many dimensions and numbers in a text make it more than a remark."""
+"""Number of dimensions with numbers that make a text more than a remark."""
 _A_NUMBER = re.compile(r"(?<![\w.])[+\-\u2212]?\d+(?![\w.]\d)")
 
 
@@ -50,7 +50,7 @@ def is_aside(words: str) -> bool:
 
 
 class Words:
-    """Reads words, for two participants and some dimensions."""
+    """Reads words, for two participants and the given dimensions."""
 
     def __init__(self, labels: Labels) -> None:
         self.labels = labels
@@ -59,7 +59,7 @@ class Words:
         self._mapped = _mapped(labels.names)
 
     def scores(self, text: str) -> list[tuple[Mentions, str, float]]:
-        """Return the scores that a text states: of whom, where the line says it, and of what."""
+        """Return the scores that a text states: whose, if the line says it, and of what."""
         found = []
         for said in self._stated.finditer(text):
             name = dimension_of(said[1], self.labels.dimensions)
@@ -81,17 +81,17 @@ class Words:
         return {name for name in found if name is not None}
 
     def evaluates(self, text: str) -> bool:
-        """Return whether a text is an evaluation itself: a table, or lines of points."""
+        """Return whether a text is itself an evaluation: a table, or lines of points."""
         named = {found[0].lower() for found in self._names.finditer(text)}
         numbers = _A_NUMBER.findall(NUMBERED.sub(" ", text.lower()))
         return min(len(named), len(numbers)) >= _AN_EVALUATION
 
     def takes_back(self, text: str) -> bool:
-        """Return whether a text corrects what it stands beside."""
+        """Return whether a text corrects what is beside it."""
         return _TAKEN_BACK.search(NUMBERED.sub(" ", text.lower())) is not None
 
     def other_mapping(self, text: str) -> str:
-        """Return where a text takes one participant for the other; empty where it does not."""
+        """Return the place at which a text swaps the participants; empty if there is none."""
         for pattern in self._mapped:
             for found in pattern.finditer(text):
                 side = 0 if found["one"] is not None else 1
@@ -106,7 +106,7 @@ def _known(names: Iterable[str]) -> str:
 
 
 def _stated(names: Iterable[str]) -> re.Pattern[str]:
-    """Return what finds "goal: 7" and "the goal score should be 7" in words."""
+    """Return a pattern for "goal: 7" and "the goal score should be 7" in words."""
     mark = r"[\s*_`\"'’)\]]{0,4}"
     verb = r"(?::|=|\||->|→|is|was|should be|should have been|must be|rather)"
     return re.compile(
@@ -118,7 +118,7 @@ def _stated(names: Iterable[str]) -> re.Pattern[str]:
 
 
 def _mapped(names: tuple[str, str]) -> tuple[re.Pattern[str], ...]:
-    """Return what finds "agent_1 is Ann Lee" and "Ann Lee (agent_1)"."""
+    """Return patterns for "agent_1 is Ann Lee" and "Ann Lee (agent_1)"."""
     known = []
     for group, name, own in zip(("one", "two"), names, own_words(names), strict=True):
         alone = sorted(word for word in own if len(word) > 1)

@@ -31,12 +31,12 @@ _SAID = "say: I have thought about it, and I would like to hear what you have in
 
 @dataclass(frozen=True, slots=True)
 class SotopiaSizes:
-    """Amount of work of a round; small values make a smoke test."""
+    """Amount of work per round; small values make a smoke test."""
 
     copies: int = 64
-    """Copies of the vectorised measurements."""
+    """Number of copies in the vectorised measurements."""
     fresh_steps: int = 80
-    """Steps of all copies in a round of tasks never played before: fifteen episodes of each."""
+    """Steps of all copies in a round with new tasks: fifteen episodes of each copy."""
     vector_steps: int = 150
     """Steps of all copies in a round, resets included."""
     single_steps: int = 1_000
@@ -47,11 +47,11 @@ class SotopiaSizes:
 
 
 def sotopia_contests(sizes: SotopiaSizes) -> list[Contest]:
-    """Return the measurements; where upstream's package is not installed, ours alone."""
-    # Importing it is one of the measurements, so it is only looked for.
+    """Return the measurements; if upstream's package is not installed, only ours."""
+    # Its import is one of the measurements, so here only its presence is checked.
     theirs = importlib.util.find_spec(REFERENCE) is not None
     if theirs:
-        os.environ.update(_WITHOUT_A_DATABASE)  # it looks for one while it is imported
+        os.environ.update(_WITHOUT_A_DATABASE)  # it looks for one on import
     sides = partial(contest_sides, installed=theirs)
 
     n = sizes.copies
@@ -128,7 +128,7 @@ def _vector(sizes: SotopiaSizes) -> Round:
             *_, info = venv.step(actions)
             turns += int((info["dialogue_turn"] - before).sum())
             if not venv.active.all():
-                # Who has finished begins anew at once, so that all copies are always at work.
+                # Finished copies restart at once, so all copies are always busy.
                 _, info = venv.reset(options={"reset_mask": ~venv.active})
             spent += time.process_time() - start
         return [turns / spent]
@@ -190,7 +190,7 @@ print(json.dumps([1e3 * spent, weighs]))
 
 
 def _fresh(module: str, which: int) -> Round:
-    """Return milliseconds (0) or megabytes (1) after an import in a process of its own."""
+    """Return milliseconds (0) or megabytes (1) after an import in a separate process."""
 
     def measure() -> list[float]:
         told = subprocess.run(

@@ -1,4 +1,4 @@
-"""Combinations as tasks: one per combination and side that the agent may play."""
+"""Combinations as tasks: one per combination and side that the agent can play."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Side: TypeAlias = Literal["both", 0, 1]
 
 
 class Seats(TaskSet):
-    """Tasks ``<combination>/0`` and ``<combination>/1`` of some combinations, in their order.
+    """Tasks ``<combination>/0`` and ``<combination>/1`` of combinations, in their order.
 
     Args:
         combinations: scenarios with their casts.
-        split: stamped into the tasks.
-        side: which side the agent plays; ``"both"``: each in a task of its own, side 0 first.
-        coverage: how many of the published combinations there were to choose from.
+        split: recorded in the tasks.
+        side: which side the agent plays; ``"both"``: a separate task for each, side 0 first.
+        coverage: how many of the published combinations were available.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Seats(TaskSet):
 
     @property
     def coverage(self) -> Coverage | None:
-        """How many of the published combinations there were to choose from."""
+        """Return how many of the published combinations were available."""
         return self._coverage
 
     def task(self, index: int) -> Task:
@@ -81,9 +81,9 @@ class Seats(TaskSet):
         return self.task(place * len(sides) + sides.index(side))
 
     def _place(self, combination_id: str) -> int | None:
-        """Return the index of a combination; None: it is none of these."""
+        """Return the index of a combination; None: it is not one of these."""
         if isinstance(self._combinations, BuiltinCombinations):
-            return self._combinations.place(combination_id)  # none has to be made for it
+            return self._combinations.place(combination_id)  # without making any
         if self._places is None:
             self._places = {c.id: k for k, c in enumerate(self._combinations)}
         return self._places.get(combination_id)

@@ -9,7 +9,7 @@ __all__ = ["DATA"]
 
 
 def _profiles(name: str, size: int, sha256: str) -> PlainFile:
-    """Return a file of SOTOPIA's profiles, as its demonstration space keeps them."""
+    """Return a file of SOTOPIA's profiles, from its demonstration space."""
     commit = "0c22348b475f2f0efcfcdad360e0710ca48d1636"
     url = f"https://raw.githubusercontent.com/sotopia-lab/sotopia-space/{commit}/profiles/{name}"
     return PlainFile(name, url, size, sha256, _MIRROR)
@@ -61,7 +61,7 @@ DATA = OfficialData(
                 "46d5858322e8c8266c4aabc45e3ca5a6d8f91df0fc6f167b10adb5b1477a4815",
             ),
         ),
-        # The database that SOTOPIA-pi's authors kept in their repository for a time.
+        # The database that was in the repository of SOTOPIA-pi's authors for a time.
         "pi": (
             PlainFile(
                 "pi_dump.rdb",

@@ -1,7 +1,7 @@
 """A dialogue's actions, whose turn it is, and when it ends.
 
-Source: sotopia 0.1.5, ``ParallelSotopiaEnv.step`` and ``RuleBasedTerminatedEvaluator``, to the
-letter. Difference: the random order draws from the episode's seed, upstream from Python's global
+Source: sotopia 0.1.5, ``ParallelSotopiaEnv.step`` and ``RuleBasedTerminatedEvaluator``, followed
+exactly. Difference: the random order draws from the episode's seed, upstream's from Python's global
 generator.
 """
 
@@ -36,7 +36,7 @@ Order: TypeAlias = Literal["round-robin", "simultaneous", "random"]
 
 
 class Action(NamedTuple):
-    """Act of one participant in one turn."""
+    """Action of one participant in one turn."""
 
     kind: ActionKind
     argument: str = ""
@@ -46,20 +46,20 @@ class Action(NamedTuple):
 NOTHING = Action("none")
 
 Turns: TypeAlias = tuple[tuple[Action, Action], ...]
-"""A dialogue so far: per turn what side 0 and side 1 did. Who was not to act did
+"""A dialogue so far: per turn the actions of side 0 and side 1. A side that was not to act has
 :data:`NOTHING`, which upstream's stale rule counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """A finished dialogue, as judges read it."""
+    """A finished dialogue, for judges."""
 
     combination: Combination
     turns: Turns
     ending: str
-    """Why it ended: ``turn_limit``, ``left``, ``stale``, or several with ``+`` between."""
+    """Reason for the end: ``turn_limit``, ``left``, ``stale``, or several joined by ``+``."""
     talk: Any = field(default=None, compare=False, repr=False)
-    """What the turns have come to (:class:`~.offers.Talk`), where somebody has followed them."""
+    """State of the negotiation after the turns (:class:`~.offers.Talk`), if it was tracked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Rules:
     max_turns: int = 20
     """Turns after which it ends; both sides' turns count."""
     max_stale: int = 2
-    """Trailing actions ``none`` that it bears; more end it. Off-turn ones count too."""
+    """Maximum number of trailing ``none`` actions; more end it. Off-turn ones count too."""
     order: Order = "round-robin"
     """``round-robin`` (side 0 opens), ``simultaneous``, or ``random`` (one of the two per turn)."""
 
@@ -86,7 +86,7 @@ class Rules:
 
 
 PUBLISHED_RULES = Rules(max_turns=21)
-"""The rules of the published GPT-4 episodes of 2023, whose limit of 20 let a 21st turn pass."""
+"""The rules of the published GPT-4 episodes of 2023, whose limit of 20 allowed a 21st turn."""
 
 _MASK = 2**64 - 1
 
@@ -98,7 +98,7 @@ def speakers(rules: Rules, turn: int, seed: int) -> tuple[bool, bool]:
     if rules.order == "round-robin":
         side = turn % 2
     else:
-        # One output of the splitmix64 generator per turn: no state to keep, equal everywhere.
+        # One output of the splitmix64 generator per turn: stateless, and equal everywhere.
         z = (seed + (turn + 1) * 0x9E3779B97F4A7C15) & _MASK
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
         z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -107,7 +107,7 @@ def speakers(rules: Rules, turn: int, seed: int) -> tuple[bool, bool]:
 
 
 def turns_of(rules: Rules, side: int, seed: int) -> int:
-    """Return in how many turns of a dialogue of full length a side may act."""
+    """Return the number of turns in which a side may act in a full-length dialogue."""
     if rules.order == "simultaneous":
         return rules.max_turns
     if rules.order == "round-robin":
@@ -116,7 +116,7 @@ def turns_of(rules: Rules, side: int, seed: int) -> int:
 
 
 def ending(turns: Turns, rules: Rules) -> str:
-    """Return why the dialogue is over after these turns; ``""`` where it goes on.
+    """Return why the dialogue is over after these turns; ``""`` if it continues.
 
     ``turn_limit``: there were ``max_turns`` turns. ``left``: fewer than two participants' latest
     action is not ``leave``. ``stale``: more than ``max_stale`` actions at the end are ``none``,

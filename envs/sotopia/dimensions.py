@@ -2,9 +2,9 @@
 
 Source: Zhou et al. 2023, the dimensions with their ranges; sotopia's evaluator, the order of the
 parts (history with both goals, the question, the keys, the schema that holds the rubrics) and the
-form of the answer. The sentences are ours. Differences: names stand beside the keys, and the judge
-is told that the dialogue is material, whatever it says about scores: it is written by policies that
-are rewarded for them.
+form of the answer. The sentences are ours. Differences: names are given beside the keys, and the
+judge is told to treat the dialogue as material only, whatever it says about scores: it is written
+by policies that are rewarded for them.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ __all__ = [
 ]
 
 PROMPT_VERSION = 1
-"""Stamped into results; raise it when a sentence of the prompts changes."""
+"""Version recorded in results; increase it when a sentence of the prompts changes."""
 SUCCESS_ABOVE = 6.0
 """A side has succeeded with a goal score above this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One thing that is scored."""
+    """One scored aspect."""
 
     name: str
     low: int
     high: int
     rubric: str
-    """What the judge looks at, and what the ends of the range mean."""
+    """Aspects to judge, and the meaning of the ends of the range."""
 
 
 DIMENSIONS: tuple[Dimension, ...] = (
@@ -102,14 +102,14 @@ DIMENSIONS: tuple[Dimension, ...] = (
         "in all? 0: not at all; 10: completely; more for more progress towards them.",
     ),
 )
-"""The seven, in upstream's order."""
+"""The seven dimensions, in upstream's order."""
 
 
 def choose_dimensions(names: Sequence[str] | None) -> tuple[Dimension, ...]:
     """Return the dimensions of these names, in their usual order; None: all seven.
 
     Raises:
-        ConfigError: a name is unknown, or the goal is missing, which the reward comes from.
+        ConfigError: a name is unknown, or the goal is missing, on which the reward is based.
     """
     if names is None:
         return DIMENSIONS
@@ -164,8 +164,7 @@ def judge_prompt(
 ) -> list[dict[str, str]]:
     """Return the messages that ask for a verdict on a dialogue.
 
-    The judge reads all backgrounds, secrets and goals; turns in which nobody did anything are left
-    out.
+    The judge reads all backgrounds, secrets and goals; turns without any action are left out.
     """
     names = transcript.combination.names
     turns = [
@@ -205,14 +204,14 @@ def repair_prompt(
     names: tuple[str, str],
     dimensions: Sequence[Dimension] = DIMENSIONS,
 ) -> list[dict[str, str]]:
-    """Return the messages that ask a judge to write an answer of no use again.
+    """Return the messages that ask a judge to rewrite an unusable answer.
 
     Args:
-        question: what it was asked.
-        answer: what it said.
-        problems: why that is of no use.
-        names: of both sides.
-        dimensions: what is scored.
+        question: the question it was asked.
+        answer: its answer.
+        problems: why the answer is unusable.
+        names: names of both sides.
+        dimensions: the dimensions to score.
     """
     ranges = ", ".join(f"{d.name} {d.low} to {d.high}" for d in dimensions)
     complaint = "\n".join(

@@ -1,7 +1,7 @@
 """The dialogues of many copies: the agent on one side, a partner on the other.
 
 A copy is one immutable record, the partner's memory included, so it is its own snapshot. All
-partners that have to answer answer in one call, and so do the judges of all dialogues that end.
+partners that have to answer are called at once, and so are the judges of all dialogues that end.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ _NOTE = f"Your last answer was no action. Write one of: {'; '.join(ACTION_FORMS)
 
 
 class _Copy(NamedTuple):
-    """One copy as it stands; immutable, so it is its own snapshot."""
+    """Current state of one copy; immutable, so it is its own snapshot."""
 
     seed: int
     left: int
-    """Turns that are left to the agent."""
+    """Number of turns left to the agent."""
     turns: Turns = ()
     seen: int = -1
-    """Turns that there were at the agent's last answer; -1: it has not answered yet."""
+    """Number of turns at the agent's last answer; -1: it has not answered yet."""
     memory: Any = None
-    """The partner's."""
+    """The partner's memory."""
     partner_seen: int = -1
     """As ``seen``, for the partner."""
     talk: Talk = NO_TALK
-    """What the turns have come to, in scenarios with terms."""
+    """State of the negotiation after the turns, in scenarios with terms."""
     unread: bool = False
-    """Whether the agent's last answer was no action."""
+    """Whether the agent's last answer was not an action."""
     partner_unread: bool = False
-    """Whether the partner's last answer was none."""
+    """Whether the partner's last answer was not an action."""
     ending: str = ""
     error: str = ""
     verdict: Verdict | None = None
@@ -74,12 +74,12 @@ class SotopiaEngine(Engine):
         partner: answers for the other side.
         judge: scores dialogues that have ended.
         rules: when a dialogue ends, and whose turn it is.
-        visibility: what one may know of the other.
-        observed: ``"full"``: observations tell the context and the whole dialogue; ``"new"``: after
-            the first one only what is new.
-        unreadable: what comes of an answer that is no action. ``"wait"``: the dialogue stays where
-            it is, and the agent has one turn less; ``"nothing"``: the turn passes, as upstream has
-            it.
+        visibility: what each side may know of the other.
+        observed: ``"full"``: observations contain the context and the whole dialogue; ``"new"``:
+            after the first one only what is new.
+        unreadable: effect of an answer that is not an action. ``"wait"``: the dialogue stays
+            unchanged, and the agent has one turn less; ``"nothing"``: the turn passes, as in
+            upstream.
     """
 
     format = 1
@@ -109,17 +109,17 @@ class SotopiaEngine(Engine):
         self._heads: list[str] = [""] * num_envs
         self._terms: list[Terms | None] = [None] * num_envs
         self._copies: list[_Copy | None] = [None] * num_envs
-        # Every observation tells all earlier turns again; per copy, turns and their lines.
+        # Every observation repeats all earlier turns; per copy, turns and their lines.
         self._told: list[tuple[Turns, list[str]]] = [((), [])] * num_envs
 
     def begin(self, index_K: IntArray, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
-        """Start a dialogue in each copy; where the partner opens, it has spoken.
+        """Start a dialogue in each copy; if the partner opens, it has spoken.
 
         Raises:
-            ConfigError: a task holds no seat; no copy has changed.
+            ConfigError: a task has no seat; then no copy has changed.
         """
         self._enter(index_K, tasks)
-        # Members of a group have one task and one seed, and so one opening, also of a live model.
+        # Members of a group share task and seed, and so the opening, even of a live model.
         alike: dict[tuple[int, int], list[int]] = {}
         for i, seed in zip(index_K.tolist(), seed_K, strict=True):
             alike.setdefault((id(self._seats[i]), int(seed)), []).append(i)
@@ -133,7 +133,7 @@ class SotopiaEngine(Engine):
                 self._copies[i] = self._copies[first]
 
     def act(self, index_K: IntArray, actions: Sequence[str]) -> Effect:
-        """Play the agent's action and the partner's answer in each copy; judge what is over."""
+        """Play the agent's action and the partner's answer in each copy; judge finished ones."""
         k = len(index_K)
         grounded_K = np.ones(k, dtype=np.bool_)
         reasons = [""] * k
@@ -144,7 +144,7 @@ class SotopiaEngine(Engine):
             copy = self._here(i)
             action, reason = read_action(text)
             if copy.ending:
-                # It was over before the agent's first turn: nothing is left but the verdict.
+                # It was over before the agent's first turn: only the verdict is left.
                 action, reason = None, "inapplicable"
             after = copy._replace(left=copy.left - 1, seen=len(copy.turns), unread=bool(reason))
             if action is None:
@@ -173,7 +173,7 @@ class SotopiaEngine(Engine):
         return Effect(reward_K, terminated_K, done, grounded_K, reasons, truncated_K=truncated_K)
 
     def view(self, index_K: IntArray) -> View:
-        """Describe each copy as it stands."""
+        """Describe the current state of each copy."""
         k = len(index_K)
         texts: list[str] = []
         success_K, score_K = np.zeros(k, dtype=np.bool_), np.zeros(k)
@@ -237,11 +237,11 @@ class SotopiaEngine(Engine):
         return View(texts, admissible, success_K, score_K, extra=extra)
 
     def snapshot(self, index_K: IntArray) -> list[Any]:
-        """Return each copy's state, as it is: it is immutable.
+        """Return each copy's state itself, because it is immutable.
 
         Raises:
             SnapshotError: a live model speaks or judges, and the agent has acted: from there the
-                same actions need not lead to the same episode.
+                same actions may lead to a different episode.
         """
         copies = [self._here(i) for i in index_K.tolist()]
         if self.live and any(copy.seen >= 0 for copy in copies):
@@ -261,7 +261,7 @@ class SotopiaEngine(Engine):
     def state_keys(self, index_K: IntArray, source: StateSource) -> list[bytes]:
         """Return canonical bytes: the scenario with its cast, and the dialogue.
 
-        ``"state"`` adds which side the agent plays, and so which goal is its own.
+        ``"state"`` adds the agent's side, and thereby its goal.
         """
         keys = []
         for i in index_K.tolist():
@@ -270,14 +270,14 @@ class SotopiaEngine(Engine):
         return keys
 
     def expert_action(self, index: int) -> str | None:
-        """Return what a rule-based expert says next; None where a scenario has no terms."""
+        """Return a rule-based expert's next action; None if a scenario has no terms."""
         copy = self._here(index)
         if copy.ending:
             return None
         return expert_action(self._ask(index, copy, self._place(index)[0].side))
 
     def segment_key(self, index: int) -> str:
-        """Name the offer that stands, or the deal; ``""`` where there is none."""
+        """Name the standing offer, or the deal; ``""`` if there is none."""
         copy = self._here(index)
         return segment(self._ask(index, copy, self._place(index)[0].side))
 
@@ -299,7 +299,7 @@ class SotopiaEngine(Engine):
         """Play turns until it is the agent's turn again, or the dialogue is over.
 
         Args:
-            work: copies, each with the agent's action for the present turn; None where it has none.
+            work: copies, each with the agent's action for the present turn; None if it has none.
         """
         rules = self._rules
         while work:
@@ -344,7 +344,7 @@ class SotopiaEngine(Engine):
                     work.append((i, copy, None))
 
     def _ask(self, i: int, copy: _Copy, side: int) -> PartnerAsk:
-        """Return how a copy stands for one side; what the partner keeps is for the partner."""
+        """Return one side's view of a copy; the partner's memory is only for the partner."""
         seat, _ = self._place(i)
         own = side == seat.side
         return PartnerAsk(
@@ -386,12 +386,12 @@ class SotopiaEngine(Engine):
             self._copies[i] = self._here(i)._replace(verdict=verdict, error=error)
 
     def _reward(self, i: int, copy: _Copy) -> float:
-        """Return the agent's own goal achievement; NaN where nobody could tell."""
+        """Return the agent's own goal achievement; NaN if it is unknown."""
         goal = None if copy.verdict is None else copy.verdict.goal
         return float("nan") if goal is None else goal[self._place(i)[0].side]
 
     def _enter(self, index_K: IntArray, tasks: Sequence[Task]) -> None:
-        """Give each copy its task's seat; all are looked at before the first copy changes."""
+        """Give each copy its task's seat; all are checked before any copy changes."""
         seats = [seat_of(task) for task in tasks]
         for i, seat in zip(index_K.tolist(), seats, strict=True):
             if self._seats[i] is not seat:
@@ -402,7 +402,7 @@ class SotopiaEngine(Engine):
                 self._terms[i] = terms if isinstance(terms, Terms) else None
 
     def _lines(self, i: int, turns: Turns, names: tuple[str, str]) -> list[str]:
-        """Return the lines of a copy's turns; what it was told before is not written anew."""
+        """Return the lines of a copy's turns; earlier lines are reused."""
         known, lines = self._told[i]
         old = len(known)
         if known != turns[:old]:
@@ -445,10 +445,10 @@ _COLUMNS: tuple[tuple[str, type], ...] = (
 
 
 def seat_of(task: Task) -> Seat:
-    """Return whom a task lets the agent play.
+    """Return the seat that a task gives the agent.
 
     Raises:
-        ConfigError: it holds no seat, being another environment's.
+        ConfigError: it has no seat, because it is another environment's task.
     """
     if not isinstance(task.data, Seat):
         raise ConfigError(
@@ -459,10 +459,10 @@ def seat_of(task: Task) -> Seat:
 
 
 def dialogue_key(seat: Seat, turns: Turns, source: StateSource = "state") -> bytes:
-    """Return canonical bytes of a cast and what was done; ``"state"`` adds who one is."""
+    """Return canonical bytes of a cast and its actions; ``"state"`` adds the agent's side."""
     combination = seat.combination
     parts = [combination.id, *(character.id for character in combination.characters)]
-    # Lengths keep apart what an utterance says from what it merely quotes.
+    # Lengths distinguish an utterance's content from what it merely quotes.
     parts += [
         f"{action.kind} {len(action.argument)} {action.argument}"
         for turn in turns

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     PartnerOption: TypeAlias = str | Partner
     JudgeOption: TypeAlias = str | Judge
 else:
-    # What a command line can say: as a union with an object it would take no value at all.
+    # Restricted to what a command line can give: a union with an object would take no value there.
     PartnerOption = JudgeOption = str
 
 __all__ = [
@@ -42,46 +42,46 @@ class SotopiaConfig:
     """Options of SOTOPIA.
 
     Raises:
-        ConfigError: a value is unknown or out of range, or two options do not go together.
+        ConfigError: a value is unknown or out of range, or two options conflict.
     """
 
     split: str = "train"
     """``train``, ``valid_seen`` or ``valid_unseen``; they share no scenario."""
     data: str = "builtin"
-    """``builtin`` (scenarios of our own, whose outcome a machine can check) or ``official`` (the
-    project's own)."""
+    """``builtin`` (our own scenarios, whose outcome can be checked exactly) or ``official`` (the
+    SOTOPIA project's)."""
     data_dir: str | Path | None = None
     """Folder of the official data; None: ``$CREDITRL_SOTOPIA_DATA`` or
     ``~/.cache/creditrl/sotopia``."""
     subset: str | None = None
     """``hard``: the 14 scenarios of SOTOPIA-hard; None: all. Official data only."""
     task_types: str | tuple[str, ...] | None = None
-    """Kinds of scenarios to play, as ``Task.type`` names them; None: all."""
+    """Kinds of scenarios to play, as in ``Task.type``; None: all."""
     side: Side = "both"
-    """Which side the agent plays: 0 (in round-robin order, the one that opens), 1, or ``both``, a
-    task for each."""
+    """Which side the agent plays: 0 (which opens in round-robin order), 1, or ``both``, with a task
+    for each."""
     partner: PartnerOption = "scripted"
-    """Who plays the other side: ``scripted``, ``small-talk``, ``chat:MODEL`` (where
+    """Who plays the other side: ``scripted``, ``small-talk``, ``chat:MODEL`` (if
     :mod:`creditrl.agents` is imported), or a :class:`~creditrl.envs.sotopia.partners.Partner`."""
     judge: JudgeOption = "rules"
-    """Who scores: ``rules`` (exact, where a machine can check), ``none``, ``chat:MODEL``, or a
-    :class:`~creditrl.envs.sotopia.verdict.Judge`."""
+    """Who scores: ``rules`` (exact, for scenarios that can be checked), ``none``, ``chat:MODEL``,
+    or a :class:`~creditrl.envs.sotopia.verdict.Judge`."""
     max_turns: int = 20
     """Turns after which the dialogue ends; both sides' turns count. sotopia 0.1.5 has 20; the
     published GPT-4 episodes of 2023 had 21."""
     max_stale: int = 2
-    """Trailing actions ``nothing`` that a dialogue bears; more end it. Off-turn ones count."""
+    """Maximum number of trailing ``nothing`` actions; more end it. Off-turn ones count."""
     order: Order = "round-robin"
     """Who acts: ``round-robin``, ``simultaneous``, or ``random`` (one of the two per turn)."""
     visibility: Visibility = "relationship"
-    """What is seen of the other side: by ``relationship``, as the paper has it, or nothing
-    (``own``), as sotopia 0.1.5 does it."""
+    """What is known about the other side: depending on the ``relationship``, as in the paper, or
+    nothing (``own``), as in sotopia 0.1.5."""
     observation: Observed = "full"
     """``full``: context and whole dialogue in every observation; ``new``: after the first one only
     the turns since the last action."""
     unreadable: Unreadable = "wait"
-    """What comes of an answer that is no action: ``wait`` (the dialogue stays where it is, and the
-    agent has one turn less) or ``nothing`` (the turn passes, as upstream has it)."""
+    """Effect of an answer that is not an action: ``wait`` (the dialogue stays unchanged, and the
+    agent has one turn less) or ``nothing`` (the turn passes, as in upstream)."""
 
     def __post_init__(self) -> None:
         require_one_of("data", self.data, ("builtin", "official"))
@@ -91,7 +91,7 @@ class SotopiaConfig:
         require_one_of("unreadable", self.unreadable, get_args(Unreadable))
         if self.side not in ("both", 0, 1) or isinstance(self.side, bool):
             raise ConfigError(f"side={self.side!r}: expected 0, 1 or 'both'.")
-        self.rules()  # refuses nonsense
+        self.rules()  # checks the values
         if self.subset is not None:
             require_one_of("subset", self.subset, ("hard",))
         if self.data_dir is not None and not isinstance(self.data_dir, (str, Path)):
@@ -116,7 +116,7 @@ class SotopiaConfig:
         return Rules(self.max_turns, self.max_stale, self.order)
 
     def combinations(self) -> Sequence[Combination]:
-        """Return the scenarios that these options choose, with their casts.
+        """Return the scenarios selected by these options, with their casts.
 
         Raises:
             ConfigError: there is no such kind of scenario.
@@ -138,7 +138,7 @@ class SotopiaConfig:
         return [c for c in found if c.scenario.source in kinds]
 
     def tasks(self) -> TaskSet:
-        """Return the tasks that these options choose."""
+        """Return the tasks selected by these options."""
         coverage = None
         if self.data == "official":
             from creditrl.envs.sotopia.official import combination_coverage
@@ -151,26 +151,27 @@ class SotopiaEnv(TextEnv[SotopiaConfig]):
     """A conversation between two characters with private goals (SOTOPIA, Zhou et al. 2024).
 
     The agent plays one of them, ``info["role"]``; a partner plays the other. One step is the
-    agent's turn and the partner's answer to it; where the partner opens, ``reset`` plays that.
+    agent's turn and the partner's answer to it; if the partner opens, ``reset`` plays its opening.
 
-    **Observation.** Who one is, the scenario, what one knows of both, one's own goal, and the
-    conversation, ``Turn #0: Ann Lee said: "..."`` and so on; what was not seen before stands below
-    the line ``Since your last action:``.
+    ****Observation.** The agent's character, the scenario, what it knows about both, its goal, and
+    the conversation, ``Turn #0: Ann Lee said: "..."`` and so on; new turns are below the line
+    ``Since your last action:``.
 
     **Action.** ``say: ...``, ``nonverbal: ...``, ``do: ...``, ``leave`` or ``nothing``, or
     upstream's JSON, ``{"action_type": "speak", "argument": "..."}``. Anything else leaves the
-    conversation where it is and costs the agent one of its turns; ``ungrounded_reason`` is
-    ``unparsed`` or ``unknown`` (an action type that is none).
+    conversation unchanged and costs the agent one of its turns; ``ungrounded_reason`` is
+    ``unparsed`` or ``unknown`` (an unknown action type).
 
     **End.** Upstream's rules: 20 turns (both sides'), somebody left, or more than two trailing
-    ``none``; ``info["ending"]`` says ``turn_limit``, ``left``, ``stale``, or several with ``+``
-    between. The turn limit alone truncates, everything else terminates.
+    ``none``; ``info["ending"]`` is ``turn_limit``, ``left``, ``stale``, or several joined by ``+``.
+    Only the turn limit truncates, everything else terminates.
 
-    **Reward.** At the end one's own goal achievement in [0, 1], as the judge sees it; ``score`` is
-    the same, ``success`` the judge's own threshold. If the judgement or the partner fails, the
-    episode is invalid: the reward is NaN and ``info["error"]`` says why (trainers play it again,
-    then drop its group). With no judge the reward is NaN too and ``info["judge_status"]`` is
-    ``none``. Scores of builtin scenarios are exact, and no SOTOPIA scores.
+    ****Reward.** At the end the agent's goal achievement in [0, 1], according to the judge;
+    ``score`` is the same, ``success`` uses the judge's own threshold. If the judgement or the
+    partner fails, the episode is invalid: the reward is NaN and ``info["error"]`` gives the reason
+    (trainers play it again, then drop its group). Without a judge the reward is NaN too and
+    ``info["judge_status"]`` is ``none``. Scores of builtin scenarios are exact, but not SOTOPIA
+    scores.
 
     **info** adds ``side``, ``role``, ``partner_role``, ``dialogue_turn`` (both sides' turns so
     far), ``ending``, ``partner`` and ``judge`` (identities), ``partner_grounded`` (whether the
@@ -178,9 +179,9 @@ class SotopiaEnv(TextEnv[SotopiaConfig]):
     ``judge_scores`` and ``partner_scores`` by name, and ``judge_attempts``, ``judge_tokens``,
     ``judge_cost``, ``judge_cached``.
 
-    **State.** ``state_key``: ``"world"`` is the cast and the conversation, ``"state"`` adds which
-    side is one's own. ``segment_key``: the offer that stands. Snapshots hold the partner's memory;
-    in the middle of an episode with a live model they are refused, and ``env.spec`` says
+    **State.** ``state_key``: ``"world"`` is the cast and the conversation, ``"state"`` adds the
+    agent's side. ``segment_key``: the standing offer. Snapshots include the partner's memory; in
+    the middle of an episode with a live model they are refused, and ``env.spec`` has
     ``nondeterministic=True``.
 
     Example:
@@ -201,7 +202,7 @@ class SotopiaEnv(TextEnv[SotopiaConfig]):
 
     @property
     def spec(self) -> EnvSpec | None:
-        """The spec that made it; it says whether a live model speaks or judges."""
+        """The spec that made it; it records whether a live model speaks or judges."""
         return _honest(self._spec, self.copies.engine)
 
     @spec.setter
@@ -230,16 +231,16 @@ class SotopiaEnv(TextEnv[SotopiaConfig]):
 
 
 def _honest(spec: EnvSpec | None, engine: Engine) -> EnvSpec | None:
-    """Return the spec with ``nondeterministic`` set where the engine's answers are a model's."""
+    """Return the spec with ``nondeterministic`` set if the engine's answers come from a model."""
     live = isinstance(engine, SotopiaEngine) and engine.live
     return replace(spec, nondeterministic=True) if spec is not None and live else spec
 
 
 LONGEST_ACTION = 32_768
 """Characters at which an action is cut: an utterance of any usual length, escaped in JSON, is read
-whole, and :data:`LONGEST_ARGUMENT` characters of it are said."""
+completely, and :data:`LONGEST_ARGUMENT` characters of it are said."""
 _LONGEST_CONTEXT = 16_384
-"""Characters of what an observation says beside the turns."""
+"""Maximum number of characters of an observation beside the turns."""
 
 
 def longest_observation(max_turns: int) -> int:
@@ -256,7 +257,7 @@ class SotopiaVectorEnv(TextVectorEnv):
 
     @property
     def spec(self) -> EnvSpec | None:
-        """The spec that made it; it says whether a live model speaks or judges."""
+        """The spec that made it; it records whether a live model speaks or judges."""
         return _honest(self._spec, self._parts.engine)
 
     @spec.setter

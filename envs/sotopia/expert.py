@@ -1,7 +1,7 @@
-"""The rule-based expert: what it says next, knowing only its own side and the dialogue.
+"""The rule-based expert: its next action, given only its own side and the dialogue.
 
-It asks for much, watches whether the other side gives in by itself, and comes towards it only as
-far as that does not happen; it takes in its last turn what is better than nothing.
+It demands much, waits to see whether the other side concedes on its own, and concedes only as far
+as it does not; in its last turn it accepts anything that is better than nothing.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from creditrl.envs.sotopia.terms import FriendTerms, Terms
 __all__ = ["expert_action"]
 
 _ENOUGH = 0.36
-"""Share that it takes rather than leave the last word to the other."""
+"""Share that it accepts rather than leave the last word to the other."""
 _GREAT = 0.85
-"""Share that it takes at any time."""
+"""Share that it accepts at any time."""
 
 
 def expert_action(ask: PartnerAsk) -> str | None:
-    """Return the expert's next action; None where a scenario has no terms.
+    """Return the expert's next action; None if a scenario has no terms.
 
     Args:
         ask: the dialogue, with the expert's ``side``.
@@ -57,7 +57,7 @@ def _bargain(terms: Terms, talk: Talk, ask: PartnerAsk) -> str:
     worth = terms.own(side, there) if there is not None else 0.0
     if turns_left == 0 and worth > 0 and (answers_left == 0 or worth >= _ENOUGH * span):
         return ACCEPT
-    # A step in each turn; where the other has the last word, it takes what is better than nothing.
+    # One step per turn; if the other has the last word, it accepts anything better than nothing.
     step = min(round(LAST_STEP * len(own) / max(ask.max_turns // 2 - 1, 1)), LAST_STEP)
     if turns_left == 0:
         step = LAST_STEP

@@ -1,4 +1,4 @@
-"""Generator of builtin scenarios: a situation, two characters, and numbers that need work."""
+"""Generator of builtin scenarios: a situation, two characters, and nontrivial numbers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["make_combination"]
 
 _SPLIT_SEEDS = {"train": 0, "valid_seen": 1, "valid_unseen": 2}
 _SEEN_SHARE = 8
-"""One in this many instances of a situation may be in valid_seen, the others in train."""
+"""One in this many instances of a situation belongs to valid_seen, the others to train."""
 
 
 def make_combination(split: str, index: int) -> Combination:
@@ -65,16 +65,16 @@ def make_combination(split: str, index: int) -> Combination:
 
 
 _Belongs: TypeAlias = Callable[[object], bool]
-"""Whether an instance with these numbers (side 0's, as a rule) may be in the split."""
+"""Returns whether an instance with these numbers (usually side 0's) belongs to the split."""
 
 
 # -- numbers ------------------------------------------------------------------------------------
 
 
 def _price(situation: Situation, dice: Dice, belongs: _Belongs) -> Terms | None:
-    """Prices: the seller's limit is 60 to 70 % of what is asked, the buyer's 85 to 100 %.
+    """Prices: the seller's limit is 60 to 70 % of the asking price, the buyer's 85 to 100 %.
 
-    So there is always a zone of agreement, and neither opening offer lies in its better half.
+    So there is always a zone of agreement, and neither opening offer is in its better half.
     """
     listed = situation.scale * dice.between(80, 120) / 100
     step = 10 if listed >= 1000 else 5 if listed >= 200 else 1
@@ -89,7 +89,7 @@ def _price(situation: Situation, dice: Dice, belongs: _Belongs) -> Terms | None:
 
 
 def _items(situation: Situation, dice: Dice, belongs: _Belongs) -> Terms | None:
-    """Points: 20 in all to either side; both can have more than 55 % of what there is to gain."""
+    """Points: 20 in total for either side; both can get more than 55 % of the possible gain."""
     items = tuple(name for name, _ in situation.things)
     counts = tuple(n + dice.below(2) for _, n in situation.things)
     points = _worth_20(counts)
@@ -105,7 +105,7 @@ def _items(situation: Situation, dice: Dice, belongs: _Belongs) -> Terms | None:
 
 @lru_cache(maxsize=256)
 def _worth_20(counts: tuple[int, ...]) -> list[tuple[float, ...]]:
-    """Return the points per piece, 1 to 9, by which these pieces are worth 20 together."""
+    """Return points per piece, 1 to 9, such that these pieces are worth 20 in total."""
     return [
         tuple(map(float, points))
         for points in product(range(1, 10), repeat=len(counts))
@@ -116,11 +116,11 @@ def _worth_20(counts: tuple[int, ...]) -> list[tuple[float, ...]]:
 _DAYS = ("mon", "tue", "wed", "thu", "fri")
 _HOURS = (9, 11, 14, 16)
 _FREE = 9
-"""Slots that either side has free, of 20."""
+"""Number of free slots of either side, of 20."""
 
 
 def _schedule(situation: Situation, dice: Dice, belongs: _Belongs) -> Terms | None:
-    """Calendars: nine free slots of 20 for either, worth 1 to 9 points; three to five in common."""
+    """Calendars: nine free slots of 20 per side, worth 1 to 9 points; three to five in common."""
     slots = tuple(f"{day}-{hour}" for day in _DAYS for hour in _HOURS)
     values: list[tuple[float, ...]] = []
     for side in (0, 1):
@@ -136,7 +136,7 @@ def _schedule(situation: Situation, dice: Dice, belongs: _Belongs) -> Terms | No
         return None
     most = attainable(terms)
     for side in (0, 1):
-        # Nobody's favourite is good for the other too: who takes the first offer has not done it.
+        # Neither favourite is also good for the other: accepting the first offer is not enough.
         first = terms.surplus(terms.choices(side)[0])[1 - side]
         if first >= 0.5 * most[1 - side]:
             return None
@@ -159,7 +159,7 @@ _FRIENDS = 8
 
 
 def _friend(situation: Situation, dice: Dice, belongs: _Belongs) -> Terms | None:
-    """Friends: eight each, one of them known to both; nobody else is alike in both lists."""
+    """Friends: eight each, one of them known to both; no others agree in both lists."""
     attributes = sorted(dice.sample(list(range(len(_FACTS))), 2))
     pairs = [(a, b) for a in _FACTS[attributes[0]][1] for b in _FACTS[attributes[1]][1]]
     # Drawn without repetition: of all pairs, only the common friend's is in both lists.
@@ -178,7 +178,7 @@ _MAKERS = {"price": _price, "items": _items, "schedule": _schedule, "friend": _f
 
 
 def _worth_it(terms: Terms, share: float) -> bool:
-    """Return whether a deal gives both sides so much of what they can gain."""
+    """Return whether a deal gives both sides this share of their possible gain."""
     one, two = attainable(terms)
     if min(one, two) <= 0:
         return False
@@ -194,7 +194,7 @@ _ANSWERS = (
 
 
 def _words(terms: Terms, cast: tuple[Character, Character]) -> tuple[str, tuple[str, str]]:
-    """Return what both know of the rules, and either side's goal."""
+    """Return the rules that both know, and each side's goal."""
     if isinstance(terms, PriceTerms):
         text = (
             f"The asking price is ${money(terms.listed)}. Offers are said in this form: "

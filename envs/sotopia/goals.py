@@ -1,7 +1,7 @@
-"""Terms that a machine can check, read out of the project's own scenarios.
+"""Terms that a machine can check, read from the project's own scenarios.
 
-30 of the 90 have such: Craigslist bargains (target prices), deal-or-no-deal (items and points) and
-mutual friends (names). The other 60 need a judge that reads.
+30 of the 90 have such terms: Craigslist bargains (target prices), deal-or-no-deal (items and
+points) and mutual friends (names). The other 60 need a judge that reads.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _BETWEEN_FACTS = re.compile(r"\s{2,}")
 
 
 def read_terms(source: str, text: str, goals: tuple[str, str]) -> Terms | None:
-    """Return the terms of a scenario; None where a machine cannot tell the outcome.
+    """Return the terms of a scenario; None if a machine cannot determine the outcome.
 
-    A target price is taken as the price at which its side gains nothing. In 5 of the 10 bargains
-    no price suits both, and to part is right.
+    A target price is taken as the price at which its side gains nothing. In 5 of the 10 bargains no
+    price suits both, and leaving without a deal is right.
 
     Args:
         source: upstream's name of the kind, e.g. ``craigslist_bargains``.
-        text: of the scenario.
-        goals: of both sides.
+        text: text of the scenario.
+        goals: goals of both sides.
 
     Raises:
-        ValueError: it is of a kind with terms, and its words are not those that are known.
+        ValueError: it is of a kind with terms, but its wording is not a known one.
     """
     if source == "craigslist_bargains":
         return _sale(text, goals)
@@ -91,7 +91,7 @@ def _mutual_friends(text: str, goals: tuple[str, str]) -> FriendTerms:
 
 
 def _friends(goal: str) -> list[tuple[str, dict[str, str]]]:
-    """Return names, and what is told of each: attributes as offers name them, in lower case."""
+    """Return names with attributes, named as in offers, in lower case."""
     _, _, listed = goal.partition("following friends")
     rows = listed.partition("\n")[2].partition("</extra_info>")[0]
     friends = []
@@ -106,6 +106,6 @@ def _friends(goal: str) -> list[tuple[str, dict[str, str]]]:
 
 
 def _attributes(known: list[tuple[str, dict[str, str]]]) -> tuple[str, ...]:
-    """Return what is told of all friends; empty where it is not the same of each."""
+    """Return the attributes of all friends; empty if they are not the same for each."""
     told = {tuple(sorted(about)) for _, about in known}
     return told.pop() if len(told) == 1 else ()

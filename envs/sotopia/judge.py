@@ -1,8 +1,8 @@
 """A language model behind a chat endpoint as judge, on SOTOPIA's seven dimensions.
 
-An answer is read, mended here where it is plain what is meant, and otherwise sent back to the judge
-once with what is wrong. What can still not be read is no judgement: the episode is invalid, and
-nobody gets a score that nobody gave.
+An answer is read, repaired here if its meaning is obvious, and otherwise sent back to the judge
+once with the list of problems. If it still cannot be read, there is no judgement: the episode is
+invalid, and no score is invented.
 """
 
 from __future__ import annotations
@@ -38,28 +38,29 @@ class ChatJudge:
     """Asks a model for scores of finished dialogues, all at once.
 
     ``goal`` of a verdict is the goal score divided by 10, and success a goal score above 6. A
-    warning is given when too many of the latest judgements failed: an endpoint that is down fails
-    all of them, quietly otherwise.
+    warning is given when too many of the latest judgements failed: an endpoint that is down would
+    otherwise fail all of them silently.
 
     Args:
-        model: the judge's name at its endpoint (or a line as
-            :meth:`creditrl.chat.ChatSettings.of` reads it), or settings, or a client to share. By
-            name, the temperature is 0, and sent.
-        dimensions: names of the dimensions to score; None: all seven. ``("goal",)`` is enough for
-            a reward, and cheaper.
-        repair: send an answer that cannot be read back to the judge, once.
-        strict_schema: have the endpoint hold the model to the answer's JSON schema
-            (``response_format``), where it can.
+        model: the judge's name at its endpoint (or a line that
+            :meth:`creditrl.chat.ChatSettings.of` reads), settings, or a client to share. With a
+            name, the temperature is 0, and is sent.
+        dimensions: names of the dimensions to score; None: all seven. ``("goal",)`` is enough for a
+            reward, and cheaper.
+        repair: send an unreadable answer back to the judge, once.
+        strict_schema: make the endpoint enforce the answer's JSON schema (``response_format``), if
+            it can.
         alarm: share of failures among the latest judgements (at most 100, at least 20) from which
             to warn; None: never.
-        settings: of :class:`creditrl.chat.ChatSettings`, where ``model`` is a name.
+        settings: fields of :class:`creditrl.chat.ChatSettings`, if ``model`` is a name.
 
     Attributes:
-        name: kind, model, parameters, address and version of the prompt; stamped into verdicts.
+        name: kind, model, parameters, address and version of the prompt; recorded in verdicts.
         counts: judgements by status.
 
     Raises:
-        ConfigError: a setting is unknown or out of range, or the environment has no key.
+        ConfigError: a setting is unknown or out of range, or the environment variable of the key is
+            not set.
         MissingExtraError: httpx is not installed.
 
     Example:
@@ -106,7 +107,7 @@ class ChatJudge:
         return f"ChatJudge({self.name})"
 
     def score(self, episodes: Sequence[Transcript]) -> list[Verdict]:
-        """Return one verdict per dialogue, in their order; raises for no failed judgement."""
+        """Return one verdict per dialogue, in their order; a failed judgement does not raise."""
         questions = [judge_prompt(episode, self.dimensions) for episode in episodes]
         names = [episode.combination.names for episode in episodes]
         answers = self.client.complete(questions)
@@ -135,14 +136,14 @@ class ChatJudge:
                     self.client.forget(answer)
         for i, verdict in enumerate(verdicts):
             if verdict.goal is None:
-                # A judge that gets this dialogue again may do better.
+                # A judge that is asked again about this dialogue may succeed.
                 self.client.forget(answers[i])
         verdicts = [replace(verdict, judge=self.name) for verdict in verdicts]
         self._watch(verdicts)
         return verdicts
 
     def report(self) -> dict[str, Any]:
-        """Return identity, settings and counts, for a record of an experiment; holds no key."""
+        """Return identity, settings and counts, for an experiment's record; without the key."""
         return {
             "name": self.name,
             "settings": self.client.settings.to_json(),
@@ -183,7 +184,7 @@ class ChatJudge:
 
 
 def _verdict(answers: Sequence[ChatAnswer], reading: Reading, *, repaired: bool) -> Verdict:
-    """Return the verdict of the last answer, with what all of them have cost."""
+    """Return the verdict of the last answer, with the cost of all."""
     last = answers[-1]
     spent = Verdict(
         goal=None,
@@ -220,7 +221,7 @@ def _with_schema(model: ChatSettings | ChatClient, dimensions: Sequence[Dimensio
 
 
 def _identity(settings: ChatSettings) -> str:
-    """Return the settings in one line, a schema by its kind alone."""
+    """Return the settings in one line, with only the kind of a schema."""
     wanted = settings.extra.get("response_format")
     if not isinstance(wanted, dict):
         return settings.identity()

@@ -1,8 +1,8 @@
 """From what a judge wrote to scores: by key and by name, never by position or by order.
 
-All that an answer says of a score is collected, wherever it stands, and all of it has to agree: a
-draft and a final version that differ, a correction, a mapping of participants that is not the
-prompt's, or a part that cannot be read leave no score, because nobody can tell what was meant.
+All statements about a score are collected from the whole answer, and all of them have to agree: if
+a draft and a final version differ, or there is a correction, a mapping of participants other than
+the prompt's, or an unreadable part, there is no score, because the meaning is unclear.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ _MOST_PROBLEMS = 6
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Scores that were read of an answer, and the rest."""
+    """Scores read from an answer, and the problems."""
 
     scores: tuple[Mapping[str, float], Mapping[str, float]] = field(
         default_factory=lambda: ({}, {})
     )
-    """Per side and dimension, in range; without what could not be read."""
+    """Scores per side and dimension, in range; without unreadable ones."""
     reasoning: tuple[Mapping[str, str], Mapping[str, str]] = field(default_factory=lambda: ({}, {}))
     repaired: bool = False
-    """Whether the answer was something else than the JSON that was asked for."""
+    """Whether the answer was not the requested JSON."""
     problems: tuple[str, ...] = ()
-    """Why it is of no use, for the judge to read; empty where every score was read."""
+    """Why it is unusable, for the judge to read; empty if every score was read."""
 
 
 def read_answer(
     text: str, names: tuple[str, str], dimensions: Sequence[Dimension] = DIMENSIONS
 ) -> Reading:
-    """Read the scores out of a judge's answer; takes any string.
+    """Read the scores from a judge's answer; takes any string.
 
-    Participants are known by key (``agent_1``, ``agent_1_evaluation``, ``Agent 2``), by name, or by
-    the words before an object. A score out of its range is not clamped: the judge has then not
-    understood the scale. What is said twice has to be the same twice, and where an answer was cut
-    and begun again, that goes for what stands before the cut as well.
+    Participants are identified by key (``agent_1``, ``agent_1_evaluation``, ``Agent 2``), by name,
+    or by the words before an object. A score out of its range is not clamped: the judge has not
+    understood the scale. Repeated statements have to agree, and if an answer was cut and begun
+    again, this includes the part before the cut.
 
     Args:
         text: the answer.

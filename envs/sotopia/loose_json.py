@@ -1,9 +1,9 @@
-"""JSON as language models write it: in fences and prose, with commas too many and quotes too few.
+"""JSON as language models write it: in fences and prose, with extra commas and missing quotes.
 
-:func:`read_json` reads what is plainly meant and invents nothing: of a text that is cut, only what
-had come to its end is returned (a number at the very end may have lost its last digits). It chooses
-nothing either: a key that stands twice is there twice, and what could not be read is told by its
-place, so that a caller can see whether it mattered.
+:func:`read_json` reads what is plainly meant and invents nothing: of a truncated text, only
+complete parts are returned (a number at the very end may have lost its last digits). It makes no
+choices either: a repeated key is returned twice, and the places of unreadable parts are reported,
+so a caller can see whether they matter.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _KEYS = tuple(
         rf'"{{1,2}}({_IN_KEY})"{{1,2}}',
         rf"[“”]({_IN_KEY})[”\"]",
         rf"['‘]({_IN_QUOTED_KEY})['’]",
-        rf"""["']({_WORD_KEY})(?=\s*:)""",  # its other quote is missing
+        rf"""["']({_WORD_KEY})(?=\s*:)""",  # its opening or closing quote is missing
     )
 )
 _OPENING = re.compile(r"""\{\s{0,99}((?:"[^"\n{}]{1,99}"|'[^'\n{}]{1,99}'|\w{1,99})\s?:)""")
@@ -71,7 +71,7 @@ _NOTHING = object()
 
 
 class Members(list[tuple[str, Any]]):
-    """An object's members as they stand: a key may be there more than once."""
+    """An object's members as written: a key may occur more than once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +80,14 @@ class Found:
 
     value: Members
     strict: bool
-    """Whether it is JSON to the letter."""
+    """Whether it is strictly valid JSON."""
     start: int
     end: int
-    """Where it begins, and where what was read of it ends."""
+    """Where it begins, and where the part that was read ends."""
     open: bool
-    """Whether it breaks off: behind ``end`` there is more of it, or its own end is missing."""
+    """Whether it breaks off: there is more of it after ``end``, or its own end is missing."""
     doubtful: tuple[str, ...] = ()
-    """Its strings that hold quotes like their own: perhaps they end before, and more follows."""
+    """Its strings that contain quotes like their own: they may end earlier, with more following."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +95,16 @@ class Text:
     """Result of reading a text."""
 
     text: str
-    """The text that places refer to: without thoughts."""
+    """The text that positions refer to: without thoughts."""
     found: tuple[Found, ...] = ()
     """Its objects, in their order."""
     alone: bool = False
-    """Whether it is one JSON object and nothing else."""
+    """Whether it is exactly one JSON object."""
     cut: bool = False
-    """Whether more was there than is read of any answer."""
+    """Whether the text exceeded the limit for reading an answer."""
 
     def between(self) -> Iterator[str]:
-        """Return the texts before each object, and the one behind the last."""
+        """Return the texts before each object, and the one after the last."""
         at = 0
         for one in self.found:
             yield self.text[at : one.start]
@@ -115,8 +115,8 @@ class Text:
 def read_json(text: str) -> Text:
     """Return the objects in a text; takes any string.
 
-    Thoughts (``<think>``) are no part of an answer, also where they have no end. A text that was
-    written as a JSON string once more, or with HTML's entities, is read as what it stands for.
+    Thoughts (``<think>``) are not part of an answer, even without an end tag. A text that was
+    encoded again as a JSON string, or with HTML entities, is decoded first.
     """
     cut = len(text) > _LONGEST
     text = text[:_LONGEST].translate(_INVISIBLE).strip()
@@ -137,9 +137,9 @@ def read_json(text: str) -> Text:
 
 
 def _without_thoughts(text: str) -> str:
-    """Return what is not between ``<think>`` and ``</think>``, of which either may be missing.
+    """Return the text outside ``<think>`` and ``</think>``, of which either may be missing.
 
-    A tag behind a brace that is still open stands in an object's string, and means nothing.
+    A tag after an open brace is inside an object's string, and has no meaning.
     """
     kept: list[str] = []
     at = 0
@@ -162,7 +162,7 @@ def _without_thoughts(text: str) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """Return what a text stands for that is the inside of a JSON string; empty where it is none."""
+    """Decode a text that is the inside of a JSON string; empty if it is not one."""
     text = text.removeprefix('"').removesuffix('"') if text.startswith('"') else text
     if '\\"' not in text:
         return ""
@@ -173,14 +173,14 @@ def _unquoted(text: str) -> str:
 
 
 def _objects(text: str) -> tuple[list[Found], bool]:
-    """Return the objects in a text without thoughts, and whether there are more than were read."""
+    """Return the objects in a text without thoughts, and whether more were left unread."""
     found: list[Found] = []
     strings = _Strings(text)
     tries = restarts = at = 0
     torn = False
     while (start := text.find("{", at)) >= 0:
         at = start + 1
-        # Behind an object that broke off, this one is perhaps in a string of it.
+        # After an object that broke off, this one may be inside one of its strings.
         doubted = torn and not _begins_a_line(text, start)
         tries += not doubted
         restarts += doubted
@@ -201,7 +201,7 @@ def _objects(text: str) -> tuple[list[Found], bool]:
         again = _begun_again(text, start)
         reader = _Reader(*((text[:again], start) if again else (text, start, strings)))
         value = reader.value(0)
-        if reader.has_key:  # words in braces are no object
+        if reader.has_key:  # words in braces are not an object
             torn = torn or (reader.torn and not again)
             at = max(reader.at, at)
         if isinstance(value, Members) and (value or again):
@@ -211,9 +211,9 @@ def _objects(text: str) -> tuple[list[Found], bool]:
 
 
 def _begun_again(text: str, start: int) -> int:
-    """Return where an object begins once more, as it does here; 0 where it does not.
+    """Return where an object begins again in the same way as here; 0 if it does not.
 
-    What is in between was cut: it must not be read on into the next one.
+    The part in between was cut: reading must not continue into the next one.
     """
     opening = _OPENING.match(text, start)
     if opening is None:
@@ -229,7 +229,7 @@ def _begins_a_line(text: str, at: int) -> bool:
 
 
 class _Strings:
-    """Finds the ends of strings in a text, each stretch of it once."""
+    """Finds the ends of strings in a text, scanning each part once."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -237,9 +237,9 @@ class _Strings:
         self._known: dict[str, tuple[int, int]] = {}
 
     def end(self, at: int, closing: str) -> int:
-        """Return where the string ends whose text begins here; -1 where it does not.
+        """Return where the string ends whose text begins here; -1 if it does not end.
 
-        Quotes in it need not be escaped where the rest shows what they are.
+        Quotes in it need not be escaped if the rest shows what they are.
         """
         low, high = self._known.get(closing, (0, -1))
         if low <= at <= high:
@@ -264,7 +264,7 @@ class _Strings:
 
 
 class _Reader:
-    """Reads one value, as far as it can be read."""
+    """Reads one value, as far as possible."""
 
     def __init__(self, text: str, at: int, strings: _Strings | None = None) -> None:
         self.text = text
@@ -272,18 +272,18 @@ class _Reader:
         self.strings = strings or _Strings(text)
         self.has_key = False
         self.torn = False
-        """It breaks off: from here on nobody knows what is in a string and what is not."""
+        """Whether it breaks off: from here on it is unclear what is inside a string."""
         self.open = False
-        """It breaks off, or its end is missing."""
+        """Whether it breaks off, or its end is missing."""
         self.doubtful: list[str] = []
         self._kept = at
 
     def kept_end(self) -> int:
-        """Return where what was read ends."""
+        """Return the end of the part that was read."""
         return self._kept if self.open else self.at
 
     def value(self, depth: int) -> Any:
-        """Return the value here, or ``_NOTHING`` where there is none or it is cut."""
+        """Return the value here, or ``_NOTHING`` if there is none or it is cut."""
         self._space()
         c = self._here()
         if depth > _DEEPEST or c == "":
@@ -339,7 +339,7 @@ class _Reader:
             if key is None:
                 self.torn = self.at < len(self.text)
                 if self.torn and members:
-                    # Words go on: what looked like a value stood in a string with its own quotes.
+                    # Words continue: the apparent value was in a string with its own quotes.
                     members.pop()
                     kept = before
                 break
@@ -352,7 +352,7 @@ class _Reader:
             if self.open or self.torn:
                 if isinstance(value, Members) and value:
                     members.append((key, value))
-                    return members  # what it holds ends where the value's last member does
+                    return members  # its content ends with the value's last member
                 break
             if not self._value_ends() or (value is _NOTHING and self._here() not in (",", "}")):
                 self.torn = self._here() != ""
@@ -364,7 +364,7 @@ class _Reader:
         return members
 
     def _ellipsis(self) -> bool:
-        """Skip dots that stand for members."""
+        """Skip dots in place of members."""
         bare = _BARE.match(self.text, self.at)
         if bare is None or bare[0].strip(".… "):
             return False
@@ -372,7 +372,7 @@ class _Reader:
         return self._here() in (",", "}")
 
     def _value_ends(self) -> bool:
-        """Return whether an object can go on, or end, here."""
+        """Return whether an object can continue, or end, here."""
         if _NEXT_KEY.match(self.text, self.at):
             return True  # a comma is missing
         self._space()
@@ -388,7 +388,7 @@ class _Reader:
             comma = comma or any(c in self.text[at : self.at] for c in ",，;")
             c = self._here()
             if c == "":
-                return _NOTHING  # what is missing might be the score
+                return _NOTHING  # the missing part might be the score
             if c in "])":
                 self.at += 1
                 return items
@@ -400,7 +400,7 @@ class _Reader:
                 return _NOTHING
             value = self.value(depth + 1)
             if isinstance(value, str) and self._is_key():
-                # The list's own end is missing here, too; before it stands the score.
+                # The list's own end is missing here, too; the score is before it.
                 self.at = before
                 if _has_number(items[-1:]):
                     return items
@@ -414,7 +414,7 @@ class _Reader:
                 if (
                     self.torn
                     or (bare and (_has_number(items) or self._here() in _CLOSING))
-                    or (bare and value in ("-", "+", "\u2212"))  # of a number that is apart
+                    or (bare and value in ("-", "+", "\u2212"))  # the sign of a separated number
                 ):
                     # "it went for "10", 8 at least", 7: the score is further on.
                     self.torn = True
@@ -424,7 +424,7 @@ class _Reader:
                 return _NOTHING
 
     def _string(self) -> Any:
-        """Read a string; what was cut is none."""
+        """Read a string; a cut one does not count."""
         begin = self.at + 1
         end = self.strings.end(begin, _CLOSING[self.text[self.at]])
         if end < 0:
@@ -432,7 +432,7 @@ class _Reader:
             self.at = len(self.text)
             return _NOTHING
         if self.text.find("\n```", begin, end) >= 0:
-            self.torn = True  # it was cut, and what was read is of the next object
+            self.torn = True  # it was cut, and this text is from the next object
             return _NOTHING
         text = self.text[begin:end]
         if any(quote in _ESCAPE.sub("", text) for quote in _CLOSING[self.text[self.at]]):
@@ -441,14 +441,14 @@ class _Reader:
         return _unescaped(text)
 
     def _is_key(self) -> bool:
-        """Return whether what was just read stands before a value."""
+        """Return whether the text just read is followed by a value."""
         self._space()
         return self._here() in (":", "：")
 
     def _key(self) -> str | None:
-        """Read a key and what follows it; None where there is none.
+        """Read a key and its separator; None if there is none.
 
-        No key holds a brace, a bracket or a line's end: such a one was cut, and begun again.
+        No key contains a brace, a bracket or a line break: such a key was cut and begun again.
         """
         quoted = self._here() in _CLOSING
         key = None
@@ -495,7 +495,7 @@ def _unescaped(text: str) -> str:
     def shown(escape: re.Match[str]) -> str:
         return chr(int(escape[1], 16)) if escape[1] else _ESCAPES.get(escape[2], escape[2])
 
-    # Two escapes may stand for one character beyond the first 65,536.
+    # Two escapes can encode one character beyond the first 65,536.
     pairs = _ESCAPE.sub(shown, text).encode("utf-16", "surrogatepass")
     return pairs.decode("utf-16", "replace")
 

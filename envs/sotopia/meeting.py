@@ -1,4 +1,4 @@
-"""One dialogue with an agent on either side, for the views in which nobody is a partner."""
+"""One dialogue with an agent on either side, for interfaces without a partner."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["Meeting"]
 
 
 class Meeting:
-    """One dialogue; an answer that is no action counts as doing nothing, as upstream has it.
+    """One dialogue; an answer that is not an action counts as doing nothing, as in upstream.
 
     Args:
         combination: the scenario and its cast.
         rules: when it ends, and whose turn it is.
-        seed: of the order, where it is random.
-        visibility: what one may know of the other.
+        seed: seed of the order, if it is random.
+        visibility: what each side may know of the other.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Meeting:
 
     @property
     def may_act(self) -> tuple[bool, bool]:
-        """Which sides are to act now."""
+        """Return which sides are to act now."""
         if self.ending:
             return (False, False)
         return speakers(self._rules, len(self.turns), self._seed)
@@ -58,11 +58,11 @@ class Meeting:
         """Play one turn.
 
         Args:
-            answers: what each side writes; a side that is not to act does nothing.
+            answers: each side's text; a side that is not to act does nothing.
 
         Returns:
-            Per side why its answer was no action: ``""``, ``unparsed``, ``unknown`` or
-            ``inapplicable`` (it was not to act, and wrote something else than ``nothing``).
+            Per side why its answer was not an action: ``""``, ``unparsed``, ``unknown`` or
+            ``inapplicable`` (it was not to act, but wrote something other than ``nothing``).
         """
         done, reasons = [], []
         for side, may in enumerate(self.may_act):
@@ -92,7 +92,7 @@ class Meeting:
         )
 
     def ask(self, side: int) -> PartnerAsk:
-        """Return how the dialogue stands for a side."""
+        """Return a side's view of the dialogue."""
         return PartnerAsk(
             copy=0,
             combination=self.combination,

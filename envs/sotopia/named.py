@@ -1,4 +1,4 @@
-"""Partners and judges by name, so that a command line can ask for them."""
+"""Partners and judges by name, for the command line."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["make_named"]
 
 
 def make_named(option: str, which: str, known: Mapping[str, str]) -> Any:
-    """Return what ``"name"`` or ``"name:argument"`` stands for.
+    """Return the object named ``"name"`` or ``"name:argument"``.
 
     Args:
         option: name of the option, for messages.
-        which: what was asked for.
+        which: the requested name.
         known: ``"module:callable"`` by name.
 
     Raises:
-        ConfigError: there is no such name, or the argument is missing or one too many.
+        ConfigError: there is no such name, or the argument is missing or superfluous.
     """
     name, colon, argument = which.partition(":")
     require_one_of(option, name, tuple(known))

@@ -1,11 +1,11 @@
-"""The scripted partner: negotiates, answers questions, and is of a temper.
+"""The scripted partner: negotiates according to its temper, and answers questions.
 
-It knows its own side and what was said, like any partner. Tempers differ in what it wants at each
-time (Faratin et al. 1998, "Negotiation decision functions for autonomous agents"): with ``t`` from
-0 at its first turn to 1 at its last, it wants ``span * (1 - (1 - keep) * t**(1/beta))`` of surplus,
-where ``beta`` is 1 (linear), 0.3 (boulware: late) or 2.5 (conceder: early), ``span`` what it may
-hope for and ``keep`` the share that it never gives away. ``tit-for-tat`` comes as far as the other
-side came, times its kindness, whatever the time.
+It knows its own side and the dialogue, like any partner. Tempers differ in the surplus wanted at
+each time (Faratin et al. 1998, "Negotiation decision functions for autonomous agents"): with ``t``
+from 0 at its first turn to 1 at its last, it wants ``span * (1 - (1 - keep) * t**(1/beta))`` of
+surplus, where ``beta`` is 1 (linear), 0.3 (boulware: late) or 2.5 (conceder: early), ``span`` the
+surplus it may hope for and ``keep`` the share that it never gives away. ``tit-for-tat`` concedes as
+much as the other side has, times its kindness, at any time.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ __all__ = ["TEMPERS", "ScriptedPartner", "Temper", "candidates", "found", "next_
 
 @dataclass(frozen=True, slots=True)
 class Temper:
-    """Temper with which a scripted partner gives in."""
+    """Temper of a scripted partner: how it concedes."""
 
     name: str
     beta: float = 0.0
     """Shape of the concession over time; 0: it answers the other's concessions in kind."""
     keep: float = 0.15
-    """Share of what it may hope for that it never gives away."""
+    """Share of the hoped-for surplus that it never gives away."""
     kindness: float = 1.4
-    """Tit-for-tat: how far it comes for each step of the other's."""
+    """Tit-for-tat: concession for each unit that the other concedes."""
     guesses: int = 1
-    """Common friends: among how many candidates it dares to name one."""
+    """Common friends: maximum number of candidates at which it guesses one."""
 
 
 _TEMPERS = (
@@ -50,10 +50,10 @@ def wanted(temper: Temper, span: float, time: float, yielded: float) -> float:
     """Return the surplus that a temper wants.
 
     Args:
-        temper: whose.
-        span: what it may hope for.
+        temper: the temper.
+        span: the surplus it may hope for.
         time: 0 at its first turn, 1 at its last.
-        yielded: surplus by which the other side's offers came towards it.
+        yielded: surplus that the other side's offers have conceded so far.
 
     Example:
         >>> wanted(Temper("linear", beta=1.0, keep=0.1), 100.0, 0.5, 0.0)
@@ -67,7 +67,7 @@ def wanted(temper: Temper, span: float, time: float, yielded: float) -> float:
 class ScriptedPartner:
     """Negotiates by fixed rules; deterministic, and keeps nothing between calls.
 
-    Where a scenario has no terms, it makes small talk.
+    If a scenario has no terms, it makes small talk.
 
     Args:
         temper: one of :data:`TEMPERS`; None: drawn from each episode's seed.
@@ -90,8 +90,8 @@ class ScriptedPartner:
         return [self._answer(ask) for ask in asks]
 
     def temper(self, seed: int) -> Temper:
-        """Return the temper that it has in an episode."""
-        # Seeds come in rows of neighbours, so all their bits are mixed.
+        """Return its temper in an episode."""
+        # Seeds are often consecutive, so all their bits are mixed.
         mixed = (seed * 0x9E3779B97F4A7C15 & 2**64 - 1) >> 62
         return self._temper or _TEMPERS[mixed]
 
@@ -133,7 +133,7 @@ def _bargain(terms: Terms, talk: Talk, ask: PartnerAsk, temper: Temper) -> str:
 
 
 def candidates(terms: FriendTerms, talk: Talk, side: int) -> list[tuple[str, ...]]:
-    """Return the friends of a side who may be the common one, by what was answered so far."""
+    """Return the friends of a side who may be the common one, given the answers so far."""
     none = [query for query, count in talk.answers[1 - side] if count == 0]
     return [
         friend
@@ -144,7 +144,7 @@ def candidates(terms: FriendTerms, talk: Talk, side: int) -> list[tuple[str, ...
 
 
 def found(terms: FriendTerms, talk: Talk, side: int, left: list[tuple[str, ...]]) -> str | None:
-    """Return the common friend, where the other side knows somebody of whom all is true."""
+    """Return the common friend, if the other side knows somebody with the same attributes."""
     whole = [q for q, n in talk.answers[1 - side] if n and len(q) == len(terms.attributes)]
     for friend in left:
         if any(terms.fits(friend, query) for query in whole):
@@ -157,9 +157,9 @@ def next_query(
 ) -> Query | None:
     """Return the question that rules out the most candidates on average; None: all were asked.
 
-    A question about one value rules out all who have it in two cases of five, about as often as
-    the other side knows nobody who has it; one about everything that is true of a friend rules out
-    that friend nearly always, or else finds the common one.
+    A question about one value rules out all who have it in two cases of five, which is about how
+    often the other side knows nobody who has it; one about all attributes of a friend nearly always
+    rules out that friend, or else finds the common one.
     """
     known = {query for query, _ in talk.answers[1 - side]}
     hits: dict[Query, int] = {}
@@ -180,7 +180,7 @@ def next_query(
 
 
 _NOBODY = 0.4
-"""How often nobody whom the other knows has a certain value, about."""
+"""Approximate probability that nobody known to the other side has a given value."""
 
 
 def _look_for_friend(terms: FriendTerms, talk: Talk, side: int, temper: Temper) -> str:

@@ -1,13 +1,13 @@
-"""Offers, answers and questions in what is said, and what they come to.
+"""Offers, answers and questions in utterances, and the resulting state of a negotiation.
 
-Forms, anywhere in an utterance: ``<offer price=12>``, ``<accept>``, ``<reject>``, and where friends
-are looked for ``<ask hobby=chess>`` and ``<answer hobby=chess count=2>``. Where an utterance has
-none of them, plain words count: an amount of money is an offer of it, and phrases like "I accept"
-or "we have a deal" accept, unless the same utterance has a negation.
+Forms, anywhere in an utterance: ``<offer price=12>``, ``<accept>``, ``<reject>``, and in search of
+a common friend ``<ask hobby=chess>`` and ``<answer hobby=chess count=2>``. If an utterance has none
+of them, plain words count: an amount of money is an offer of it, and phrases like "I accept" or "we
+have a deal" accept, unless the same utterance has a negation.
 
-An offer stands until its side makes another, or the other side rejects it or makes its own. Who
-accepts the offer that stands, or proposes just the same, has agreed: that binds both, and nothing
-that is said later changes it.
+An offer stands until its side makes another, or the other side rejects it or makes its own. A side
+that accepts the standing offer, or proposes exactly the same, has agreed: that binds both, and
+nothing said later changes it.
 """
 
 from __future__ import annotations
@@ -45,32 +45,32 @@ _NEGATION = re.compile(r"\b(?:not|no|never|cannot|unless|if)\b|n't\b", re.IGNORE
 
 
 class Talk(NamedTuple):
-    """Standing of a dialogue; immutable."""
+    """State of a negotiation; immutable."""
 
     heard: int = 0
-    """Turns that are in it."""
+    """Number of turns included."""
     offers: tuple[tuple[Deal, ...], tuple[Deal, ...]] = ((), ())
-    """What either side has proposed, in order."""
+    """Each side's proposals, in order."""
     standing: tuple[Deal | None, Deal | None] = (None, None)
-    """Each side's offer that the other may accept."""
+    """Each side's offer that the other can accept."""
     deal: Deal | None = None
-    """What was agreed on; None: nothing yet."""
+    """The agreement; None: none yet."""
     asked: tuple[Query | None, Query | None] = (None, None)
     """Each side's question that waits for an answer."""
     answers: tuple[tuple[tuple[Query, int], ...], tuple[tuple[Query, int], ...]] = ((), ())
-    """What either side has answered."""
+    """Each side's answers."""
 
 
 NO_TALK = Talk()
 
 
 def follow(terms: Terms, turns: Turns, before: Talk = NO_TALK) -> Talk:
-    """Return what a dialogue has come to.
+    """Return the state of the negotiation after a dialogue's turns.
 
     Args:
-        terms: what can be agreed on.
+        terms: the possible agreements.
         turns: the whole dialogue.
-        before: what its first turns came to; those are not read again.
+        before: state after its first turns, which are not read again.
     """
     talk = before
     for turn in turns[talk.heard :]:
@@ -79,7 +79,7 @@ def follow(terms: Terms, turns: Turns, before: Talk = NO_TALK) -> Talk:
 
 
 def _heard(terms: Terms, talk: Talk, turn: tuple[Action, Action]) -> Talk:
-    """Add one turn. Who acts at the same time answers what was said before."""
+    """Add one turn. Simultaneous actions respond to the turns before."""
     if talk.deal is not None or all(action.kind != "speak" for action in turn):
         return talk._replace(heard=talk.heard + 1)
     offers, standing = list(talk.offers), list(talk.standing)
@@ -124,7 +124,7 @@ def _heard(terms: Terms, talk: Talk, turn: tuple[Action, Action]) -> Talk:
 def _acts(
     terms: Terms, side: int, text: str, there: Deal | None
 ) -> Iterator[tuple[str, Deal | None, Query | None, int]]:
-    """Yield (act, deal, query, count) for all that an utterance does; ``there``: what stands."""
+    """Yield (act, deal, query, count) for all acts of an utterance; ``there``: standing offer."""
     tagged = False
     if "<" in text:
         for tag in _TAG.finditer(text):
@@ -161,12 +161,12 @@ def _bare(value: str) -> str:
 
 
 def ask_text(query: Query) -> str:
-    """Return the question as it is said."""
+    """Return the question as text."""
     return f"<ask {_pairs(query)}>"
 
 
 def answer_text(query: Query, count: int) -> str:
-    """Return the answer to a question as it is said."""
+    """Return the answer to a question as text."""
     return f"<answer {_pairs(query)} count={count}>"
 
 
@@ -177,7 +177,7 @@ def _pairs(query: Query) -> str:
 def moves(ask: PartnerAsk) -> tuple[str, ...]:
     """Return literal actions that a side can take now, by what it knows.
 
-    Where a scenario has no terms, those are ``nothing`` and ``leave``.
+    If a scenario has no terms, these are ``nothing`` and ``leave``.
     """
     terms = ask.combination.scenario.terms
     if not isinstance(terms, Terms):
@@ -186,7 +186,7 @@ def moves(ask: PartnerAsk) -> tuple[str, ...]:
 
 
 def moves_in(terms: Terms, side: int, talk: Talk) -> tuple[str, ...]:
-    """Return :func:`moves` of a dialogue that has been followed."""
+    """Return :func:`moves` for a tracked dialogue."""
     if talk.deal is not None:
         return BARE_MOVES
     said: list[str] = []
@@ -199,12 +199,12 @@ def moves_in(terms: Terms, side: int, talk: Talk) -> tuple[str, ...]:
 
 
 BARE_MOVES = ("nothing", "leave")
-"""What can be done at any time."""
+"""Actions possible at any time."""
 
 
 @lru_cache(maxsize=4096)
 def _always(terms: Terms, side: int) -> tuple[str, ...]:
-    """Return what a side may do at any time before an agreement."""
+    """Return a side's possible actions at any time before an agreement."""
     said = [f"<offer {terms.write(side, deal)}>" for deal in terms.choices(side)]
     if isinstance(terms, FriendTerms):
         said += [ask_text(query) for query in terms.queries(side)]
@@ -212,7 +212,7 @@ def _always(terms: Terms, side: int) -> tuple[str, ...]:
 
 
 def segment(ask: PartnerAsk) -> str:
-    """Name the sub-goal of a dialogue's latest turns: the deal, or else the offer that stands."""
+    """Name the sub-goal of a dialogue's latest turns: the deal, or else the standing offer."""
     terms = ask.combination.scenario.terms
     if not isinstance(terms, Terms):
         return ""

@@ -1,10 +1,10 @@
 """The project's own data: the 90 scenarios with their 450 casts, and SOTOPIA-pi's for training.
 
-The folder holds JSON lines as upstream publishes them (CC-BY-SA-4.0; ``creditrl data get sotopia``
-brings them): ``environment_profiles``, ``agent_profiles``, ``relationship_profiles`` and
+The folder contains JSON lines as published by upstream (CC-BY-SA-4.0; ``creditrl data get sotopia``
+downloads them): ``environment_profiles``, ``agent_profiles``, ``relationship_profiles`` and
 ``env_agent_combo_storages``, each ``.jsonl``, for evaluation; ``pi_environment_profiles`` and
-``pi_env_agent_combos`` for training, or in their place ``pi_dump.rdb``, the Redis dump that they
-were published in. Files may be packed (``.xz``, ``.gz``).
+``pi_env_agent_combos`` for training, or instead ``pi_dump.rdb``, the Redis dump in which they were
+published. Files may be compressed (``.xz``, ``.gz``).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ HARD_SCENARIOS = frozenset(
         "01H7VFHQ11NAMZS4A2RDGDB01V",
     )
 )
-"""Ids of the 14 scenarios of SOTOPIA-hard, as upstream's ``used_env.json`` lists them."""
+"""Ids of the 14 scenarios of SOTOPIA-hard, from upstream's ``used_env.json``."""
 
 _COMBINATIONS, _HARD_COMBINATIONS = 450, 70
 """Combinations of the benchmark: five casts for each scenario."""
@@ -60,7 +60,7 @@ _PI_COMBINATIONS = 2510
 """Those of SOTOPIA-pi's 386 scenarios."""
 
 PI_SOURCE = "sotopia-pi"
-"""``Scenario.source`` of training scenarios, which name some 150 sources of their own."""
+"""``Scenario.source`` of training scenarios, which themselves name about 150 sources."""
 
 _AGENTS = "agent_profiles.jsonl"
 _EVALUATION = ("environment_profiles.jsonl", "env_agent_combo_storages.jsonl")
@@ -68,16 +68,16 @@ _TRAINING = ("pi_environment_profiles.jsonl", "pi_env_agent_combos.jsonl")
 _DUMP = "pi_dump.rdb"
 _ENDINGS = ("", ".xz", ".gz")
 _HELD_OUT = 10
-"""One in this many training scenarios is kept for ``valid_seen``."""
+"""One in this many training scenarios is reserved for ``valid_seen``."""
 
 Row: TypeAlias = tuple[str, Mapping[str, Any]]
-"""Where a record stands, for messages, and the record."""
+"""Location of a record, for messages, and the record."""
 
 
 def official_home(data_dir: str | os.PathLike[str] | None = None) -> Path:
     """Return the folder of SOTOPIA's own data.
 
-    The first of: the argument, ``$CREDITRL_SOTOPIA_DATA``, ``~/.cache/creditrl/sotopia``.
+    It is the first of: the argument, ``$CREDITRL_SOTOPIA_DATA``, ``~/.cache/creditrl/sotopia``.
     """
     return data_home("sotopia", data_dir)
 
@@ -99,7 +99,7 @@ def official_combinations(
 
     Raises:
         ConfigError: an unknown split or subset, or a subset of a split that has none.
-        DataError: a file is missing or damaged, or a record names another that is not there.
+        DataError: a file is missing or damaged, or a record refers to a missing one.
     """
     require_one_of("split", split, SPLITS)
     if subset is not None:
@@ -131,7 +131,7 @@ def combination_coverage(
     subset: str | None = None,
     data_dir: str | os.PathLike[str] | None = None,
 ) -> Coverage:
-    """Return how many of the published combinations are there; else as the combinations.
+    """Return how many of the published combinations are present; otherwise as for the combinations.
 
     Those of ``train`` and ``valid_seen`` are counted together: both are SOTOPIA-pi's.
     """
@@ -146,7 +146,7 @@ def combination_coverage(
 
 
 def official_coverage(home: Path) -> list[Coverage]:
-    """Return how many of the published combinations are there, of what there is any file of.
+    """Return how many of the published combinations are present, for parts with any file.
 
     Raises:
         DataError: a file is missing or damaged.
@@ -165,7 +165,7 @@ def _is_held_out(scenario_id: str) -> bool:
 
 
 def _stamp(home: Path) -> tuple[tuple[str, int, int], ...]:
-    """Return what changes when a file does."""
+    """Return a value that changes when a file does."""
     found = []
     for name in (_AGENTS, *_EVALUATION, *_TRAINING):
         for path in [home / f"{name}{ending}" for ending in _ENDINGS] + [home / _DUMP]:
@@ -255,7 +255,7 @@ def _relationship(row: Row) -> Relationship:
 
 
 def _text(row: Row, *names: str) -> str:
-    """Return the first of these fields that is there; upstream has named some of them twice."""
+    """Return the first of these fields that exists; upstream renamed some of them."""
     for name in names:
         value = row[1].get(name)
         if isinstance(value, str) and value:
@@ -278,7 +278,7 @@ class _Place(NamedTuple):
 
     path: Path
     ending: str | None
-    """How it is packed; None: it is a Redis dump."""
+    """File ending, which gives the compression; None: it is a Redis dump."""
 
 
 def _rows(home: Path, name: str) -> Iterator[Row]:
@@ -328,7 +328,7 @@ def _place(home: Path, name: str) -> _Place:
 
 
 def holds_profiles(folder: Path) -> bool:
-    """Return whether a folder has files of SOTOPIA's."""
+    """Return whether a folder contains files of SOTOPIA."""
     return any(name != _DUMP for name, *_ in _stamp(folder))
 
 

@@ -1,7 +1,7 @@
 """The other side of the dialogue: what a partner is asked and what it answers.
 
-A partner keeps nothing between calls. Whatever it has to remember of a dialogue travels as
-``memory`` in the copy's own state, so a snapshot of a copy holds its partner too.
+A partner keeps nothing between calls. Its memory of a dialogue is passed as ``memory`` and stored
+in the copy's own state, so a snapshot of a copy includes its partner.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ class PartnerAsk:
     """One dialogue that waits for the partner."""
 
     copy: int
-    """Which copy asks; nothing may depend on it but messages to people."""
+    """The copy that asks; only messages to people may depend on it."""
     combination: Combination
     side: int
-    """Whom the partner plays, 0 or 1."""
+    """The partner's side, 0 or 1."""
     turns: Turns
     """All turns so far; ``len(turns)`` is the number of the turn to be played, from 0."""
     seed: int
     """Seed of the episode: a partner that draws, draws from ``(seed, len(turns))``."""
     memory: Any = None
-    """What the partner's last reply of this dialogue asked to keep; None at first."""
+    """The memory in the partner's last reply of this dialogue; None at first."""
     talk: Any = None
-    """What the turns, or the first of them, have come to (:class:`~.offers.Talk`), where somebody
-    has followed it: ``follow(terms, ask.turns, ask.talk or NO_TALK)`` reads only the rest."""
+    """State of the negotiation after all turns, or the first of them (:class:`~.offers.Talk`), if
+    it was tracked: ``follow(terms, ask.turns, ask.talk or NO_TALK)`` reads only the rest."""
     seen: int = -1
-    """Turns that there were at the partner's last reply; -1: it has not replied yet."""
+    """Number of turns at the partner's last reply; -1: it has not replied yet."""
     visibility: Visibility = "relationship"
     """What the partner may know of the other side."""
     max_turns: int = 20
@@ -55,23 +55,24 @@ class PartnerAsk:
 
     @property
     def observation(self) -> str:
-        """What the partner reads: the context as it may know it, and the whole dialogue."""
+        """Return the partner's observation: the context as far as it knows it, and the dialogue."""
         head = introduction(self.combination, self.side, self.visibility)
         return observation(self.combination, self.side, self.turns, seen=self.seen, head=head)
 
 
 class PartnerReply(NamedTuple):
-    """Replies of a partner in one dialogue."""
+    """Reply of a partner in one dialogue."""
 
     text: str
-    """An action as agents write it: ``say: ...``, ``nonverbal: ...``, ``do: ...``, ``leave``,
+    """An action in the agents' text form: ``say: ...``, ``nonverbal: ...``, ``do: ...``, ``leave``,
     ``nothing``, or upstream's JSON."""
     memory: Any = None
-    """Immutable and picklable; comes back with the next ask of this dialogue."""
+    """Memory, immutable and picklable; returned with the next ask of this dialogue."""
     error: str = ""
-    """Why there is no reply (a dead endpoint); marks the episode invalid. Empty otherwise."""
+    """Reason why there is no reply (a dead endpoint), which makes the episode invalid; else
+    empty."""
     action: Action | None = None
-    """The action itself, where it is known: then ``text`` is not read."""
+    """The action itself, if known; then ``text`` is not read."""
 
 
 @runtime_checkable
@@ -79,10 +80,10 @@ class Partner(Protocol):
     """Answers for one side of many dialogues at once."""
 
     name: str
-    """Stamped into results."""
+    """Name recorded in results."""
     deterministic: bool
-    """Equal asks get equal replies. Copies with a partner that is not (a live model) give no
-    snapshots."""
+    """Whether equal asks get equal replies. Copies with a nondeterministic partner (a live model)
+    give no snapshots."""
 
     def reply(self, asks: Sequence[PartnerAsk]) -> Sequence[PartnerReply]:
         """Return one reply per ask, in their order; one call per turn over all copies."""
@@ -93,16 +94,16 @@ PARTNERS: dict[str, str] = {
     "scripted": "creditrl.envs.sotopia.negotiator:ScriptedPartner",
     "small-talk": "creditrl.envs.sotopia.partners:SmallTalkPartner",
 }
-"""Partners by name: the module and the callable that makes one, of what stands behind a colon
-(``scripted:boulware``) or of nothing. One of your own is added with ``PARTNERS["name"] =
-"module:callable"``; importing :mod:`creditrl.agents` adds ``chat:MODEL``."""
+"""Partners by name: the module and the callable that makes one, called with the text after a colon
+(``scripted:boulware``) or without argument. Add your own with
+``PARTNERS["name"] = "module:callable"``; importing :mod:`creditrl.agents` adds ``chat:MODEL``."""
 
 
 def make_partner(which: str | Partner) -> Partner:
     """Return the partner of that name, or the one given.
 
     Raises:
-        ConfigError: there is none of that name, or it is no partner.
+        ConfigError: there is no partner of that name, or the object is not a partner.
     """
     if isinstance(which, str):
         made: Partner = make_named("partner", which, PARTNERS)
@@ -117,7 +118,7 @@ def make_partner(which: str | Partner) -> Partner:
 
 
 class ReplayPartner:
-    """Does again what was done in recorded dialogues.
+    """Replays recorded dialogues.
 
     Args:
         recordings: by id of the combination, every turn of its dialogue.
@@ -135,7 +136,7 @@ class ReplayPartner:
         return cls({t.combination.id: t.turns for t in transcripts})
 
     def reply(self, asks: Sequence[PartnerAsk]) -> list[PartnerReply]:
-        """Return what the side did in this turn; an error where the recording has no such turn."""
+        """Return the side's action in this turn; an error if the recording has no such turn."""
         return [self._recorded(ask) for ask in asks]
 
     def _recorded(self, ask: PartnerAsk) -> PartnerReply:
@@ -151,14 +152,15 @@ class ReplayPartner:
         action = turns[len(ask.turns)][ask.side]
         if action.argument.strip():
             return PartnerReply(action_text(action))
-        # Upstream's models said nothing in words: an act, which keeps a dialogue from being stale.
+        # Upstream's models said "nothing" in words: an action, so the dialogue does not become
+        # stale.
         return PartnerReply(action_text(action), action=Action(action.kind))
 
 
 class SmallTalkPartner:
     """Says something friendly in every turn, knows no goals and never leaves.
 
-    It goes with every scenario, and is the least that a partner can be.
+    It works with every scenario, and is the simplest possible partner.
     """
 
     name = "small-talk"

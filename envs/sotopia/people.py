@@ -42,7 +42,7 @@ def _person(row: _Row) -> Character:
 @cache
 def people() -> tuple[Character, ...]:
     """Return the characters, read once."""
-    # Only the generator needs them; sotopia's own episodes do without.
+    # Only the generator needs them, not sotopia's own episodes.
     from creditrl.config import read_table
 
     file = read_table(_File, importlib.resources.files(__package__) / "people.toml")

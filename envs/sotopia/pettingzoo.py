@@ -1,11 +1,11 @@
-"""The dialogues as PettingZoo environments: both sides are agents of the caller's.
+"""The dialogues as PettingZoo environments: the caller plays both sides.
 
 Needs the extra ``pettingzoo``. Agents are ``agent_0`` and ``agent_1``, the sides of the scenario;
-``info["role"]`` says whom they play. An observation is a dict: ``text``, what the agent reads, and
-``may_act``, 1 where it is to act now. (PettingZoo's own tests take no bare texts.) Options are
-those of :class:`~.env.SotopiaConfig` without ``partner``, ``side`` and ``unreadable``: an answer
-that is no action counts as doing nothing. Where the judgement fails the reward is
-:class:`NoReward`, a NaN, and ``info["error"]`` says why.
+``info["role"]`` names the character they play. An observation is a dict: ``text``, which the agent
+reads, and ``may_act``, 1 if it is to act now. (PettingZoo's own tests do not accept plain texts.)
+Options are those of :class:`~.env.SotopiaConfig` without ``partner``, ``side`` and ``unreadable``:
+an answer that is not an action counts as doing nothing. If the judgement fails, the reward is
+:class:`NoReward`, a NaN, and ``info["error"]`` gives the reason.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class NoReward(float):
     """The reward of a dialogue whose judgement failed: NaN, but equal to itself.
 
     PettingZoo's own tests, and users, compare episodes and sums of rewards with ``==``, under which
-    two runs of one episode would differ. Sums with it are it; ``math.isnan`` knows it.
+    two runs of one episode would differ. Sums with it are NoReward too; ``math.isnan`` accepts it.
     """
 
     def __new__(cls) -> NoReward:  # noqa: D102
@@ -72,7 +72,7 @@ class NoReward(float):
 
 
 class _Stage:
-    """What both views share: the tasks, the dialogue under way, and what is said about it."""
+    """Shared part of both interfaces: the tasks, the running dialogue, and its ``info``."""
 
     def __init__(self, render_mode: str | None, options: Mapping[str, Any]) -> None:
         for name in _OTHERS:
@@ -100,7 +100,7 @@ class _Stage:
         self.reasons = ("", "")
 
     def begin(self, seed: int | None, options: Mapping[str, Any] | None) -> Meeting:
-        """Start a dialogue; ``options["task"]`` picks it, other keys are not ours to judge."""
+        """Start a dialogue; ``options["task"]`` picks it, other keys are ignored."""
         if seed is not None or self.rng is None:
             self.rng, _ = seeding.np_random(seed)
         which = (options or {}).get("task")
@@ -116,7 +116,7 @@ class _Stage:
         return self.meeting
 
     def play(self, answers: Mapping[str, str]) -> Meeting:
-        """Play one turn, and have it judged if it was the last."""
+        """Play one turn, and judge the dialogue if it was the last."""
         meeting = self.here()
         said = [clean_text(action_text(answers.get(agent, "nothing"))) for agent in AGENTS]
         self.reasons = meeting.play(said)
@@ -198,11 +198,12 @@ def _metadata(name: str) -> dict[str, Any]:
 
 
 class SotopiaParallelEnv(ParallelEnv[str, dict[str, Any], str]):  # type: ignore[misc]
-    """Both sides write in every turn; who is not to act (``info["may_act"]``) does nothing.
+    """Both sides write in every turn; a side that is not to act (``info["may_act"]``) does nothing.
 
     Args:
         render_mode: ``ansi``, ``human`` or None.
-        options: fields of :class:`~.env.SotopiaConfig` but ``partner``, ``side``, ``unreadable``.
+        options: fields of :class:`~.env.SotopiaConfig` except ``partner``, ``side``,
+            ``unreadable``.
     """
 
     metadata = _metadata("sotopia_parallel_v0")
@@ -241,7 +242,7 @@ class SotopiaParallelEnv(ParallelEnv[str, dict[str, Any], str]):  # type: ignore
         """Play one turn.
 
         Raises:
-            ActionTypeError: an answer is no string.
+            ActionTypeError: an answer is not a string.
             EpisodeOverError: there is no dialogue under way.
         """
         if not self.agents:
@@ -261,11 +262,11 @@ class SotopiaParallelEnv(ParallelEnv[str, dict[str, Any], str]):  # type: ignore
         return result
 
     def render(self) -> str | None:
-        """Draw the dialogue with everything that a judge knows."""
+        """Draw the dialogue with everything that a judge sees."""
         return self._stage.draw()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources."""
 
     @staticmethod
     def _all(of: Any) -> dict[str, Any]:
@@ -279,7 +280,8 @@ class SotopiaAECEnv(AECEnv[str, dict[str, Any], str]):  # type: ignore[misc]
 
     Args:
         render_mode: ``ansi``, ``human`` or None.
-        options: fields of :class:`~.env.SotopiaConfig` but ``partner``, ``side``, ``unreadable``.
+        options: fields of :class:`~.env.SotopiaConfig` except ``partner``, ``side``,
+            ``unreadable``.
     """
 
     metadata = _metadata("sotopia_v0")
@@ -319,7 +321,7 @@ class SotopiaAECEnv(AECEnv[str, dict[str, Any], str]):  # type: ignore[misc]
         """Take the answer of ``agent_selection``; None for an agent whose episode is over.
 
         Raises:
-            ActionTypeError: an answer that counts is no string.
+            ActionTypeError: an answer that counts is not a string.
             EpisodeOverError: there is no dialogue under way.
         """
         if not self.agents:
@@ -346,11 +348,11 @@ class SotopiaAECEnv(AECEnv[str, dict[str, Any], str]):  # type: ignore[misc]
             self.agent_selection = self._next()
 
     def render(self) -> str | None:
-        """Draw the dialogue with everything that a judge knows."""
+        """Draw the dialogue with everything that a judge sees."""
         return self._stage.draw()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources."""
 
     def _next(self) -> str:
         may = zip(AGENTS, self._stage.here().may_act, strict=True)

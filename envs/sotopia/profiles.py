@@ -1,12 +1,11 @@
-"""Who meets whom, why, and what each of them may know of the other.
+"""Characters and scenarios, and what each side may know of the other.
 
 Source: the records and the visibility rules of sotopia (Zhou et al. 2023). Two versions of the
 rule are in use, and :data:`Visibility` names both:
 
-- ``"relationship"`` (default): what one sees of the other depends on how close they are. So the
-  paper has it, and so the published GPT-4 episodes were played.
-- ``"own"``: the other's whole background is ``Unknown`` whatever the relationship, as sotopia 0.1.5
-  does it.
+- ``"relationship"`` (default): what a side sees of the other depends on how close they are, as in
+  the paper and in the published GPT-4 episodes.
+- ``"own"``: the other's whole background is ``Unknown`` in any relationship, as in sotopia 0.1.5.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Relationship(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Character:
-    """A person whom an agent plays."""
+    """A person played by an agent."""
 
     id: str
     first_name: str
@@ -43,13 +42,13 @@ class Character:
     gender: str = ""
     """``Man``, ``Woman``, ``Nonbinary`` or empty."""
     pronouns: str = ""
-    """As upstream writes them, e.g. ``She/her``."""
+    """Pronouns in upstream's form, e.g. ``She/her``."""
     public_info: str = ""
-    """What acquaintances know."""
+    """Information known to acquaintances."""
     personality: str = ""
-    """Personality and values: what friends and closer ones know."""
+    """Personality and values, known to friends and closer persons."""
     secret: str = ""
-    """What nobody else knows."""
+    """Information known to nobody else."""
 
     @property
     def name(self) -> str:
@@ -59,7 +58,7 @@ class Character:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A situation for two, and what each of them wants."""
+    """A situation for two, and each one's goal."""
 
     id: str
     """Unique and stable, e.g. upstream's ``01H7VFHN...`` or ``builtin/price/17``."""
@@ -72,8 +71,8 @@ class Scenario:
     """Kind of scenario, ``Task.type``: ``craigslist_bargains``, ``price``, ``schedule``, ..."""
     codename: str = ""
     terms: Any = None
-    """What a machine can check (prices, values of items, calendars); immutable and picklable, None
-    where only a judge can tell."""
+    """Terms that a machine can check (prices, values of items, calendars); immutable and picklable;
+    None if only a judge can score it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ class Combination:
     id: str
     scenario: Scenario
     characters: tuple[Character, Character]
-    """Who plays side 0, who opens in round-robin order, and side 1."""
+    """Characters of side 0 (which opens in round-robin order) and side 1."""
 
     @property
     def names(self) -> tuple[str, str]:

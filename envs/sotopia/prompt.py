@@ -13,7 +13,7 @@ _BARE = ("leave", "nothing")
 
 
 def _trim(observation: str) -> str:
-    """Tell what is new; a first observation tells everything."""
+    """Return the new part of an observation; of a first one, everything."""
     _, found, news = f"\n{observation}".partition(f"\n{NEWS}\n")
     return news if found else observation
 

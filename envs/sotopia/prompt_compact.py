@@ -1,8 +1,8 @@
-"""SOTOPIA in few words: how a negotiation stands for one side, and the lines it may say.
+"""SOTOPIA as a short text: one side's state of a negotiation, and the lines it can say.
 
-For builtin scenarios, whose goals name what can be agreed on. Amounts become steps from one's own
-best deal (:mod:`creditrl.envs.sotopia.steps`): what is nine steps away of a lamp is nine steps away
-of a car. All of it is read in observations, so nothing of the other side is known but what it said.
+For builtin scenarios, whose goals name the possible agreements. Amounts become steps from one's own
+best deal (:mod:`creditrl.envs.sotopia.steps`), the same scale for a lamp and a car. All of it is
+read from observations, so nothing is known of the other side except what it said.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ SMALL_TALK = (
     "say: I see what you mean. Let us find something that works for both of us.",
     "say: Thank you, I am glad that we have agreed.",
 )
-"""Lines offered where no terms can be read; they fit any dialogue."""
+"""Lines offered if no terms can be read; they fit any dialogue."""
 
 
 class _Seat(NamedTuple):
-    """What a side knows before anything is said."""
+    """A side's knowledge before anything is said."""
 
     side: int
     names: tuple[str, str]
     terms: Terms
-    """With its own numbers on both sides: it does not know the other's."""
+    """Terms with its own numbers on both sides, since it does not know the other's."""
     task: str
 
 
 def compact(ask: Ask) -> str:
-    r"""Return how the negotiation stands; where there are no terms to read, what is new.
+    r"""Return the state of the negotiation; if there are no terms to read, what is new.
 
-    ``mine 3`` is one's last offer, ``theirs 9`` the offer that one may accept, in steps from one's
-    best deal; ``first`` and ``best`` are the other side's offers at first and so far, ``moved`` by
-    how many steps its last one came nearer, ``same`` how often it has been repeated.
+    ``mine 3`` is one's last offer, ``theirs 9`` the offer that one can accept, in steps from one's
+    best deal; ``first`` and ``best`` are the other side's offers at first and so far, ``moved`` is
+    the number of steps by which its last one came closer, ``same`` how often it has been repeated.
 
     Example:
         >>> compact(Ask(
@@ -82,8 +82,8 @@ def sotopia_choices(ask: Ask) -> tuple[str, ...]:
     """Return the lines to choose among.
 
     In a negotiation: accept, reject, leave, and offers 0 to 13 steps from one's best deal, of
-    prices, times or shares; where a friend is looked for, guesses and questions. Elsewhere the
-    admissible actions and some small talk.
+    prices, times or shares; in search of a common friend, guesses and questions. Elsewhere the
+    admissible actions and small talk.
     """
     heard = _hear(ask)
     if heard is None:
@@ -145,10 +145,10 @@ _SLOTS = tuple(
 
 
 def _hear(ask: Ask) -> tuple[_Seat, Talk, int] | None:
-    """Return seat, talk and the number of the turn; None where no terms can be read."""
+    """Return seat, talk and the number of the turn; None if no terms can be read."""
     told = ask.observation
     if not told.startswith("You are ") or "\n\n" not in told:
-        # Only what is new: the rest was told before.
+        # Only the new part: the rest is already known.
         told = "\n".join((*(observation for observation, _ in ask.history), told))
     return _read(told)
 
@@ -166,7 +166,7 @@ def _read(told: str) -> tuple[_Seat, Talk, int] | None:
 
 @lru_cache(maxsize=8192)
 def _talk(head: str, said: tuple[str, ...]) -> Talk:
-    """Return what the turns have come to, from what all but the last of them had."""
+    """Return the negotiation's state after the turns, from the state before the last one."""
     if not said:
         return NO_TALK
     seat = _read_head(head)
@@ -176,7 +176,7 @@ def _talk(head: str, said: tuple[str, ...]) -> Talk:
 
 
 def _read_turn(line: str, names: tuple[str, str]) -> tuple[Action, Action]:
-    """Read a turn's line: ``Ann Lee said: "..."``, and the other side's act behind ``;``."""
+    """Read a turn's line: ``Ann Lee said: "..."``, and the other side's action after ``;``."""
     one, two = line, ""
     if line.startswith(f"{names[1]} "):
         one, two = "", line
@@ -193,7 +193,7 @@ def _read_act(line: str, name: str) -> Action:
 
 @lru_cache(maxsize=2048)
 def _read_head(head: str) -> _Seat | None:
-    """Read who one is, and the terms out of scenario and goal; None where it has none of ours."""
+    """Read the own side, and the terms from scenario and goal; None if they are not builtin."""
     found_lines = dict(line.partition(": ")[::2] for line in head.split("\n")[1:])
     me = head.partition("\n")[0].removeprefix("You are ").removesuffix(".")
     both = found_lines.get("Participants", "")
@@ -209,7 +209,7 @@ def _read_head(head: str) -> _Seat | None:
 
 
 def _read_terms(side: int, text: str, goal: str) -> tuple[Terms, str] | None:
-    """Return terms with the own numbers on both sides, and the task in words."""
+    """Return terms with the side's own numbers on both sides, and the task in words."""
     if goal.startswith(("Sell it for", "Buy it for")):
         listed, limit = _WORTH.search(text), _WORTH.search(goal)
         if listed is None or limit is None:
@@ -217,7 +217,7 @@ def _read_terms(side: int, text: str, goal: str) -> tuple[Terms, str] | None:
         sells = goal.startswith("Sell")
         own, asked = float(limit[1]), float(listed[1])
         price = PriceTerms((own, own), side if sells else 1 - side, asked)
-        # Of the asking price, in fives of a hundred: what both sides' limits lie about.
+        # Per cent of the asking price, in steps of five: the range of both sides' limits.
         return price, f"{'sell' if sells else 'buy'}, limit {5 * round(20 * own / asked)}"
     if goal.startswith("Get as many points"):
         things = text.partition("There are: ")[2].partition(".")[0]

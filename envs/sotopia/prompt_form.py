@@ -1,4 +1,4 @@
-"""The prompt that SOTOPIA's own agents get.
+"""The prompt of SOTOPIA's own agents.
 
 Source of the prompt's structure: sotopia's ``agenerate_action``, part by part; its answer is the
 JSON of ``AgentAction``. The sentences are ours.
@@ -52,19 +52,19 @@ _HOW: dict[Answer, str] = {
 
 
 class SotopiaForm(PromptForm):
-    """SOTOPIA's own prompt: role, goal, character, context and whole dialogue, what can be done.
+    """SOTOPIA's own prompt: role, goal, character, context, whole dialogue, possible actions.
 
-    One user message per turn, built anew. It wants observations that tell everything
+    One user message per turn, built from scratch. It needs complete observations
     (``observation="full"``, the default).
 
     Args:
         answer: ``"json"`` (upstream's), ``"line"`` (our action text) or ``"tags"`` (reasoning and
-            action, as iStar asks for them; the action keeps its capitals).
+            action, as in iStar; the action keeps its capitals).
     """
 
     name: ClassVar[str] = "sotopia"
     context: ClassVar[Literal["window", "full"]] = "window"
-    needs_history: ClassVar[bool] = False  # the observation holds it
+    needs_history: ClassVar[bool] = False  # the observation contains it
 
     def __init__(self, answer: Answer = "json") -> None:
         require_one_of("answer", answer, get_args(Answer))
@@ -74,7 +74,7 @@ class SotopiaForm(PromptForm):
         """Return the prompt of this turn.
 
         Raises:
-            ConfigError: the observation is another environment's, or tells only what is new.
+            ConfigError: the observation is another environment's, or contains only what is new.
         """
         first, _, rest = ask.observation.partition("\n")
         named = _FIRST.fullmatch(first)
@@ -108,9 +108,9 @@ class SotopiaForm(PromptForm):
         )
 
     def parse(self, reply: str) -> Parsed:
-        """Read the action, as one line; the format is valid where the reply is what was asked for.
+        """Read the action, as one line; the format is valid if the reply is in the requested form.
 
-        An object of JSON, or a line, is found among other words too.
+        A JSON object, or a line, is also found among other words.
         """
         if self.answer == "tags":
             return parse_tags(reply, lower=False)
@@ -124,7 +124,7 @@ class SotopiaForm(PromptForm):
         return Parsed(text, valid_format=False)
 
     def reply(self, action: str, thought: str = "") -> str:
-        """Return a reply that says this."""
+        """Return a reply with this thought and action."""
         if self.answer == "tags":
             thought = thought or f"The next step is: {action}."
             return f"<think>{thought}</think><action>{action}</action>"

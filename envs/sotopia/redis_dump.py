@@ -1,7 +1,7 @@
 """The JSON documents in a Redis dump: how SOTOPIA-pi's scenarios were published.
 
 Source: Redis' RDB format, versions 9 to 11, as far as dumps of sotopia's databases need it: strings
-and values of modules. Nothing of Redis has to be installed.
+and values of modules. Redis need not be installed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def read_documents(path: Path) -> dict[str, Any]:
     """Return the JSON documents of a dump by their keys, in their order.
 
     Raises:
-        DataError: the file is no such dump, or is damaged.
+        DataError: the file is not such a dump, or is damaged.
     """
     data = path.read_bytes()
     if data[:5] != b"REDIS":
@@ -101,7 +101,7 @@ class _Reader:
         return length
 
     def _coded(self) -> tuple[int, bool]:
-        """Return a length, or the kind of a specially written string and True."""
+        """Return a length, or the kind of a specially encoded string and True."""
         first = self._byte()
         kind = first >> 6
         if kind == 0:
@@ -163,7 +163,7 @@ def _unpacked(packed: bytes, size: int) -> bytes:
         at += 1
         if start < 0:
             raise ValueError("damaged compressed string")
-        for k in range(length + 2):  # it may overlap what it makes
+        for k in range(length + 2):  # source and output may overlap
             out.append(out[start + k])
     if len(out) != size:
         raise ValueError("damaged compressed string")

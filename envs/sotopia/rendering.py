@@ -1,8 +1,8 @@
 """Text for participants and judges: the context as far as each may know it, and the turns.
 
 Source of the forms: sotopia's ``ScriptBackground``, ``AgentAction`` and ``XMLRenderer``; the
-published episodes show the same lines. Differences: no spaces at the ends of lines, and where
-marked text is no XML, its tags are read one by one (upstream asks libxml2 to recover something).
+published episodes show the same lines. Differences: no spaces at the ends of lines, and if marked
+text is not valid XML, its tags are read one by one (upstream lets libxml2 recover what it can).
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _ADJECTIVES: Mapping[str, str] = {"Man": "male", "Woman": "female", "Nonbinary":
 def visible(marked: str, side: int | None) -> str:
     """Return the part of a marked text that a side sees; None: a judge, who sees all of it.
 
-    ``<p viewer='agent_0'>`` and the like are for that viewer alone; ``<extra_info>``,
-    ``<clarification_hint>`` and ``<strategy_hint>`` are shown to who sees the text around them.
-    What stands in other tags is shown to judges only.
+    ``<p viewer='agent_0'>`` and the like are only for that viewer; ``<extra_info>``,
+    ``<clarification_hint>`` and ``<strategy_hint>`` are shown to those who see the text around
+    them. Text in other tags is shown only to judges.
     """
     if "<" not in marked:
         return _entities(marked)
@@ -85,18 +85,18 @@ def visible(marked: str, side: int | None) -> str:
 
 
 def _entities(text: str) -> str:
-    """Decode XML's entities, unless a bare ``&`` shows that the text is not written so."""
+    """Decode XML's entities, unless a bare ``&`` shows that it has none."""
     if "&" not in text or text.count("&") != len(_ENTITY.findall(text)):
         return text
     return _ENTITY.sub(lambda found: _ENTITIES[found[1]], text)
 
 
 def bio(character: Character, knows: Relationship | None) -> str:
-    """Return what somebody reads about a character.
+    """Return the description of a character for a reader.
 
     Args:
-        character: whom it is about.
-        knows: how close the reader is; None: it is the character itself, or a judge.
+        character: the described character.
+        knows: how close the reader is; None: the reader is the character itself, or a judge.
     """
     if knows == Relationship.STRANGER:
         return ""
@@ -123,7 +123,7 @@ def context(
 
     Args:
         combination: the scenario and its cast.
-        side: who reads; None: a judge, who sees everything.
+        side: the reader's side; None: a judge, who sees everything.
         visibility: see :mod:`creditrl.envs.sotopia.profiles`.
     """
     scenario = combination.scenario
@@ -151,7 +151,7 @@ def context(
 
 
 def goal_line(combination: Combination, side: int) -> str:
-    """Return a side's goal on one line, as ``Task.goal`` has it."""
+    """Return a side's goal on one line, for ``Task.goal``."""
     return " ".join(visible(combination.scenario.goals[side], side).split())
 
 
@@ -160,7 +160,7 @@ def _trimmed(text: str) -> str:
 
 
 def did(action: Action) -> str:
-    """Return what an action looks like to others, after a name."""
+    """Return an action as others see it, to follow a name."""
     if action.kind == "speak":
         return f'said: "{action.argument}"'
     if action.kind == "none":
@@ -171,7 +171,7 @@ def did(action: Action) -> str:
 
 
 def turn_line(number: int, turn: tuple[Action, Action], names: tuple[str, str]) -> str:
-    """Return the line of a turn; who did nothing is left out of it."""
+    """Return the line of a turn, without sides that did nothing."""
     acts = ";".join(
         f"{name} {did(action)}"
         for name, action in zip(names, turn, strict=True)
@@ -198,19 +198,19 @@ def observation(
     whole: bool = True,
     told: Sequence[str] | None = None,
 ) -> str:
-    """Return what a participant reads when it is to act, or when all is over.
+    """Return a participant's observation when it is to act, or when the dialogue is over.
 
     Args:
         combination: the scenario and its cast.
-        side: who reads.
+        side: the reader's side.
         turns: all turns so far.
-        seen: how many of them there were at the reader's last action; -1: it has not acted yet.
+        seen: number of turns at the reader's last action; -1: it has not acted yet.
         head: who the reader is and what it knows; None leaves that out.
-        ending: why the dialogue is over; ``""`` while it goes on.
+        ending: why the dialogue is over; ``""`` while it continues.
         note: a line about the reader's last answer.
-        waits: somebody else is to act.
-        whole: tell the turns that were seen before again.
-        told: the lines of all turns, where somebody has them.
+        waits: the other side is to act.
+        whole: repeat the turns that were already seen.
+        told: the lines of all turns, if already known.
     """
     old = len(turns) if seen < 0 else seen
     parts = [] if head is None else [head, ""]
@@ -234,5 +234,5 @@ def observation(
 
 
 def introduction(combination: Combination, side: int, visibility: Visibility) -> str:
-    """Return how an observation begins: who the reader is, and what it may know."""
+    """Return the start of an observation: who the reader is, and what it may know."""
     return f"You are {combination.names[side]}.\n{context(combination, side, visibility)}"

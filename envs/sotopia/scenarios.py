@@ -21,13 +21,13 @@ __all__ = ["NUM_COMBINATIONS", "BuiltinCombinations", "builtin_combinations"]
 NUM_COMBINATIONS: Mapping[str, int] = MappingProxyType(
     {"train": 4_000, "valid_seen": 500, "valid_unseen": 500}
 )
-"""Scenarios per split; two tasks each, one per side."""
+"""Number of scenarios per split, with two tasks each, one per side."""
 
 
 class BuiltinCombinations(Sequence[Combination]):
-    """Scenarios with their casts: number ``i`` depends on (split, i) alone.
+    """Scenarios with their casts: number ``i`` depends only on (split, i).
 
-    Train and valid_seen share situations and no instance; valid_unseen has situations of its own.
+    Train and valid_seen share situations but no instance; valid_unseen has separate situations.
 
     Args:
         split: one of :data:`creditrl.envs.tasks.SPLITS`.
@@ -39,7 +39,7 @@ class BuiltinCombinations(Sequence[Combination]):
         for kind in kinds or ():
             require_one_of("task_types", kind, KINDS)
         self._split = split
-        # The kinds take turns, so a choice of kinds needs nothing to be made.
+        # The kinds take turns, so kinds can be selected without making scenarios.
         self._turns = [k for k, kind in enumerate(KINDS) if kinds is None or kind in kinds]
         self._size = NUM_COMBINATIONS[split] // len(KINDS) * len(self._turns)
 
@@ -59,7 +59,7 @@ class BuiltinCombinations(Sequence[Combination]):
         return _made(self._split, cycle * len(KINDS) + self._turns[k])
 
     def place(self, combination_id: str) -> int | None:
-        """Return the index of the scenario of that id, without making any; None: not in here."""
+        """Return the index of the scenario of that id, without making any; None: not found."""
         digits = combination_id.removeprefix(f"builtin/{self._split}/")
         if digits == combination_id or not digits.isdecimal() or digits != str(int(digits)):
             return None
@@ -75,7 +75,7 @@ def _made(split: str, index: int) -> Combination:
 
 
 def builtin_combinations(split: str, kinds: Sequence[str] | None = None) -> BuiltinCombinations:
-    """Return the builtin scenarios of a split, or those of some kinds.
+    """Return the builtin scenarios of a split, or only those of the given kinds.
 
     Raises:
         UnknownNameError: there is no such split or kind.

@@ -1,19 +1,20 @@
 """Exact scores of dialogues whose outcome a machine can check.
 
-Not comparable with published SOTOPIA scores: those are a language model's opinion on seven
-dimensions, and a lenient one. Here only the agreement counts.
+Not comparable with published SOTOPIA scores: those are a language model's lenient opinion on seven
+dimensions. Here only the agreement counts.
 
-Let ``s_i(d)`` be what deal ``d`` is worth to side ``i`` beyond no agreement, and ``a_i`` the most
-that it can gain by a deal that costs the other nothing. Then
+Let ``s_i(d)`` be the value of deal ``d`` to side ``i`` relative to no agreement, and ``a_i`` the
+most that it can gain by a deal that costs the other nothing. Then
 
 - share of the surplus: ``s_i(d) / a_i``; 0 without an agreement;
-- goal achievement, the reward: that share, cut to [0, 1]; where a common friend is looked for, less
+- goal achievement, the reward: that share, clipped to [0, 1]; in search of a common friend, minus
   0.2 for each wrong name that the side gave;
 - success: an agreement, and a goal achievement of at least one half;
-- Pareto gap: half of what the two shares could gain in all, neither losing; 0 on the frontier.
+- Pareto gap: half of what the two shares could gain in total without a loss to either; 0 on the
+  frontier.
 
-Where no deal gains either of them anything (``a = 0``: the seller wants more than the buyer has),
-it is right to part: 1 without an agreement, or with one that costs nothing, else 0.
+If no deal gains either side anything (``a = 0``: the seller wants more than the buyer has), leaving
+is right: 1 without an agreement, or with one that costs nothing, else 0.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ class Outcome:
     deal: Deal | None
     surplus: tuple[float, float]
     share: tuple[float, float]
-    """Of the attainable surplus; below 0 for who agreed to a loss."""
+    """Share of the attainable surplus; below 0 for a side that agreed to a loss."""
     goal: tuple[float, float]
     success: tuple[bool, bool]
     pareto_gap: float
 
 
 def outcome(terms: Terms, talk: Talk) -> Outcome:
-    """Return what a dialogue came to."""
+    """Return the outcome of a dialogue."""
     deal = talk.deal
     most = attainable(terms)
     surplus = (0.0, 0.0) if deal is None else terms.surplus(deal)
@@ -84,7 +85,7 @@ def _pareto_gap(terms: Terms, share: tuple[float, float], most: tuple[float, flo
 
 
 class RuleJudge:
-    """Scores dialogues of scenarios that have terms; of others it says that nobody judges them.
+    """Scores dialogues of scenarios that have terms; others get the status ``none``.
 
     ``Verdict.scores`` are, per side: ``surplus``, ``share``, ``agreement`` (0 or 1) and
     ``pareto_gap``.

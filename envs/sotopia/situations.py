@@ -29,9 +29,9 @@ class Situation:
     text: str
     relationship: Relationship
     scale: int = 0
-    """Price: what such a thing costs about, in dollars."""
+    """Price: approximate price of such a thing, in dollars."""
     things: tuple[tuple[str, int], ...] = ()
-    """Items: kinds and how many there are at least."""
+    """Items: kinds with their minimum counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class _File:
 @cache
 def situations() -> tuple[Situation, ...]:
     """Return all situations, read once; their order is part of the data."""
-    # Only the generator needs them; sotopia's own scenarios do without.
+    # Only the generator needs them, not sotopia's own scenarios.
     from creditrl.config import read_table
 
     file = read_table(_File, importlib.resources.files(__package__) / "situations.toml")
@@ -65,6 +65,6 @@ def situations() -> tuple[Situation, ...]:
 
 
 def held_out(kind: Kind, unseen: bool) -> list[Situation]:
-    """Return the situations of a kind that valid_unseen has, or those that the others have."""
+    """Return the situations of a kind in valid_unseen, or those of the other splits."""
     own = [s for s in situations() if s.kind == kind]
     return [s for k, s in enumerate(own) if (k % 4 == 3) == unseen]

@@ -1,8 +1,8 @@
 """Candidate lines made from templates: offers in steps, guesses, and questions with counts.
 
-Where actions are open, a small policy chooses among such lines, and the rule-based expert speaks by
-them, so that it can be learned from. The deals are filled in by :meth:`~.terms.Terms.propose`, by
-what a side knows of itself and what was offered.
+If actions are open-ended, a small policy chooses among such lines, and the rule-based expert uses
+them too, so policies can learn from it. :meth:`~.terms.Terms.propose` fills in the deals, from the
+side's own numbers and the offers so far.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ __all__ = [
 ]
 
 FLOOR = 0.38
-"""Share of what it may hope for (``Terms.span``) that a side asks for at :data:`LAST_STEP`."""
+"""Share of the surplus ``Terms.span`` that a side demands at :data:`LAST_STEP`."""
 LAST_STEP = 9
 """Steps from the best deal to the floor: the expert takes one in each of its ten turns."""
 STEPS = 14
-"""Offers on the grid: step 0 asks for all, the last one for a tenth."""
+"""Number of offers on the grid: step 0 demands all, the last one a tenth."""
 FARTHEST = 24
-"""Where offers are no longer told apart: at a loss of two thirds of what one may hope for."""
+"""Step from which offers are not distinguished: a loss of two thirds of the span."""
 
 ACCEPT = "say: That is fine with me. <accept>"
 REJECT = "say: I cannot do that. <reject>"
@@ -50,7 +50,7 @@ NO_IDEA = "say: I do not know who it is."
 
 
 def share_at(step: int) -> float:
-    """Return the share of what a side may hope for that it asks for at a step.
+    """Return the share of its span that a side demands at a step.
 
     Example:
         >>> [round(share_at(step), 2) for step in (0, 5, 9, 13)]
@@ -60,10 +60,10 @@ def share_at(step: int) -> float:
 
 
 def step_of(terms: Terms, side: int, deal: Deal) -> int:
-    """Return the first step at which a side asks for no more than a deal gives it.
+    """Return the first step at which a side demands no more than a deal gives it.
 
-    From 0 to :data:`FARTHEST`; from :data:`STEPS` on it gives less than the last offer asks for,
-    and may be worse than none.
+    It is from 0 to :data:`FARTHEST`; from :data:`STEPS` on the deal gives less than the last offer
+    demands, and may be worse than no deal.
     """
     missing = 1 - terms.own(side, deal) / terms.span(side)
     return min(max(math.ceil(missing * LAST_STEP / (1 - FLOOR) - 1e-9), 0), FARTHEST)
@@ -83,14 +83,14 @@ def guess_line(terms: FriendTerms, side: int, name: str, sure: bool) -> str:
 
 
 def question_line(terms: FriendTerms, query: Query, hits: int) -> str:
-    """Return a question, said with the number of one's own candidates of whom it is true."""
+    """Return a question, with the number of the side's own candidates that match it."""
     if len(query) == len(terms.attributes):
         return f"say: Do you know somebody just like that? {ask_text(query)}"
     return f"say: It is true of {hits} of mine: {ask_text(query)}"
 
 
 def answered(terms: FriendTerms, side: int, talk: Talk, *said: str) -> tuple[str, ...]:
-    """Return lines with an answer before each, where the other side waits for one."""
+    """Return lines, each preceded by an answer if the other side waits for one."""
     asked = talk.asked[1 - side]
     if asked is None:
         return said
@@ -102,7 +102,7 @@ _SAY = "say: "
 
 
 def lines(terms: Terms, side: int, talk: Talk) -> tuple[str, ...]:
-    """Return what a side may say next, ``leave`` included; after an agreement that alone."""
+    """Return a side's possible lines, with ``leave``; after an agreement only ``leave``."""
     if talk.deal is not None:
         return ("leave",)
     if isinstance(terms, FriendTerms):
@@ -113,10 +113,10 @@ def lines(terms: Terms, side: int, talk: Talk) -> tuple[str, ...]:
 
 
 def friend_lines(terms: FriendTerms, side: int, talk: Talk) -> tuple[str, ...]:
-    """Return what may be said where a common friend is looked for.
+    """Return the possible lines in search of a common friend.
 
     Guesses name the friends that no answer has ruled out, questions are those not yet answered. A
-    waiting question is answered in the same breath.
+    waiting question is answered in the same line.
     """
     left = candidates(terms, talk, side)
     sure = found(terms, talk, side, left)

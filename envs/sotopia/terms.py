@@ -1,7 +1,7 @@
-"""Terms that two sides can agree on, and the worth of each agreement to either.
+"""Terms that two sides can agree on, and the value of each agreement to either side.
 
-A scenario whose outcome a machine can check has such terms: ``Scenario.terms``. Worth is counted
-against no agreement, so who agrees to nothing has a surplus of 0.
+A scenario whose outcome a machine can check has such terms: ``Scenario.terms``. Value is relative
+to no agreement, so a side without an agreement has a surplus of 0.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 Deal: TypeAlias = float | tuple[int, ...] | str
-"""A price; how many of each item side 0 gets; a slot or a name."""
+"""A price; the number of each item that side 0 gets; a slot or a name."""
 Query: TypeAlias = tuple[tuple[str, str], ...]
 """Attributes and values that a question names, in the order of the terms' attributes."""
 Surplus: TypeAlias = tuple[float, float]
@@ -46,37 +46,37 @@ class Terms(ABC):
 
     @abstractmethod
     def surplus(self, deal: Deal) -> Surplus:
-        """Return what a deal is worth to side 0 and side 1 beyond no agreement."""
+        """Return a deal's value to side 0 and side 1 relative to no agreement."""
 
     @abstractmethod
     def deals(self) -> Sequence[Deal]:
-        """Return deals enough to find the best ones among; all of them where they are few."""
+        """Return enough deals to contain the best ones; all of them if there are few."""
 
     @abstractmethod
     def span(self, side: int) -> float:
-        """Return the surplus that a side may hope for, as far as it knows itself."""
+        """Return the surplus that a side may hope for, given its own knowledge."""
 
     @abstractmethod
     def read(self, side: int, given: Mapping[str, str]) -> Deal | None:
-        """Return the deal that a side's ``<offer ...>`` names; None where it names none."""
+        """Return the deal that a side's ``<offer ...>`` names; None if it names none."""
 
     @abstractmethod
     def write(self, side: int, deal: Deal) -> str:
-        """Return the inside of the ``<offer ...>`` by which a side proposes a deal."""
+        """Return the content of the ``<offer ...>`` with which a side proposes a deal."""
 
     @abstractmethod
     def choices(self, side: int) -> Sequence[Deal]:
-        """Return some deals that a side may propose, by what it knows: its literal actions."""
+        """Return deals that a side can propose, given its knowledge: its literal actions."""
 
     @abstractmethod
     def propose(self, side: int, least: float, own: Sequence[Deal], others: Sequence[Deal]) -> Deal:
-        """Return a deal of at least that surplus to the side, and as good to the other as can be.
+        """Return a deal with at least that surplus for the side, and best for the other.
 
         Args:
-            side: who proposes; it knows nothing of the other side but ``others``.
-            least: surplus that it wants; where no deal has so much, it gets the best.
-            own: what it has proposed so far.
-            others: what the other side has proposed so far.
+            side: the proposing side; it knows only ``others`` of the other side.
+            least: surplus that it wants; if no deal has that much, the best one is returned.
+            own: its proposals so far.
+            others: the other side's proposals so far.
         """
 
     def gains(self) -> Sequence[Surplus]:
@@ -84,22 +84,22 @@ class Terms(ABC):
         return [self.surplus(deal) for deal in self.deals()]
 
     def own(self, side: int, deal: Deal) -> float:
-        """Return what a deal is worth to one side: all that this side knows of it."""
+        """Return a deal's value to one side, which is all that this side knows about it."""
         return self.surplus(deal)[side]
 
     def yielded(self, side: int, others: Sequence[Deal]) -> float:
-        """Return by how much surplus the other side's offers came towards this side."""
+        """Return the surplus that the other side's offers have conceded to this side."""
         if len(others) < 2:
             return 0.0
         worth = [self.own(side, deal) for deal in others]
         return max(0.0, max(worth) - worth[0])
 
     def free_text(self, side: int, text: str) -> Deal | None:
-        """Return the deal that plain words name, where that can be told."""
+        """Return the deal that plain words name, if it is clear."""
         return None
 
     def query(self, given: Mapping[str, str]) -> Query | None:
-        """Return what a question asks for; None where it asks for nothing that can be asked."""
+        """Return what a question asks for; None if it is not a valid question."""
         return None
 
 
@@ -111,11 +111,11 @@ def attainable(terms: Terms) -> Surplus:
 
 
 def money(amount: float) -> str:
-    """Return an amount as offers write it: ``12``, ``12.50``."""
+    """Return an amount in the format of offers: ``12``, ``12.50``."""
     return str(int(amount)) if amount == int(amount) else f"{amount:.2f}"
 
 
-# Dollars before the number or behind it; thousands with or without commas. Fifteen digits are
+# Dollars before the number or after it; thousands with or without commas. Fifteen digits are
 # enough, and their bound keeps the reading of any text linear.
 _NUMBER = r"(\d{1,3}(?:,\d{3}){1,4}(?:\.\d{1,15})?|\d{1,15}(?:\.\d{1,15})?)"
 _AMOUNT = re.compile(rf"\$\s*{_NUMBER}|{_NUMBER}\s*(?:\$|dollars?\b|bucks?\b|usd\b)", re.IGNORECASE)
@@ -131,10 +131,10 @@ class PriceTerms(Terms):
     seller: int
     """Side that sells."""
     listed: float
-    """What the thing is offered for, which both know."""
+    """The asking price, known to both."""
 
     def surplus(self, deal: Deal) -> Surplus:
-        """Return what the price leaves to either, in money."""
+        """Return what the price leaves to each side, in money."""
         assert isinstance(deal, (int, float))
         gains = [self.limits[0] - deal, self.limits[1] - deal]
         gains[self.seller] = -gains[self.seller]
@@ -146,7 +146,7 @@ class PriceTerms(Terms):
         return (low, (low + high) / 2, high)
 
     def opening(self, side: int) -> float:
-        """Return the price that a side begins with: as listed, or just above half of that."""
+        """Return a side's first price: the asking price, or just above half of it."""
         if side == self.seller:
             return max(self.listed, self.limits[side])
         return self._round(side, min(0.55 * self.listed, 0.8 * self.limits[side]))
@@ -173,11 +173,11 @@ class PriceTerms(Terms):
         )
 
     def propose(self, side: int, least: float, own: Sequence[Deal], others: Sequence[Deal]) -> Deal:
-        """Return the price that leaves just so much."""
+        """Return the price that leaves exactly this much."""
         towards = 1 if side == self.seller else -1
         price = self._round(side, self.limits[side] + towards * least)
         if others:
-            # Nobody asks for worse than what lies on the table.
+            # Nobody asks for less than the standing offer.
             best = max(others, key=lambda deal: self.own(side, deal))
             if self.own(side, best) >= self.own(side, price):
                 return best
@@ -189,7 +189,7 @@ class PriceTerms(Terms):
         return float("".join(amounts[-1]).replace(",", "")) if amounts else None
 
     def _round(self, side: int, price: float) -> float:
-        """Round to a price that people say, in the side's own favour."""
+        """Round to a usual price, in the side's own favour."""
         step = 5.0 if self.listed >= 1000 else 1.0 if self.listed >= 30 else 0.5
         steps = round(price / step, 6)
         rounded = step * (math.ceil(steps) if side == self.seller else math.floor(steps))
@@ -199,7 +199,7 @@ class PriceTerms(Terms):
 
 @dataclass(frozen=True, slots=True)
 class ItemTerms(Terms):
-    """Things to divide, worth other points to either side. A deal says what side 0 gets."""
+    """Things to divide, of different value to each side. A deal is what side 0 gets."""
 
     items: tuple[str, ...]
     """Kinds, one word each, in the plural."""
@@ -207,10 +207,10 @@ class ItemTerms(Terms):
     values: tuple[tuple[float, ...], tuple[float, ...]]
     """Points per piece of each kind, to side 0 and side 1."""
     fallback: tuple[float, float] = (0.0, 0.0)
-    """Points that either has without an agreement."""
+    """Points of each side without an agreement."""
 
     def surplus(self, deal: Deal) -> Surplus:
-        """Return the points of either share, less those that no agreement brings."""
+        """Return the points of each share, minus those without an agreement."""
         assert isinstance(deal, tuple)
         mine, theirs = self.values
         one, two = sum(map(mul, mine, deal)), sum(map(mul, theirs, self.rest(deal)))
@@ -221,7 +221,7 @@ class ItemTerms(Terms):
         return _gains(self)
 
     def own(self, side: int, deal: Deal) -> float:
-        """Return the points of the side's share, less those that no agreement brings."""
+        """Return the points of the side's share, minus those without an agreement."""
         share = self.share(side, deal)
         worth: float = sum(map(mul, self.values[side], share))
         return worth - self.fallback[side]
@@ -236,7 +236,7 @@ class ItemTerms(Terms):
         return worth - self.fallback[side]
 
     def read(self, side: int, given: Mapping[str, str]) -> Deal | None:
-        """Return the division in which the speaker gets ``books=2``, and of the rest nothing."""
+        """Return the division in which the speaker gets ``books=2``, and nothing of the rest."""
         kept = [0] * len(self.items)
         for name, number in given.items():
             kind = next((k for k, item in enumerate(self.items) if _same(name, item)), None)
@@ -248,20 +248,20 @@ class ItemTerms(Terms):
         return tuple(kept) if side == 0 else self.share(1, tuple(kept))
 
     def write(self, side: int, deal: Deal) -> str:
-        """Return ``books=2 hats=0``: what the speaker gets."""
+        """Return ``books=2 hats=0``: the speaker's share."""
         share = self.share(side, deal)
         return " ".join(f"{item}={n}" for item, n in zip(self.items, share, strict=True))
 
     def choices(self, side: int) -> Sequence[Deal]:
-        """Return the divisions that leave the side a surplus, the best to it first."""
+        """Return the divisions that leave the side a surplus, its best one first."""
         ranked = _ranked(self, side)
         return ranked.deals[: ranked.as_good_as(1e-9)]
 
     def propose(self, side: int, least: float, own: Sequence[Deal], others: Sequence[Deal]) -> Deal:
-        """Return, of the divisions that are good enough, what the other asked for most like it."""
+        """Return, of the divisions that are good enough, the one that the other likes best."""
         ranked = _ranked(self, side)
         good = max(ranked.as_good_as(least - 1e-9), 1)
-        # The first of the highest is the one of them that is best for the side.
+        # Of equally liked ones, the first is the best for the side.
         return ranked.deals[int(np.argmax(_liked(self, side, tuple(others))[:good]))]
 
     def share(self, side: int, deal: Deal) -> tuple[int, ...]:
@@ -270,7 +270,7 @@ class ItemTerms(Terms):
         return deal if side == 0 else self.rest(deal)
 
     def rest(self, share: tuple[int, ...]) -> tuple[int, ...]:
-        """Return what a share leaves."""
+        """Return the rest that a share leaves."""
         return tuple(map(sub, self.counts, share))
 
 
@@ -279,12 +279,12 @@ class _Ranked(NamedTuple):
 
     deals: tuple[tuple[int, ...], ...]
     worse: tuple[float, ...]
-    """What each is worth to the side, with the sign turned: it rises."""
+    """Negative value of each to the side, ascending."""
     left: NDArray[np.int64]
-    """[deals, kinds]: what the other side gets."""
+    """[deals, kinds]: the other side's share."""
 
     def as_good_as(self, least: float) -> int:
-        """Return how many are worth so much."""
+        """Return the number of divisions worth at least this much."""
         return bisect_right(self.worse, -least)
 
 
@@ -314,10 +314,10 @@ def _gains(terms: ItemTerms) -> tuple[Surplus, ...]:
 
 @lru_cache(maxsize=4096)
 def _liked(terms: ItemTerms, side: int, others: tuple[Deal, ...]) -> NDArray[np.int64]:
-    """Return how much the other side likes each division, the best to the side first.
+    """Return how much the other side likes each division, in order of the side's own value.
 
-    What it asks for shows what it likes: pieces per kind, the latest most. Whole numbers, so that
-    the choice between like divisions is the same on every machine.
+    Its demands show what it likes: pieces per kind, with the highest weight on the latest. Scores
+    are integers, so the choice between equal divisions is the same on every machine.
     """
     liked = np.full(len(terms.items), 100, dtype=np.int64)
     weight = 1000
@@ -340,7 +340,7 @@ def _pieces(counts: tuple[int, ...]) -> NDArray[np.int64]:
 
 
 def _same(name: str, item: str) -> bool:
-    """Whether a name means a kind of items, in the singular too."""
+    """Return whether a name means a kind of items, in the singular too."""
     name = name.lower()
     return name == item or name == item.removesuffix("s") or f"{name}es" == item
 
@@ -350,15 +350,15 @@ _DAY_HOUR = re.compile(r"\W*(mon|tue|wed|thu|fri|sat|sun)[a-z]*\W*(?:at\W*)?(\d{
 
 @dataclass(frozen=True, slots=True)
 class SlotTerms(Terms):
-    """Times to meet, of which either side has some free and likes some better."""
+    """Times to meet: each side has free slots, with preferences among them."""
 
     slots: tuple[str, ...]
     """``mon-9``, ``mon-11``, ..."""
     values: tuple[tuple[float, ...], tuple[float, ...]]
-    """Points of each slot to side 0 and side 1; 0: it has no time then."""
+    """Points of each slot for side 0 and side 1; 0: it is busy then."""
 
     def surplus(self, deal: Deal) -> Surplus:
-        """Return the slot's points; who has no time then has promised what it cannot keep: -1."""
+        """Return the slot's points; -1 for a side that is busy then."""
         place = self.slots.index(str(deal))
         one, two = self.values[0][place], self.values[1][place]
         return (one or -1.0, two or -1.0)
@@ -386,7 +386,7 @@ class SlotTerms(Terms):
         return f"slot={deal}"
 
     def choices(self, side: int) -> Sequence[Deal]:
-        """Return the slots that the side has free, its favourites first."""
+        """Return the side's free slots, its favourites first."""
         return _favourites(self.slots, self.values[side])
 
     def propose(self, side: int, least: float, own: Sequence[Deal], others: Sequence[Deal]) -> Deal:
@@ -399,7 +399,7 @@ class SlotTerms(Terms):
         return next((slot for slot in good if slot not in own), good[len(own) % len(good)])
 
     def yielded(self, side: int, others: Sequence[Deal]) -> float:
-        """Count each further slot that the other names: it gives in without knowing where to."""
+        """Count each further slot that the other names as a concession."""
         return self.span(side) / 6 * max(0, len(set(others)) - 1)
 
 
@@ -411,7 +411,7 @@ def _favourites(slots: tuple[str, ...], values: tuple[float, ...]) -> tuple[str,
 
 @dataclass(frozen=True, slots=True)
 class FriendTerms(Terms):
-    """Whom both know. One may ask how many friends the other has of whom something is true."""
+    """A common friend. A side can ask how many friends of the other have certain attributes."""
 
     attributes: tuple[str, ...]
     """``hobby``, ``work``, ..."""
@@ -419,12 +419,12 @@ class FriendTerms(Terms):
     """Per side, per friend: name and the value of each attribute."""
 
     def surplus(self, deal: Deal) -> Surplus:
-        """Return 1 for both where both know the friend, else 0."""
+        """Return 1 for both if both know the friend, else 0."""
         both = self.own(0, deal) and self.own(1, deal)
         return (1.0, 1.0) if both else (0.0, 0.0)
 
     def own(self, side: int, deal: Deal) -> float:
-        """Return 1 where the side knows the friend."""
+        """Return 1 if the side knows the friend, else 0."""
         return float(deal in [friend[0] for friend in self.friends[side]])
 
     def deals(self) -> Sequence[Deal]:
@@ -465,11 +465,11 @@ class FriendTerms(Terms):
         return tuple((name, given[name].lower()) for name in self.attributes if name in given)
 
     def count(self, side: int, query: Query) -> int:
-        """Return of how many of a side's friends all of it is true."""
+        """Return how many of a side's friends match all of a question."""
         return sum([self.fits(friend, query) for friend in self.friends[side]])
 
     def fits(self, friend: tuple[str, ...], query: Query) -> bool:
-        """Return whether all of a question is true of a friend."""
+        """Return whether a friend matches all of a question."""
         attributes = self.attributes
         for name, value in query:
             if friend[1 + attributes.index(name)] != value:
@@ -477,11 +477,11 @@ class FriendTerms(Terms):
         return True
 
     def whole(self, friend: tuple[str, ...]) -> Query:
-        """Return all that is true of a friend."""
+        """Return all attributes of a friend, as a question."""
         return tuple(zip(self.attributes, friend[1:], strict=True))
 
     def queries(self, side: int) -> tuple[Query, ...]:
-        """Return what a side would ask: single values of its friends, then all of each friend."""
+        """Return a side's questions: single values of its friends, then all of each friend."""
         return _queries(self, side)
 
 

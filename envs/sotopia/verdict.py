@@ -15,12 +15,12 @@ __all__ = ["JUDGES", "Judge", "NoJudge", "Verdict", "VerdictStatus", "make_judge
 VerdictStatus: TypeAlias = Literal[
     "pending", "ok", "repaired", "invalid", "timeout", "error", "none"
 ]
-"""``pending``: the dialogue goes on; ``none``: nobody judges here."""
+"""``pending``: the dialogue continues; ``none``: there is no judge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A judge's answer on one dialogue."""
+    """A judge's verdict on one dialogue."""
 
     goal: tuple[float, float] | None
     """Goal achievement of both sides in [0, 1]: the reward. None: the judgement failed, and the
@@ -28,26 +28,26 @@ class Verdict:
     success: tuple[bool, bool] = (False, False)
     """Whether each side succeeded, by the judge's own measure (seven dimensions: goal above 6)."""
     scores: tuple[Mapping[str, float], Mapping[str, float]] | None = None
-    """All that was scored, per side and name, in the judge's own units (``goal`` 0 to 10, ...)."""
+    """All scores, per side and name, in the judge's own units (``goal`` 0 to 10, ...)."""
     reasoning: tuple[Mapping[str, str], Mapping[str, str]] | None = None
     """The judge's reasons, per side and name."""
     raw: str = ""
-    """The judge's answer as it came."""
+    """The judge's answer, unchanged."""
     status: VerdictStatus = "ok"
     error: str = ""
-    """One line that says what failed; empty where ``goal`` is set."""
+    """What failed, in one line; empty if ``goal`` is set."""
     attempts: int = 1
     tokens: int = 0
     cost: float = 0.0
-    """In dollars, where prices are known."""
+    """Cost in dollars, if prices are known."""
     cached: bool = False
     judge: str = ""
     """Identity of the judge: kind, model, parameters."""
 
     def failure(self, judge: str) -> str:
-        """Return what ``info["error"]`` says where there is no ``goal``.
+        """Return the ``info["error"]`` of a verdict without ``goal``.
 
-        It is empty where nobody was to judge: no trainer should count that as a failure.
+        It is empty if there was no judge: no trainer should count that as a failure.
         """
         judge = self.judge or judge
         if self.error or self.status != "none":
@@ -65,9 +65,9 @@ class Judge(Protocol):
     """Scores finished dialogues."""
 
     name: str
-    """Identity, stamped into every verdict and into ``info["judge"]``."""
+    """Identity, recorded in every verdict and in ``info["judge"]``."""
     deterministic: bool
-    """Equal dialogues get equal verdicts, without a live model."""
+    """Whether equal dialogues get equal verdicts, without a live model."""
 
     def score(self, episodes: Sequence[Transcript]) -> list[Verdict]:
         """Return one verdict per dialogue, in their order; never raises for a failed judgement."""
@@ -75,7 +75,7 @@ class Judge(Protocol):
 
 
 class NoJudge:
-    """Says of every dialogue that nobody judges it."""
+    """Gives every dialogue the status ``none``."""
 
     name = "none"
     deterministic = True
@@ -90,15 +90,15 @@ JUDGES: dict[str, str] = {
     "rules": "creditrl.envs.sotopia.scores:RuleJudge",
     "none": "creditrl.envs.sotopia.verdict:NoJudge",
 }
-"""Judges by name: the module and the callable that makes one, of what stands behind a colon
-(``chat:gpt-4o``) or of nothing."""
+"""Judges by name: the module and the callable that makes one, called with the text after a colon
+(``chat:gpt-4o``) or without argument."""
 
 
 def make_judge(which: str | Judge) -> Judge:
     """Return the judge of that name, or the one given.
 
     Raises:
-        ConfigError: there is none of that name, or it is no judge.
+        ConfigError: there is no judge of that name, or the object is not a judge.
     """
     if isinstance(which, str):
         made: Judge = make_named("judge", which, JUDGES)
