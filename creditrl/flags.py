@@ -161,8 +161,8 @@ def _joined_lines() -> Iterator[None]:
 
     parse = docstring_parser.parse_from_object
 
-    def joined(component: object) -> docstring_parser.Docstring:
-        found = parse(component)
+    def joined(*arguments: Any, **options: Any) -> docstring_parser.Docstring:
+        found = parse(*arguments, **options)
         for param in found.params:
             whole = re.sub(r"(?<!\n)\n[ \t]+(?=\S)", " ", param.description or "")
             param.description = _MARKUP.sub(r"\1", whole)
