@@ -59,7 +59,7 @@ ENVIRONMENT = Environment(
             name="virtualhome",
             title="VirtualHome, builtin houses, 20 turns",
             base="virtualhome_small",
-            # Turns are slow here, so updates are small: some 1,000 turns each.
+            # Turns are slow here, so updates are small: about 1,000 turns each.
             changes={"rollout": {"groups": 8, "group_size": 8}, "clone": {"updates": 30}},
             turns=16_000,
             explored=8,

@@ -1,9 +1,9 @@
-"""Actions in words: the 42 forms, and which node a name stands for.
+"""Actions in words: the 42 forms, and the node that a name refers to.
 
-``grab water glass`` names a class, and of a class there may be several. A name stands for the node
-that the task is about, or that was meant by it before; else for the nearest. Any other node of the
-class goes by its id, ``grab water glass 1003``. That is SPA's way, ids aside and without its draw;
-what the ``spa`` profile does to the letter is in :mod:`creditrl.envs.virtualhome.spa`.
+``grab water glass`` names a class, which can have several nodes. A name refers to the node that the
+task is about, or to which it referred before; else to the nearest. Any other node of the class is
+named with its id, ``grab water glass 1003``. This follows SPA, except for the ids and SPA's random
+draw; the exact behaviour of the ``spa`` profile is in :mod:`creditrl.envs.virtualhome.spa`.
 """
 
 from __future__ import annotations
@@ -91,11 +91,12 @@ class Meant(NamedTuple):
 
 
 class Misread(NamedTuple):
-    """An action that was not."""
+    """An action that was not understood."""
 
     reason: Literal["unparsed", "unknown"]
     about: str
-    """The name that stands for nothing here; empty where the text has no action's form."""
+    """The name that refers to nothing here; empty if the text does not have the form of an
+    action."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -105,9 +106,9 @@ class Lexicon:
     classes: Mapping[str, str]
     """Class by name in words, ``{"water glass": "water_glass"}``."""
     words: tuple[str, ...]
-    """Of every node, its class in words."""
+    """Class of every node, in words."""
     numbered: tuple[str, ...]
-    """The same with the id, which stands for this node alone."""
+    """The same with the id, which refers only to this node."""
     single: int
     """Nodes that are the only one of their class, as bits."""
 
@@ -134,11 +135,11 @@ class Around(NamedTuple):
     """The surroundings of the character, nearer ones first, as bits."""
 
     close: int
-    """What it is CLOSE to."""
+    """Nodes that it is CLOSE to."""
     reached: int
-    """What it can reach."""
+    """Nodes that it can reach."""
     seen: int
-    """What it perceives."""
+    """Nodes that it perceives."""
 
 
 def around(scene: Scene, world: World) -> Around:
@@ -154,17 +155,18 @@ def meant(
     class_name: str,
     near: Around | None = None,
 ) -> int:
-    """Return the node that the name of a class stands for.
+    """Return the node that the name of a class refers to.
 
-    The one that it stood for before (``names``, by class, ids); else, of those that are nearest,
-    the one with the lowest id: what the character is CLOSE to, what is in reach, what it sees.
+    It is the one that it referred to before (``names``: ids by class); else the one with the lowest
+    id among the nearest: those that the character is CLOSE to, else those in reach, else those it
+    sees.
 
     Args:
-        scene: what never changes.
-        world: what is now.
+        scene: the constant part.
+        world: the current world.
         names: ids by class.
         class_name: a class of the scene.
-        near: the surroundings, where they are known already.
+        near: the surroundings, if already known.
     """
     nodes = scene.of_class[class_name]
     if nodes & (nodes - 1):
@@ -179,9 +181,9 @@ def meant(
 
 
 def read_action(scene: Scene, world: World, names: Mapping[str, int], text: str) -> Meant | Misread:
-    """Read an action; case, underscores and the number of spaces are no matter.
+    """Read an action; case, underscores and the number of spaces do not matter.
 
-    Where a text can be read in two ways, the first that names only what is there is taken.
+    If a text can be read in two ways, the first one that names only existing things is taken.
     """
     text = " ".join(text.lower().replace("_", " ").split())
     known = lexicon(scene)
@@ -241,7 +243,7 @@ _NUMBERED = re.compile(r"(.+?) \(?(\d{1,9})\)?")
 
 
 def _split_forms() -> dict[str, list[tuple[str, str, str | None]]]:
-    """Return, by first word, the actions with what stands before and between their objects."""
+    """Return, by first word, the actions with the words before and between their objects."""
     forms: dict[str, list[tuple[str, str, str | None]]] = {}
     for name, form in FORMS.items():
         before, *rest = form.split("{}")

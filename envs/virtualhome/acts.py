@@ -1,4 +1,4 @@
-"""Actions, and what comes of them."""
+"""Actions and their outcomes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ ACTIONS: dict[str, int] = {
     "WAKEUP": 0,
     "RELEASE": 1,
 }
-"""The actions that upstream can carry out, in its order, with the number of their objects.
+"""The actions that upstream can execute, in its order, with the number of their objects.
 
 PUTBACK puts something on something, PUTOBJBACK puts something back where it was taken from.
 """
@@ -82,8 +82,9 @@ Code = Literal[
     "no_path",
     "crash",
 ]
-"""Why an action cannot be done. ``not_found`` (profile v1): nobody walked to the thing or found it
-before. ``crash`` (spa): upstream raises, and its environment says "Error Input"."""
+"""Reason why an action fails. ``not_found`` (profile v1): the character has neither walked to the
+thing nor found it before. ``crash`` (spa): upstream raises, and its environment says "Error
+Input"."""
 
 
 class Act(NamedTuple):
@@ -109,6 +110,6 @@ class Outcome(NamedTuple):
     """Outcome of an action."""
 
     world: World
-    """The world afterwards. When the action failed, nothing in it is other than before; with
-    ``order="lowest"`` it is the very same object."""
+    """The world afterwards. If the action failed, it equals the world before; with
+    ``order="lowest"`` it is the same object."""
     failure: Failure | None

@@ -46,38 +46,38 @@ HOW = (
     "https://github.com/WangHanLinHenry/SPA-RL-Agent, put virtualhome/virtualhome/simulation and "
     "SPA-RL-Agent on PYTHONPATH, and pip install parse"
 )
-"""How to get upstream's simulator, and SPA's environment over it."""
+"""How to get upstream's simulator, and SPA's environment on top of it."""
 _ENDLESS = 1_000_000
 """A turn limit that no measurement reaches."""
 
 
 @dataclass(frozen=True, slots=True)
 class VirtualHomeSizes:
-    """Amount of work of a round; small values make a smoke test."""
+    """Amount of work per round; small values make a smoke test."""
 
     tasks: int = 24
-    """Tasks, of different kinds."""
+    """Number of tasks, of different kinds."""
     steps: int = 25
     """Steps in each task of a round."""
     copies: int = 64
     group: int = 8
     """Copies that share a task, as in a training step."""
     fresh_steps: int = 120
-    """Steps of all copies in a round of tasks never played before: three episodes of each."""
+    """Steps of all copies in a round with new tasks: three episodes of each copy."""
     vector_steps: int = 100
     """Steps of all copies in a round."""
     resets: int = 20
-    """Resets of each task that is in memory."""
+    """Resets of each task in memory."""
     snapshots: int = 200
     """Snapshots and restores of all copies in a round."""
     memory_copies: int = 64
     """Further copies of one task whose memory is measured."""
     their_tasks: int = 3
-    """Tasks of a round of theirs; half a second each goes by before the first step."""
+    """Tasks in a round of upstream's; each takes half a second before the first step."""
 
 
 def virtualhome_contests(sizes: VirtualHomeSizes) -> list[Contest]:
-    """Return the measurements; without upstream's code, ours alone."""
+    """Return the measurements; without upstream's code, only ours."""
     tasks = _tasks(sizes.tasks)
     theirs, spa = importable(REFERENCE), _spa_checkout() is not None
     sides = partial(contest_sides, installed=theirs and spa)
@@ -277,7 +277,7 @@ def _their_rules(tasks: tuple[Task, ...]) -> Round:
 
 
 def _episode(home: Household) -> tuple[SpaEpisode, list[str]]:
-    """Return an episode of SPA's and an expert's plan in words."""
+    """Return an episode of SPA's environment, and an expert's plan in words."""
     world, words = home.world, []
     for act in home.plan:
         words.append(say(home.scene, world, home.names, act))

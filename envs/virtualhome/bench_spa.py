@@ -1,8 +1,8 @@
-r"""SPA's environment of VirtualHome itself, to compare the profile ``spa`` with and to record.
+r"""SPA's own VirtualHome environment, for comparison with the profile ``spa`` and for recording.
 
-Its code runs as it is, from a checkout of WangHanLinHenry/SPA-RL-Agent, over upstream's simulator,
-from a checkout of xavierpuigf/virtualhome at master. What it imports and does not need is replaced
-by stand-ins. It needs ``pip install parse``.
+Its code runs unchanged, from a checkout of WangHanLinHenry/SPA-RL-Agent, over upstream's simulator,
+from a checkout of xavierpuigf/virtualhome at master. Unneeded imports are replaced by stand-ins. It
+needs ``pip install parse``.
 
 Play recorded programs, as text, in our environment and in theirs, and write down what theirs
 shows::
@@ -42,7 +42,7 @@ from creditrl.files import write_atomic
 __all__ = ["FLAVOURS", "SpaEpisode", "canonical", "digest", "load_spa", "play", "record"]
 
 FLAVOURS: tuple[Flavour, ...] = ("master", "repaired")
-"""Upstream as shipped, and with what raises repaired."""
+"""Upstream as shipped, and with its exceptions fixed."""
 Moment = tuple[str, bool]
 """The observation, and whether the task is done."""
 
@@ -82,7 +82,7 @@ def load_spa(spa: Path, master: Path) -> ModuleType:
     sys.modules.setdefault("tqdm", SimpleNamespace(tqdm=iter))  # type: ignore[arg-type]
     home = "virtualhome_master.virtualhome.simulation.evolving_graph"
     utils = importlib.import_module(f"{home}.utils")
-    # Objects are chosen by id, so nobody asks for other names of classes.
+    # Objects are chosen by id, so other names of classes are not needed.
     utils.load_name_equivalence = lambda *_: {}  # type: ignore[attr-defined]
     module = ModuleType("eval_agent.envs.virtualhome_env")
     module.__dict__["open"] = lambda *_: io.StringIO("{}")
@@ -114,12 +114,12 @@ class SpaEpisode:
     """One episode of SPA's environment.
 
     Args:
-        module: what :func:`load_spa` returns.
+        module: the result of :func:`load_spa`.
         graph: the initial graph dict.
         title: of the task.
         description: of the task.
         goal: of the task.
-        names: ids by class, as SPA's task files give them.
+        names: ids by class, as in SPA's task files.
         seed: decides draws, as it does in the profile ``spa``.
         max_steps: limit of steps.
         flavour: ``"master"`` as shipped, ``"repaired"``.
@@ -184,7 +184,7 @@ class SpaEpisode:
 
 
 class _Saved:
-    """The sets that looking at a graph stirs, so that they can be put back."""
+    """The sets that reading a graph reorders, so they can be restored."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
@@ -201,10 +201,10 @@ def _edge(edge: tuple[int, str, int]) -> dict[str, Any]:
 
 
 def canonical(observation: str) -> str:
-    """Return an observation with all in order that upstream tells in the order of string hashes.
+    """Return an observation with those parts sorted that upstream orders by string hashes.
 
-    Things of one class in equal states are told once; upstream tells them twice where the hashes
-    let it write their states in two orders.
+    Things of one class in equal states are mentioned once; upstream mentions them twice if the
+    hashes give their states two orders.
     """
     sentence, have, held = observation.partition("You have ")
     parts = []
@@ -216,13 +216,13 @@ def canonical(observation: str) -> str:
 
 
 def digest(moments: Sequence[Moment]) -> str:
-    """Return 48 bits of what an episode shows, with all in order that upstream leaves to chance."""
+    """Return a 48-bit digest of an episode's moments, with upstream's random orders sorted."""
     shown = json.dumps([(canonical(text), done) for text, done in moments])
     return hashlib.sha256(shown.encode()).hexdigest()[:12]
 
 
 def play(household: Household, flavour: Flavour) -> list[Moment]:
-    """Return what our environment shows while a recorded program is played, name by name."""
+    """Return our environment's moments while a recorded program is played, name by name."""
     profile = SPA if flavour == "master" else replace(SPA, crashes=False)
     stage = Stage(household, profile, "close")
     now, moments = stage.start(0), []
@@ -236,7 +236,7 @@ def play(household: Household, flavour: Flavour) -> list[Moment]:
 
 
 def play_theirs(module: ModuleType, household: Household, flavour: Flavour) -> list[Moment]:
-    """Return what SPA's environment shows while the same is done."""
+    """Return the moments of SPA's environment for the same actions."""
     assert household.edges is not None
     graph = {
         "nodes": household.world.graph(household.scene)["nodes"],
@@ -262,10 +262,10 @@ def play_theirs(module: ModuleType, household: Household, flavour: Flavour) -> l
 
 
 def record(module: ModuleType, data: Path) -> dict[str, dict[str, str]]:
-    """Return digests of what SPA's environment shows of all recorded programs, by flavour.
+    """Return digests of the moments of SPA's environment for all recorded programs, by flavour.
 
     Raises:
-        ConformanceError: ours shows something else.
+        ConformanceError: ours differ.
     """
     found: dict[str, dict[str, str]] = {}
     for flavour in FLAVOURS:

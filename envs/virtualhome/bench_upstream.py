@@ -1,7 +1,7 @@
-"""Upstream's household simulator itself (xavierpuigf/virtualhome), to compare our rules with.
+"""Upstream's own household simulator (xavierpuigf/virtualhome), for comparison with our rules.
 
-Its code runs as it is, from a checkout of the tag v1.0.0 or of master; it needs nothing but Python.
-``creditrl bench conformance virtualhome`` compares; this writes down walks for the tests::
+Its code runs unchanged, from a checkout of the tag v1.0.0 or of master; it needs only Python.
+``creditrl bench conformance virtualhome`` compares; this records walks for the tests::
 
     python -m creditrl.envs.virtualhome.bench_upstream --upstream CHECKOUT --data FOLDER --out FILE
 """
@@ -43,7 +43,7 @@ __all__ = [
 
 Flavour = Literal["v1", "master", "repaired", "upright"]
 """``"v1"``: the tag v1.0.0. ``"master"``: master as shipped. ``"repaired"``: FIND and PUTOFF of
-master take the arguments they are given. ``"upright"``: in addition, posture is what it is now."""
+master take the arguments they are given. ``"upright"``: in addition, posture is the current one."""
 
 PROFILE_OF: Mapping[Flavour, Profile] = {
     "v1": V1,
@@ -51,7 +51,7 @@ PROFILE_OF: Mapping[Flavour, Profile] = {
     "repaired": replace(SPA, crashes=False),
     "upright": replace(SPA, crashes=False, first_posture=False),
 }
-"""Which of our rules should do the same."""
+"""Our profile that should behave the same."""
 
 _PACKAGE = "evolving_graph"
 _HOMES: Mapping[str, tuple[Flavour, ...]] = {
@@ -61,7 +61,7 @@ _HOMES: Mapping[str, tuple[Flavour, ...]] = {
 
 
 def flavours_of(checkout: Path) -> tuple[Flavour, ...]:
-    """Return what can be compared with a checkout; nothing if it is none."""
+    """Return the flavours that a checkout can be compared in; none if it is not one."""
     for home, flavours in _HOMES.items():
         if (checkout / home / _PACKAGE / "execution.py").exists():
             return flavours
@@ -72,7 +72,7 @@ def load_upstream(checkout: Path) -> SimpleNamespace:
     """Import the simulator of a checkout; a process can have one.
 
     Raises:
-        DataError: there is none, or another one is imported already.
+        DataError: there is none, or another one is already imported.
     """
     for home in _HOMES:
         folder = checkout / home
@@ -99,7 +99,7 @@ class Upstream:
     """Upstream's state of one household, one action after another.
 
     Args:
-        modules: what :func:`load_upstream` returns.
+        modules: the result of :func:`load_upstream`.
         graph: the initial graph dict.
         profile: how often upstream lists the whole graph, see :attr:`Profile.looks`.
         flavour: what is repaired.
@@ -119,10 +119,10 @@ class Upstream:
         self.raised = False
         """Whether the last action ended in an error."""
         self.crashes = flavour == "master"
-        """Whether errors are what upstream is compared for."""
+        """Whether upstream's errors are part of the comparison."""
 
     def step(self, act: Act) -> bool:
-        """Carry out one action; return whether it could be done. An error counts as no."""
+        """Execute one action; return whether it succeeded. An error counts as failure."""
         scripts = self._modules.scripts
         names = [self._graph.get_node(id).class_name for id in act.objects]
         objects = [
@@ -145,13 +145,13 @@ class Upstream:
         self.message = self._executor.info.get_error_string()
         if after is not None:
             self.state = after
-        if not (self.raised and self.crashes):  # whoever called it is left at once
+        if not (self.raised and self.crashes):  # the caller is left at once
             for _ in range(self._looks[1 if after is not None else 2]):
                 self.state.to_dict()
         return after is not None
 
     def difference(self, scene: Scene, initial: World, world: World) -> str | None:
-        """Return the first thing in which a world of ours is another; nothing is disturbed."""
+        """Return the first difference from a world of ours, without changing anything."""
         state, relations = self.state, self._modules.environment.Relation
         touched = set(state._new_edges_from) | set(state._removed_edges_from)
         seen = set()
@@ -183,7 +183,7 @@ class Upstream:
 
 @contextmanager
 def repaired(modules: SimpleNamespace, flavour: Flavour) -> Iterator[None]:
-    """Mend defects of master for a while."""
+    """Fix defects of master in this context."""
     if flavour in ("v1", "master"):
         yield
         return
@@ -230,11 +230,11 @@ def compare_walks(
     seed: int = 0,
     length: int = 60,
 ) -> Comparison:
-    """Do the same drawn things on both sides, and compare outcome and graph after each.
+    """Do the same random actions on both sides, and compare outcome and graph after each.
 
     The scenes of both releases take turns, tidy and stirred; upstream lists its graph as its own
-    users do, or never. In every second episode, half of the actions are language-planner's, where
-    the folder has them.
+    users do, or never. In every second episode, half of the actions are language-planner's, if the
+    folder has them.
     """
     words = read_words(folder.action_strings)
     profile = PROFILE_OF[flavour]
@@ -258,7 +258,7 @@ def compare_walks(
 def compare_triples(
     modules: SimpleNamespace, flavour: Flavour, folder: OfficialFolder
 ) -> Comparison:
-    """Carry out the recorded programs on both sides, and compare outcome and graph after each act.
+    """Execute the recorded programs on both sides, and compare outcome and graph after each act.
 
     With flavour ``"v1"``, the final graph must be the recorded one as well.
     """
@@ -278,10 +278,10 @@ def compare_triples(
 def record(
     modules: SimpleNamespace, flavour: Flavour, folder: OfficialFolder, length: int, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """Return walks through all scenes, with a mark of upstream's graph after each act.
+    """Return walks through all scenes, with a digest of upstream's graph after each act.
 
     Raises:
-        ConformanceError: ours is another.
+        ConformanceError: ours differs.
     """
     walks = []
     for number, (name, graph) in enumerate(_scenes(folder), seed):
@@ -329,7 +329,7 @@ def _compare(
     walked: Iterator[Step],
     where: str,
 ) -> World:
-    """Go on until something differs; return the last world."""
+    """Continue until something differs; return the last world."""
     found.episodes += 1
     initial, number = world, 0
     for step in walked:
@@ -352,8 +352,8 @@ def _compare(
 class UpstreamOptions:
     """Play the same actions in VirtualHome by our rules and by upstream's, and compare.
 
-    Outcome and graph are compared after every action: of the recorded programs, and of walks that
-    are drawn, through the tidy scenes and through disorder. Exit code 1: something differed.
+    Outcome and graph are compared after every action of the recorded programs, and of random walks
+    through tidy and disordered scenes. Exit code 1: something differed.
     """
 
     upstream: str | None = None
@@ -361,7 +361,7 @@ class UpstreamOptions:
     data_dir: str | None = None
     """The folder of VirtualHome's data; None: where `creditrl data` puts it."""
     steps: int = 3_000
-    """Random actions, for each way to run that checkout."""
+    """Number of random actions, for each flavour of that checkout."""
     seed: int = 0
     """Seed of the random actions."""
 
@@ -385,7 +385,7 @@ CONFORMANCE = OwnConformance("virtualhome", UpstreamOptions(), _compare_all, "st
 
 
 def _main(arguments: Sequence[str] | None = None) -> None:
-    """Write down what upstream does, for the tests."""
+    """Record upstream's behaviour, for the tests."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--upstream", type=Path, required=True, help="a checkout of upstream")
     parser.add_argument("--data", type=Path, help="the folder of VirtualHome's data")

@@ -28,21 +28,21 @@ from creditrl.envs.virtualhome.turn import reach
 __all__ = ["DIGEST", "Step", "Words", "draw", "mark", "read_words", "stir", "walk"]
 
 DIGEST = 12
-"""Characters of a mark."""
+"""Characters of a digest."""
 
 _Item = TypeVar("_Item")
 
 _POSSIBLE = 0.75
-"""How often an action is drawn from those that can be done."""
+"""Probability of drawing an action from the possible ones."""
 _OFTEN = ("GRAB", "GRAB", "GRAB", "PUTBACK", "PUTIN", "FIND", "WALK", "DROP")
-"""Drawn more often than other kinds: they change the most."""
+"""Kinds drawn more often, because they change the most."""
 _RISKY = ("GRAB", "PUTOBJBACK", "PUTBACK", "PUTON", "GRAB", "PUTOBJBACK")
-"""Drawn more often of those that may not be possible."""
+"""Kinds drawn more often among actions that may be impossible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One action, and what our rules make of it."""
+    """One action, and its outcome by our rules."""
 
     act: Act
     before: World
@@ -54,9 +54,9 @@ Words: TypeAlias = tuple[str, tuple[str, ...]]
 
 
 def read_words(strings: Sequence[str]) -> list[Words]:
-    """Return the actions of strings such as ``"put cup on table"``, as language-planner lists them.
+    """Return the actions of strings such as ``"put cup on table"``, in language-planner's format.
 
-    One that can be read in two ways is in the list twice, one that cannot be read is not.
+    A string with two readings gives two entries, an unreadable one gives none.
     """
     forms = {
         name: re.compile(re.escape(form).replace(re.escape("{}"), r"(\S+)"))
@@ -79,15 +79,15 @@ def walk(
     acts: Sequence[Act] | int,
     words: Sequence[Words] = (),
 ) -> Iterator[Step]:
-    """Do something again and again.
+    """Yield the steps of a walk.
 
     Args:
-        scene: where.
-        world: where it begins.
+        scene: the scene.
+        world: the initial world.
         profile: whose rules hold.
-        seed: decides what is drawn.
-        acts: what to do, or how often something drawn.
-        words: actions to draw from, half of the time; those whose objects the scene has.
+        seed: seed of the draws.
+        acts: the actions to do, or the number of actions to draw.
+        words: actions to draw from half of the time, if the scene has their objects.
     """
     rng = Random(seed)
     said = [one for one in words if all(name in scene.of_class for name in one[1])]
@@ -106,9 +106,9 @@ def walk(
 
 
 def draw(scene: Scene, world: World, profile: Profile, rng: Random) -> Act:
-    """Draw an action: mostly one that can be done, each kind as often as any; else any at all.
+    """Draw an action: mostly a possible one, all kinds equally often; else any action.
 
-    Of those, half are about what is in the hands, was in them or is close.
+    Half of the latter are about things that are or were in the hands, or are close.
     """
     if rng.random() < _POSSIBLE:
         acts = possible(scene, world, profile)
@@ -125,10 +125,10 @@ def draw(scene: Scene, world: World, profile: Profile, rng: Random) -> Act:
 
 
 def stir(graph: GraphDict, seed: int) -> dict[str, Any]:
-    """Return a household in disorder: rules are asked what tidy ones never ask.
+    """Return a household in disorder, to test cases of the rules that tidy ones never reach.
 
-    Things have properties and states that they should not have, lie on and in several things, in
-    no room or in two, and doors are closed.
+    Things have properties and states that they should not have, are on and in several things, in no
+    room or in two, and doors are closed.
     """
     rng = Random(seed)
     stirred: dict[str, Any] = {
@@ -150,7 +150,7 @@ def stir(graph: GraphDict, seed: int) -> dict[str, Any]:
         if rng.random() < 0.05:
             node["class_name"] = _one(rng, _CLASSES)
     for _ in range(len(ids) // 2):
-        low, high = sorted(_some(rng, ids, 2))  # upstream never ends where INSIDE runs in a circle
+        low, high = sorted(_some(rng, ids, 2))  # upstream never terminates on a cycle of INSIDE
         stirred["edges"].append({"from_id": low, "relation_type": "INSIDE", "to_id": high})
         one, other = _some(rng, ids, 2)
         relation = _one(rng, ("ON", "CLOSE", "FACING"))
@@ -172,22 +172,22 @@ def stir(graph: GraphDict, seed: int) -> dict[str, Any]:
 
 
 _CLASSES = ("water", "knife", "desk", "sponge", "towel", "bed")
-"""Classes with rules of their own."""
+"""Classes with special rules."""
 
 
 def _one(rng: Random, items: Sequence[_Item]) -> _Item:
-    # Of Python's generator, only ``random()`` gives the same in every version.
+    # Only ``random()`` of Python's generator gives the same values in every version.
     return items[int(rng.random() * len(items))]
 
 
 def _some(rng: Random, items: Sequence[_Item], count: int) -> list[_Item]:
-    """Return different ones."""
+    """Return ``count`` different items."""
     left = list(items)
     return [left.pop(int(rng.random() * len(left))) for _ in range(count)]
 
 
 def mark(scene: Scene, initial: World, world: World, *, done: bool) -> str:
-    """Return 48 bits that tell how a world is another than the initial one, and the outcome."""
+    """Return a 48-bit digest of a world's difference from the initial one, and of the outcome."""
     changed: list[tuple[str, int, tuple[int, ...]]] = []
     for n, name in enumerate(RELATIONS):
         if world.rows[n] is not initial.rows[n]:

@@ -19,9 +19,9 @@ __all__ = ["NUM_TASKS", "GeneratedTask", "GeneratedTasks"]
 NUM_TASKS: Mapping[str, int] = MappingProxyType(
     {"train": 9_600, "valid_seen": 960, "valid_unseen": 960}
 )
-"""Tasks per split: a hundred of each kind to train on, ten of each to validate."""
+"""Number of tasks per split: a hundred of each kind for training, ten of each for validation."""
 
-_FORMAT = 3  # Raised when equal indices give other households: caches forget the old ones.
+_FORMAT = 3  # Raised when indices give other households, so caches drop the old ones.
 _CACHED_TASKS = 32_768
 _CACHED_HOUSEHOLDS = 1_024
 
@@ -33,7 +33,7 @@ def _household(config: HouseholdConfig, split: str, index: int) -> Household:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedTask(HouseholdSource):
-    """A task by what it is made from: as small as a key, and made again where it is needed."""
+    """A task as the small key that it is generated from; regenerated when needed."""
 
     config: HouseholdConfig
     split: str
@@ -50,7 +50,7 @@ class GeneratedTask(HouseholdSource):
         return f"{self.id} {_FORMAT}"
 
     def load(self) -> Household:
-        """Make the task: 1 to 5 ms where its house is known; the last 1,024 are kept."""
+        """Make the task: 1 to 5 ms if its house is known; the last 1,024 are cached."""
         return _household(self.config, self.split, self.index)
 
 
@@ -73,16 +73,16 @@ def _made(config: HouseholdConfig, split: str, index: int) -> Task:
 
 
 class GeneratedTasks(MadeTasks):
-    """Household tasks made on demand: task ``i`` depends on (config, split, i) alone.
+    """Household tasks made on demand: task ``i`` depends only on (config, split, i).
 
     ``task.data`` is a :class:`GeneratedTask`, ``task.difficulty`` the number of actions of its
     plan. The kinds take turns, see :func:`creditrl.envs.virtualhome.generate.task_type`.
 
     Args:
         split: one of :data:`creditrl.envs.tasks.SPLITS`.
-        config: which households.
-        num_tasks: how many; None: as :data:`NUM_TASKS` says. A larger set begins with the tasks of
-            a smaller one.
+        config: the kind of households.
+        num_tasks: number of tasks; None: as in :data:`NUM_TASKS`. A larger set begins with the
+            tasks of a smaller one.
     """
 
     def __init__(

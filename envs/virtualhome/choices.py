@@ -1,4 +1,4 @@
-"""All that can be done in a household at a time."""
+"""All possible actions in a household at a given time."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def possible(
     profile: Profile = FIXED,
     ids: Iterable[int] | None = None,
 ) -> list[Act]:
-    """Return all that could be done with some nodes, in the order of :data:`ACTIONS`, then of ids.
+    """Return all possible actions on some nodes, in the order of :data:`ACTIONS`, then of ids.
 
     Args:
-        scene: what never changes.
-        world: what is now.
+        scene: the constant part.
+        world: the current world.
         profile: whose rules hold.
-        ids: the nodes that may be an action's objects; all by default.
+        ids: ids of the nodes that can be an action's objects; all by default.
     """
     allowed = (1 << len(scene.ids)) - 1
     if ids is not None:
@@ -68,21 +68,21 @@ def possible(
 
 
 Choice: TypeAlias = bool | int | list[tuple[int, int]]
-"""Whether an action without object is possible; with which nodes one with one is; with which
-second nodes, for every first one, one with two is."""
+"""Without object: whether the action is possible. With one object: the possible nodes. With two:
+for every first node, the possible second nodes."""
 
 
 def choices(scene: Scene, world: World, profile: Profile, allowed: int) -> dict[str, Choice]:
-    """Work out the preconditions of all actions, for sets of nodes at once.
+    """Evaluate the preconditions of all actions, for sets of nodes at once.
 
-    The rules say the same one node at a time;
-    ``test_what_is_possible_is_what_can_be_performed`` holds the two together.
+    The rules do the same for one node at a time; ``test_what_is_possible_is_what_can_be_performed``
+    keeps the two consistent.
 
     Args:
-        scene: what never changes.
-        world: what is now.
+        scene: the constant part.
+        world: the current world.
         profile: whose rules hold.
-        allowed: the nodes that may be an action's objects, as bits.
+        allowed: the nodes that can be an action's objects, as bits.
     """
     turn, c, kit = Turn(scene, world, profile), scene.character, _kit(scene)
     having, back, states = scene.having, world.back, world.states
@@ -192,7 +192,7 @@ def choices(scene: Scene, world: World, profile: Profile, allowed: int) -> dict[
 
 
 def gazes(turn: Turn, allowed: int) -> tuple[int, int]:
-    """Return which of some nodes can be looked at, and watched: what depends on who faces what."""
+    """Return which nodes can be looked at, and watched; these depend on what is faced."""
     scene, world = turn.scene, turn.world
     look = faced(scene, world) & allowed
     watch = look & scene.having["LOOKABLE"]
@@ -205,7 +205,7 @@ def gazes(turn: Turn, allowed: int) -> tuple[int, int]:
 
 
 class _Kit(NamedTuple):
-    """What never changes of what actions ask for, as bits."""
+    """The constant parts of preconditions, as bits."""
 
     boxes: int
     """All but rooms."""
@@ -236,12 +236,12 @@ def _kit(scene: Scene) -> _Kit:
 
 
 def _walkable(turn: Turn, allowed: int, here: int | None, down: bool) -> int:
-    """Return where the character can walk."""
+    """Return the nodes that the character can walk to."""
     if down or here is None:
         return 0
     scene, world = turn.scene, turn.world
     if not turn.profile.closed_doors:
-        # What is INSIDE a room itself is in a room, and as a rule that is everything.
+        # Nodes directly INSIDE a room are in a room; usually this is everything.
         inside = scene.rooms
         for room in bits(scene.rooms):
             inside |= world.back[INSIDE][room]

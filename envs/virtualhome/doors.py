@@ -1,4 +1,4 @@
-"""Closed doors on the way, which stop whoever walks in release v1.0.0."""
+"""Closed doors on the way, which stop walking in release v1.0.0."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DOORS = ("door", "doorjamb")
 
 
 def leads_out(turn: Turn, n: int, room: int) -> bool:
-    """Return whether a node is a door of a room; to walk there is always possible."""
+    """Return whether a node is a door of a room, which can always be walked to."""
     if not turn.is_of(DOORS, n):
         return False
     between = turn.world.rows[BETWEEN]
@@ -47,7 +47,7 @@ _Ways: TypeAlias = Mapping[int, list[tuple[int, int]]]
 
 
 def _wander(ways: _Ways, start: int, closed: int) -> dict[int, tuple[int, int]]:
-    """Return whence, and through which door, every room is reached first."""
+    """Return from which room, and through which door, every room is first reached."""
     came = {start: (start, start)}
     rooms = deque([start])
     while rooms:

@@ -1,7 +1,7 @@
 """The engine of VirtualHome: households of many copies.
 
-A situation is immutable, and so are the worlds in it, which share whatever has stayed as it was. So
-a snapshot is a reference. What never changes of a task is shared by all copies that play it.
+A situation is immutable, and so are the worlds in it, which share all unchanged parts. So a
+snapshot is a reference. The constant parts of a task are shared by all copies that play it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ __all__ = [
 ]
 
 CACHED_TASKS = 256
-"""Tasks that stay in memory, for all engines of this process."""
+"""Number of tasks kept in memory, shared by all engines of this process."""
 
 Sight: TypeAlias = Literal["close", "room"]
 """Scope of observations: things that the character is CLOSE to, or all that it perceives."""
@@ -80,40 +80,40 @@ Sight: TypeAlias = Literal["close", "room"]
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """One copy as it stands; immutable, so it is its own snapshot."""
+    """Current state of one copy; immutable, so it is its own snapshot."""
 
     world: World
     names: Mapping[str, int]
-    """Ids that the names of classes stand for."""
+    """Ids that the names of classes refer to."""
     text: str
     met: int
-    """How many of the goal's conditions hold."""
+    """Number of the goal's conditions that hold."""
     around: Around
     labels: Labels | None = None
-    """How what is perceived is called; None: as it is worked out when somebody asks."""
+    """Names of the perceived nodes; None: computed when needed."""
     about: int = -1
-    """The node that the last action was about, of two the second."""
+    """The node that the last action was about; of two, the second."""
     failure: str = ""
-    """Why the last action was not done: a code, see :class:`VirtualHomeEnv`."""
+    """Reason why the last action failed: a code, see :class:`VirtualHomeEnv`."""
     why: str = ""
     """The same in a sentence."""
     last: int = -1
     """Profile ``spa``: id of the last object."""
     seed: int = 0
-    """Profile ``spa``: the episode's."""
+    """Profile ``spa``: the episode's seed."""
     did: str = field(default="", compare=False)
     """The last action, in words."""
     listed: list[Listing] = field(default_factory=list, compare=False, repr=False)
-    """The admissible actions, once somebody has asked."""
+    """The admissible actions, once computed."""
 
 
 class Stage:
-    """A task, made ready to be played.
+    """A task, ready to play.
 
     Args:
         household: the task.
         profile: whose rules hold.
-        sight: what is told.
+        sight: scope of observations.
     """
 
     def __init__(self, household: Household, profile: Profile, sight: Sight) -> None:
@@ -146,7 +146,7 @@ class Stage:
         )
 
     def start(self, seed: int) -> Situation:
-        """Return how an episode begins; only profile ``spa`` knows chance."""
+        """Return the start of an episode; only profile ``spa`` is random."""
         if self.profile.name != "spa":
             return self._start
         begin = self._start
@@ -155,7 +155,7 @@ class Stage:
     # -- one action ------------------------------------------------------------------------------
 
     def step(self, now: Situation, text: str) -> tuple[Situation, str, str]:
-        """Return what comes of an action, its canonical words, and why it was not grounded."""
+        """Return an action's result, its canonical words, and the reason if it was not grounded."""
         if self.profile.name == "spa":
             return self._spa_step(now, text)
         scene, world, names = self.scene, now.world, now.names
@@ -168,7 +168,7 @@ class Stage:
         outcome = perform(scene, world, act, self.profile)
         about = nodes[-1] if nodes else now.about
         if outcome.failure is not None:
-            # In profile v1 a failed action leaves a trace in the order of upstream's sets.
+            # In profile v1 a failed action affects the order of upstream's sets.
             code, _, sentence = outcome.failure
             failed = self._failed(now, words, code, sentence, about, outcome.world)
             return failed, words, "inapplicable"
@@ -201,7 +201,7 @@ class Stage:
         )
 
     def _listed_on(self, now: Situation, after: World) -> list[Listing]:
-        """Return the admissible actions after a turn of the head; empty: all are worked out."""
+        """Return the admissible actions after a turn of the head; empty: compute all."""
         if not now.listed or after is now.world:
             return now.listed
         scene, (actions, start, end) = self.scene, now.listed[0]
@@ -313,7 +313,7 @@ class Stage:
     # -- the expert ------------------------------------------------------------------------------
 
     def expert(self, now: Situation) -> str | None:
-        """Return the next action to the goal in words; None where no way is known."""
+        """Return the next action to the goal in words; None if no way is known."""
         if now.met == self.size:
             return None
         act = self._recorded_acts().get(self._key(now.world))
@@ -329,7 +329,7 @@ class Stage:
         return say(self.scene, now.world, now.names, act)
 
     def _recorded_acts(self) -> Mapping[bytes, Act]:
-        """Return what the task's own plan does next, by state, if it reaches the goal here."""
+        """Return the next action of the task's own plan, by state, if it reaches the goal here."""
         if self._recorded is None:
             self._recorded = {}
             world, path = self._start.world, {}
@@ -363,9 +363,9 @@ class Stage:
 
 
 def _keeps(world: World, after: World) -> bool:
-    """Return whether nothing has changed but who faces what: the surroundings are what they were.
+    """Return whether at most FACING has changed, so the surroundings are the same.
 
-    Rows that are equal are the same object, see :meth:`Draft.done`.
+    Equal rows are the same object, see :meth:`Draft.done`.
     """
     return after is world or (
         after.states is world.states
@@ -382,15 +382,15 @@ def _keeps(world: World, after: World) -> bool:
 def tell(
     scene: Scene, world: World, here: Around, touched: int, numbered: int, sight: Sight
 ) -> str:
-    """Return the sentence about a moment; names in it are classes, as SPA has them.
+    """Return the sentence about a moment; names in it are classes, as in SPA.
 
     Args:
         scene: what never changes.
         world: what is now.
         here: the surroundings.
-        touched: what was just dealt with, as bits.
-        numbered: the nodes that are called by their id, as bits.
-        sight: what is told.
+        touched: the objects of the last action, as bits.
+        numbered: the nodes that are named with their id, as bits.
+        sight: scope of observations.
     """
     nodes = near(scene, here.close, here.seen, whole_room=sight == "room") | touched
     classes, ids = scene.classes, scene.ids
@@ -402,17 +402,17 @@ def tell(
 
 
 NO_ACTION = "That has the form of no action."
-"""Why a text is not parsed."""
+"""Reason why a text is not parsed."""
 _CRASH = "Upstream raises an error here."
 
 _stages: OrderedDict[tuple[str, str, str], Stage] = OrderedDict()
 
 
 def household_source(task: Task) -> HouseholdSource:
-    """Return where a task's household comes from.
+    """Return the source of a task's household.
 
     Raises:
-        ConfigError: it holds none, being another environment's.
+        ConfigError: it has none, because it is another environment's task.
     """
     source = task.data
     if not isinstance(source, HouseholdSource):
@@ -424,7 +424,7 @@ def household_source(task: Task) -> HouseholdSource:
 
 
 def load_stage(source: HouseholdSource, profile: Profile, sight: Sight) -> Stage:
-    """Return a task ready to be played, from memory if it was among the last ones."""
+    """Return a task ready to play, from memory if it is among the last ones."""
     key = source.key, profile.name, sight
     stage = _stages.get(key)
     if stage is None:
@@ -442,8 +442,8 @@ class VirtualHomeEngine(Engine):
     Args:
         num_envs: copies.
         profile: whose rules hold.
-        sight: what is told.
-        limit: most admissible actions that are listed; None: all.
+        sight: scope of observations.
+        limit: maximum number of admissible actions to list; None: all.
         without: relations that ``state_key("world")`` leaves out.
         picture_size: width and height of maps in pixels.
     """
@@ -476,7 +476,7 @@ class VirtualHomeEngine(Engine):
         """Start an episode in each copy.
 
         Raises:
-            ConfigError: a task holds no household.
+            ConfigError: a task has no household.
             DataError: one cannot be loaded. In both cases no copy has changed.
         """
         stages = self._enter(index_K, tasks)
@@ -498,13 +498,13 @@ class VirtualHomeEngine(Engine):
             done.append(words)
             if reason:
                 reasons[n], grounded_K[n] = reason, False
-            # Upstream looks for success after its own errors only when the next action is done.
+            # After its own errors, upstream checks success only at the next action.
             if after.met == stage.size and after.text != spa.ERROR_INPUT:
                 reward_K[n], won_K[n] = 1.0, True
         return Effect(reward_K, won_K, done, grounded_K, reasons)
 
     def view(self, index_K: IntArray) -> View:
-        """Describe each copy as it stands."""
+        """Describe the current state of each copy."""
         texts, admissible, codes, sentences = [], [], [], []
         met_K, of_K = np.zeros(len(index_K)), np.ones(len(index_K))
         for n, i in enumerate(index_K.tolist()):
@@ -523,14 +523,14 @@ class VirtualHomeEngine(Engine):
         )
 
     def snapshot(self, index_K: IntArray) -> list[Any]:
-        """Return each copy's situation, as it is: it is immutable."""
+        """Return each copy's situation itself, because it is immutable."""
         return [(self.profile.name, self.here(i)[1]) for i in index_K.tolist()]
 
     def restore(self, index_K: IntArray, states: Sequence[Any], tasks: Sequence[Task]) -> None:
-        """Put situations into copies; their tasks are loaded where they are not in memory.
+        """Put situations into copies; their tasks are loaded if they are not in memory.
 
         Raises:
-            SnapshotError: one is of another profile, whose worlds are others.
+            SnapshotError: one belongs to another profile, whose worlds differ.
         """
         for profile, _ in states:
             if profile != self.profile.name:
@@ -546,7 +546,7 @@ class VirtualHomeEngine(Engine):
         """Return canonical bytes per copy.
 
         ``"world"`` is the graph, without the relations that the engine was told to leave out;
-        ``"state"`` adds the goal, what names stand for and what was grabbed from where.
+        ``"state"`` adds the goal, what names refer to and where things were grabbed from.
         """
         found = []
         for stage, now in map(self.here, index_K.tolist()):
@@ -557,7 +557,7 @@ class VirtualHomeEngine(Engine):
         return found
 
     def expert_action(self, index: int) -> str | None:
-        """Return the next action to the goal; None where no way is known."""
+        """Return the next action to the goal; None if no way is known."""
         stage, now = self.here(index)
         return stage.expert(now)
 
@@ -573,8 +573,8 @@ class VirtualHomeEngine(Engine):
     def render(self, index: int, mode: str) -> str | NDArray[np.uint8] | None:
         """Return the situation as text, or its schematic map, uint8 [H, W, 3], as ``rgb_array``.
 
-        ``human`` prints the text and serves the map to a browser: it says where, and opens one
-        where there is a display.
+        ``human`` prints the text and serves the map to a browser: it prints the address, and opens
+        a browser if there is a display.
         """
         stage, now = self.here(index)
         text = picture(stage.scene, now.world, now.text, now.did, now.why)
@@ -588,7 +588,7 @@ class VirtualHomeEngine(Engine):
         if mode != "human":
             return super().render(index, mode)
         told = ""
-        with suppress(ConfigError):  # where nothing can be served, the text is what there is
+        with suppress(ConfigError):  # if nothing can be served, only the text is shown
             if self._watch is None:
                 from creditrl.envs.virtualhome.watch import MapWatch
 
@@ -611,7 +611,7 @@ class VirtualHomeEngine(Engine):
         return stage, now
 
     def _enter(self, index_K: IntArray, tasks: Sequence[Task]) -> list[Stage]:
-        """Give each copy its task's stage; all are loaded before the first copy changes."""
+        """Give each copy its task's stage; all are loaded before any copy changes."""
         indices = index_K.tolist()
         stages = []
         for i, task in zip(indices, tasks, strict=True):

@@ -33,12 +33,12 @@ class VirtualHomeConfig:
     """Options of VirtualHome.
 
     Raises:
-        ConfigError: a value is unknown or out of range, or two options do not go together.
+        ConfigError: a value is unknown or out of range, or two options conflict.
     """
 
     split: str = "train"
     """``train``, ``valid_seen`` or ``valid_unseen`` (houses that training never shows). Official
-    tasks: what ``source`` has, see :mod:`creditrl.envs.virtualhome.official`."""
+    tasks: the splits of ``source``, see :mod:`creditrl.envs.virtualhome.official`."""
     data: str = "builtin"
     """``builtin`` (houses and tasks that our generator makes) or ``official`` (VirtualHome's own
     files)."""
@@ -46,43 +46,44 @@ class VirtualHomeConfig:
     """Folder of the official files; None: ``$CREDITRL_VIRTUALHOME_DATA`` or
     ``~/.cache/creditrl/virtualhome``."""
     source: str | None = None
-    """Official tasks: ``triples`` (None; what a recorded program changed), ``programs`` (the
-    original programs, in scenes prepared for them: the first listing takes some seconds, says how
-    far it is, and is kept) or ``spa`` (task files of SPA and STeCa)."""
+    """Official tasks: ``triples`` (None; the changes made by a recorded program), ``programs`` (the
+    original programs, in scenes prepared for them: the first listing takes several seconds, shows
+    progress, and is cached) or ``spa`` (task files of SPA and STeCa)."""
     task_types: str | tuple[str, ...] | None = None
     """Kinds of tasks to play; None: all. Builtin: keys of
     :data:`creditrl.envs.virtualhome.kinds.KINDS`; official: names of tasks, ``Wash clothes``."""
     profile: str = "fixed"
-    """Whose rules hold: ``fixed`` (upstream's master, repaired), ``v1`` (the release that recorded
-    the data) or ``spa`` (master as SPA, STeCa and HISR run it); see :class:`VirtualHomeEnv`."""
+    """Whose rules hold: ``fixed`` (upstream's master, repaired), ``v1`` (the release with which the
+    data was recorded) or ``spa`` (master as run by SPA, STeCa and HISR); see
+    :class:`VirtualHomeEnv`."""
     sight: str = "close"
-    """What an observation tells of: ``close`` (what the character is close to, as SPA's) or
-    ``room`` (all that it perceives in the room). Profile ``spa`` has ``close`` alone."""
+    """Scope of observations: ``close`` (things that the character is close to, as in SPA) or
+    ``room`` (all that it perceives in the room). Profile ``spa`` has only ``close``."""
     admissible_limit: int | None = None
-    """Most admissible actions that are listed, the useful ones first; None: all, 150 as a rule."""
+    """Maximum number of admissible actions to list, useful ones first; None: all, usually 150."""
     world_without: tuple[str, ...] = ()
     """Relations that ``state_key("world")`` leaves out, e.g. ``("CLOSE", "FACING")``."""
     picture_size: tuple[int, int] = PICTURE_SIZE
     """Width and height in pixels of the map that the render modes ``rgb_array`` and ``human``
     draw."""
     house_seed: int = 0
-    """Builtin tasks: another one gives other houses and other tasks."""
+    """Builtin tasks: a different seed gives different houses and tasks."""
     max_turns: int | None = None
-    """Turns until an episode is truncated. None: 40, SPA's limit; with the profile ``v1`` 100, for
-    there things have to be found one by one."""
+    """Turns until an episode is truncated. None: 40, SPA's limit; with the profile ``v1`` 100,
+    because things have to be found one by one."""
     interface: str = "graph"
     """``graph`` (our rules) or ``unity``: VirtualHome's Unity simulator, which the user starts; see
     :mod:`creditrl.envs.virtualhome.unity_engine`."""
     observation: str = "text"
-    """Unity alone: ``text``, ``image`` (what the character's camera sees) or ``both``."""
+    """Unity only: ``text``, ``image`` (the view of the character's camera) or ``both``."""
     unity_urls: str | tuple[str, ...] = "http://127.0.0.1:8080"
-    """Where simulators listen; each copy needs one of its own."""
+    """Addresses of the simulators, one for each copy."""
     unity_timeout: float = 30.0
-    """Seconds for one command."""
+    """Maximum seconds for one command."""
     unity_script_timeout: float = 300.0
-    """Seconds for an action, or for a scene to be built."""
+    """Maximum seconds for an action, or for building a scene."""
     unity_retries: int = 5
-    """Further tries while a simulator is busy, or nobody listens yet."""
+    """Further tries while a simulator is busy or not yet reachable."""
 
     def __post_init__(self) -> None:
         require_one_of("data", self.data, ("builtin", "official"))
@@ -103,7 +104,7 @@ class VirtualHomeConfig:
                     f"{name}={getattr(self, name)!r} with data='builtin': only official tasks have "
                     'it. Give data="official", or leave it out.'
                 )
-        HouseholdConfig(self.house_seed)  # refuses nonsense
+        HouseholdConfig(self.house_seed)  # checks the values
         if official and self.house_seed != 0:
             raise ConfigError(
                 f"house_seed={self.house_seed!r} with data='official': it makes builtin houses. "
@@ -128,7 +129,7 @@ class VirtualHomeConfig:
         self._check_interface()
 
     def _check_interface(self) -> None:
-        """Refuse what goes with one interface only."""
+        """Refuse options of the other interface."""
         unity = self.interface == "unity"
         urls = (self.unity_urls,) if isinstance(self.unity_urls, str) else tuple(self.unity_urls)
         if not urls or len({*urls}) < len(urls) or not all(isinstance(u, str) for u in urls):
@@ -150,10 +151,10 @@ class VirtualHomeConfig:
                     f"{field.name}={value!r} with interface={self.interface!r}: only "
                     f"interface={other!r} has it. Leave one of them out."
                 )
-        self.simulators()  # refuses nonsense
+        self.simulators()  # checks the values
 
     def _several(self, name: str, known: tuple[str, ...] | None) -> None:
-        """Make an option a tuple, in one order, so that equal choices are equal configs."""
+        """Make an option a tuple in a fixed order, so equal choices give equal configs."""
         value = getattr(self, name)
         some = (value,) if isinstance(value, str) else value
         if not isinstance(some, Collection) or (name == "task_types" and not some):
@@ -174,12 +175,12 @@ class VirtualHomeConfig:
         return PROFILES[self.profile]
 
     def simulators(self) -> list[UnitySettings]:
-        """Return how each simulator is reached."""
+        """Return the settings of each simulator."""
         patience = self.unity_timeout, self.unity_script_timeout, self.unity_retries
         return [UnitySettings(url, *patience) for url in self.unity_urls]
 
     def tasks(self) -> TaskSet:
-        """Return the tasks that these options choose."""
+        """Return the tasks selected by these options."""
         tasks: TaskSet
         if self.interface == "unity":
             tasks = unity_tasks(self.split)
@@ -191,62 +192,63 @@ class VirtualHomeConfig:
 
 
 class VirtualHomeEnv(TextEnv[VirtualHomeConfig]):
-    """Household tasks in text (VirtualHome, Puig et al. 2018), in the environment of SPA and HISR.
+    """Household tasks in text (VirtualHome, Puig et al. 2018), as in SPA's and HISR's environment.
 
-    **Observation.** The task at first; then, after an action that was done, what it was about and
-    what the character is close to and sees, with states, what lies on what, and what it holds:
-    ``mat is DIRTY, couch is CLEAN, couch ON mat. You have cup. ``. After any other action ``Nothing
-    happens.``
+    ****Observation.** First the task; then, after a successful action, its objects and the things
+    that the character is close to and sees, with their states, what is on what, and what it holds:
+    ``mat is DIRTY, couch is CLEAN, couch ON mat. You have cup. ``. After any other action
+    ``Nothing happens.``
 
     **Action.** One of 42 forms, e.g. ``walk to water glass``, ``put cup on table``, ``stand up``;
-    :data:`creditrl.envs.virtualhome.actions.FORMS` lists them. A name stands for the thing that the
-    task means, or that was meant by it before, or the nearest. Any other thing of the class goes by
-    its id, as the observation and the list have it: ``grab cup 1003``. What cannot be done leaves
-    everything as it was and costs a turn. ``ungrounded_reason``: ``unparsed`` (no form of an
-    action), ``unknown`` (names something that is not there), ``inapplicable``; ``info["failure"]``
-    says which precondition fails.
+    :data:`creditrl.envs.virtualhome.actions.FORMS` lists them. A name refers to the thing that the
+    task means, or to which it referred before, or to the nearest one. Any other thing of the class
+    is named with its id, as in the observation and the list: ``grab cup 1003``. An action that
+    cannot be executed changes nothing and costs a turn. ``ungrounded_reason``: ``unparsed`` (not
+    the form of an action), ``unknown`` (names something that is not there), ``inapplicable``;
+    ``info["failure"]`` gives the failed precondition.
 
-    ``info["admissible_actions"]`` lists what can be done with what the character perceives (the
-    rooms, the things in its room that are not inside something closed, what it holds and wears, its
-    body) and knows of: what the task is about, and the furniture of all rooms that opens. The
-    expert's actions are among them. What changes the household comes first, then where to go and
-    turn to, then what changes nothing; within an action in the order of ids. Actions that do what
-    another one does are left out (:data:`creditrl.envs.virtualhome.listing.TWINS`), and
-    ``admissible_limit`` cuts the list. Other names work too: one may walk to whatever there is
-    (``info["action_hint"]``).
+    ``info["admissible_actions"]`` lists the possible actions on things that the character perceives
+    (the rooms, the things in its room that are not inside something closed, the things it holds and
+    wears, its body) or knows of: the things of the task, and the furniture of all rooms that opens.
+    The expert's actions are among them. Actions that change the household come first, then walking
+    and turning, then actions that change nothing; within an action in the order of ids. Duplicates
+    of other actions are left out (:data:`creditrl.envs.virtualhome.listing.TWINS`), and
+    ``admissible_limit`` cuts the list. Other names work too: the character can walk to any existing
+    thing (``info["action_hint"]``).
 
-    **Reward.** 1 when the goal is reached, else 0; it is looked for after every action. Then the
-    episode terminates with ``success``; it is truncated at the turn limit. ``score`` is the share
-    of the goal's conditions that hold: states of things, edges that are to be there or to be gone.
+    ****Reward.** 1 when the goal is reached, else 0; the goal is checked after every action. Then
+    the episode terminates with ``success``; it is truncated at the turn limit. ``score`` is the
+    share of the goal's conditions that hold: states of things, edges that must or must not exist.
 
     **info** adds ``failure: str`` (a code of :data:`creditrl.envs.virtualhome.acts.Code`, or
     ``unparsed``, ``unknown``; ``""``) and ``failure_text: str``, the same in a sentence.
 
-    **State.** ``state_key``: ``"world"`` is the graph, all nodes, states and edges, less
-    ``world_without``; ``"state"`` adds the goal, what names stand for and from where things were
-    grabbed. In the profiles ``v1`` and ``spa`` neither knows in which order upstream's sets are,
-    which may decide what a thing is said to have been grabbed from. ``segment_key``: the object
-    that the last action was about, of two the second.
+    **State.** ``state_key``: ``"world"`` is the graph, all nodes, states and edges, without
+    ``world_without``; ``"state"`` adds the goal, what names refer to and where things were grabbed
+    from. In the profiles ``v1`` and ``spa`` both omit the order of upstream's sets, which can
+    decide from where a thing counts as grabbed. ``segment_key``: the object that the last action
+    was about; of two, the second.
 
     **Rendering.** ``ansi`` is the situation as text, ``rgb_array`` a schematic map seen from above
-    (:mod:`creditrl.envs.virtualhome.render`), not a camera's image. ``human`` prints the one and
-    serves the other to a browser on this machine.
+    (:mod:`creditrl.envs.virtualhome.render`), not a camera's image. ``human`` prints the text and
+    serves the map to a browser on this machine.
 
-    **Profiles.** ``fixed`` knows no chance: equal actions, equal episodes. ``v1`` has the rules of
-    the release: closed doors stop who walks, and things have to be found before they are used.
-    ``spa`` is SPA's environment to the letter, draws from the episode's seed aside: see
-    :mod:`creditrl.envs.virtualhome.spa`. There, who begins sitting or lying never walks, for
-    upstream goes by the posture of the initial graph, and a name stands for the same thing to the
-    end, so that nobody can ask for two things of a class. One builtin task in ten cannot be done
-    for the first reason; of 244 recorded ones the expert knows no way in 17, for both.
+    ****Profiles.** ``fixed`` is deterministic: equal actions give equal episodes. ``v1`` has the
+    rules of the release: closed doors stop walking, and things have to be found before they are
+    used. ``spa`` is exactly SPA's environment, except that draws come from the episode's seed: see
+    :mod:`creditrl.envs.virtualhome.spa`. There, a character that begins sitting or lying never
+    walks, because upstream uses the posture of the initial graph, and a name refers to the same
+    thing to the end, so two things of a class cannot be used. One builtin task in ten cannot be
+    solved for the first reason; of 244 recorded ones the expert has no plan for 17, for both
+    reasons.
 
     **Unity.** ``interface="unity"`` plays in VirtualHome's Unity simulator, which the user starts
     (``-http-port=8080``); one simulator per copy. Actions, words and list are the same as far as
-    the simulator knows them; it decides what can be done, and ``failure`` is ``no_such_action`` or
-    ``refused`` where it does not. Its tasks are errands in its apartments 0 to 6
-    (:mod:`creditrl.envs.virtualhome.unity_tasks`), the observation may be its camera's picture.
-    ``env.spec`` says ``nondeterministic=True``, and there is no snapshot, state key or expert. The
-    protocol is tested against a server of our own, not against the simulator.
+    the simulator supports them; it decides what can be executed, and ``failure`` is
+    ``no_such_action`` or ``refused`` if it does not. Its tasks are errands in its apartments 0 to 6
+    (:mod:`creditrl.envs.virtualhome.unity_tasks`), the observation can be its camera's picture.
+    ``env.spec`` has ``nondeterministic=True``, and there is no snapshot, state key or expert. The
+    protocol is tested against our own test server, not against the simulator.
 
     Example:
         >>> import gymnasium as gym, creditrl
@@ -294,7 +296,7 @@ class VirtualHomeEnv(TextEnv[VirtualHomeConfig]):
 
 
 _LONGEST_TEXT = 1 << 16
-"""A room of a released scene has 60 things, and some lie on many others."""
+"""A room of a released scene has 60 things, and some are on many others."""
 
 
 def _honest(spec: EnvSpec | None, engine: Engine) -> EnvSpec | None:

@@ -1,9 +1,8 @@
 """Floor plans: rectangular rooms that share walls, with doors and windows, in centimetres.
 
 A rectangle is cut into three to six rooms, walls that are long enough get doors until every room
-can be reached, and outer walls get windows. Which split a plan belongs to is decided by what its
-map shows: a hash of that reserves some plans for ``valid_unseen``. So no house of that split is
-trained on, whatever the seed.
+can be reached, and outer walls get windows. A plan's map decides its split: a hash of it reserves
+some plans for ``valid_unseen``. So no house of that split is trained on, for any seed.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ __all__ = [
 ]
 
 HEIGHT = 250
-"""Of every room."""
+"""Height of every room."""
 
-_UNSEEN_SHARE = 250  # Plans of 1,000 that are kept for valid_unseen.
+_UNSEEN_SHARE = 250  # Plans per 1,000 reserved for valid_unseen.
 _TRIES = 2_000  # Draws after which a plan counts as impossible; none of 640 took over 50.
 _DOOR, _DOOR_HEIGHT, _WALL = 90, 205, 10
 _WINDOW, _WINDOW_FROM, _WINDOW_TO = 120, 90, 200
@@ -78,12 +77,12 @@ class Box(NamedTuple):
 
     @property
     def area(self) -> int:
-        """Of the floor below it."""
+        """Area of the floor below it."""
         return (self.x1 - self.x0) * (self.z1 - self.z0)
 
 
 class Room(NamedTuple):
-    """A room and what it is for."""
+    """A room and its purpose."""
 
     kind: str
     box: Box
@@ -116,7 +115,7 @@ class FloorPlan:
 
     @property
     def signature(self) -> bytes:
-        """Bytes that plans share if their maps are the same."""
+        """Bytes that are equal for plans with the same map."""
         return repr((self.rooms, self.doors, self.windows)).encode()
 
 
@@ -139,13 +138,13 @@ _NEEDS = {
     "bedroom": 150_000,
     "living_room": 170_000,
 }
-"""Square centimetres that a kind of room needs at least; a larger one goes to who needs more."""
+"""Minimum square centimetres of a kind of room; larger rooms go to kinds that need more."""
 
 ROOM_KINDS = tuple(_NEEDS)
 """The classes of rooms."""
 
 _SHARED = ("living_room", "kitchen", "dining_room")
-"""Rooms that one passes through."""
+"""Rooms that people pass through."""
 
 
 def dice_of(purpose: str, *index: int) -> Dice:
@@ -155,7 +154,7 @@ def dice_of(purpose: str, *index: int) -> Dice:
 
 
 def is_unseen(plan: FloorPlan) -> bool:
-    """Return whether a plan is kept for ``valid_unseen``, by its content."""
+    """Return whether a plan's content reserves it for ``valid_unseen``."""
     digest = blake2b(plan.signature, digest_size=8, person=b"virtualhome plan").digest()
     return int.from_bytes(digest, "big") % 1000 < _UNSEEN_SHARE
 
@@ -165,10 +164,10 @@ def floor_plan(seed: int, unseen: bool, number: int, attempt: int = 0) -> FloorP
     """Return a floor plan.
 
     Args:
-        seed: another seed gives other plans.
-        unseen: whether it is one of those kept for ``valid_unseen``.
+        seed: a different seed gives different plans.
+        unseen: whether it is one of those reserved for ``valid_unseen``.
         number: from 0; houses of three, four, five and six rooms take turns.
-        attempt: another one gives another plan, for when the furniture does not fit.
+        attempt: a different one gives a different plan, in case the furniture does not fit.
     """
     dice = dice_of(f"virtualhome plan {'unseen' if unseen else 'seen'}", seed, number, attempt)
     count = 3 + number % 4
@@ -237,7 +236,7 @@ def _opening(axis: str, at: int, start: int, length: int, low: int, high: int) -
 
 
 def _doors(rooms: list[Room], dice: Dice) -> list[Door] | None:
-    """Return doors that lead to every room; None where the walls are too short for that."""
+    """Return doors that lead to every room; None if the walls are too short."""
     walls = []
     for a, room in enumerate(rooms):
         for b in range(a + 1, len(rooms)):

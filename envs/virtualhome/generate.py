@@ -1,8 +1,8 @@
-"""Generator of tasks: a house, a day in it, and something to do that can be done there.
+"""Generator of tasks: a house, a day in it, and something that can be done there.
 
-Which split a task belongs to is decided by where it happens: houses of ``valid_unseen`` are not
-those of the other splits (see :mod:`creditrl.envs.virtualhome.floorplans`), and ``valid_seen`` has
-the houses of ``train`` on other days, when everything lies elsewhere.
+A task's house and day decide its split: ``valid_unseen`` shares no house with the other splits (see
+:mod:`creditrl.envs.virtualhome.floorplans`), and ``valid_seen`` has the houses of ``train`` on
+other days, when everything is elsewhere.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ DAYS: Mapping[str, range] = MappingProxyType(
 """Days per split and house."""
 
 SHORTEST_PLAN, LONGEST_PLAN = 2, 40
-"""Fewest and most actions of a task's plan; the turn limit of the papers is 40."""
+"""Minimum and maximum number of actions of a task's plan; the papers' turn limit is 40."""
 
-_BUILD = 200  # Draws after which further houses are looked at.
+_BUILD = 200  # Draws after which further houses are tried.
 _TRIES = 1_000  # Draws after which a task counts as impossible; none of 11,520 took over 80.
-_RESTING = 0.1  # Share of tasks that begin on the couch or the bed, if it does not matter there.
-_CHANGED = 0.25  # Share of what follows that begins other than on the day, if it does not matter.
-_CHANGED_AGAIN = 0.5  # The same where a task may share its day with another of its kind.
+_RESTING = 0.1  # Share of tasks that begin on the couch or the bed, if it does not matter.
+_CHANGED = 0.25  # Share of states that differ from the day's at the start, if they do not matter.
+_CHANGED_AGAIN = 0.5  # The same if a task may share its day with another of its kind.
 _CHANGING = tuple((name, "ON") for name in ("light", "floor_lamp", "table_lamp", "desk_lamp"))
 _CHANGING += (("curtain", "OPEN"), ("window", "OPEN"))
 
@@ -61,7 +61,7 @@ class HouseholdConfig:
     """Kinds of households to make."""
 
     seed: int = 0
-    """Another seed, at least 0, gives other houses and other tasks."""
+    """Seed, at least 0; a different one gives different houses and tasks."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.seed, int) or isinstance(self.seed, bool) or self.seed < 0:
@@ -69,7 +69,7 @@ class HouseholdConfig:
 
     @property
     def name(self) -> str:
-        """``"builtin"``, and the seed unless it is 0; begins the tasks' ids."""
+        """``"builtin"``, and the seed unless it is 0; first part of the tasks' ids."""
         return f"builtin-seed{self.seed}" if self.seed else "builtin"
 
 
@@ -83,19 +83,19 @@ _NAMES = tuple(KINDS)
 
 @lru_cache(maxsize=256)
 def scene_of(seed: int, unseen: bool, number: int, day: int) -> tuple[Scene, World]:
-    """Return a house on a day; the last 256 are kept.
+    """Return a house on a day; the last 256 are cached.
 
     Args:
-        seed: of the houses.
-        unseen: whether the house is one of those kept for ``valid_unseen``.
-        number: of the house.
+        seed: seed of the houses.
+        unseen: whether the house is one of those reserved for ``valid_unseen``.
+        number: number of the house.
         day: from 0.
     """
     return day_scene(house(seed, unseen, number), day)
 
 
 def household(config: HouseholdConfig, split: str, index: int) -> Household:
-    """Return a task; equal arguments give an equal one on every machine.
+    """Return a task; equal arguments give equal tasks on every machine.
 
     Args:
         config: what to make.
@@ -112,7 +112,7 @@ def household(config: HouseholdConfig, split: str, index: int) -> Household:
     for attempt in range(_TRIES):
         # The tasks of a kind begin on different days, as long as there are any.
         number, day = dice.pick(days) if attempt else days[index // len(KINDS) % len(days)]
-        # Where no house of the split has what the kind needs (a cat), further ones are built.
+        # If no house of the split has what the kind needs (a cat), further ones are built.
         number += HOUSES[split] * (attempt // _BUILD)
         scene, world = scene_of(config.seed, split == "valid_unseen", number, day)
         plot = Plot(scene, world, dice)
@@ -136,14 +136,14 @@ def household(config: HouseholdConfig, split: str, index: int) -> Household:
 
 @lru_cache(maxsize=1024)
 def _days(config: HouseholdConfig, split: str, kind: str) -> tuple[tuple[int, int], ...]:
-    """Return all houses and days of a split, in an order of the kind's own."""
+    """Return all houses and days of a split, in an order specific to the kind."""
     days = [(number, day) for number in range(HOUSES[split]) for day in DAYS[split]]
     dice = dice_of(f"virtualhome days {config.name}/{split}/{kind}")
     return tuple(dice.sample(days, len(days)))
 
 
 def _settle(plot: Plot, changed: float) -> None:
-    """Choose where the character begins, and in what light."""
+    """Choose where the character begins, and the lighting."""
     plot.vary(changed, *_CHANGING)
     if plot.is_resting:
         return

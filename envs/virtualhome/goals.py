@@ -1,4 +1,4 @@
-"""Goals: what has to hold of a household's graph when a task is done."""
+"""Goals: conditions on a household's graph when a task is done."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from creditrl.envs.virtualhome.graph import (
 __all__ = ["PHYSICAL", "Edge", "Goal", "checks", "goal_between", "goal_status", "unmet"]
 
 PHYSICAL = tuple(RELATIONS[n] for n in (ON, INSIDE, HOLDS_RH, HOLDS_LH))
-"""Relations that say where a thing is. What is near and who faces what changes by the way."""
+"""Relations that give a thing's place. CLOSE and FACING change along the way."""
 
 
 class Edge(NamedTuple):
@@ -36,15 +36,16 @@ class Edge(NamedTuple):
 class Goal:
     """Conditions of three kinds; a task is done when all of them hold at once.
 
-    VirtualHome's tasks are given in this way: by what differs between the graphs before and after.
+    VirtualHome's tasks are defined in this way: by the difference between the graphs before and
+    after.
     """
 
     states: tuple[tuple[int, frozenset[str]], ...] = ()
-    """Nodes, by id, and all the states that each is in."""
+    """Nodes, by id, with all states that each must have."""
     added: tuple[Edge, ...] = ()
-    """Edges that are there."""
+    """Edges that must exist."""
     removed: tuple[Edge, ...] = ()
-    """Edges that are not there."""
+    """Edges that must not exist."""
 
     @property
     def size(self) -> int:
@@ -52,7 +53,7 @@ class Goal:
         return len(self.states) + len(self.added) + len(self.removed)
 
     def key(self) -> bytes:
-        """Return bytes that are equal for equal goals, in whatever order they were listed."""
+        """Return bytes that are equal for equal goals, in any order of listing."""
         states = sorted((id, sorted(names)) for id, names in self.states)
         return repr((states, sorted(self.added), sorted(self.removed))).encode()
 
@@ -111,13 +112,13 @@ def checks(scene: Scene, goal: Goal) -> Callable[[World], int]:
 def goal_between(
     scene: Scene, before: World, after: World, relations: Collection[str] = PHYSICAL
 ) -> Goal:
-    """Return the goal that what differs between two worlds of a scene comes to.
+    """Return the goal given by the difference between two worlds of a scene.
 
     Args:
-        scene: of both.
-        before: where a task begins.
-        after: where it ends.
-        relations: of the edges that count.
+        scene: the scene of both.
+        before: the world at the start.
+        after: the world at the end.
+        relations: relations of the edges that count.
     """
     changed = 0
     for one, other in zip(before.states, after.states, strict=True):

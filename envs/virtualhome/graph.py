@@ -1,10 +1,10 @@
-"""A household as a graph: what never changes (:class:`Scene`) and what does (:class:`World`).
+"""A household as a graph: the constant part (:class:`Scene`) and the rest (:class:`World`).
 
 A graph dict is VirtualHome's own: ``{"nodes": [{id, class_name, category, properties, states,
-prefab_name, bounding_box}], "edges": [{from_id, relation_type, to_id}]}``. Inside, a node is its
-place among the ascending ids, and a set of nodes is the bits of one integer. A world is never
-changed once it is made: what follows from it is another one that shares whatever stayed as it was,
-so a snapshot is a reference.
+prefab_name, bounding_box}], "edges": [{from_id, relation_type, to_id}]}``. Internally, a node is
+its index among the ascending ids, and a set of nodes is the bits of one integer. A world is never
+changed once it is made: its successor is a new one that shares all unchanged parts, so a snapshot
+is a reference.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ STATES = (
 """Every state a node can be in."""
 
 RELATIONS = ("ON", "INSIDE", "BETWEEN", "CLOSE", "FACING", "HOLDS_RH", "HOLDS_LH", "SITTING")
-"""Every relation of an edge; its place here is its number."""
+"""Every relation of an edge; its index is its number."""
 
 PROPERTIES = (
     "SURFACES",
@@ -82,21 +82,21 @@ PROPERTIES = (
 """Every property of a class."""
 
 ROOMS, CHARACTER = "Rooms", "character"
-"""The category of rooms and the class of whoever acts."""
+"""The category of rooms and the class of the character."""
 
 GraphDict: TypeAlias = Mapping[str, Any]
 Relation: TypeAlias = int
 """The number of a relation, its place in :data:`RELATIONS`."""
 Rows: TypeAlias = list[int]
-"""For every node, the nodes it is related to, as bits. Once a world has a list, it stays."""
+"""For every node, the nodes it is related to, as bits. A list in a world never changes."""
 Memory: TypeAlias = Mapping[int, tuple[int, Relation]]
-"""For a thing that was grabbed, the node it was taken from and how it was related to it."""
+"""For a grabbed thing, the node it was taken from and its relation to it."""
 
 ON, INSIDE, BETWEEN, CLOSE, FACING, HOLDS_RH, HOLDS_LH, SITTING_ON = range(len(RELATIONS))
 
 
 def bits(mask: int) -> Iterator[int]:
-    """Yield the places of the ones of an integer from 0 up, ascending."""
+    """Yield the positions of the one bits of an integer >= 0, ascending."""
     known = _KNOWN.get(mask)
     if known is None:
         if len(_KNOWN) >= _MOST_KNOWN:
@@ -125,16 +125,16 @@ def _bits(mask: int) -> list[int]:
 
 _MOST_KNOWN = 16_384
 _KNOWN: dict[int, tuple[int, ...]] = {}
-"""What was found last: a household is asked about the same sets again and again."""
+"""Cache of recent results: the same sets are queried repeatedly."""
 
 _FEW = 12
-"""Ones that are sooner taken one by one than looked up by eights."""
+"""Number of ones up to which taking them one by one is faster than a lookup by bytes."""
 _PLACES: list[list[tuple[int, ...]]] = []
-"""For each eight places of an integer and each value of them, the places of its ones."""
+"""For each byte of an integer and each of its values, the positions of its ones."""
 
 
 class GraphError(DataError):
-    """A graph dict that cannot be read; says which entry, so that a reader of files finds its line.
+    """A graph dict that cannot be read; names the entry, so a file reader can find its line.
 
     Args:
         problem: what was found and what was expected.
@@ -151,7 +151,7 @@ class GraphError(DataError):
 
 
 class Node(NamedTuple):
-    """A node as it begins."""
+    """Initial state of a node."""
 
     id: int
     class_name: str
@@ -169,14 +169,14 @@ _id_of = itemgetter(0)
 class Scene:
     """Parts that never change: the nodes, their classes, properties and boxes.
 
-    A *node* in this package is a place in ``ids``; an *id* is the number in files and actions.
+    A *node* in this package is an index into ``ids``; an *id* is the number in files and actions.
     """
 
     name: str
     ids: tuple[int, ...]
     """Ids, ascending."""
     index: Mapping[int, int]
-    """The node of an id."""
+    """Node of each id."""
     classes: tuple[str, ...]
     """Class name of every node."""
     categories: tuple[str | None, ...]
@@ -187,7 +187,7 @@ class Scene:
     rooms: int
     """The nodes of category ``Rooms``, as bits."""
     character: int
-    """The node of whoever acts."""
+    """The character's node."""
     of_class: Mapping[str, int]
     """The nodes of a class, as bits."""
     having: Mapping[str, int]
@@ -199,9 +199,9 @@ class Scene:
     posture: int
     """The character's initial states, as bits over :data:`STATES`."""
     memo: dict[Any, Any] = field(default_factory=dict, repr=False)
-    """What was worked out from the above and may be wanted again."""
+    """Cache of values derived from the above."""
     words: dict[Any, Any] = field(default_factory=dict, repr=False)
-    """The same, where classes, ids and properties decide alone: days of a house share it."""
+    """Cache of values that depend only on classes, ids and properties: shared by a house's days."""
 
     @classmethod
     def of(
@@ -209,17 +209,16 @@ class Scene:
     ) -> tuple[Scene, World]:
         """Read a graph dict.
 
-        An edge that is listed twice counts once, and INSIDE may run in a circle.
+        A duplicate edge counts once, and INSIDE may have cycles.
 
         Args:
             graph: the graph dict.
-            name: what the scene is called in messages.
-            classes: the class names that may occur; None: any, for scenes of several releases name
-                things differently.
+            name: name of the scene in messages.
+            classes: the allowed class names; None: any, because releases name things differently.
 
         Raises:
-            GraphError: an entry is not as described in this module's docstring, an id is there
-                twice, an edge ends nowhere, or there is not exactly one character.
+            GraphError: an entry is not as described in this module's docstring, an id occurs twice,
+                an edge ends nowhere, or there is not exactly one character.
         """
         told, listed = _entries(graph, "nodes"), _entries(graph, "edges")
         nodes = [_node(entry, n) for n, entry in enumerate(told)]
@@ -258,10 +257,10 @@ class Scene:
         """Return a scene of nodes and edges.
 
         Args:
-            name: what the scene is called in messages.
+            name: name of the scene in messages.
             nodes: with different ids.
             edges: (from, relation, to), by places among the ascending ids.
-            like: a scene of the same nodes in the same order, which differ in states and boxes.
+            like: a scene of the same nodes in the same order, differing only in states and boxes.
         """
         placed = sorted(nodes, key=_id_of)
         size = len(placed)
@@ -321,14 +320,14 @@ class Scene:
     def extended(
         self, world: World, nodes: Sequence[GraphDict], edges: Sequence[GraphDict]
     ) -> tuple[Scene, World]:
-        """Return what :meth:`of` makes of the graph dict with some nodes and edges at its end.
+        """Return the result of :meth:`of` for the graph dict with nodes and edges appended.
 
-        It costs a tenth of reading all of it again.
+        It takes a tenth of the time of reading all of it again.
 
         Args:
             world: the initial world of this scene.
-            nodes: as in a graph dict, with ids above all that are there.
-            edges: between any nodes; none that is there already.
+            nodes: as in a graph dict, with ids above all existing ones.
+            edges: new edges between any nodes.
         """
         more = sorted((_node(entry, n) for n, entry in enumerate(nodes)), key=lambda node: node.id)
         size = len(self.ids)
@@ -372,7 +371,7 @@ class Scene:
     def targets(self) -> Mapping[tuple[Relation, int], tuple[int, ...]]:
         """By relation and from-node, the to-nodes of the initial edges in their order.
 
-        Only profiles that follow upstream's order among equals, and maps, look here.
+        Used only by profiles that follow upstream's order among equals, and by maps.
         """
         known: Mapping[tuple[Relation, int], tuple[int, ...]] | None = self.memo.get("targets")
         if known is None:
@@ -384,7 +383,7 @@ class Scene:
         return known
 
     def signature(self) -> bytes:
-        """Return a digest of all nodes that is equal whatever their order."""
+        """Return a digest of all nodes that does not depend on their order."""
         known: bytes | None = self.memo.get("signature")
         if known is None:
             parts = [
@@ -400,7 +399,7 @@ class Scene:
         return known
 
     def named(self, node: int) -> str:
-        """Return how a node is called in messages, e.g. ``"tv (264)"``."""
+        """Return a node's name in messages, e.g. ``"tv (264)"``."""
         return f"{self.classes[node]} ({self.ids[node]})"
 
     def ids_of(self, nodes: int) -> tuple[int, ...]:
@@ -421,13 +420,13 @@ class World:
     rows: tuple[Rows, ...]
     """For each of :data:`RELATIONS`, the nodes that a node is related to."""
     back: tuple[Rows, ...]
-    """The same edges the other way round: the nodes that are related to a node."""
+    """The same edges reversed: the nodes that are related to a node."""
     memory: Memory = field(default_factory=dict)
-    """Where things were taken from that are not put back."""
+    """Origins of things that were taken and not put back."""
     found: int = 0
-    """The nodes that somebody walked to or found; profile ``v1`` asks."""
+    """The nodes that were walked to or found; used by profile ``v1``."""
     trail: Any = None
-    """What upstream's order among equals depends on, in profiles that follow it."""
+    """Data for upstream's order among equals, in profiles that follow it."""
     _digests: list[bytes | None] = field(
         default_factory=lambda: [None] * len(RELATIONS), repr=False
     )
@@ -439,7 +438,7 @@ class World:
         )
 
     def held(self, scene: Scene) -> int:
-        """Return what is in the character's hands, as bits."""
+        """Return the nodes in the character's hands, as bits."""
         c = scene.character
         return self.rows[HOLDS_RH][c] | self.rows[HOLDS_LH][c]
 
@@ -485,16 +484,16 @@ class World:
         found: bool = True,
         without: Collection[str] = (),
     ) -> bytes:
-        """Return 16 bytes that are equal for equal graphs, in whatever order they were listed.
+        """Return 16 bytes that are equal for equal graphs, in any order of listing.
 
-        ``trail`` is left out, so with ``order="sets"`` equal keys may have unequal futures where
+        ``trail`` is left out, so with ``order="sets"`` equal keys can have different futures when
         upstream takes the first of several equals.
 
         Args:
             scene: the scene of this world.
-            source: ``"world"`` is the graph: all nodes, states and edges. ``"state"`` knows in
-                addition what decides later actions: what was taken from where, what was found.
-            found: False leaves out what was found, which decides nothing but in profile ``v1``.
+            source: ``"world"`` is the graph: all nodes, states and edges. ``"state"`` adds what
+                affects later actions: origins of taken things, and found nodes.
+            found: False leaves out the found nodes, which matter only in profile ``v1``.
             without: relations whose edges are left out.
         """
         digests = self._digests
@@ -511,10 +510,10 @@ class World:
 
 
 class Draft:
-    """The next world while it is made; copies a relation's rows before it changes them.
+    """The next world under construction; copies a relation's rows before it changes them.
 
     Args:
-        world: where it begins; it stays as it is.
+        world: the starting point; not changed.
     """
 
     __slots__ = ("_back", "_fresh", "_rows", "_world", "found", "memory", "states", "trail")
@@ -584,19 +583,19 @@ class Draft:
             rows[node] = 0
 
     def become(self, node: int, gained: int, lost: int) -> None:
-        """Put a node into one state and out of another; both are places in :data:`STATES`."""
+        """Put a node into one state and out of another; both are indices of :data:`STATES`."""
         self.states[gained] |= 1 << node
         self.states[lost] &= ~(1 << node)
 
     def peek(self) -> World:
-        """Return the world as it is so far, to be looked at before anything else is changed."""
+        """Return the world so far, to be read before any further change."""
         return World(tuple(self.states), tuple(self._rows), tuple(self._back), self.memory)
 
     def done(self) -> World:
         """Return the world that was made; the draft must not be used afterwards."""
         before, fresh = self._world, self._fresh
         for n, rows in enumerate(before.rows):
-            # What was put back as it was counts as never changed: it is compared by identity.
+            # Rows restored to their old value keep their identity, so they count as unchanged.
             if fresh >> n & 1 and self._rows[n] == rows:
                 fresh ^= 1 << n
                 self._rows[n], self._back[n] = rows, before.back[n]

@@ -1,8 +1,8 @@
-"""Habits: what comes next, decided by nothing but what is now.
+"""Habits: the next action as a function of only the current world.
 
-A habit does what can be done on the spot, and then walks where most can be done next. Things are
-carried in both hands; a hand is kept free for a door that still has to be opened; tools, seats and
-glances come in the end.
+A habit does everything possible on the spot, and then walks to where most can be done next. Things
+are carried in both hands; a hand is kept free for a door that still has to be opened; tools, seats
+and looking come last.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ _SITTING, _LYING, _OPEN, _ON = map(STATES.index, ("SITTING", "LYING", "OPEN", "O
 
 
 class Habit(NamedTuple):
-    """Choice of what is done first, where there is a choice."""
+    """Priorities among possible next actions."""
 
     fetch_first: bool
     """Fill both hands before anything is delivered."""
     tools: Literal["first", "before chores", "last"]
-    """When what is to be held in the end is taken: before all else; when things are where they
-    belong; or when dirt, switches and doors are seen to as well."""
+    """When to take the things to be held in the end: before everything else; once things are where
+    they belong; or once dirt, switches and doors are done as well."""
     doors_first: bool
-    """Open what several things go into before the first of them is fetched."""
+    """Open a container for several things before fetching the first of them."""
     far_first: bool
-    """Fetch what is far from where it goes before what is near that."""
+    """Fetch things far from their destination before things near it."""
     low_first: bool
-    """Of places that are equally good, take the one of the lowest number."""
+    """Of equally good places, take the one with the lowest number."""
 
     def agrees(self, other: Habit, choices: Iterable[str]) -> bool:
-        """Return whether two habits make some choices alike."""
+        """Return whether two habits agree in these choices."""
         return all(getattr(self, choice) == getattr(other, choice) for choice in choices)
 
 
@@ -64,14 +64,14 @@ HABITS = tuple(
 
 
 class Look(Missing):
-    """One look at a world: what is missing, what can be done here, what comes next.
+    """One analysis of a world: what is missing, what can be done here, what comes next.
 
     Args:
         scene: the house.
         profile: whose rules hold.
-        needs: what the goal asks for.
-        habit: what is done first.
-        world: what is now.
+        needs: requirements of the goal.
+        habit: the priorities.
+        world: the current world.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class Look(Missing):
         """Fields of the habit that made a difference."""
 
     def next(self) -> Act | None:
-        """Return the next action; None where nothing is missing.
+        """Return the next action; None if nothing is missing.
 
         Raises:
-            StuckError: nothing that would help can be done.
+            StuckError: no useful action is possible.
         """
         chores: list[Chore] = []
         body: list[Chore] = []
@@ -103,7 +103,7 @@ class Look(Missing):
         return Act(name, tuple([self.scene.ids[node] for node in nodes]))
 
     def _prepared(self, act: Act) -> Act:
-        """Return what has to come before an action by the rules of the profile, or the action."""
+        """Return the action required first by the profile's rules, or the action itself."""
         if self.profile.found_first and act.name not in ("WALK", "FIND"):
             for id in act.objects:
                 node = self.scene.index[id]
@@ -112,7 +112,7 @@ class Look(Missing):
         return act
 
     def _on_the_spot(self, chores: list[Chore]) -> Act | None:
-        """Return what can be done without a step."""
+        """Return an action that needs no walk."""
         near = self.near
         for name, node in chores:
             if name in ("OPEN", "SWITCHOFF") and near >> node & 1:
@@ -151,7 +151,7 @@ class Look(Missing):
         return "WIPE" if self.held and wiped else "WASH"
 
     def _deliver(self, job: Job) -> Act | None:
-        """Return the action that ends a job with what is in a hand."""
+        """Return the action that completes a job with the thing in a hand."""
         if not self.held >> job.thing & 1:
             return None
         if job.what == "wear":
@@ -175,7 +175,7 @@ class Look(Missing):
         return bool(liquid and self.can("RECIPIENT", job.to))
 
     def _is_last(self, job: Job) -> bool:
-        """Return whether nothing is missing but one job: then what is poured may stay in hand."""
+        """Return whether only one job is missing: then a poured thing may stay in hand."""
         return (
             len(self.jobs) == 1
             and self._posture_is_right()
@@ -191,7 +191,7 @@ class Look(Missing):
         return None
 
     def _first_tool(self, where: int = -1) -> Act | None:
-        """Return a step to take what is to be held before anything else is taken."""
+        """Return a step to take a thing to be held, before anything else is taken."""
         if not self.main or self.held & ~self.kept or not self.holds:
             return None
         job = self.holds[0]
@@ -209,7 +209,7 @@ class Look(Missing):
             return False
         if self.free > 1 or late:
             return True
-        # The last hand: what is then held must be of use without one.
+        # The last free hand: the held things must be usable without another.
         jobs = [j for j in self.main if self.held >> j.thing & 1 and self.useful >> j.thing & 1]
         return any(
             j.what != "put" or (not self.is_shut(j) and not self.blocked >> j.thing & 1)
@@ -239,10 +239,10 @@ class Look(Missing):
                 return self._act("PUTBACK", thing, spot)
         return self._act("DROP", thing)
 
-    # Walks, and what comes in the end.
+    # Walks, and the last steps.
 
     def _elsewhere(self, chores: list[Chore], body: list[Chore]) -> Act | None:
-        """Return a walk to where something can be done, or what is left for the end."""
+        """Return a walk to where something can be done, or one of the last steps."""
         fetch = self._fetching()
         deliver = [
             j.to
@@ -283,7 +283,7 @@ class Look(Missing):
         return self._settle(body)
 
     def _fetching(self) -> dict[int, Job]:
-        """Return where to walk for things that should be taken: to what they are shut in, if so."""
+        """Return where to walk for things to be taken: to their closed container, if any."""
         targets = {}
         for job in self.main:
             if self.held >> job.thing & 1:
@@ -298,7 +298,7 @@ class Look(Missing):
         return targets
 
     def _doors_for_several(self) -> list[int]:
-        """Return closed things that several others, none in hand, are to be put into."""
+        """Return closed things that several others, none of them in hand, are to be put into."""
         if not self.free:
             return []
         goes_in: dict[int, int] = {}
@@ -324,9 +324,9 @@ class Look(Missing):
         return far if self.habit.far_first else fetch
 
     def _walk(self, targets: Iterable[int], wanted: int) -> Act:
-        """Return the walk by which a target is reached, and most of what is wanted besides.
+        """Return the walk that reaches a target, and most of the other wanted things.
 
-        It may lead to something else from where a target is close.
+        It may lead to something else that has a target close to it.
         """
         near: dict[int, int] = {node: self._reach_from(node) for node in targets}
         asked = spots = 0
@@ -349,7 +349,7 @@ class Look(Missing):
         return self._go(min(equal) if self.habit.low_first else max(equal))
 
     def _go(self, target: int) -> Act:
-        """Return a walk, or what has to come before it: standing up, a door that is in the way."""
+        """Return a walk, or what has to come before it: standing up, or opening a door."""
         if self.down:
             return Act("STANDUP")
         act = self._act("WALK", target)
@@ -364,7 +364,7 @@ class Look(Missing):
         return self._act("OPEN", door) if self.free else self._put_down()
 
     def _reach_from(self, node: int) -> int:
-        """Return what is close to whoever walks to a node."""
+        """Return the nodes that are close after walking to a node."""
         world, scene = self.world, self.scene
         here = 1 << node | world.rows[INSIDE][node] & ~scene.rooms | world.rows[ON][node]
         if scene.having["CAN_OPEN"] >> node & 1:
@@ -376,13 +376,13 @@ class Look(Missing):
         return all_near
 
     def _hold(self) -> Act | None:
-        """Return the next step to have in the hands what has to be there."""
+        """Return the next step to hold the things that have to be held."""
         late = [j for j in self.late if not self.held >> j.thing & 1]
         for job in sorted(self.holds, key=lambda j: j.relation != HOLDS_RH):
             right = job.relation == HOLDS_RH
             mine, other = (self.rh, self.lh) if right else (self.lh, self.rh)
             if self.held >> job.thing & 1 or mine:
-                # In the wrong hand, or something else is in the right one.
+                # It is in the wrong hand, or the right one is taken.
                 return self._put_down(job.thing if self.held >> job.thing & 1 else next(bits(mine)))
             if not right and not other:
                 return self._fill_right_hand()
@@ -397,7 +397,7 @@ class Look(Missing):
         return None
 
     def _fill_right_hand(self) -> Act:
-        """Take anything that does not matter, so that the next thing goes to the left hand."""
+        """Take any irrelevant thing, so the next one goes to the left hand."""
         matters = 0
         for job in self.needs.jobs:
             matters |= 1 << job.thing
@@ -413,7 +413,7 @@ class Look(Missing):
         return self._fetch(next((node for node in some if self.near >> node & 1), some[0]))
 
     def _fetch(self, thing: int) -> Act:
-        """Return a step to have a thing in a free hand."""
+        """Return a step to get a thing into a free hand."""
         shut = self.shut_in(thing)
         if shut:
             return self._go(next(bits(shut)))
@@ -422,7 +422,7 @@ class Look(Missing):
         return self._go(thing)
 
     def _ends(self) -> list[int]:
-        """Return where the character has to be in the end."""
+        """Return the nodes where the character has to be in the end."""
         return [seat for seat in self.needs.seats if not self.has(ON, self.c, seat)]
 
     def _posture(self) -> int:
@@ -433,10 +433,10 @@ class Look(Missing):
         return right and not self._ends()
 
     def _settle(self, body: list[Chore]) -> Act | None:
-        """Return the next step of the end: place, posture, gaze, what is poured, the body."""
+        """Return the next of the last steps: place, posture, gaze, pouring, the body."""
         needs, world, c = self.needs, self.world, self.c
         for relation, thing, room in needs.rest:
-            # What is carried is INSIDE the room of the walk before the last.
+            # Carried things are INSIDE the room of the walk before the last.
             if (
                 relation == INSIDE
                 and self.held >> thing & 1
@@ -474,7 +474,7 @@ class Look(Missing):
         return None
 
     def _rest(self) -> Act:
-        """Return the next step to sit, lie or stand as the goal wants."""
+        """Return the next step to sit, lie or stand as the goal requires."""
         posture = self.needs.posture
         if posture == 0:
             if self.down or self._posture():
@@ -494,7 +494,7 @@ class Look(Missing):
             if crowd.bit_count() >= occupancy(self.scene.classes[seat], lying):
                 return self._make_room(crowd)
             return self._down_on(seat, lying)
-        # The edge is there already, from an earlier rest; any seat will do for the posture.
+        # The edge already exists from an earlier rest; any seat will do for the posture.
         if self.is_in(_LYING if lying else _SITTING, self.c):
             return Act("STANDUP")
         seats = self.scene.having["LIEABLE" if lying else "SITTABLE"]
@@ -523,7 +523,7 @@ class Look(Missing):
         raise StuckError
 
     def _down_on(self, seat: int, lying: bool) -> Act:
-        """Sit or lie down, turned to what the seat does not face."""
+        """Sit or lie down, turned to a target that the seat does not face."""
         for node in self.needs.facing:
             faced = self.has(FACING, self.c, node) or (not lying and self.has(FACING, seat, node))
             if not faced:

@@ -1,9 +1,9 @@
-"""Houses: a floor plan with its furniture, what the household owns, and where that lies on a day.
+"""Houses: a floor plan with furniture, the household's things, and their places on a day.
 
-A house is made once: fixtures are placed to scale, and what is owned is drawn. On each *day* things
-lie elsewhere and are clean or dirty. The graph of a day is VirtualHome's graph dict, with bounding
-boxes; it is leaner than the released scenes (no pieces of walls and ceilings, and CLOSE up to
-0.75 m instead of 1.5 m), so that it is read and stepped faster.
+A house is made once: fixtures are placed to scale, and the household's things are drawn. On each
+*day* things are elsewhere and are clean or dirty. The graph of a day is VirtualHome's graph dict,
+with bounding boxes; it is leaner than the released scenes (no pieces of walls and ceilings, and
+CLOSE up to 0.75 m instead of 1.5 m), so it is read and stepped faster.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from creditrl.errors import ConfigError
 __all__ = ["House", "Piece", "day_scene", "house"]
 
 _CLOSE = 75  # Centimetres between things that are close; the released scenes have 150.
-_STEP = 10  # Furniture stands on a grid of this many centimetres.
+_STEP = 10  # Furniture is placed on a grid of this many centimetres.
 _AISLE = 35  # Free floor before furniture that stands at a wall.
 _TRIES = 200  # Floor plans tried for one house; none of 640 houses took over 38.
-_LOW = 100  # So high is that: pictures and windows may be above it.
+_LOW = 100  # Height up to which furniture is low: pictures and windows can be above it.
 
 _GROUPS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, float], ...]]] = MappingProxyType(
     {
@@ -117,10 +117,10 @@ _FLOORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "Decor": ("sleep",),
     }
 )
-"""Where things of a category lie on the floor, by group of fixtures; others lie about anywhere."""
+"""Floor places of a category's things, by group of fixtures; others can be anywhere."""
 
 _SEATS = MappingProxyType({"television": ("couch", "armchair", "bed", "bench", "rug")})
-"""Seats that face what one looks at, if it is in the same room; chairs face what is on the desk."""
+"""Seats that face a thing to look at in the same room; chairs face what is on the desk."""
 
 
 class Piece(NamedTuple):
@@ -139,7 +139,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class House:
-    """A house, and what the household owns."""
+    """A house, and the household's things."""
 
     number: int
     unseen: bool
@@ -151,22 +151,22 @@ class House:
     """The room of each group of fixtures."""
     owned: tuple[Thing, ...]
     days: dict[str, Scene] = field(default_factory=dict, repr=False)
-    """The first day that was asked for: others share what all days have in common."""
+    """The first requested day, from which the others share the common parts."""
 
     @property
     def name(self) -> str:
-        """``"house 3"``; those kept for ``valid_unseen`` are called ``"unseen house 3"``."""
+        """``"house 3"``; those reserved for ``valid_unseen`` are called ``"unseen house 3"``."""
         seed = f" of seed {self.seed}" if self.seed else ""
         return f"{'unseen ' if self.unseen else ''}house {self.number}{seed}"
 
 
 @lru_cache(maxsize=256)
 def house(seed: int, unseen: bool, number: int) -> House:
-    """Return a house: some 30 ms, and the last 256 are kept.
+    """Return a house: takes about 30 ms; the last 256 are cached.
 
     Args:
-        seed: another seed gives other houses.
-        unseen: whether it is one of those kept for ``valid_unseen``.
+        seed: a different seed gives different houses.
+        unseen: whether it is one of those reserved for ``valid_unseen``.
         number: from 0.
     """
     dice = dice_of(f"virtualhome house {'unseen' if unseen else 'seen'}", seed, number)
@@ -180,7 +180,7 @@ def house(seed: int, unseen: bool, number: int) -> House:
 
 
 def _inventory(plan: FloorPlan, pieces: Sequence[Piece], dice: Dice) -> tuple[Thing, ...]:
-    """Return what the household owns, and has a place for; small houses hold less."""
+    """Return the household's things that have a place; small houses have fewer."""
     present = {piece.kind.name for piece in pieces}
     share = (0.7, 0.8, 0.86, 0.86)[len(plan.rooms) - 3]
     owned = []
@@ -203,9 +203,9 @@ class _Furnisher:
         self.plan, self.dice = plan, dice
         self.pieces: list[Piece] = []
         self.solid: list[list[Box]] = [[] for _ in plan.rooms]
-        """Per room, what is in the way of furniture."""
+        """Per room, the obstacles for furniture."""
         self.aisles: list[list[Box]] = [[] for _ in plan.rooms]
-        """Per room, floor that is kept free; what belongs to the furniture there may use it."""
+        """Per room, floor kept free; only what belongs to the furniture there may use it."""
         for door in plan.doors:
             x0, y0, z0, x1, y1, z1 = door.box
             along_x = x1 - x0 > z1 - z0
@@ -267,7 +267,7 @@ class _Furnisher:
         width = kind.size[0]
         for wall in range(4):
             low, high = _span(room, wall)
-            # Along the wall, what may be in the way is an interval.
+            # Along the wall, each obstacle is an interval.
             strip = _at(room, wall, low, (high - low, *kind.size[1:]), height)
             if not strip.within(room):
                 continue
@@ -295,7 +295,7 @@ class _Furnisher:
         return True
 
     def _in_the_middle(self, kind: Fixture, r: int) -> bool:
-        """Place a table where there is space around it, else wherever it can stand."""
+        """Place a table with space around it, else anywhere it fits."""
         room = self.plan.rooms[r].box
         width, height, depth = kind.size
         for margin in (70, 50, 0):
@@ -435,7 +435,7 @@ def _span(box: Box, wall: int) -> tuple[int, int]:
 
 
 def _in_front(box: Box, wall: int, size: Size, gap: int) -> Box:
-    """Return the box of something in front of the middle of what stands at a wall."""
+    """Return the box of something in front of the middle of a piece at a wall."""
     width, tall, depth = size
     low, high = _span(box, wall)
     start = (low + high - width) // 2
@@ -449,7 +449,7 @@ def _in_front(box: Box, wall: int, size: Size, gap: int) -> Box:
 
 
 def _aisle(box: Box, wall: int) -> Box:
-    """Return the floor in front of what stands at a wall."""
+    """Return the floor in front of a piece at a wall."""
     low, high = _span(box, wall)
     return _in_front(box, wall, (high - low, _LOW, _AISLE), 0)
 
@@ -472,7 +472,7 @@ def _sides(box: Box, size: Size, gap: int) -> list[Box]:
 def _resting(
     size: Size, host: Box, others: Sequence[Box], dice: Dice, sunk: int = 0, tries: int = 12
 ) -> Box | None:
-    """Return a place on top of something, clear of what else is there; None if none was found."""
+    """Return a free place on top of something; None if none was found."""
     width, tall, depth = size
     along_x = host.x1 - host.x0 >= host.z1 - host.z0
     y = host.y1 - sunk
@@ -495,7 +495,7 @@ def _resting(
 
 
 def _inside(size: Size, host: Box, dice: Dice) -> Box:
-    """Return a place inside something; what is too large is folded."""
+    """Return a place inside something; a thing that is too large is folded."""
     spans = []
     for (low, high), length in zip(
         ((host.x0, host.x1), (host.y0, host.y1), (host.z0, host.z1)), size, strict=True
@@ -547,7 +547,7 @@ def _light_switch(plan: FloorPlan, r: int) -> Box:
 
 
 def _lay_out(made: House, dice: Dice) -> list[Piece]:
-    """Return what is owned where it lies on a day."""
+    """Return the household's things at their places on a day."""
     hosts: dict[str, list[int]] = {}
     for h, piece in enumerate(made.pieces):
         hosts.setdefault(piece.kind.name, []).append(h)
@@ -591,12 +591,12 @@ def _lay_out(made: House, dice: Dice) -> list[Piece]:
 
 
 def _spots(thing: Thing, hosts: Mapping[str, list[int]]) -> list[Spot]:
-    """Return where a thing lies, each as often as it does."""
+    """Return a thing's places, repeated by frequency."""
     return [spot for spot, weight in thing.homes.items() if spot[1] in hosts for _ in range(weight)]
 
 
 def _host(made: House, thing: Thing, hosts: Sequence[int], dice: Dice) -> int:
-    """Return which of several fixtures of a class a thing lies on or in."""
+    """Return the fixture of a class that a thing is on or in."""
     if len(hosts) == 1:
         return hosts[0]
     rooms = {made.groups[group] for group in _FLOORS.get(thing.category, ())}
@@ -604,7 +604,7 @@ def _host(made: House, thing: Thing, hosts: Sequence[int], dice: Dice) -> int:
 
 
 def _metres(box: Box) -> dict[str, list[float]]:
-    """Return a bounding box as graphs hold it."""
+    """Return a bounding box in the format of graphs."""
     x0, y0, z0, x1, y1, z1 = box
     return {
         "center": [(x0 + x1) / 200, (y0 + y1) / 200, (z0 + z1) / 200],
@@ -613,9 +613,9 @@ def _metres(box: Box) -> dict[str, list[float]]:
 
 
 def day_scene(made: House, day: int) -> tuple[Scene, World]:
-    """Return a house on a day, as VirtualHome's graphs have it.
+    """Return a house on a day, in the format of VirtualHome's graphs.
 
-    Ids are those of the house, from 1: rooms, what stands in them, the character with its body, and
+    Ids are those of the house, from 1: rooms, their furniture, the character with its body, and
     things; an id means the same on every day.
     """
     dice = dice_of(f"virtualhome day {made.unseen}", made.seed, made.number, day)
@@ -686,7 +686,7 @@ def _set_of(kind: ObjectClass) -> frozenset[str]:
 
 
 def _day_states(made: House, piece: Piece, dice: Dice) -> list[str]:
-    """Return the states of a piece on a day: who lives there forgets some lights and curtains."""
+    """Return the states of a piece on a day: some lights and curtains are left on or closed."""
     kind = piece.kind
     states = list(_STATES.get(kind.name) or _STATES.setdefault(kind.name, kind.states))
     swaps = []
@@ -753,7 +753,7 @@ def _edges(
 
 
 def _facing(pieces: Sequence[Piece], places: Sequence[int]) -> Iterator[tuple[int, Relation, int]]:
-    """Yield what seats face."""
+    """Yield the FACING edges of seats."""
     for n, piece in enumerate(pieces):
         name = piece.kind.name
         if name != "computer" and name not in _SEATS:
