@@ -1,8 +1,8 @@
 """Ctrl-C while the command line is still being imported: one line, as later.
 
 The package imports this first. In the process of the command ``creditrl``, and in no other that
-imports the package, a signal then ends it at once: an exception would go through others' imports,
-where some make another one of it. ``creditrl.cli`` takes over with :func:`raise_again`.
+imports the package, a signal then ends it at once: an exception would pass through others' imports,
+where some turn it into another one. ``creditrl.cli`` takes over with :func:`raise_again`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def raise_again() -> None:
 def _is_command() -> bool:
     """Return whether this process is ``creditrl`` or ``python -m creditrl``."""
     script = sys.argv[0] if sys.argv else ""
-    if script != "-m":  # so it is called until the module has been found
+    if script != "-m":  # its value until the module has been found
         return script.replace("\\", "/").rpartition("/")[2] in ("creditrl", "creditrl.exe")
     words = sys.orig_argv
     return "-m" in words and words[words.index("-m") + 1] in ("creditrl", "creditrl.cli")
@@ -42,7 +42,7 @@ def _end(*_: object) -> None:
 def _begin() -> None:
     import signal
 
-    # Who ignores the signal, as shells do for programs in the background, goes on ignoring it.
+    # If the signal is ignored, as shells do for background programs, it stays ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 

@@ -1,4 +1,4 @@
-"""Origin of this package, and the command that installs more of it from there."""
+"""Origin of this package, and the command that installs its extras from there."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["direct_url", "install_command"]
 
 
 def direct_url() -> dict[str, Any]:
-    """Return what pip noted of a package that it took from an address or a file (PEP 610).
+    """Return pip's record of a package installed from an address or a file (PEP 610).
 
-    Empty where it came from an index.
+    Empty if it came from an index.
     """
-    import importlib.metadata  # 10 ms that an import of the package need not take
+    import importlib.metadata  # 10 ms that an import of the package can save
 
     try:
         text = importlib.metadata.distribution("creditrl").read_text("direct_url.json")
@@ -25,10 +25,10 @@ def direct_url() -> dict[str, Any]:
 
 
 def install_command(extra: str, *options: str) -> str:
-    """Return the command that brings an extra, from where this package itself came.
+    """Return the command that installs an extra from this package's own origin.
 
     Args:
-        extra: its name; several are joined by commas.
+        extra: its name, or several joined by commas.
         options: of ``pip install``.
     """
     if CHECKOUT is not None:
@@ -39,7 +39,7 @@ def install_command(extra: str, *options: str) -> str:
 
 
 def _address(noted: dict[str, Any]) -> str:
-    """Return the part of a requirement that says where to; empty for an index."""
+    """Return the part of a requirement with the location; empty for an index."""
     url = noted.get("url")
     if not isinstance(url, str):
         return ""

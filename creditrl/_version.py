@@ -1,4 +1,4 @@
-"""The version, alone, so that a build can read it without importing anything."""
+"""Only the version, so that a build can read it without importing anything."""
 
 __all__ = ["__version__"]
 

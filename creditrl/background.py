@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for code that awaits beside code that does not."""
+"""An event loop in a separate thread, for async code called from sync code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ResultT = TypeVar("ResultT")
 
 
 class Background:
-    """An event loop in a thread of its own, one per process.
+    """An event loop in a separate thread, one per process.
 
     Args:
         name: of the thread.
@@ -37,7 +37,7 @@ class Background:
         """Run a coroutine there and wait for it.
 
         Raises:
-            EngineError: this is the loop's own thread, which would wait for itself.
+            EngineError: called in the loop's own thread, which would wait for itself.
         """
         loop = self.loop_here()
         if loop is not None and asyncio._get_running_loop() is loop:
@@ -58,7 +58,7 @@ class Background:
         return asyncio.run_coroutine_threadsafe(work, self.loop_here() or self._start())
 
     def later(self, work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> None:
-        """Run a coroutine in that loop, if it is the one that runs here; do not wait for it."""
+        """Run a coroutine in that loop, if it is this process's; do not wait for it."""
         if loop is self.loop_here():
             asyncio.run_coroutine_threadsafe(work, loop)
         else:
@@ -78,4 +78,4 @@ class Background:
 agents_background = Background("agents")
 """Runs agents' coroutines."""
 chat_background = Background("chat endpoints")
-"""Runs requests to chat endpoints: an agent's coroutine may wait for one."""
+"""Runs requests to chat endpoints: an agent's coroutine can wait for one."""

@@ -1,7 +1,7 @@
 """A client of chat endpoints with OpenAI's interface: prompts in batches, retried, cached, counted.
 
-Agents, partners and judges share it. A request that fails is an answer too (``status``): nobody
-who asks many at once wants one of them to throw away the others.
+Agents, partners and judges share it. A failed request is also an answer (``status``), so that one
+failure among many requests does not discard the others.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 ChatMessage: TypeAlias = Mapping[str, Any]
-"""``role`` and ``content``; content is text, or a list of parts where there are pictures."""
+"""``role`` and ``content``; content is text, or a list of parts if there are pictures."""
 ChatStatus: TypeAlias = Literal["ok", "timeout", "error"]
 
 _OPENAI = "https://api.openai.com/v1"
@@ -52,7 +52,7 @@ _OPENAI_KEY = "OPENAI_API_KEY"
 _OWN_FIELDS = ("model", "messages", "temperature", "top_p", "max_tokens", "seed", "stop", "stream")
 _TRANSIENT = frozenset((408, 409, 425, 429, *range(500, 600))) - {501, 505}
 _CONNECT = 5.0
-"""Seconds for a connection, where nobody is known to listen."""
+"""Seconds for a connection, if it is unknown whether anything listens."""
 _LONGEST_QUOTE = 300
 _LONGEST_NAME = 200
 _LINE = re.compile(r"(?P<model>.*?)(?:@(?P<url>https?://[^?]*))?(?:\?(?P<settings>.*))?", re.DOTALL)
@@ -60,9 +60,9 @@ _LINE = re.compile(r"(?P<model>.*?)(?:@(?P<url>https?://[^?]*))?(?:\?(?P<setting
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings:
-    """Model that answers, its sampling, and the patience with which it is asked.
+    """The model, its sampling, and time limits and retries of requests.
 
-    What is set is sent: a parameter is left out of the request only where it is None.
+    Only parameters that are None are left out of the request.
 
     Raises:
         ConfigError: a value is out of range, or the address holds a secret.
@@ -74,15 +74,15 @@ class ChatSettings:
     """Address up to ``/chat/completions``; a vLLM server's is ``http://HOST:8000/v1``."""
     api_key_env: str | None = None
     """Environment variable that holds the key. None: ``OPENAI_API_KEY`` for OpenAI's own address,
-    and no key for others, so that no key goes where it does not belong."""
+    and no key for others, so that no key is sent to the wrong server."""
     temperature: float | None = 1.0
     """Sampling temperature, at least 0."""
     top_p: float | None = None
     """Sample from the smallest set of tokens that holds this probability, in (0, 1]."""
     max_tokens: int | None = None
-    """Longest answer, in tokens."""
+    """Maximum length of an answer, in tokens."""
     seed: int | None = None
-    """Of the endpoint's sampling, where it has one."""
+    """Seed of the endpoint's sampling, if it has one."""
     stop: tuple[str, ...] = ()
     """Strings that end an answer."""
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -92,23 +92,23 @@ class ChatSettings:
     retries: int = 5
     """Further tries after time-outs, broken connections, 429 and 5xx."""
     backoff: float = 1.0
-    """Seconds before the second try, doubled each time, less up to half of it at random."""
+    """Seconds before the second try, doubled each time, minus a random part of up to half."""
     longest_wait: float = 60.0
-    """Most seconds between two tries; an endpoint that asks for more (``Retry-After``) has
-    failed."""
+    """Maximum seconds between two tries; a request fails if the endpoint asks for more
+    (``Retry-After``)."""
     concurrency: int = 16
-    """Most requests at work at once. An answer of 429 halves them, and as many answers as are at
-    work then let in one more."""
+    """Maximum number of concurrent requests. A 429 answer halves it, and it grows by one after as
+    many answers as the current limit."""
     max_bytes: int = MOST_ANSWER
-    """Most bytes of one answer, after unpacking; the rest of a longer one is not read, and it has
-    failed."""
+    """Maximum bytes of one answer, after unpacking; the rest of a longer one is not read, and it
+    counts as failed."""
     cache: bool | None = None
-    """Keep answers on disk and ask no question twice. None: only at temperature 0, where equal
-    questions have equal answers. Where answers are drawn, the n-th asking of a question in this
-    client's life gets the n-th answer that was kept."""
+    """Store answers on disk and send no prompt twice. None: only at temperature 0, where equal
+    prompts have equal answers. If answers are sampled, the n-th request with the same prompt in
+    this client's life gets the n-th stored answer."""
     prices: tuple[float, float] | None = None
-    """Dollars per million tokens read and written. None: what the endpoint itself says, or else
-    litellm's table where that package is installed."""
+    """Dollars per million tokens read and written. None: the endpoint's own prices, or else
+    litellm's table if that package is installed."""
 
     def __post_init__(self) -> None:
         for name, fine, expected in (
@@ -149,13 +149,13 @@ class ChatSettings:
     def of(
         cls, model: str, given: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
     ) -> ChatSettings:
-        """Return settings from a line such as a command line can name, and keywords.
+        """Return settings from a line, as on a command line, and keywords.
 
         Args:
-            model: the model's name, with address and settings behind it or without:
+            model: the model's name, optionally followed by address and settings:
                 ``Qwen/Qwen2.5-7B-Instruct@http://127.0.0.1:8000/v1?temperature=0.4&max_tokens=99``.
-            given: settings that go before those in the line.
-            defaults: settings that those in the line go before.
+            given: settings that override those in the line.
+            defaults: settings that those in the line override.
 
         Raises:
             ConfigError: a setting is unknown or a value out of range.
@@ -177,16 +177,16 @@ class ChatSettings:
 
     @property
     def url(self) -> str:
-        """Where requests go."""
+        """URL of requests."""
         return f"{self.base_url.rstrip('/')}/chat/completions"
 
     @property
     def caches(self) -> bool:
-        """Whether answers are kept."""
+        """Whether answers are cached."""
         return self.temperature == 0 if self.cache is None else self.cache
 
     def parameters(self) -> dict[str, Any]:
-        """Return the request's fields beside the messages."""
+        """Return the request's fields besides the messages."""
         given = {
             "model": self.model,
             "temperature": None if self.temperature is None else float(self.temperature),
@@ -199,7 +199,7 @@ class ChatSettings:
         return {name: value for name, value in given.items() if value is not None}
 
     def to_json(self) -> dict[str, Any]:
-        """Return what decides the answers, for a record of an experiment; holds no key."""
+        """Return what determines the answers, for a record of an experiment; without the key."""
         return {"base_url": self.base_url, **self.parameters()}
 
     def identity(self) -> str:
@@ -215,31 +215,31 @@ class ChatAnswer:
     """Outcome of one prompt."""
 
     text: str = ""
-    """The answer; empty where there is none."""
+    """The answer; empty if there is none."""
     status: ChatStatus = "ok"
     error: str = ""
-    """One line that says what failed; empty where the status is ``ok``."""
+    """One line on what failed; empty if the status is ``ok``."""
     refused: bool = False
-    """Nobody listens at the address, or the server refuses the question (400 to 499)."""
+    """Nothing listens at the address, or the server refuses the request (400 to 499)."""
     finished: bool = True
-    """False where the answer was cut at the token limit."""
+    """False if the answer was cut at the token limit."""
     attempts: int = 0
-    """Requests sent; 0 where the answer was there already."""
+    """Requests sent; 0 if the answer was already known."""
     prompt_tokens: int = 0
-    """Read now; 0 where the answer was there already, as below."""
+    """Tokens read now; 0 if the answer was already known, as below."""
     completion_tokens: int = 0
     length: int = 0
-    """Tokens of the answer, whenever it was written; 0 where the endpoint does not say."""
+    """Tokens of the answer, whenever it was written; 0 if the endpoint does not report them."""
     cost: float = 0.0
-    """In dollars; 0 where prices are not known."""
+    """In dollars; 0 if prices are unknown."""
     cached: bool = False
-    """Whether the answer was there already: kept on disk, or given to an equal prompt."""
+    """Whether the answer was already known: stored on disk, or given to an equal prompt."""
     model: str = ""
-    """The model's name as the endpoint itself gives it: with a version, often."""
+    """The model's name as reported by the endpoint, often with a version."""
     key: str = ""
     """Address of the answer in the cache; empty without one."""
     data: Any = None
-    """What the server said, as JSON or text, where it was asked by :meth:`ChatClient.request`."""
+    """The server's answer to :meth:`ChatClient.request`, as JSON or text."""
 
     @property
     def tokens(self) -> int:
@@ -249,11 +249,11 @@ class ChatAnswer:
 
 @dataclass(slots=True)
 class ChatUsage:
-    """Questions and expenses of a client."""
+    """Requests and costs of a client."""
 
     prompts: int = 0
     cached: int = 0
-    """Prompts whose answer was there already."""
+    """Prompts whose answer was already known."""
     requests: int = 0
     """HTTP requests, retries included."""
     retries: int = 0
@@ -262,38 +262,37 @@ class ChatUsage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float = 0.0
-    """In dollars; 0 where prices are not known."""
+    """In dollars; 0 if prices are unknown."""
     causes: Counter[str] = field(default_factory=Counter)
-    """How often a request failed for which reason: ``timeout``, ``connection``, ``http 429``,
-    ``unreadable``."""
+    """Failed requests by reason: ``timeout``, ``connection``, ``http 429``, ``unreadable``."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the counts as JSON has them."""
+        """Return the counts as JSON data."""
         return {**asdict(self), "causes": dict(self.causes)}
 
 
 class ChatClient:
-    """Asks one model of one endpoint.
+    """Client of one model at one endpoint.
 
-    Requests run in a background thread, up to ``concurrency`` at once over all callers, fewer for
-    a while where the endpoint answers 429. The key is
+    Requests run in a background thread, up to ``concurrency`` at once over all callers, temporarily
+    fewer if the endpoint answers 429. The key is
     read from the environment when the client is made, is sent in the ``Authorization`` header, and
-    is in no error, no repr, no pickle (the other process reads its own environment) and no file.
+    never appears in an error, repr, pickle (the other process reads its own environment) or file.
 
     Args:
-        settings: model, address, parameters, patience.
-        cache: where answers are kept; None: the usual folder, if the settings want a cache at all.
+        settings: model, address, parameters, time limits.
+        cache: where answers are stored; None: the default folder, if the settings enable a cache.
 
     Attributes:
         usage: counts over the client's life.
         prices: dollars per million tokens read and written, as set or as litellm's table lists
-            them; None: not known.
-        on_try: called with every answer as it comes, and with None for every try that failed; by
+            them; None: unknown.
+        on_try: called with every answer as it arrives, and with None for every failed try; from
             another thread.
 
     Raises:
         MissingExtraError: httpx is not installed.
-        ConfigError: the environment has no key where one is needed.
+        ConfigError: the environment has no key, but one is needed.
 
     Example:
         >>> client = ChatClient(ChatSettings("gpt-4o-mini", temperature=0))     # doctest: +SKIP
@@ -311,7 +310,7 @@ class ChatClient:
         self._given_cache = cache
         self._asked: Counter[str] = Counter()
         self._under_way: dict[str, asyncio.Future[ChatAnswer]] = {}
-        """By key, where answers are kept."""
+        """Pending answers by key, if answers are cached."""
         self._lock = threading.Lock()
         # All three belong to one event loop; a forked process has another one.
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -332,7 +331,7 @@ class ChatClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; the client may be used again."""
+        """Close the connections; the client can be used again."""
         http, loop, self._http = self._http, self._loop, None
         if http is not None and loop is not None:
             _close(http, loop)
@@ -343,15 +342,15 @@ class ChatClient:
         tools: Sequence[Mapping[str, Any]] = (),
         patient: bool = True,
     ) -> list[ChatAnswer]:
-        """Return one answer per conversation, in their order; raises for no failed request.
+        """Return one answer per conversation, in order; failed requests do not raise.
 
-        With a cache at temperature 0 equal prompts are asked once. Ctrl-C ends all of them.
+        With a cache at temperature 0, equal prompts are sent once. Ctrl-C ends all of them.
 
         Args:
             prompts: messages of each conversation.
-            tools: functions that the model may call, as OpenAI's interface has them. A call stands
-                in the answer's text, between ``<tool_call>`` tags.
-            patient: False: try once where nobody listens, and wait 5 s for a connection.
+            tools: functions that the model may call, in OpenAI's format. A call is in the answer's
+                text, between ``<tool_call>`` tags.
+            patient: False: try once if nothing listens, and wait 5 s for a connection.
         """
         bodies = [self._body(prompt, tools) for prompt in prompts]
         keys = self._keys(bodies)
@@ -377,31 +376,31 @@ class ChatClient:
     def submit(
         self, prompt: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()
     ) -> Future[ChatAnswer]:
-        """Begin to ask for one conversation's answer; see :meth:`complete`."""
+        """Start requesting one conversation's answer; see :meth:`complete`."""
         body = self._body(prompt, tools)
         [key] = self._keys([body])
         return chat_background.start(self._complete_one(key, body))
 
     def submit_request(self, path: str, body: Mapping[str, Any]) -> Future[ChatAnswer]:
-        """Begin one request to another path of the server; see :meth:`request`."""
+        """Start one request to another path of the server; see :meth:`request`."""
         return chat_background.start(self._ask_one(body, self._url(path), _as_data))
 
     def request(self, path: str, bodies: Sequence[Mapping[str, Any] | None]) -> list[ChatAnswer]:
-        """Send requests to another path of the server, as patiently and with the same key.
+        """Send requests to another path of the server, with the same retries and key.
 
-        Nothing is cached, and ``usage`` counts no tokens. Raises for no failed request.
+        Nothing is cached, and ``usage`` counts no tokens. Failed requests do not raise.
 
         Args:
-            path: behind ``base_url``: ``completions``, ``../reset_prefix_cache``.
+            path: relative to ``base_url``: ``completions``, ``../reset_prefix_cache``.
             bodies: JSON to POST; None asks with GET.
 
         Returns:
-            One answer per body, in their order, with what the server said in ``data``.
+            One answer per body, in order, with the server's answer in ``data``.
         """
         return chat_background.run(self._ask_all(bodies, self._url(path), _as_data))
 
     def forget(self, answer: ChatAnswer) -> None:
-        """Keep an answer no longer, because it is of no use: the next time it is asked anew."""
+        """Remove a useless answer from the cache: it is requested again next time."""
         if self._cache is not None and answer.key:
             self._cache.drop(answer.key)
 
@@ -457,7 +456,7 @@ class ChatClient:
         return replace(answer, key=key)
 
     def _same(self, answers: Sequence[ChatAnswer | None], first: int, i: int) -> ChatAnswer:
-        """Return the answer of prompt ``i``, which may be that of an equal prompt before it."""
+        """Return the answer of prompt ``i``, which can be that of an earlier equal prompt."""
         answer = answers[i] or answers[first]
         assert answer is not None
         if first == i or answers[i] is not None:
@@ -495,7 +494,7 @@ class ChatClient:
         return await self._ask(self._http, body, url, read, patient)
 
     async def _complete_one(self, key: str, body: Mapping[str, Any]) -> ChatAnswer:
-        """Return the answer that is kept, that an equal question gets just now, or a new one."""
+        """Return the cached answer, the pending one of an equal prompt, or a new one."""
         answer = self._kept(key)
         if answer is None and (asked := self._under_way.get(key)) is not None:
             answer = self._same([await asyncio.shield(asked), None], 0, 1)
@@ -528,9 +527,9 @@ class ChatClient:
                 max_connections=settings.concurrency,
                 max_keepalive_connections=settings.concurrency,
             ),
-            # Reading the certificates takes a third of a second, and http has no use for them.
+            # Reading the certificates takes a third of a second, and http does not need them.
             verify=settings.base_url.startswith("https"),
-            # A proxy knows no way to a server on this machine.
+            # A proxy cannot reach a server on this machine.
             trust_env=host not in ("localhost", "::1") and not host.startswith("127."),
         )
 
@@ -549,8 +548,7 @@ class ChatClient:
         attempts = 0
         while True:
             async with self._gate as before:
-                # An endpoint that is asked to slow down by none but the one it told never gets
-                # its rest.
+                # An endpoint gets no rest if only the request that it told to wait slows down.
                 while (rest := self._not_before - time.monotonic()) > 0:
                     await asyncio.sleep(rest)
                 attempts += 1
@@ -605,7 +603,7 @@ class ChatClient:
         if not patient:
             limits.connect = min(seconds, _CONNECT)
         try:
-            # httpx limits the wait for each piece; this limits the whole.
+            # httpx limits the wait for each chunk; this limits the total.
             async with asyncio.timeout(seconds):
                 method = "GET" if content is None else "POST"
                 async with http.stream(method, url, content=content, timeout=limits) as response:
@@ -628,14 +626,14 @@ class ChatClient:
         try:
             return read(read_json(body, most=self.settings.max_bytes), "")
         except OutsideJSONError as error:
-            # What a server says of its own state may be text.
+            # A server's status answer can be text.
             return read(body.decode("utf-8", "replace"), str(error))
 
     def _refused(self, response: httpx.Response, body: bytes) -> _Failure:
         status = response.status_code
         text = body.decode("utf-8", "replace")
         said = _message_of(self._clean(text))
-        # OpenAI's answer to an account without money is 429 as well, and no waiting helps.
+        # OpenAI also answers 429 to an account without credit, and waiting does not help.
         broke = "insufficient_quota" in text
         return _Failure(
             f"http {status}",
@@ -646,12 +644,12 @@ class ChatClient:
         )
 
     def _read(self, data: Any, trouble: str) -> ChatAnswer | _Failure:
-        """Read a chat completion; ``trouble`` says why the answer is text and no JSON."""
+        """Read a chat completion; ``trouble`` is the reason why the answer is text and not JSON."""
         if trouble:
             said = _quote(self._clean(data))
             return _Failure("unreadable", f"no JSON in the answer {said}: {trouble}", True)
         if isinstance(data, dict) and "choices" not in data and data.get("error"):
-            # Some gateways put errors of the servers behind them into an answer of status 200.
+            # Some gateways put errors of their upstream servers into an answer with status 200.
             error = data["error"]
             code = error.get("code") if isinstance(error, dict) else None
             why = f"the server answers an error{_message_of(self._clean(json.dumps(data)))}"
@@ -698,7 +696,7 @@ def _as_data(data: Any, _: str) -> ChatAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """Why a try gave no answer."""
+    """Why a try failed."""
 
     cause: str
     why: str
@@ -711,14 +709,14 @@ class _Failure:
 
 
 class _Gate:
-    """Lets a number of requests in at once: half as many after a 429, one more after a round."""
+    """Limits concurrent requests: half as many after a 429, one more after a round."""
 
     def __init__(self, most: int) -> None:
         self._most = self._width = most
         self._at_work = 0
         self._left = asyncio.Event()
         self._answered = 0
-        """Since the width last changed."""
+        """Answers since the width last changed."""
         self._narrowed = 0
 
     async def __aenter__(self) -> int:
@@ -729,7 +727,7 @@ class _Gate:
 
     async def __aexit__(self, *exc: object) -> None:
         self._at_work -= 1
-        # Wakes all who wait; each looks whether there is room for it.
+        # Wakes all waiters; each checks whether there is room for it.
         self._left.set()
         self._left.clear()
 
@@ -737,14 +735,14 @@ class _Gate:
         """Halve the width, unless that was done since the request was let in.
 
         Args:
-            before: what entering gave.
+            before: the value that entering returned.
         """
         if before == self._narrowed:
             self._narrowed += 1
             self._width, self._answered = max(1, self._width // 2), 0
 
     def widen(self) -> None:
-        """Count an answer; as many as the width let one more in, up to the most."""
+        """Count an answer; as many as the width increase it by one, up to the maximum."""
         self._answered += 1
         if self._answered >= self._width < self._most:
             self._width, self._answered = self._width + 1, 0
@@ -755,17 +753,17 @@ _Read: TypeAlias = "Callable[[Any, str], ChatAnswer | _Failure]"
 
 
 class _OversizeError(Exception):
-    """An answer that is not read to its end."""
+    """An answer that is not read completely."""
 
 
 async def _body(response: httpx.Response, most: int) -> bytes:
     """Return what a server answers, unpacked.
 
-    Packed text can be a thousand times shorter than what it stands for, and httpx unpacks each
-    piece as a whole, through as many layers as the server names.
+    Packed text can be a thousand times shorter than its content, and httpx unpacks each chunk as a
+    whole, through as many layers as the server names.
 
     Raises:
-        _OversizeError: it has more bytes than that, or is packed in another way than we asked for.
+        _OversizeError: it has more bytes, or uses a packing that we did not ask for.
     """
     packing = response.headers.get("content-encoding", "").strip().lower()
     if packing not in ("", "identity", "gzip"):
@@ -774,7 +772,7 @@ async def _body(response: httpx.Response, most: int) -> bytes:
     found = bytearray()
     async for piece in response.aiter_raw():
         try:
-            # Of a size of 0 zlib would make no bound.
+            # zlib treats a size of 0 as unbounded.
             found += piece if unpack is None else unpack.decompress(piece, most - len(found) + 1)
         except zlib.error as error:
             raise _OversizeError(f"the answer is no gzip, as it says ({error})") from None
@@ -793,7 +791,7 @@ _jitter = random.Random()
 
 
 def _value(name: str, text: str) -> Any:
-    """Return the value of a setting in a line; what is no JSON is a string."""
+    """Return the value of a setting in a line; anything that is not JSON is a string."""
     try:
         value = read_json(text)
     except OutsideJSONError:
@@ -820,7 +818,7 @@ def _api_key(settings: ChatSettings) -> str:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
-    """Return how many seconds the server asks to wait; 0 where it does not say."""
+    """Return how many seconds the server asks to wait; 0 if it does not."""
     for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         value = headers.get(name, "").strip()
         if re.fullmatch(r"\d+(\.\d+)?", value):
@@ -833,7 +831,7 @@ def _retry_after(headers: Mapping[str, str]) -> float:
 
 
 def _message_of(body: str) -> str:
-    """Return the message in the body of an error, after a colon; empty where there is none."""
+    """Return the message in the body of an error, after a colon; empty if there is none."""
     try:
         data = read_json(body)
     except OutsideJSONError:
@@ -850,12 +848,12 @@ def _quote(text: str) -> str:
 
 
 def tool_call_text(name: str, arguments: str) -> str:
-    """Return a call of a function, as open models write it; ``arguments`` are JSON."""
+    """Return a function call in the format of open models; ``arguments`` are JSON."""
     return f'<tool_call>{{"name": {json.dumps(name)}, "arguments": {arguments}}}</tool_call>'
 
 
 def _text_of(message: Mapping[str, Any]) -> str:
-    """Return what a message says, and behind it the functions that it calls."""
+    """Return a message's text, followed by the functions that it calls."""
     content = message.get("content")
     said = content if isinstance(content, str) else _text_of_parts(content)
     calls = message.get("tool_calls")
@@ -870,7 +868,7 @@ def _text_of(message: Mapping[str, Any]) -> str:
 
 
 def _text_of_parts(content: Any) -> str:
-    """Return the text of a content in parts; empty for None: the model said nothing."""
+    """Return the text of a content in parts; empty for None: the model gave no text."""
     if not isinstance(content, list):
         return ""
     parts = [part.get("text") for part in content if isinstance(part, dict)]

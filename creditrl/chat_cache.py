@@ -1,4 +1,4 @@
-"""Answers of chat endpoints on disk, so that no question is paid for twice."""
+"""Answers of chat endpoints on disk, so that no request is paid for twice."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _FORMAT = 1
 
 
 def request_key(request: Mapping[str, Any], sample: int = 0) -> str:
-    """Return the address of a request's answer: a hash of all that decides it.
+    """Return the address of a request's answer: a hash of everything that determines it.
 
     Args:
-        request: endpoint, model, parameters and messages, as JSON has them.
-        sample: which of several answers to the same request, where answers are drawn.
+        request: endpoint, model, parameters and messages, as JSON data.
+        sample: which of several answers to the same request, if answers are sampled.
     """
     text = json.dumps([_FORMAT, request, sample], sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -32,10 +32,10 @@ class ChatCache:
     """One small JSON file per answer. Several processes may share the folder.
 
     Prompts are not stored, only their hashes. A damaged file counts as absent; a folder that cannot
-    be written to is warned of once, and nothing is kept then.
+    be written causes one warning, and nothing is stored.
 
     Args:
-        folder: where; None: ``chat`` in our cache (``$CREDITRL_CACHE``).
+        folder: of the files; None: ``chat`` in our cache (``$CREDITRL_CACHE``).
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -67,7 +67,7 @@ class ChatCache:
             )
 
     def drop(self, key: str) -> None:
-        """Forget an answer."""
+        """Remove an answer."""
         try:
             self._path(key).unlink(missing_ok=True)
         except OSError:

@@ -1,4 +1,4 @@
-"""Token prices of public endpoints, from litellm's table where that package is installed."""
+"""Token prices of public endpoints, from litellm's table if that package is installed."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _PROVIDERS = {
     "together.xyz": "together_ai",
     "x.ai": "xai",
 }
-"""litellm's name of who is behind a public host."""
+"""litellm's provider name of a public host."""
 _TABLE = "model_prices_and_context_window_backup.json"
 
 
 def listed_prices(model: str, base_url: str) -> tuple[float, float] | None:
-    """Return dollars per million tokens read and written; None where they are not listed.
+    """Return dollars per million tokens read and written; None if they are not listed.
 
     The table comes with litellm, which is not imported for it: that takes seconds. An entry counts
-    where its provider is the host's: a model of the same name on a machine of one's own costs
-    nothing that a table knows.
+    if its provider is the host's: a model of the same name on one's own machine has no listed
+    price.
     """
     host = urllib.parse.urlsplit(base_url).hostname or ""
     provider = next((p for h, p in _PROVIDERS.items() if host == h or host.endswith(f".{h}")), None)

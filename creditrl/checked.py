@@ -1,4 +1,4 @@
-"""Configs that are checked where they are made, by what the annotations of their fields say.
+"""Configs that are checked on creation, by the annotations of their fields.
 
 ``Literal["paper", "released"]`` lists choices, ``Annotated[int, Bounds(low=1)]`` bounds a number.
 
@@ -28,14 +28,14 @@ __all__ = ["Bounds", "Checked", "Count", "Fraction", "Natural", "NonNegative", "
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of the numbers that a field may hold."""
+    """Bounds of a field's numbers."""
 
     low: float = -math.inf
     high: float = math.inf
     open_low: bool = False
-    """Whether ``low`` itself is out."""
+    """Whether ``low`` itself is excluded."""
     open_high: bool = False
-    """Whether ``high`` itself is out."""
+    """Whether ``high`` itself is excluded."""
 
     def __contains__(self, value: float) -> bool:
         above = value > self.low if self.open_low else value >= self.low
@@ -58,9 +58,9 @@ Natural = Annotated[int, Bounds(0)]
 
 
 class Checked:
-    """Base of dataclasses whose fields are checked when one is made.
+    """Base of dataclasses whose fields are checked on creation.
 
-    A subclass with a ``__post_init__`` of its own calls ``Checked.__post_init__(self)`` in it.
+    A subclass with its own ``__post_init__`` calls ``Checked.__post_init__(self)`` in it.
 
     Raises:
         ConfigError: names the field, its value and what was expected.
@@ -90,8 +90,8 @@ class Checked:
 def _rules(cls: type[Any]) -> tuple[tuple[str, tuple[Any, ...], Bounds | None], ...]:
     """Return (field, choices, bounds) of the fields that have choices or bounds.
 
-    None among the choices means that the field may be None. A field that may be anything else as
-    well has no rule.
+    None among the choices means that the field can be None. A field that can also be anything else
+    has no rule.
     """
     rules = []
     for name, hint in get_type_hints(cls, include_extras=True).items():

@@ -1,4 +1,4 @@
-"""Processes that this one starts and that must not outlive it, and this one as another's."""
+"""Child processes that must not outlive this one, and this one as such a child."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from typing import Any
 __all__ = ["GuardedProgram", "end_after_parent", "end_with_parent", "stop"]
 
 _PR_SET_PDEATHSIG = 1
-"""Linux's number of that request (prctl(2))."""
+"""Linux's number of this request (prctl(2))."""
 _LONGEST_END = 15.0
-"""Seconds that the guard may take to kill all; it takes hundredths."""
+"""Maximum seconds for the guard to kill all processes; it takes hundredths."""
 _LOOK = 1.0
-"""Seconds between looks at who the parent is."""
+"""Seconds between checks of the parent."""
 _LEFT = 1
-"""Exit code of a process whose parent has gone."""
+"""Exit code of a process whose parent has ended."""
 
 
 def end_with_parent() -> Callable[[], object] | None:
-    """Return what a child calls (``preexec_fn``) so that it ends with the thread that started it.
+    """Return a child's ``preexec_fn`` that makes it end with the thread that started it.
 
-    It ends even if that one is killed. Only Linux has it. Elsewhere a killed command leaves its
-    children at work until they are done, and nobody must go on with their runs before. What the
-    child itself has started stays: see :class:`GuardedProgram`.
+    It ends even if that one is killed. Only Linux supports it. Elsewhere the children of a killed
+    command keep running until they are done, and their runs must not be continued before. The
+    child's own children stay: see :class:`GuardedProgram`.
     """
     if sys.platform != "linux":
         return None
@@ -43,7 +43,7 @@ def end_with_parent() -> Callable[[], object] | None:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a child if it still runs; may be called twice."""
+    """End a child if it is still running; can be called twice."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -54,13 +54,13 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_after_parent(last_words: str) -> None:
-    """End this process, wherever it is, within about a second after its present parent has ended.
+    """End this process, in any state, within about a second after its current parent has ended.
 
-    For one that somebody else's launcher started, which cannot be told how.
+    For a process started by a foreign launcher, which we cannot control.
 
     Args:
-        last_words: written to stderr then. Empty: nothing, and it ends a little later, so that a
-            process beside it that has something to say is not ended by its end.
+        last_words: written to stderr then. Empty: nothing, and it ends a little later, so that its
+            end does not end a sibling process that still has a message to write.
     """
     parent = os.getppid()
 
@@ -70,7 +70,7 @@ def end_after_parent(last_words: str) -> None:
         if not last_words:
             time.sleep(2 * _LOOK)
         else:
-            # The launcher may have read our messages, and this one must not hold us up.
+            # The launcher may have been the reader of our messages, and this one must not block.
             threading.Timer(_LOOK, os._exit, [_LEFT]).start()
             with contextlib.suppress(OSError):
                 os.write(2, f"creditrl: {last_words}\n".encode())
@@ -80,20 +80,20 @@ def end_after_parent(last_words: str) -> None:
 
 
 class GuardedProgram:
-    """A program of somebody else, in a session of its own, with all that it starts.
+    """A foreign program and all its descendants, in a separate session.
 
-    Nothing of it is left after :meth:`end`, nor when this process ends, by whatever cause: another
-    small process (``guard.py``) sees to it. Ctrl-C at the terminal does not reach it.
+    Nothing of it is left after :meth:`end`, nor when this process ends for any reason: another
+    small process (``guard.py``) ensures that. Ctrl-C at the terminal does not reach it.
 
     Args:
         command: program and arguments.
-        folder: deleted at the end; empty: none is.
-        word: its output is passed on up to the line that holds this; empty: all of it is.
+        folder: deleted at the end; empty: none.
+        word: its output is passed on up to the line that contains this; empty: all of it.
         options: of :class:`subprocess.Popen`: its input and output, its environment.
 
     Attributes:
-        process: the guard, which has the program's input, output and, in the end, exit code (of a
-            program that a signal ended, 128 more than the signal's number).
+        process: the guard, which has the program's input, output and, in the end, exit code (for a
+            program ended by a signal, 128 plus the signal's number).
     """
 
     def __init__(
@@ -113,20 +113,20 @@ class GuardedProgram:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it is still running."""
         return self.process.poll() is None
 
     def trouble(self) -> str:
-        """Wait until it runs; returns why it does not, empty where it does."""
+        """Wait until it runs; returns why it does not, empty if it does."""
         said = self._owner.recv(4096)
         return "" if said == b"+" else said.decode("utf-8", "replace") or "it ended at once"
 
     def end(self, patience: float = 0.0) -> None:
-        """Kill what is left of it after a number of seconds; may be called twice."""
+        """Kill what is left of it after a number of seconds; can be called twice."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(patience)
         with contextlib.suppress(OSError):
-            self._owner.shutdown(socket.SHUT_RDWR)  # a forked child may hold the socket as well
+            self._owner.shutdown(socket.SHUT_RDWR)  # a forked child can hold the socket, too
         try:
             self.process.wait(_LONGEST_END)
         except subprocess.TimeoutExpired:
@@ -138,5 +138,5 @@ class GuardedProgram:
         """Close our ends: after the end, or in a forked child, to whose parent it belongs."""
         for stream in (self._owner, self.process.stdin, self.process.stdout):
             if stream is not None:
-                with contextlib.suppress(OSError):  # what was still to be written has no reader
+                with contextlib.suppress(OSError):  # unwritten output has no reader
                     stream.close()

@@ -1,8 +1,8 @@
-"""Numbers of turns beside the trajectories of a run: scores, parts of the credit, advantages.
+"""Values per turn stored with a run's trajectories: scores, parts of the credit, advantages.
 
-One Parquet file per stored update while the run trains, ``update-000012.parquet``; ``seal`` makes
-them one, ``turns.parquet``. A row is a turn: the update, the episode's id, the turn's number, and a
-float per name. A turn finds its row in the trajectory store by these three.
+One Parquet file per stored update while the run trains, ``update-000012.parquet``; ``seal`` merges
+them into ``turns.parquet``. A row is a turn: the update, the episode's id, the turn's number, and a
+float per name. These three identify the turn in the trajectory store.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TurnColumns:
     episode_N: tuple[str, ...]
     """Id of each turn's episode; its turns are consecutive and in order."""
     columns: Mapping[str, FloatArray]
-    """N values by name; NaN where an update had no such column."""
+    """N values by name; NaN if an update had no such column."""
 
     def by_episode(self) -> Iterator[tuple[str, dict[str, FloatArray]]]:
         """Yield (id, columns of its turns) of each episode."""
@@ -52,7 +52,7 @@ class ColumnStore:
     """Reads and writes the columns of one run. One writer at a time.
 
     Args:
-        folder: made at the first ``append``.
+        folder: created at the first ``append``.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -61,12 +61,12 @@ class ColumnStore:
     def append(
         self, update: int, trajectories: Sequence[Trajectory], columns: Mapping[str, FloatArray]
     ) -> None:
-        """Write the columns of an update; no turns, no file.
+        """Write the columns of an update; without turns, no file is written.
 
         Args:
-            update: its number; what was written under it before is replaced.
+            update: its number; earlier columns of the same update are replaced.
             trajectories: the episodes in the order of the columns.
-            columns: one value per turn of theirs, by name.
+            columns: one value per turn, by name.
 
         Raises:
             DataError: a column has another length.
@@ -96,7 +96,7 @@ class ColumnStore:
             pq.write_table(pa.table(table), file, **PARQUET)
 
     def read(self) -> Iterator[TurnColumns]:
-        """Yield the columns of each update, in order; nothing where none were kept.
+        """Yield the columns of each update, in order; nothing if none were stored.
 
         Raises:
             DataError: a file cannot be read.
@@ -120,7 +120,7 @@ class ColumnStore:
                 )
 
     def seal(self) -> None:
-        """Make one file of all parts, complete or not at all; a kill loses and doubles nothing."""
+        """Merge all parts into one file, atomically; a kill neither loses nor duplicates rows."""
         parts = [path for path in self._files() if path.name != _SEALED]
         if parts:
             self._rewrite(None)
@@ -136,7 +136,7 @@ class ColumnStore:
                 path.unlink()
 
     def _rewrite(self, last: int | None) -> None:
-        """Write the sealed file anew: with all parts, or its own rows up to an update."""
+        """Rewrite the sealed file: with all parts, or with its own rows up to an update."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 

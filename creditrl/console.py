@@ -19,7 +19,7 @@ PLAIN_WIDTH = 120
 
 
 def console() -> Console:
-    """Return a console on stdout; wide enough for tables where nobody watches."""
+    """Return a console on stdout; wide enough for tables if it is not a terminal."""
     from creditrl.terminal import PlainConsole
 
     out = PlainConsole()
@@ -42,24 +42,24 @@ def table(*columns: str, title: str | None = None) -> Table:
 
 
 def say(text: str) -> None:
-    """Print a line that may hold text from outside."""
+    """Print a line that can contain text from outside."""
     from creditrl.terminal import printable
 
     print(printable(text))
 
 
 def wrote(*paths: object) -> None:
-    """Say which files a command wrote."""
+    """Print which files a command wrote."""
     for path in paths:
         say(f"Wrote {path}")
 
 
 def next_step(command: str) -> None:
-    """Name the next sensible command."""
+    """Print the next sensible command."""
     flags = f" {shlex.join(named_flags())}" if command.startswith("creditrl ") else ""
     say(f"Next: {command}{flags.rstrip()}")
 
 
 def look_step(path: str | Path) -> None:
-    """Name the command that opens a file in the browser."""
+    """Print the command that opens a file in the browser."""
     next_step(f"python -m webbrowser {Path(path).resolve().as_uri()}")

@@ -11,8 +11,8 @@
 ===============  =====================================================================
 
 The rows are those of the stored trajectories, so the two can be joined by ``update``, ``id`` and
-``turn``. The file's metadata ``creditrl.credit`` is a JSON object that says of each NAME how its
-credits came about. Any tool that knows Parquet reads it.
+``turn``. The file's metadata ``creditrl.credit`` is a JSON object that records for each NAME how
+its credits were computed. Any tool that knows Parquet reads it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from creditrl.types import FloatArray, IntArray, Trajectory
 __all__ = ["TRUTH", "CreditFile", "TurnRow", "read_credit_columns", "turn_rows"]
 
 TRUTH = "true advantage"
-"""The NAME of what is no method's credit but was measured; null where it was not."""
+"""The NAME of measured values, which are not a method's credit; null if not measured."""
 _PREFIX = "credit."
 _NOTES = b"creditrl.credit"
 _FORMAT = (b"creditrl.format", b"1")
@@ -54,14 +54,14 @@ class TurnRow:
 
 @dataclass(slots=True)
 class CreditFile:
-    """The content of the file, and how it is read, added to and written."""
+    """The content of the file, and how it is read, extended and written."""
 
     rows: list[TurnRow] = field(default_factory=list)
     """In order of update, group, member and turn; N of them."""
     credit: dict[str, FloatArray] = field(default_factory=dict)
     """``credit_N`` by method; NaN where it scored no turn."""
     notes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """How each method's credits came about."""
+    """How each method's credits were computed."""
 
     @property
     def episode_N(self) -> IntArray:
@@ -74,7 +74,7 @@ class CreditFile:
 
     @classmethod
     def read(cls, path: Path) -> CreditFile:
-        """Return what is stored; nothing where there is no file.
+        """Return the stored credits; none if there is no file.
 
         Raises:
             DataError: the file cannot be read, or is not ours.
@@ -91,7 +91,7 @@ class CreditFile:
         return cls(rows, credit, notes)
 
     def require_free(self, names: Iterable[str]) -> None:
-        """Raise where credits of one of these names are stored already."""
+        """Raise if credits with one of these names are already stored."""
         taken = [name for name in names if name in self.credit]
         if taken:
             raise ConfigError(
@@ -112,11 +112,11 @@ class CreditFile:
         Args:
             rows: turns that were scored.
             credit: of each of them, by method.
-            notes: how they came about, by method.
-            replace: whether a method that is there is scored anew; all of its credits go then.
+            notes: how they were computed, by method.
+            replace: whether to replace a stored method; all of its earlier credits are removed.
 
         Raises:
-            ConfigError: a method is there and ``replace`` is False; nothing was added.
+            ConfigError: a method is already stored and ``replace`` is False; nothing was added.
         """
         if not replace:
             self.require_free(credit)
@@ -156,7 +156,7 @@ class CreditFile:
 def read_credit_columns(
     path: Path,
 ) -> tuple[dict[str, Any], dict[str, FloatArray], dict[str, dict[str, Any]]]:
-    """Return a file as columns: what identifies its N turns, as Arrow arrays; credits; notes.
+    """Return a file as columns: identifiers of its N turns, as Arrow arrays; credits; notes.
 
     Raises:
         DataError: the file cannot be read, or is not ours.
@@ -184,7 +184,7 @@ def read_credit_columns(
 
 
 def turn_rows(update: int, trajectory: Trajectory) -> list[TurnRow]:
-    """Return what identifies the turns of an episode."""
+    """Return the identifiers of an episode's turns."""
     return [
         TurnRow(update, trajectory.group, trajectory.member, trajectory.id, place, turn.action)
         for place, turn in enumerate(trajectory.turns)

@@ -21,10 +21,10 @@ _WHY = {
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Have errors of a disk that takes no more name this path, whoever raises them.
+    """Make full-disk errors name this path, whatever raises them.
 
-    Packages that write files by themselves raise errors of their own, and Python's ``write`` knows
-    no name. What is inside reads nothing: an error of a disk is one of this path.
+    Packages that write files themselves raise their own errors, and Python's ``write`` knows no
+    file name. The block must not read: every disk error is attributed to this path.
 
     Raises:
         OSError: with the path as its ``filename``.
@@ -39,7 +39,7 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def disk_line(error: BaseException) -> str | None:
-    """Return one line about an error whose cause is a disk that takes no more; else None."""
+    """Return one line about an error that a full disk caused; else None."""
     found = None
     for one in _chain(error):
         number = _own_number(one)
@@ -51,7 +51,7 @@ def disk_line(error: BaseException) -> str | None:
 
 
 def _room(path: str, number: int) -> str:
-    """Return how much is left where the path is, where that says something."""
+    """Return how much space is left at the path, if that is informative."""
     if number not in (errno.ENOSPC, errno.EDQUOT):
         return ""
     place = Path(path).absolute()
@@ -75,7 +75,7 @@ def _size(count: int) -> str:
 
 
 def _number(error: BaseException) -> int | None:
-    """Return which error of a disk it is, or what it came of is."""
+    """Return the disk error number of an error or of its causes."""
     return next(filter(None, map(_own_number, _chain(error))), None)
 
 
@@ -84,14 +84,14 @@ def _own_number(error: BaseException) -> int | None:
         return error.errno if error.errno in _WHY else None
     text = str(error)
     for number in _WHY:
-        # Rust's packages give the number, others C's words.
+        # Rust packages give the number, others C's message.
         if f"(os error {number})" in text or os.strerror(number) in text:
             return number
     return None
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what it came of, the latest first."""
+    """Yield an error and its causes, the latest first."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

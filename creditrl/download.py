@@ -1,8 +1,8 @@
-"""Files from the web: fetched in pieces that a later run continues, checked before they count.
+"""Files from the web: fetched in parts that a later run continues, checked before use.
 
 A download grows as ``<file>.part`` and takes its name when size and checksum are right, so a file
-of that name is always whole. Beside it ``<file>.part.json`` notes which version of the file on the
-server the part belongs to; the next run asks for the rest of just that version.
+of that name is always whole. Next to it, ``<file>.part.json`` records the server's version of the
+file to which the part belongs; the next run requests the rest of that version.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SIZE = r"[0-9]{1,18}"
 """A number of bytes; no file has more."""
 _PAGE = re.compile(rb"\s*<(?:!doctype\s+html|html)\b", re.IGNORECASE)
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
-"""Answers of a server that a later request may not get."""
+"""Transient status codes of a server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class Downloaded:
     size: int
     sha256: str
     fetched: int
-    """Bytes that this call received; 0 where the file was there already."""
+    """Bytes that this call received; 0 if the file already existed."""
 
 
 class _Interrupted(Exception):
-    """A failure that another attempt may mend."""
+    """A failure that another attempt may fix."""
 
 
 def download(
@@ -74,22 +74,22 @@ def download(
 
     Args:
         url: ``http``, ``https`` or ``file``.
-        target: where it goes; its folder is made. A file that is there is checked, not fetched,
+        target: its destination; the folder is created. An existing file is checked, not fetched,
             and replaced if it is wrong.
-        size: bytes it must have; None: not known.
-        sha256: its checksum in hexadecimal; None: not known.
+        size: expected bytes; None: unknown.
+        sha256: its checksum in hexadecimal; None: unknown.
         mend: command that the user runs to try again; ends every error message.
-        otherwise: what errors of size and checksum say at their very end.
-        elsewhere: what the user can do where the server refuses the file, or sends a web page in
-            its place (a login, a quota that is used up).
-        attempts: failures in a row, without a byte received, after which it gives up.
+        otherwise: text at the very end of errors of size and checksum.
+        elsewhere: what the user can do if the server refuses the file, or sends a web page instead
+            (a login, an exhausted quota).
+        attempts: consecutive failures without a received byte after which it gives up.
         pause: seconds before the second attempt; they double with each further one.
         timeout: seconds without an answer that count as a failure.
-        progress: where to show how far it is; None: nothing is shown.
+        progress: shows the progress; None: nothing is shown.
 
     Raises:
         DataError: the server does not have the file, cannot be reached, or sent another file than
-            expected. What was received of the right file stays for the next run.
+            expected. Received parts of the right file stay for the next run.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists():
@@ -126,7 +126,7 @@ def download(
         wrong = _wrong(done, size, sha256)
         notes.unlink(missing_ok=True)
         if wrong:
-            # A part that is wrong as a whole is nothing to go on from.
+            # A complete but wrong part cannot be continued.
             out.truncate(0)
             raise DataError(
                 f"{url}: {wrong}. What was received is dropped: it was damaged on the way, or is "
@@ -153,9 +153,9 @@ def _wrong(done: Downloaded, size: int | None, sha256: str | None) -> str:
 
 @contextlib.contextmanager
 def _opened(part: Path) -> Iterator[IO[bytes]]:
-    """Open a part for appending; only one process at a time may. An empty one does not stay."""
+    """Open a part for appending; only one process at a time may. An empty one is removed."""
     with open(part, "ab") as out:
-        with contextlib.suppress(ImportError):  # no such locks on Windows; two runs may clash there
+        with contextlib.suppress(ImportError):  # no such locks on Windows; two runs can clash there
             import fcntl
 
             try:
@@ -173,7 +173,7 @@ def _opened(part: Path) -> Iterator[IO[bytes]]:
 
 @dataclass(slots=True)
 class _Job:
-    """One file on its way."""
+    """One file in transfer."""
 
     url: str
     out: IO[bytes]
@@ -187,25 +187,25 @@ class _Job:
     """End of error messages."""
     otherwise: str
     elsewhere: str
-    """What to do where the server refuses."""
+    """What to do if the server refuses."""
     received: int = 0
-    """Bytes that came over the network, also those that were dropped again."""
+    """Bytes received over the network, including those that were discarded."""
 
     def have(self) -> int:
-        """Return how many bytes of the file are there."""
+        """Return how many bytes of the file are present."""
         self.out.flush()
         return self.out.seek(0, os.SEEK_END)
 
     def drop_untrusted(self, has_checksum: bool) -> None:
-        """Drop what is there if it may be of another version of the file."""
+        """Discard the part if it may belong to another version of the file."""
         note = self._note()
-        # Without a mark of its version, a part may be glued to another version's rest; only a known
-        # checksum would find that out.
+        # Without a version mark, a part could be joined with another version's rest; only a known
+        # checksum would detect that.
         if note.get("url") != self.url or not (note.get("validator") or has_checksum):
             self.out.truncate(0)
 
     def fetch(self) -> None:
-        """Append what is missing; one request.
+        """Append the missing bytes, with one request.
 
         Raises:
             _Interrupted: it broke off, or the server is busy.
@@ -228,7 +228,7 @@ class _Job:
         with response:
             begin, total = _extent(response, have)
             if begin == 0:
-                # Before anything that is here is given up for it.
+                # Before discarding any local bytes for it.
                 self._refuse_page(response)
             if self.size is not None and total is not None and total != self.size:
                 raise DataError(
@@ -240,11 +240,11 @@ class _Job:
                 if self.progress is not None:
                     self.progress.line(f"{self.name}: the server cannot continue; it starts again")
             self._write_note(total, response.headers)
-            # A server that does not say how much it sends may send less than the file, or no end.
+            # A server that does not announce the length may send less than the file, or endlessly.
             self._copy(response, begin, self.size if total is None else total)
 
     def _open(self, headers: dict[str, str]) -> Any:
-        """Return the server's answer; None where it says that nothing is missing."""
+        """Return the server's answer; None if it reports that nothing is missing."""
         try:
             request = urllib.request.Request(self.url, headers=headers)
             return urllib.request.urlopen(request, timeout=self.timeout)
@@ -268,7 +268,7 @@ class _Job:
             raise DataError(f"{self.url!r} is no address ({error}).{self.again}") from error
 
     def _unreachable(self, reason: object) -> Exception:
-        """Return the error for a server that cannot be spoken to."""
+        """Return the error for an unreachable server."""
         if isinstance(reason, socket.gaierror):
             return DataError(
                 f"{self.url}: its host cannot be found ({_cause(reason)}). Is there a network? "
@@ -283,10 +283,10 @@ class _Job:
         return DataError(f"{self.url}: cannot be opened ({_cause(reason)}).{self.again}")
 
     def _copy(self, response: Any, have: int, total: int | None) -> None:
-        """Append the body of an answer that begins at byte ``have``."""
+        """Append the body of an answer that starts at byte ``have``."""
         show: Phase | None = None
         if self.progress is not None:
-            # What was there already counts for how far it is, and not for how fast it goes.
+            # Existing bytes count for the progress, but not for the speed.
             show = self.progress.phase(
                 self.name,
                 updates=None if total is None else total - have,
@@ -317,7 +317,7 @@ class _Job:
             raise _Interrupted(f"the connection ended after {have + got:,} of {total:,} bytes")
 
     def _refuse_page(self, response: Any) -> None:
-        """Raise :class:`DataError` where a web page comes in place of the file."""
+        """Raise :class:`DataError` if a web page arrives instead of the file."""
         try:
             beginning = response.peek(_PEEK)
         except (OSError, http.client.HTTPException) as error:
@@ -342,7 +342,7 @@ class _Job:
 
     def _write_note(self, total: int | None, headers: Any) -> None:
         tag = headers.get("ETag", "")
-        # A weak tag says that two versions mean the same, not that their bytes are equal.
+        # A weak tag means that two versions are equivalent, not that their bytes are equal.
         validator = tag if tag and not tag.startswith("W/") else headers.get("Last-Modified")
         note = {"url": self.url, "size": total, "validator": validator}
         write_atomic(self.notes, json.dumps(note))
@@ -353,7 +353,7 @@ def _cause(error: object) -> str:
 
 
 def _extent(response: Any, have: int) -> tuple[int, int | None]:
-    """Return where the answer begins in the file, and how long the file is."""
+    """Return where the answer starts in the file, and the file's length."""
     if response.status == 206:
         told = response.headers.get("Content-Range", "")
         span = re.fullmatch(rf"bytes ({_SIZE})-{_SIZE}/({_SIZE}|\*)", told)

@@ -1,6 +1,6 @@
 """One family of errors.
 
-Every error says what was found, what was expected and what to do next. Each also inherits the
+Every error states what was found, what was expected and what to do next. Each also inherits the
 built-in it refines, so ordinary ``except ValueError`` clauses work, and each carries one string,
 so it travels through pickling (worker processes send errors home).
 """
@@ -47,7 +47,7 @@ class CreditRLError(Exception):
 
 
 class UnknownNameError(CreditRLError, LookupError, ValueError):
-    """A name (environment, method, recipe, task, option) that nothing is registered under."""
+    """A name (environment, method, recipe, task, option) that is not registered."""
 
     # KeyError's repr-quoting of messages is avoided by inheriting LookupError itself.
 
@@ -61,7 +61,7 @@ class DataError(CreditRLError, ValueError):
 
 
 class IncompleteDataWarning(UserWarning):
-    """Of a benchmark's own data there is less than its makers publish."""
+    """A benchmark's official data is incomplete."""
 
 
 class LevelError(DataError):
@@ -81,7 +81,7 @@ class WrapperError(CreditRLError, TypeError):
 
 
 class ActionTypeError(CreditRLError, TypeError):
-    """An action that is no string, or not one string per copy."""
+    """An action that is not a string, or not one string per copy."""
 
 
 class EpisodeOverError(CreditRLError, RuntimeError):
@@ -105,7 +105,7 @@ class CheckpointError(CreditRLError, ValueError):
 
 
 class RunFolderError(CreditRLError, FileExistsError):
-    """A run folder that exists already; nothing in it was touched."""
+    """A run folder that already exists; nothing in it was touched."""
 
     def __str__(self) -> str:
         # OSError formats (errno, strerror) pairs; ours is one sentence.
@@ -113,10 +113,10 @@ class RunFolderError(CreditRLError, FileExistsError):
 
 
 class OutsideJSONError(CreditRLError, ValueError):
-    """JSON from outside that cannot be read, or is beyond the bounds of what is read."""
+    """JSON from outside that cannot be read, or exceeds our limits."""
 
     line = 1
-    """In which line of the text it went wrong."""
+    """Line of the error in the text."""
 
 
 class BrowserError(CreditRLError, RuntimeError):
@@ -132,7 +132,7 @@ class BudgetError(CreditRLError, RuntimeError):
 
 
 class EngineError(CreditRLError, RuntimeError):
-    """A generation engine that does not answer, or that computes with other weights than told."""
+    """A generation engine that does not answer, or that computes with the wrong weights."""
 
 
 class MissingExtraError(CreditRLError, ImportError):
@@ -150,7 +150,7 @@ def require_extra(module: str, extra: str) -> None:
 
     Args:
         module: import name of the optional package, e.g. ``"torch"``.
-        extra: name of the extra that brings it, e.g. ``"train"``.
+        extra: name of the extra that installs it, e.g. ``"train"``.
     """
     if importlib.util.find_spec(module) is None:
         raise MissingExtraError(

@@ -1,4 +1,4 @@
-"""Places of our own files, and writing that never leaves a file half written."""
+"""Places of our own files, and atomic writing."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = [
 ]
 
 _SUMS = "SHA256SUMS"
-"""As ``sha256sum --check`` reads it."""
+"""Digest file in the format of ``sha256sum --check``."""
 _WEIGHTS = "*.safetensors"
 
 
 def cache_home() -> Path:
-    """Return our folder for what can be made or fetched again.
+    """Return our folder for files that can be made or fetched again.
 
     ``$CREDITRL_CACHE``, else ``~/.cache/creditrl``. It need not exist, or be writable.
     """
@@ -37,9 +37,9 @@ def cache_home() -> Path:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Return the files in a folder and in those below it, sorted, as ``rglob`` has them.
+    """Return the files in a folder and in those below it, sorted, like ``rglob``.
 
-    Links to folders are followed, but not back into a folder that they lie in.
+    Links to folders are followed, but not back into a folder that contains them.
 
     Raises:
         DataError: a folder cannot be read.
@@ -66,7 +66,8 @@ def files_below(folder: Path) -> list[Path]:
 def write_atomic(path: str | os.PathLike[str], data: str | bytes) -> None:
     """Write a file so that a reader sees the old content or the new, never a part.
 
-    The new content is on the disk before it takes the name, so a power cut leaves one of the two.
+    The new content is on the disk before it takes the name, so a power failure leaves one of the
+    two.
 
     Args:
         path: the file; its folder must exist.
@@ -78,9 +79,9 @@ def write_atomic(path: str | os.PathLike[str], data: str | bytes) -> None:
 
 @contextlib.contextmanager
 def opened_draft(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a file to be written that takes its name when it is whole, as :func:`write_atomic` does.
+    """Open a file for writing that takes its name when it is complete, like :func:`write_atomic`.
 
-    It may be read back and changed until then. An exception leaves what was there before.
+    It can be read back and changed until then. An exception leaves the old file.
     """
     target = Path(path)
     draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -97,27 +98,27 @@ def opened_draft(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 of a file as hex digits: 1.4 GB/s where the processor has it built in."""
+    """Return the SHA-256 of a file as hex digits: 1.4 GB/s with processor support."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_sums(folder: Path) -> None:
-    """Write the digests of a folder's weights beside them, in the form of ``sha256sum``."""
+    """Write the digests of a folder's weights next to them, in the format of ``sha256sum``."""
     lines = [f"{sha256_of(path)}  {path.name}\n" for path in sorted(folder.glob(_WEIGHTS))]
     write_atomic(folder / _SUMS, "".join(lines))
 
 
 def remove_sums(folder: Path) -> None:
-    """Remove the digests before the weights are written anew; a kill leaves weights without."""
+    """Remove the digests before the weights are rewritten; a kill leaves only weights."""
     (folder / _SUMS).unlink(missing_ok=True)
 
 
 def check_sums(folder: Path) -> None:
-    """Compare a folder's weights with their digests, where it has any.
+    """Compare a folder's weights with their digests, if it has any.
 
     Raises:
-        DataError: weights are damaged, or are others than those that were written.
+        DataError: weights are damaged, or differ from the written ones.
     """
     sums = folder / _SUMS
     if not sums.is_file():

@@ -19,7 +19,7 @@ from creditrl.inline import json_in_html, source_hash
 __all__ = ["SECONDS_PER_FRAME", "Still", "save_film", "save_gif", "save_player"]
 
 SECONDS_PER_FRAME = 0.5
-"""How long a frame is shown, unless somebody says otherwise."""
+"""Default display time of a frame."""
 _LAST_FRAMES = 4
 """The last frame, which shows the outcome, stays as long as this many others."""
 _SMALL_PX = 240
@@ -31,11 +31,11 @@ class Still:
     """One moment of an episode."""
 
     text: str
-    """What was seen, in words."""
+    """The observation, in words."""
     action: str = ""
-    """What was done then; empty at the end."""
+    """The action taken then; empty at the end."""
     image: NDArray[np.uint8] | None = None
-    """What was seen, [H, W, 3]; None where there is no picture."""
+    """The observation as a picture, [H, W, 3]; None if there is none."""
 
 
 def save_film(
@@ -44,7 +44,7 @@ def save_film(
     seconds_per_frame: float = SECONDS_PER_FRAME,
     title: str = "Episode",
 ) -> Path:
-    """Write an episode and return the file: a GIF, or where a picture is missing a text player.
+    """Write an episode and return the file: a GIF, or a text player if a picture is missing.
 
     Args:
         stills: in order, the last one after the last action.
@@ -53,7 +53,7 @@ def save_film(
         title: of the player.
 
     Raises:
-        ConfigError: there are no stills, or ``seconds_per_frame`` is no time.
+        ConfigError: there are no stills, or ``seconds_per_frame`` is not a valid time.
     """
     images = [still.image for still in stills if still.image is not None]
     if len(images) == len(stills):
@@ -69,7 +69,7 @@ def save_gif(
     """Write pictures, uint8 [H, W, 3], as a GIF that loops; smaller ones are centred on white.
 
     Raises:
-        ConfigError: there are no frames, or ``seconds_per_frame`` is no time.
+        ConfigError: there are no frames, or ``seconds_per_frame`` is not a valid time.
     """
     _check(frames, seconds_per_frame)
     from PIL import Image
@@ -99,7 +99,7 @@ def save_player(
     """Write texts and actions as an HTML file that plays them; it needs no network.
 
     Raises:
-        ConfigError: there are no stills, or ``seconds_per_frame`` is no time.
+        ConfigError: there are no stills, or ``seconds_per_frame`` is not a valid time.
     """
     _check(stills, seconds_per_frame)
     data = {
@@ -131,7 +131,7 @@ def save_player(
 def _check(frames: Sequence[Any], seconds_per_frame: float) -> None:
     if not frames:
         raise ConfigError("An episode without a frame is no film: expected at least one.")
-    if not 0.02 <= seconds_per_frame <= 60:  # what viewers of GIFs keep to
+    if not 0.02 <= seconds_per_frame <= 60:  # limits of GIF viewers
         raise ConfigError(
             f"seconds_per_frame is {seconds_per_frame:g}: expected from 0.02 to 60 seconds."
         )

@@ -20,16 +20,16 @@ T = TypeVar("T")
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _ONE_BOX = 80
-"""Columns in which the help has its boxes under each other."""
+"""Width up to which the help puts its boxes below each other."""
 _MARKUP = re.compile(r"``|:\w+:`~?(?:[\w.]*\.)?(\w+)`")
-"""Of docstrings, for which a terminal has no use."""
+"""Docstring markup, which is useless in a terminal."""
 _NO_TYPE = re.compile(
     r"no type matching (\S.*?) could be instantiated from (\[.*?\])\. Got errors: .*"
 )
 _NO_NUMBER = re.compile(
     r"(?:invalid literal for (int)\(\) with base 10|could not convert string to (float)): (.*)"
 )
-"""What tyro says of values that cannot be read."""
+"""tyro's messages for values that cannot be read."""
 _KINDS = {"INT": "a whole number", "FLOAT": "a number", "STR": "a text", "{None}": "None"}
 _TRUE, _FALSE = ("true", "True"), ("false", "False")
 
@@ -37,13 +37,13 @@ _TRUE, _FALSE = ("true", "True"), ("false", "False")
 def override(config: T, argv: Sequence[str], prog: str) -> T:
     """Return ``config`` with the fields changed that the flags name.
 
-    Flags are ``--field value`` and ``--part.field value``; dashes and underscores are alike; a
+    Flags are ``--field value`` and ``--part.field value``; dashes and underscores are equivalent; a
     boolean is ``--field``, ``--no-field`` or ``--field false``. Parts between a section and a field
-    may be left out where only one field of the section has the name: ``--method.xi`` is
-    ``--method.scores.xi``. A flag of an optional part that is None (``--policy.lora.rank 8``) makes
-    the part with its defaults first, as a table in a recipe does; ``--policy.lora None`` takes
-    the part away. ``--help`` prints the
-    fields with their docstrings and the values of ``config`` as defaults, and leaves with
+    can be left out if only one field of the section has that name: ``--method.xi`` is
+    ``--method.scores.xi``. A flag of an optional part that is None (``--policy.lora.rank 8``) first
+    creates the part with its defaults, like a table in a recipe; ``--policy.lora None`` removes the
+    part. ``--help`` prints the
+    fields with their docstrings and the values of ``config`` as defaults, and exits with
     ``SystemExit(0)``.
 
     Args:
@@ -85,18 +85,18 @@ def override(config: T, argv: Sequence[str], prog: str) -> T:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FlagHelp:
-    """Text that the help has of a flag."""
+    """The help's text for a flag."""
 
     name: str
-    """With its section, ``"optim.lr"``."""
+    """Name with its section, ``"optim.lr"``."""
     values: str
-    """What it takes, ``"FLOAT"``; empty for a switch."""
+    """Its values, ``"FLOAT"``; empty for a switch."""
     text: str
     default: str
 
 
 def flag_helps(config: Any, prog: str) -> dict[str, FlagHelp]:
-    """Return what ``--help`` says of each flag of a config, by name, in its order."""
+    """Return the ``--help`` text of each flag of a config, by name, in order."""
     out = io.StringIO()
     with plain_terminal(_ONE_BOX), contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
         override(config, ["--help"], prog)
@@ -105,7 +105,7 @@ def flag_helps(config: Any, prog: str) -> dict[str, FlagHelp]:
     for line in out.getvalue().splitlines():
         inside = line.strip("│| ")
         if line[:4] in ("│ --", "| --"):
-            # Words stand behind the flag where all flags are short, and below it elsewhere.
+            # The text is next to the flag if all flags are short, else below it.
             flag, *words = re.split(r"\s{2,}", inside, maxsplit=1)
             lines = found.setdefault(flag, words)
         elif line[:3] in ("│  ", "|  ") and lines is not None:
@@ -116,7 +116,7 @@ def flag_helps(config: Any, prog: str) -> dict[str, FlagHelp]:
 
 
 def _read_help(flag: str, lines: list[str]) -> FlagHelp:
-    """Return what a flag's lines in the help say; a switch stands there with its opposite."""
+    """Return the text of a flag's lines in the help; a switch is listed with its opposite."""
     name, _, values = flag.partition(", ")[0].removeprefix("--").partition(" ")
     text, _, default = " ".join(lines).partition("(default: ")
     return FlagHelp(name, values, text.strip(), default.removesuffix(")"))
@@ -124,7 +124,7 @@ def _read_help(flag: str, lines: list[str]) -> FlagHelp:
 
 @contextlib.contextmanager
 def plain_terminal(columns: int) -> Iterator[None]:
-    """Have a terminal of a given width, without colours, meanwhile."""
+    """Simulate a terminal of a given width, without colours, in this context."""
     wanted = {"COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "dumb"}
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
@@ -139,21 +139,21 @@ def plain_terminal(columns: int) -> Iterator[None]:
 
 
 class _Shown(io.StringIO):
-    """Takes what tyro prints, and looks to it as stdout does."""
+    """Captures tyro's output, and looks like stdout to it."""
 
     def isatty(self) -> bool:
-        """Return whether the text may have colours."""
+        """Return whether the text can have colours."""
         return sys.__stdout__ is not None and sys.__stdout__.isatty()
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """Return stdout's: it decides with which characters boxes are drawn."""
+        """Return stdout's encoding: it decides which characters draw boxes."""
         return getattr(sys.__stdout__, "encoding", None) or "utf-8"
 
 
 @contextlib.contextmanager
 def _joined_lines() -> Iterator[None]:
-    """Have lines of fields' docstrings joined meanwhile, and their markup gone.
+    """Join lines of fields' docstrings and strip their markup in this context.
 
     tyro wraps them to the terminal. It joins lines itself, but not indented ones, which these are.
     """
@@ -188,9 +188,9 @@ class _Names:
 
     def __init__(self, config: Any) -> None:
         self.flags: dict[str, Any] = {}
-        """Present value by flag name, written with dashes."""
+        """Current value by flag name, written with dashes."""
         self.open: list[str] = []
-        """Prefixes under which tyro decides (dicts, optional parts that are not there)."""
+        """Prefixes under which tyro decides (dicts, missing optional parts)."""
         self._walk(config, "")
 
     def _walk(self, config: Any, prefix: str) -> None:
@@ -236,9 +236,9 @@ class _Names:
         return out
 
     def _whole(self, name: str) -> str | None:
-        """Return the flag that ``section.field`` is short for; None where it is whole, or no flag.
+        """Return the flag for which ``section.field`` is short; None if it is complete or no flag.
 
-        The section may have the field in one of its parts, and no other field of that name.
+        The section must have the field in one of its parts, and no other field of that name.
         """
         section, dot, field = name.partition(".")
         if not dot or "." in field or self._known(name):
@@ -272,7 +272,7 @@ class _Names:
         inside = [known for known in self.flags if known.rpartition(".")[0] == section]
         inside += [] if section else ["help"]
         near = difflib.get_close_matches(field, [k.rpartition(".")[2] for k in inside], n=1)
-        # Someone who forgot or mistyped the part's name meant the field of that name.
+        # A forgotten or mistyped part name: the field of that name is meant.
         tails = [known for known in self.flags if known.rpartition(".")[2] == field]
         if near:
             close = f" Did you mean '--{f'{section}.' if section else ''}{near[0]}'?"
@@ -285,7 +285,7 @@ class _Names:
 
 
 def _with_parts(config: T, prefix: str, named: Sequence[str]) -> T:
-    """Return ``config`` with the optional dataclasses made that a flag goes into."""
+    """Return ``config`` with the optional dataclasses created that flags set."""
     made: dict[str, Any] = {}
     hints = get_type_hints(type(config))
     for field in dataclasses.fields(cast(Any, config)):
@@ -299,7 +299,7 @@ def _with_parts(config: T, prefix: str, named: Sequence[str]) -> T:
                 continue
             try:
                 value = parts[0]()
-            except TypeError:  # it has fields without defaults; tyro says that the flag is unknown
+            except TypeError:  # it has fields without defaults; tyro reports the flag as unknown
                 continue
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             made[field.name] = _with_parts(value, inside, named)
@@ -325,7 +325,7 @@ def _without_parts(config: T, argv: Sequence[str]) -> tuple[T, list[str]]:
 
 
 def _is_optional_part(config: Any, path: Sequence[str]) -> bool:
-    """Return whether a path of fields leads to a part that may be None."""
+    """Return whether a path of fields leads to a part that can be None."""
     for name in path[:-1]:
         config = getattr(config, name, None)
     if not dataclasses.is_dataclass(config):
@@ -360,12 +360,13 @@ def _one_line(box: str) -> str:
             paragraphs.append([])
         elif text:
             paragraphs[-1].append(text)
-    # The title is part of the frame, or a paragraph of its own where tyro must draw in ASCII; the
-    # paragraph before the first rule is empty in the one case and the title in the other.
+    # The title is part of the frame, or a separate paragraph if tyro draws in ASCII; the paragraph
+    # before the first rule is empty in the first case and the title in the second.
     message = " ".join(paragraphs[1] if len(paragraphs) > 1 else paragraphs[0]).replace(" .", ".")
     message = _NO_TYPE.sub(_expected_type, _NO_NUMBER.sub(_expected_number, message))
     message = re.sub(r"^Error parsing (--)", r"\1", message)
-    # A dataclass that refused a combination of values is no flag, and its name says nothing here.
+    # A dataclass that refused a combination of values is not a flag, and its name does not help
+    # here.
     message = re.sub(r"^Error parsing [A-Z]\w*: ", "", message)
     return f"{(message or 'The flags cannot be read').rstrip('.')}."
 

@@ -1,17 +1,17 @@
-"""Ends a program and all that it started when the process that asked for it ends, however it ends.
+"""Ends a program and its descendants when the process that requested it ends, for any reason.
 
-This file runs as a program of its own, with the standard library alone. It starts a program in a
-session of its own, and waits at a socket. That one ends when its owner closes it or is gone: by an
-exception, Ctrl-C, a signal that no Python code sees. Then the program and its descendants are
-killed, also those that left its session, which Linux gives to the guard once their parents are
-gone; elsewhere those stay.
+This file runs as a separate program, with only the standard library. It starts a program in a
+separate session, and waits on a socket. The socket closes when its owner closes it or ends: by an
+exception, Ctrl-C, or a signal that no Python code sees. Then the program and its descendants are
+killed, including those that left its session, which Linux reparents to the guard once their parents
+are gone; elsewhere those stay.
 
     python -I -S guard.py SOCKET FOLDER WORD PROGRAM ARGUMENT...
 
-The program has the guard's input and output. ``SOCKET`` is a number: one byte comes back through
-it when the program runs, or what went wrong. ``FOLDER`` is deleted at the end, unless it is empty.
-With a ``WORD`` the program's output is passed on up to the line that holds it; then nobody needs to
-read it any more.
+The program has the guard's input and output. ``SOCKET`` is a number: the guard sends one byte
+through it when the program runs, or the error. ``FOLDER`` is deleted at the end, unless it is
+empty. With a ``WORD`` the program's output is passed on up to the line that contains it; after that
+it need not be read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["main"]
 _SUBREAPER, _DEATH_SIGNAL = 36, 1
 """Numbers of Linux's ``prctl`` options."""
 _LOOK = 1.0
-"""Seconds between looks whether the owner is there: a child that it forked may hold the socket."""
+"""Seconds between checks of the owner: a child that it forked can hold the socket."""
 
 
 def _prctl(option: int, value: int) -> None:
@@ -43,24 +43,25 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _pass_on(words: IO[bytes], last: bytes) -> None:
-    """Pass the program's lines on up to the one that holds a word; close where they end."""
+    """Pass the program's lines on up to the one with a word; close when they end."""
     heard = True
     for line in words:
         if heard:
-            with contextlib.suppress(OSError):  # nobody is there any more
+            with contextlib.suppress(OSError):  # there is no reader any more
                 os.write(1, line)
         heard = heard and last not in line
     os.close(1)
 
 
 def _descendants() -> list[int]:
-    """Return the processes below this one; orphans of the program count, they became children."""
+    """Return the processes below this one; including the program's orphans, which became
+    children."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         if name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
-                    # The program's name stands in brackets and may hold anything.
+                    # The program's name is in brackets and can contain anything.
                     parent = int(file.read().rpartition(")")[2].split()[1])
                 children.setdefault(parent, []).append(int(name))
     found: list[int] = []
@@ -102,7 +103,7 @@ def _wait(leader: int, owner: int, woken: int) -> int:
                 while pid := (ended := os.waitpid(-1, os.WNOHANG))[0]:
                     if pid == leader:
                         code = os.waitstatus_to_exitcode(ended[1])
-                        return 128 - code if code < 0 else code  # as a shell says it
+                        return 128 - code if code < 0 else code  # as in a shell
     return 128 + signal.SIGKILL
 
 
@@ -132,7 +133,7 @@ def main() -> None:
         sys.exit(127)
     with contextlib.suppress(OSError):
         os.write(int(owner), b"+")
-    # Its ends of the pipes are the program's alone, so that each side sees the other's end.
+    # Only the program keeps its ends of the pipes, so that each side sees the other's end.
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     code = 1
@@ -151,7 +152,7 @@ def main() -> None:
             if not os.path.exists(folder):
                 break
             time.sleep(0.05)
-    os._exit(code)  # not through Popen, whose child was waited for here
+    os._exit(code)  # not through Popen, whose child was reaped here
 
 
 if __name__ == "__main__":

@@ -11,13 +11,13 @@ __all__ = ["json_in_html", "source_hash"]
 
 
 def source_hash(text: str) -> str:
-    """Return what a content security policy calls a script or a style that stands in the page."""
+    """Return the content security policy's hash of an inline script or style."""
     digest = hashlib.sha256(text.encode("utf-8")).digest()
     return f"sha256-{base64.b64encode(digest).decode('ascii')}"
 
 
 def json_in_html(data: Any) -> str:
-    """Return JSON in which nothing can end the script element that holds it."""
+    """Return JSON that cannot end its script element."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")

@@ -1,9 +1,9 @@
-"""One writer at a time: a file that is locked while somebody writes beside it.
+"""One writer at a time: a file that is locked during writing next to it.
 
-The kernel's lock (flock) says whether somebody does, and goes with its process however that ends;
-network file systems carry it to other machines. The text in the file, process and host, is for the
-message. Where a file system has no such locks the text has to do: a process of this machine that
-still runs keeps others out, and of another machine's nobody can tell.
+The kernel's lock (flock) shows whether a writer exists, and ends with its process in any case;
+network file systems share it with other machines. The text in the file, process and host, is for
+the message. On a file system without such locks, the text replaces them: a running process of this
+machine keeps others out; for other machines it is unknown.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ class Lock:
     """A lock that is held until :meth:`close`, or until the process ends.
 
     Processes that this one forks do not hold it: it is free as soon as this one has ended. The file
-    stays, empty where the lock was given back: removing it could let two others in.
+    stays, empty if the lock was released: removing it could admit two others.
 
     Args:
         path: of the lock's file; its folder must exist.
-        what: is written under the lock, for messages.
+        what: name of the locked data, for messages.
 
     Raises:
-        RunFolderError: somebody else holds it; names the process and its host.
+        RunFolderError: another process holds it; names the process and its host.
     """
 
     def __init__(self, path: str | os.PathLike[str], what: str) -> None:
         self._fd: int | None = None
-        # A folder that somebody else made may have a link or a pipe under this name.
+        # A folder made by others can have a link or a pipe with this name.
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         fd = os.open(path, flags, 0o666)
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise RunFolderError(f"{path} is no ordinary file: expected one, or none.")
             _take(fd, what)
-            # A full disk keeps nobody from the lock; the next one reads no name then.
+            # A full disk does not prevent locking; the next process then reads no name.
             with contextlib.suppress(OSError):
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
@@ -65,7 +65,7 @@ class Lock:
         self.close()
 
     def close(self) -> None:
-        """Give it back; may be called twice."""
+        """Release it; can be called twice."""
         fd, self._fd = self._fd, None
         if fd is not None:
             with contextlib.suppress(OSError):
@@ -73,7 +73,7 @@ class Lock:
             os.close(fd)
 
     def _forget(self) -> None:
-        """Let go of what a fork took along, which leaves the parent's lock as it is."""
+        """Drop a fork's inherited copy, which does not affect the parent's lock."""
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
@@ -92,7 +92,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _take(fd: int, what: str) -> None:
-    """Lock an open file, and say so where its last holder was killed."""
+    """Lock an open file, and report if its last holder was killed."""
     try:
         import fcntl
     except ImportError:  # Windows has no such lock
@@ -125,7 +125,7 @@ def _refused(what: str, holder: tuple[int, str] | None) -> RunFolderError:
 
 
 def _holder(fd: int) -> tuple[int, str] | None:
-    """Return (process, host) of whoever holds the lock, or was killed while it did."""
+    """Return (process, host) of the lock's holder, or of a killed holder."""
     found = _HOLDER.fullmatch(os.pread(fd, 300, 0))
     return None if found is None else (int(found[1]), found[2].decode())
 

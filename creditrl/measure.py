@@ -34,11 +34,11 @@ class Contest:
     prepare: dict[Side, Callable[[], Round]]
     """Builds what a side needs, untimed, and returns its round."""
     target: float | None = None
-    """What we ask of ours, in ``unit``; None where nothing is asked."""
+    """Target of our side, in ``unit``; None if there is none."""
     tail: bool = False
     """Report the 95th percentile of all samples too."""
     target_tail: bool = False
-    """What is asked holds for that percentile, not for the median."""
+    """The target applies to that percentile, not to the median."""
 
 
 @dataclass(slots=True)
@@ -76,10 +76,10 @@ def run_rounds(
     rounds: int,
     on_round: Callable[[int, Contest, Side], None] | None = None,
 ) -> dict[str, dict[Side, Figures]]:
-    """Measure every contest ``rounds`` times; within a round the two sides take turns.
+    """Measure every contest ``rounds`` times; within a round the two sides alternate.
 
-    Alternating spreads slow phases of a shared machine over both sides, so their ratio holds even
-    where the figures themselves wander.
+    Alternating spreads slow phases of a shared machine over both sides, so their ratio is reliable
+    even if the figures themselves vary.
     """
     ready = {c.name: {side: make() for side, make in c.prepare.items()} for c in contests}
     figures: dict[str, dict[Side, Figures]] = {
@@ -99,7 +99,7 @@ def run_rounds(
 
 @contextlib.contextmanager
 def one_core() -> Iterator[None]:
-    """Keep this process on one core while inside, where the system allows it."""
+    """Keep this process on one core in this context, if the system allows it."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -124,13 +124,13 @@ def importable(module: str) -> bool:
         return False
     try:
         importlib.import_module(module)
-    except Exception:  # old packages break in many ways under new tools
+    except Exception:  # old packages fail in many ways with new tools
         return False
     return True
 
 
 def machine() -> dict[str, str]:
-    """Return what the figures depend on, in words."""
+    """Describe the machine and versions on which the figures depend."""
     model = platform.processor() or platform.machine()
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as info:
         for line in info:

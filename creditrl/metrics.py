@@ -35,39 +35,40 @@ __all__ = [
 Row: TypeAlias = Mapping[str, Any]
 
 PHASES = ("clone", "explore", "train", "validation", "held_out")
-"""Of a run's rows; ``held_out`` rows are for sinks alone, ``results.json`` has them else."""
+"""Phases of a run's rows; ``held_out`` rows go only to sinks, since ``results.json`` has them."""
 _LONGEST_PARAM = 500
-"""Characters of a setting that MLflow takes."""
+"""Maximum characters of a setting in MLflow."""
 
 
 class MetricsFile:
     """A file of JSON lines that a kill at any moment leaves readable.
 
-    Every row is in the file when :meth:`append` returns (in the system's cache, that is: a power
-    cut may take the last rows). A line that a kill cut off is dropped by the next reader or writer.
+    Every row is in the file when :meth:`append` returns (more precisely in the system's cache: a
+    power failure can lose the last rows). An incomplete line after a kill is dropped by the next
+    reader or writer.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._whole = False
-        """Whether the end of the file was looked at."""
+        """Whether the end of the file was checked."""
 
     def append(self, row: Row) -> None:
-        """Write a row; NaN and infinities become null, NumPy's values Python's."""
+        """Write a row; NaN and infinities become null, NumPy values Python ones."""
         line = json.dumps(plain_json(row), ensure_ascii=False, allow_nan=False) + "\n"
         with writing(self.path):
             if not self._whole:
                 self._mend()
-            self._whole = False  # until the line is written: a full disk may take a part of it
+            self._whole = False  # until the line is written: a full disk can store a part of it
             with open(self.path, "ab") as file:
                 file.write(line.encode("utf-8", "replace"))
             self._whole = True
 
     def read(self) -> list[dict[str, Any]]:
-        """Return all rows; a last line that was cut off is left out.
+        """Return all rows; an incomplete last line is left out.
 
         Raises:
-            DataError: another line is no JSON object; names the line.
+            DataError: another line is not a JSON object; names the line.
         """
         if not self.path.is_file():
             return []
@@ -95,7 +96,7 @@ class MetricsFile:
             )
 
     def _mend(self) -> None:
-        """Cut off an unfinished last line, or finish it where only the line's end is missing."""
+        """Remove an incomplete last line, or complete it if only the newline is missing."""
         if not self.path.is_file():
             return
         data = self.path.read_bytes()
@@ -111,15 +112,15 @@ class MetricsFile:
 
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
-        # Sums and seeds may be larger than what one answer is believed.
+        # Sums and seeds can exceed the limits for a single answer.
         row = read_json(line, most=MOST_FILE, largest=LARGEST_IN_FILE)
-    except ValueError:  # no JSON, or no UTF-8
+    except ValueError:  # not JSON, or not UTF-8
         return None
     return row if isinstance(row, dict) else None
 
 
 def plain_json(value: Any) -> Any:
-    """Return a value as strict JSON has it: NaN and infinities as None, NumPy's values as Python's.
+    """Return a value for strict JSON: NaN and infinities as None, NumPy values as Python ones.
 
     Raises:
         TypeError: a value that JSON cannot hold.
@@ -143,19 +144,19 @@ def plain_json(value: Any) -> Any:
 
 
 class MetricSink(Protocol):
-    """Somewhere else that metrics go."""
+    """Another destination of metrics."""
 
     def log(self, row: Row, step: int) -> None:
-        """Take a row. Steps grow by one a row over the whole run, whatever its phase."""
+        """Take a row. Steps increase by one per row over the whole run, whatever the phase."""
 
     def close(self) -> None:
-        """Write out what is waiting."""
+        """Write out pending rows."""
 
 
 SinkMaker: TypeAlias = Callable[[Path, Row], MetricSink]
 
 SINKS: dict[str, SinkMaker] = {}
-"""How to make each sink from the run's folder and its config as plain data."""
+"""Maker of each sink, from the run's folder and its config as plain data."""
 
 
 def register_sink(name: str) -> Callable[[SinkMaker], SinkMaker]:
@@ -177,7 +178,7 @@ def register_sink(name: str) -> Callable[[SinkMaker], SinkMaker]:
 
 
 def check_sinks(names: Iterable[str]) -> None:
-    """Raise :class:`UnknownNameError` for a name that no sink has."""
+    """Raise :class:`UnknownNameError` for a name without a sink."""
     for name in names:
         if name not in SINKS:
             raise UnknownNameError(
@@ -189,8 +190,8 @@ def check_sinks(names: Iterable[str]) -> None:
 class MetricSinks:
     """The sinks of a run, as one.
 
-    A sink that fails while training (a network that is gone) is reported once and left out: the
-    rows are in ``metrics.jsonl`` all the same.
+    A sink that fails during training (e.g. a lost network) is reported once and left out: the rows
+    are still in ``metrics.jsonl``.
 
     Args:
         names: of :data:`SINKS`.
@@ -208,11 +209,11 @@ class MetricSinks:
         wanted = list(dict.fromkeys(names))
         check_sinks(wanted)
         self.step = 0
-        """Of the next row; a run that goes on sets it to the rows that were logged before."""
+        """Step of the next row; a resumed run sets it to the number of rows logged before."""
         self._sinks = {name: SINKS[name](Path(folder), config or {}) for name in wanted}
 
     def log(self, row: Row) -> None:
-        """Hand a row to every sink that still works, at the next step."""
+        """Pass a row to every working sink, at the next step."""
         self._each(lambda sink: sink.log(row, self.step))
         self.step += 1
 
@@ -225,7 +226,7 @@ class MetricSinks:
         for name, sink in list(self._sinks.items()):
             try:
                 act(sink)
-            except Exception as error:  # whatever a service throws must not end the training
+            except Exception as error:  # no exception of a service may end the training
                 del self._sinks[name]
                 warnings.warn(
                     f"The metric sink {name!r} failed ({error!r}) and is left out from here on; "
@@ -319,7 +320,7 @@ class WandbSink:
             dir=str(folder),
             config=dict(config),
         )
-        # Curves are drawn over the updates of their phase; the step is that of the whole run.
+        # Curves are drawn over the updates of their phase; the step counts over the whole run.
         for phase in PHASES:
             self._run.define_metric(f"{phase}/update", hidden=True)
             self._run.define_metric(f"{phase}/*", step_metric=f"{phase}/update")
@@ -337,7 +338,7 @@ class WandbSink:
 class MlflowSink:
     """Logs to MLflow: experiment ``$MLFLOW_EXPERIMENT_NAME`` or ``creditrl``.
 
-    The run is named like the folder; ``$MLFLOW_TRACKING_URI`` says where it goes, else it is
+    The run is named like the folder; ``$MLFLOW_TRACKING_URI`` sets the destination; the default is
     ``mlflow.db`` in the folder.
     """
 

@@ -1,9 +1,9 @@
-"""JSON that somebody else wrote: read within bounds, or refused in one line.
+"""JSON from outside: read within limits, or refused in one line.
 
-Answers of endpoints, programs, clients, judges and simulators, and files that others hand on, all
-come through here. What Python's own reader takes beyond them ends far from where it was read: a
+Answers of endpoints, programs, clients, judges and simulators, and files from others are all read
+here. Input beyond the limits that Python's own reader accepts fails far from where it was read: a
 thousand brackets in a ``RecursionError``, ``NaN`` in a sum of costs, a number of 400 digits where
-it becomes a float, in a file that is then refused for ever.
+it becomes a float, in a file that is then refused forever.
 """
 
 from __future__ import annotations
@@ -34,36 +34,36 @@ __all__ = [
 ]
 
 DEEPEST = 64
-"""Most lists and objects in one another."""
+"""Maximum nesting of lists and objects."""
 LARGEST_INT = 2**53 - 1
-"""Whole numbers reach from minus this to this; beyond it, readers of JSON differ in what they see
-(RFC 8259, section 6)."""
+"""Integers are limited to minus this to this; beyond it, JSON readers disagree (RFC 8259, section
+6)."""
 MOST_ANSWER = 4 << 20
-"""Most bytes of an answer, after unpacking."""
+"""Maximum bytes of an answer, after unpacking."""
 MOST_FILE = 256 << 20
-"""Most bytes of a file."""
+"""Maximum bytes of a file."""
 LARGEST_IN_FILE = 2**64 - 1
-"""As :data:`LARGEST_INT`, in files: seeds and hashes of states have 64 bits."""
+"""Like :data:`LARGEST_INT`, for files: seeds and hashes of states have 64 bits."""
 MOST_TOKENS = 2**31
-"""That one answer can have taken; no model reads or writes as many. Sums over all answers of an
-evaluation then stay where every reader sees the same number."""
+"""Maximum tokens of one answer; no model reads or writes as many. Sums over all answers of an
+evaluation then stay in the range on which all readers agree."""
 MOST_COST = 1e6
-"""Dollars that one answer can have taken."""
+"""Maximum dollars of one answer."""
 
 _Pairs = Callable[[list[tuple[str, Any]]], Any]
 
 
 def read_json(text: str | bytes, *, most: int = MOST_ANSWER, largest: int = LARGEST_INT) -> Any:
-    """Return the value of a text that is JSON.
+    """Return the value of a JSON text.
 
     Args:
         text: characters, or bytes in UTF-8, 16 or 32.
-        most: bytes (of a str: characters) that it may have.
-        largest: whole numbers reach from minus this to this.
+        most: maximum bytes (for a str: characters).
+        largest: integers are limited to minus this to this.
 
     Raises:
-        OutsideJSONError: it is no JSON; or too long, nested more than :data:`DEEPEST` times, or
-            holds a number that is not finite or too large.
+        OutsideJSONError: it is not JSON, too long, nested more than :data:`DEEPEST` times, or
+            contains a number that is not finite or too large.
     """
     if len(text) > most:
         raise OutsideJSONError(f"it has {len(text):,} bytes, expected at most {most:,}")
@@ -84,22 +84,22 @@ def read_json(text: str | bytes, *, most: int = MOST_ANSWER, largest: int = LARG
 def read_json_file(
     path: str | os.PathLike[str], *, most: int = MOST_FILE, largest: int = LARGEST_IN_FILE
 ) -> Any:
-    """Return the value in a file that is JSON, as :func:`read_json` reads it.
+    """Return the value in a JSON file, like :func:`read_json`.
 
     Raises:
         OSError: it cannot be read.
-        OutsideJSONError: as of :func:`read_json`.
+        OutsideJSONError: as for :func:`read_json`.
     """
     with open(Path(path), "rb") as file:
-        # One more than may be: a pipe or a file that grows does not say how long it is.
+        # One more than allowed: the length of a pipe or a growing file is unknown.
         return read_json(file.read(most + 1), most=most, largest=largest)
 
 
 def read_object_file(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the object in a file that is JSON.
+    """Return the object in a JSON file.
 
     Raises:
-        DataError: it cannot be read, or holds something else; names the file.
+        DataError: it cannot be read, or contains something else; names the file.
     """
     try:
         found = read_json_file(path)
@@ -120,17 +120,17 @@ def find_json(
     words: bool = False,
     largest: int = LARGEST_INT,
 ) -> tuple[Any, int]:
-    """Return the value that begins at a character of a text, and the character behind it.
+    """Return the value that starts at a character of a text, and the position after it.
 
     Args:
-        text: JSON, and anything behind it.
-        at: where it begins.
+        text: JSON, followed by anything.
+        at: where it starts.
         pairs: makes an object of its (key, value) pairs; None: a dict.
-        words: read ``NaN`` and ``Infinity`` as strings, where they stand for themselves.
-        largest: whole numbers reach from minus this to this.
+        words: read bare ``NaN`` and ``Infinity`` as strings.
+        largest: integers are limited to minus this to this.
 
     Raises:
-        OutsideJSONError: as of :func:`read_json`.
+        OutsideJSONError: as for :func:`read_json`.
     """
     try:
         value, end = _decoder(pairs, words, largest).raw_decode(text, at)
@@ -140,7 +140,8 @@ def find_json(
         raise found from None
     except RecursionError:
         raise _too_deep() from None
-    # Python's own bound depends on who calls; this one does not, and who reads on may recurse.
+    # Python's own limit depends on the caller; this one does not, and leaves callers room to
+    # recurse.
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(DEEPEST):
         level = [
@@ -155,7 +156,7 @@ def find_json(
 
 
 def absurd_count(tokens: Any, cost: Any) -> str:
-    """Return in words what no answer can have taken; empty where the counts are sound."""
+    """Describe an impossible token count or cost; empty if the counts are plausible."""
     if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= MOST_TOKENS:
         return f"{_shown(tokens)} tokens, expected a whole number of at most {MOST_TOKENS:,}"
     sound = isinstance(cost, (int, float)) and not isinstance(cost, bool)
@@ -176,7 +177,7 @@ def _decoder(pairs: _Pairs | None, words: bool, largest: int) -> json.JSONDecode
     longest = len(str(largest)) + 1  # a sign
 
     def whole(digits: str) -> int:
-        # By its length first: Python takes time for long numbers, and beyond 4,300 digits none.
+        # By its length first: Python is slow for long numbers, and refuses more than 4,300 digits.
         if len(digits) > longest or abs(number := int(digits)) > largest:
             raise OutsideJSONError(f"{_short(digits)} is beyond {largest:,}")
         return number

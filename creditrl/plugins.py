@@ -2,7 +2,7 @@
 
 They come by ``--plugin FILE_OR_MODULE`` of every command, by ``run.plugins`` of a recipe, or from
 installed packages, by the entry point groups ``creditrl.methods`` and ``creditrl.environments``: a
-module each, which registers what it brings when it is imported.
+module each, which registers its contents on import.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _named: list[str] = []
 def load_plugin(where: str) -> None:
     """Import a module (``package.module``) or a file (``path/method.py``) that registers something.
 
-    Once a process. Modules are looked for in the working directory too.
+    Once per process. Modules are also searched in the working directory.
 
     Raises:
-        ConfigError: there is no such module or file, or it is a folder that is no package.
+        ConfigError: there is no such module or file, or it is a folder that is not a package.
     """
     if not where.endswith(".py"):
         search_here()
@@ -73,19 +73,19 @@ def load_plugin(where: str) -> None:
 
 
 def search_here() -> None:
-    """Have modules looked for in the working directory, as ``python -m`` has."""
+    """Search modules in the working directory, like ``python -m``."""
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
 
 
 @cache
 def load_installed(group: Literal["creditrl.methods", "creditrl.environments"]) -> None:
-    """Import what installed packages bring, once a process.
+    """Import the plugins of installed packages, once per process.
 
     Raises:
         ConfigError: one of them cannot be imported; names its package.
     """
-    import importlib.metadata  # it brings a dozen modules, which `import creditrl` does without
+    import importlib.metadata  # it imports a dozen modules, which `import creditrl` avoids
 
     for entry in importlib.metadata.entry_points(group=group):
         try:
@@ -99,7 +99,7 @@ def load_installed(group: Literal["creditrl.methods", "creditrl.environments"]) 
 
 
 def take_plugins(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return (the other arguments, what ``--plugin`` names), in their order.
+    """Return (the other arguments, the values of ``--plugin``), in order.
 
     Raises:
         ConfigError: a flag without a value.
@@ -121,10 +121,10 @@ def take_plugins(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def name_plugins(plugins: Sequence[str]) -> None:
-    """Load plugins that the user named for this command, and keep their names.
+    """Load plugins that the user named for this command, and remember their names.
 
     Raises:
-        ConfigError: one of them is not there.
+        ConfigError: one of them does not exist.
     """
     _named[:] = dict.fromkeys(plugins)
     for plugin in _named:
@@ -134,10 +134,10 @@ def name_plugins(plugins: Sequence[str]) -> None:
 def name_environment(word: str) -> str:
     """Return the id of an environment that the user typed; ``FILE_OR_MODULE:ID`` names a plugin.
 
-    For words of the user alone: whoever wrote a file must not have code imported by it.
+    Only for the user's own words: the author of a file must not be able to make us import code.
 
     Raises:
-        ConfigError: the file or module is not there.
+        ConfigError: the file or module does not exist.
     """
     plugin, _, env_id = word.rpartition(":")
     if plugin:
@@ -163,5 +163,5 @@ def named_plugins() -> tuple[str, ...]:
 
 
 def named_flags() -> list[str]:
-    """Return them as flags, for a command that goes on from this one."""
+    """Return them as flags, for a command that continues this one."""
     return [word for plugin in _named for word in (FLAG, plugin)]

@@ -18,18 +18,18 @@ from creditrl.terminal import PlainConsole, plain, printable
 __all__ = ["Counted", "Phase", "Progress", "bytes_text", "counted", "counted_bytes", "time_text"]
 
 Counted: TypeAlias = Callable[[int, int | None], str]
-"""Words for (done, of how many or None), e.g. ``"3/40 games"``."""
+"""Text for (done, total or None), e.g. ``"3/40 games"``."""
 
 _SHARES = ("success", "grounding", "accuracy")
-"""Values in [0, 1] that are shown in percent; so is every name that ends in ``_share``."""
+"""Values in [0, 1] that are shown in percent, as is every name that ends in ``_share``."""
 
 
 class Progress:
     """Shows the phases of long work, one at a time.
 
     Args:
-        console: where to; stdout by default.
-        mode: ``"auto"`` draws a bar where the console is a terminal and prints lines elsewhere.
+        console: the output; stdout by default.
+        mode: ``"auto"`` draws a bar if the console is a terminal and prints lines otherwise.
         every: seconds between plain lines.
         clock: seconds from any start; replaced in tests.
 
@@ -49,7 +49,7 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.console = console or PlainConsole()
-        # Rich takes $FORCE_COLOR for a terminal; a log file with colours still wants plain lines.
+        # Rich treats $FORCE_COLOR as a terminal; a log file with colours still needs plain lines.
         terminal = self.console.file.isatty() and not self.console.is_dumb_terminal
         self.mode = ("bar" if terminal else "plain") if mode == "auto" else mode
         self.every = every
@@ -75,30 +75,30 @@ class Progress:
         seconds: float | None = None,
         counted: Counted | None = None,
     ) -> Phase:
-        """Begin a phase, and end the one before it.
+        """Start a phase, and end the previous one.
 
         Args:
             name: a word, e.g. ``"clone"``.
             updates: updates after which it ends.
             seconds: seconds after which it ends. With both, whichever comes first.
-            counted: how a number of updates reads, where they are something else: bytes, files.
+            counted: formats the number of updates, if these are something else: bytes, files.
         """
         self.close()
         self._phase = Phase(self, name, updates, seconds, counted)
         return self._phase
 
     def update(self, update: int, seconds: float | None = None, **shown: Any) -> None:
-        """Say how far the present phase is; see :meth:`Phase.__call__`."""
+        """Report the current phase's progress; see :meth:`Phase.__call__`."""
         if self._phase is not None:
             self._phase(update, seconds, **shown)
 
     def line(self, text: str) -> None:
-        """Print a line, above the bar where there is one."""
+        """Print a line, above the bar if there is one."""
         if self.mode != "off":
             self.console.print(plain(text), soft_wrap=True)
 
     def close(self) -> None:
-        """End the present phase."""
+        """End the current phase."""
         if self._phase is not None:
             self._phase.end()
             self._phase = None
@@ -152,12 +152,12 @@ class Phase:
         self.end()
 
     def __call__(self, update: int, seconds: float | None = None, **shown: Any) -> None:
-        """Say how far it is.
+        """Report its progress.
 
         Args:
             update: updates done.
-            seconds: seconds used, where the work counts its own; else wall time since it began.
-            **shown: further values by name, shown as they are named. ``success`` and the like are
+            seconds: seconds used, if the work counts its own; else wall time since the start.
+            **shown: further values by name, shown under these names. ``success`` and the like are
                 shares, shown in percent; ``turns`` counts environment turns and gives a rate.
         """
         now = self._progress.clock()
@@ -173,7 +173,7 @@ class Phase:
             self._progress.line(f"{self.name}  {self._text(left=True)}")
 
     def end(self) -> None:
-        """Take the bar away and leave one line that says what was reached."""
+        """Remove the bar and leave one line with the final state."""
         if not self._open:
             return
         self._open = False
@@ -191,7 +191,7 @@ class Phase:
         return min(1.0, max(shares))
 
     def _left(self) -> float | None:
-        """Return the seconds to go, as far as that can be said."""
+        """Return the estimated remaining seconds, if known."""
         guesses = []
         if self._limit is not None:
             guesses.append(self._limit - self._seconds)
@@ -257,12 +257,12 @@ def bytes_text(size: float) -> str:
 
 
 def counted(things: str) -> Counted:
-    """Return how far work is as a count of things: ``"3/40 games"``."""
+    """Return the progress of work as a count of things: ``"3/40 games"``."""
     return lambda done, total: (
         f"{done:,} {things}" if total is None else f"{done:,}/{total:,} {things}"
     )
 
 
 def counted_bytes(done: int, total: int | None) -> str:
-    """Return how far a download is: ``"12.3 MB of 72.0 MB"``."""
+    """Return the progress of a download: ``"12.3 MB of 72.0 MB"``."""
     return bytes_text(done) if total is None else f"{bytes_text(done)} of {bytes_text(total)}"

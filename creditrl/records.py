@@ -1,8 +1,8 @@
 """Trajectories as flat rows, one per turn, and back from columns of them.
 
-A row repeats what is true of the whole episode, so that a table of rows needs no joins; columns
-compress that well. Rows hold JSON's types only. An episode without turns has one row whose turn
-columns are null. ``Task.data`` is not kept: the task set makes it again from the task's id.
+A row repeats the values of the whole episode, so that a table of rows needs no joins; columns
+compress that well. Rows contain only JSON types. An episode without turns has one row whose turn
+columns are null. ``Task.data`` is not stored: the task set recreates it from the task's id.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from 0, ``episode_score`` is the trajectory's score and ``score`` the turn's; ``
 where unknown, ``final_observation`` is set on the episode's last row only. ``messages`` is JSON."""
 
 ADDED_COLUMNS = ("messages", "finished", "forgotten", "weights_version", "tokens", "cost")
-"""Columns that files of earlier versions lack; they are read as null."""
+"""Columns that are missing in files of earlier versions; they are read as null."""
 
 _TURN_COLUMNS = tuple(COLUMNS)[tuple(COLUMNS).index("turn") :]
 
@@ -80,7 +80,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"A trajectory holds a {type(value).__name__}, which no file can keep.")
 
 
-# Text is written as it is: UTF-8 is shorter than escapes, and quicker to make.
+# Text is written unescaped: UTF-8 is shorter than escapes, and faster.
 _ENCODE = json.JSONEncoder(
     ensure_ascii=False,
     allow_nan=False,
@@ -94,7 +94,7 @@ def episode_to_jsonl(update: int, episode: Trajectory) -> bytes:
     """Return the rows of one episode as lines of strict JSON in UTF-8.
 
     JSON has no infinity or NaN; they are written as the strings ``"inf"``, ``"-inf"``, ``"nan"``.
-    Lone surrogates become ``?``, as environments do with them.
+    Lone surrogates become ``?``, as in environments.
     """
     task = episode.task
     head = {
@@ -118,7 +118,7 @@ def episode_to_jsonl(update: int, episode: Trajectory) -> bytes:
         "policy_version": episode.policy_version,
         "turns": len(episode.turns),
     }
-    # What is true of the whole episode is encoded once and pasted in front of each turn.
+    # Values of the whole episode are encoded once and put in front of each turn.
     start = _json(head)[:-1] + ","
     last = len(episode.turns) - 1
     lines = [
@@ -163,7 +163,7 @@ def _turn_columns(index: int, turn: Turn, final: str | None) -> dict[str, Any]:
 def _json(row: Any) -> str:
     try:
         return _ENCODE(row)
-    except ValueError:  # infinity or NaN somewhere; rare, so the quick way is tried first
+    except ValueError:  # infinity or NaN somewhere; rare, so the fast way is tried first
         return _ENCODE(_strings_for_nonfinite(json.loads(json.dumps(row, default=_plain))))
 
 
@@ -189,7 +189,7 @@ def columns_to_episodes(
     Raises:
         DataError: an episode lacks turns.
     """
-    # Made by column, not by row: millions of turns are read back, and map() is twice as quick.
+    # By column, not by row: millions of turns are read back, and map() is twice as fast.
     messages_N = [_messages(text, source) for text in columns["messages"]]
     turn_N = list(
         map(

@@ -1,7 +1,8 @@
-"""``results.json``: what was measured, of what, on which tasks, by which code; one writer for all.
+"""``results.json``: measures, their subject, tasks and code version; one writer for all.
 
-The layout is published as a JSON schema beside this file (:func:`results_schema`, ``creditrl report
---schema``). An evaluation and a training run share it; a run holds its evaluations in short.
+The layout is published as a JSON schema next to this file (:func:`results_schema`, ``creditrl
+report --schema``). An evaluation and a training run share it; a run contains its evaluations in
+short form.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _HASH_CHARACTERS = 16
 
 
 def results_schema() -> dict[str, Any]:
-    """Return the JSON schema (draft 2020-12) that every ``results.json`` meets."""
+    """Return the JSON schema (draft 2020-12) of every ``results.json``."""
     text = Path(__file__).with_name("results.schema.json").read_text("utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema
@@ -52,7 +53,7 @@ def results_schema() -> dict[str, Any]:
 def write_results(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Path:
     """Write ``results.json`` in one atomic step, with its format and the commit; returns its path.
 
-    NaN and infinities become null, which JSON has.
+    NaN and infinities become null.
     """
     target = Path(path)
     whole = {"format": RESULTS_FORMAT, "commit": found_commit(), **content}
@@ -62,7 +63,7 @@ def write_results(path: str | os.PathLike[str], content: Mapping[str, Any]) -> P
 
 
 def read_results(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what :func:`write_results` wrote, empty where there is no file yet.
+    """Return what :func:`write_results` wrote, empty if there is no file yet.
 
     Raises:
         DataError: it is damaged.
@@ -74,15 +75,15 @@ def read_results(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def read_format(path: str | os.PathLike[str], form: str, command: str) -> dict[str, Any]:
-    """Return a JSON file that says its ``format``.
+    """Return a JSON file with a ``format`` field.
 
     Args:
         path: of the file.
         form: the format expected.
-        command: writes such a file.
+        command: the command that writes such a file.
 
     Raises:
-        DataError: there is none, or it is damaged or of another kind or version.
+        DataError: there is none, or it is damaged or has another kind or version.
     """
     found = read_object_file(Path(path)) if Path(path).is_file() else None
     if found is None or found.get("format") != form:
@@ -93,9 +94,9 @@ def read_format(path: str | os.PathLike[str], form: str, command: str) -> dict[s
 
 @functools.cache
 def found_commit() -> str | None:
-    """Return the commit of this package's source, with ``-dirty`` where files differ from it.
+    """Return the commit of this package's source, with ``-dirty`` if files differ from it.
 
-    None where it was installed without one: from an index, or a checkout without git.
+    None if it was installed without one: from an index, or a checkout without git.
     """
     if CHECKOUT is None:
         return _installed_commit()
@@ -109,33 +110,33 @@ def found_commit() -> str | None:
 
 
 def _installed_commit() -> str | None:
-    """Return what ``pip install git+https://...`` noted."""
+    """Return the commit recorded by ``pip install git+https://...``."""
     commit = direct_url().get("vcs_info", {}).get("commit_id")
     return commit if isinstance(commit, str) else None
 
 
 def task_hash(episode: Trajectory) -> str:
-    """Return what tells whether two episodes set an agent the same task: 16 hex characters.
+    """Return a hash that is equal for episodes with the same task: 16 hex characters.
 
-    Of the environment, the task's id, type and goal, and of the first observation, in which a
-    seed's draws show (WebShop's prices) and so do the options that change what is seen.
+    It covers the environment, the task's id, type and goal, and the first observation, which
+    reflects a seed's draws (WebShop's prices) and options that change observations.
     """
     first = episode.turns[0].observation if episode.turns else episode.final_observation
     return first_hash(episode.env_id, episode.task, first)
 
 
 def first_hash(env_id: str, task: Task, observation: str) -> str:
-    """Return the :func:`task_hash` of an episode that begins with this observation."""
+    """Return the :func:`task_hash` of an episode that starts with this observation."""
     return _hash([env_id, task.id, task.type, task.goal, observation])
 
 
 def task_set_hash(hashes: Iterable[str]) -> str:
-    """Return one hash of the tasks of an evaluation, whatever their order."""
+    """Return one hash of an evaluation's tasks, in any order."""
     return _hash(sorted(hashes))
 
 
 def environment_version(env_id: str) -> int | None:
-    """Return the version in an environment's id, ``0`` of ``"CreditRL/VisualSokoban-v0"``."""
+    """Return the version in an environment's id, ``0`` for ``"CreditRL/VisualSokoban-v0"``."""
     digits = env_id.rpartition("-v")[2]
     return int(digits) if digits.isdecimal() and "-v" in env_id else None
 

@@ -1,4 +1,4 @@
-"""Run folders: everything that a training run leaves behind, in one place.
+"""Run folders: all files of a training run, in one place.
 
 =====================  =====================================================================
 ``config.toml``        the resolved config; a recipe of its own
@@ -58,7 +58,7 @@ PACKAGES = (
     "numba",
     "pyarrow",
 )
-"""Packages whose versions decide what a run computes."""
+"""Packages whose versions affect a run's results."""
 
 SUMMARY = (
     "agent",
@@ -73,16 +73,16 @@ SUMMARY = (
     "num_episodes",
     "failed",
 )
-"""Fields of each evaluation that a run's results repeat, beside its measures."""
+"""Fields of each evaluation that a run's results repeat, besides its measures."""
 
 BEFORE_TRAINING = ("clone",)
 """Phases whose metrics are complete before the first checkpoint; a resume keeps them."""
 AFTER_TRAINING = ("compare",)
-"""Phases that a resume does again from their start."""
+"""Phases that a resumed run repeats from the start."""
 
 
 class RunFolder:
-    """The folder of one run. Make it with :meth:`create` or :meth:`open`.
+    """The folder of one run. Use :meth:`create` or :meth:`open`.
 
     Example:
         >>> run = RunFolder.create("runs/first", config, "creditrl train")    # doctest: +SKIP
@@ -100,10 +100,10 @@ class RunFolder:
     def create(
         cls, path: str | os.PathLike[str], config: Any, command: str | Sequence[str]
     ) -> RunFolder:
-        """Make a new run folder, complete or not at all.
+        """Create a new run folder, atomically.
 
         Args:
-            path: the folder; its parents are made.
+            path: the folder; its parents are created.
             config: the resolved config, a dataclass.
             command: what the user typed, as one string or as arguments.
 
@@ -128,7 +128,7 @@ class RunFolder:
             (draft / "metrics.jsonl").touch()
             for name in ("checkpoints", "trajectories", "evaluations"):
                 (draft / name).mkdir()
-            # Of two processes that come this far, one finds a folder with files and fails.
+            # If two processes get here, one of them finds a folder with files and fails.
             os.rename(draft, target)
         except OSError as error:
             shutil.rmtree(draft, ignore_errors=True)
@@ -159,10 +159,10 @@ class RunFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Let no other process write the run meanwhile; may be entered again within itself.
+        """Prevent other processes from writing to the run; reentrant.
 
         Raises:
-            RunFolderError: another process writes it; names it.
+            RunFolderError: another process is writing to it; names it.
         """
         if self._held:
             yield
@@ -175,7 +175,7 @@ class RunFolder:
                 self._held = False
 
     def add_command(self, command: str | Sequence[str]) -> None:
-        """Note how the run is resumed."""
+        """Record how the run is resumed."""
         path = self.path / "command.txt"
         with writing(path), open(path, "a", encoding="utf-8") as file:
             file.write(_one_line(command) + "\n")
@@ -195,7 +195,7 @@ class RunFolder:
         return TrajectoryStore(self.trajectories)
 
     def column_store(self) -> ColumnStore:
-        """Return the store of what the credit of their turns was made of."""
+        """Return the store of the per-turn inputs and results of the credit."""
         return ColumnStore(self.path / "columns")
 
     # --- metrics ------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class RunFolder:
         self._metrics.append(row)
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Return all rows; a last line that a kill cut off is left out.
+        """Return all rows; an incomplete last line is left out.
 
         Raises:
             DataError: another line is damaged; names it.
@@ -213,10 +213,11 @@ class RunFolder:
         return self._metrics.read()
 
     def truncate_metrics(self, update: int | None) -> None:
-        """Drop the rows that a resume from the checkpoint of ``update`` writes again; None: all.
+        """Drop the rows that a resume from the checkpoint of ``update`` rewrites; None: all.
 
         These are the rows of later updates, and all rows of the comparison after training. Rows of
-        the cloning before it, whose updates count on their own, and rows without an update stay.
+        the cloning before it, whose updates are counted separately, and rows without an update
+        stay.
         """
 
         def stays(row: Mapping[str, Any]) -> bool:
@@ -234,7 +235,7 @@ class RunFolder:
     def write_results(self, results: Mapping[str, Any]) -> Path:
         """Write ``results.json`` in one atomic step and return its path.
 
-        What made the run (command, versions, commit) is added, so that the file meets
+        The run's origin (command, versions, commit) is added, so that the file satisfies
         :func:`creditrl.results.results_schema`.
         """
         versions = self.path / "versions.json"
@@ -250,7 +251,7 @@ class RunFolder:
         return write_results(self.path / "results.json", {**stamp, **results})
 
     def read_results(self) -> dict[str, Any]:
-        """Return ``results.json``, empty where the run has none yet.
+        """Return ``results.json``, empty if the run has none yet.
 
         Raises:
             DataError: it is damaged.
@@ -258,11 +259,12 @@ class RunFolder:
         return read_results(self.path / "results.json")
 
     def add_results(self, results: Mapping[str, Any]) -> None:
-        """Add to ``results.json``, or replace what it has under these names."""
+        """Add to ``results.json``, or replace its entries of these names."""
         self.write_results({**self.read_results(), **results})
 
     def write_evaluations(self, name: str, results: Mapping[str, EvalResult]) -> None:
-        """Keep the evaluations of one moment: whole in ``evaluations/``, in short in the results.
+        """Store the evaluations of one moment: in full in ``evaluations/``, in short in the
+        results.
 
         Args:
             name: the moment, e.g. ``"before"``, ``"after"``.
@@ -280,7 +282,7 @@ class RunFolder:
         self.add_results({"evaluations": {**found, name: short}})
 
     def read_evaluations(self, name: str) -> dict[str, EvalResult]:
-        """Return what :meth:`write_evaluations` kept under ``name``; empty where there is nothing.
+        """Return what :meth:`write_evaluations` stored under ``name``; empty if nothing.
 
         Raises:
             DataError: the file is damaged.
@@ -299,7 +301,7 @@ class RunFolder:
 def default_run_path(root: str | os.PathLike[str], recipe: str, method: str = "") -> Path:
     """Return a folder that does not exist yet: ``root/recipe-method-YYYYmmdd-HHMMSS``.
 
-    Characters that a file system may refuse become dashes; ``-2``, ``-3``, ... is added where the
+    Characters that a file system might refuse become dashes; ``-2``, ``-3``, ... is added if the
     name is taken.
     """
     parts = [re.sub(r"[^\w.+]+", "-", part).strip("-.") for part in (recipe, method)]
@@ -313,7 +315,7 @@ def default_run_path(root: str | os.PathLike[str], recipe: str, method: str = ""
 
 
 def find_versions() -> dict[str, Any]:
-    """Return what software and machine this is, by package metadata; nothing is imported."""
+    """Return the versions of software and machine, from package metadata; nothing is imported."""
     packages = {}
     for name in PACKAGES:
         try:

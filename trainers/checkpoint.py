@@ -1,6 +1,6 @@
-"""Checkpoints: atomic folders from which a run goes on to the same next update.
+"""Checkpoints: atomic folders from which a run continues with the same next update.
 
-Tasks, episodes, sampling and minibatches of an update follow from (seed, update) alone, so a
+Tasks, episodes, sampling and minibatches of an update depend only on (seed, update), so a
 checkpoint holds weights, optimizer states, learned models and counters, and no generator state.
 Its manifest, ``checkpoint.json``, has the SHA-256 of the state and of itself: a flipped bit would
 otherwise become a weight that nobody trained.
@@ -26,11 +26,11 @@ from creditrl.outside_json import read_json_file
 __all__ = ["FORMAT", "latest_checkpoint", "load_checkpoint", "save_checkpoint"]
 
 FORMAT = 1
-"""Layout of a checkpoint folder; one of another layout is refused."""
+"""Layout version of a checkpoint folder; other layouts are refused."""
 _META = "checkpoint.json"
 _STATE = "state.pt"
 _OLD = ".removed_"
-"""Prefix of a folder that is being removed: a kill leaves no half of a checkpoint by its name."""
+"""Prefix of a folder that is being removed: after a kill, no half checkpoint keeps its name."""
 
 
 def save_checkpoint(
@@ -43,7 +43,7 @@ def save_checkpoint(
         update: updates done.
         state: tensors and plain values (``torch.save``, read back with ``weights_only``).
         meta: plain values for ``checkpoint.json``: counters, method, config hash.
-        keep: checkpoints that stay, at least 1.
+        keep: number of checkpoints to keep, at least 1.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _clear(folder)
@@ -85,7 +85,7 @@ def load_checkpoint(path: Path, expect: Mapping[str, Any]) -> tuple[dict[str, An
         expect: entries that ``checkpoint.json`` must have, e.g. the method.
 
     Raises:
-        CheckpointError: it is of another layout, of another method, or damaged.
+        CheckpointError: it has another layout or method, or is damaged.
     """
     meta = _read_meta(path / _META)
     for name, value in expect.items():
@@ -110,7 +110,7 @@ def load_checkpoint(path: Path, expect: Mapping[str, Any]) -> tuple[dict[str, An
 
 
 def _read_meta(path: Path) -> dict[str, Any]:
-    """Return the manifest, checked as far as it says something of itself."""
+    """Return the manifest, checked against its own digest if it has one."""
     try:
         meta = read_json_file(path)
     except (OSError, ValueError) as error:
@@ -145,7 +145,7 @@ def _digest(meta: Mapping[str, Any]) -> str:
 
 
 class _Hashed:
-    """A file to write into that knows the digest of what was written: it need not be read again."""
+    """A writable file that digests what is written, so that it need not be read again."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -157,11 +157,11 @@ class _Hashed:
         return self._file.write(data)
 
     def flush(self) -> None:
-        """Hand what is written to the system."""
+        """Pass written data to the system."""
         self._file.flush()
 
     def hex(self) -> str:
-        """Return the digest of all that was written."""
+        """Return the digest of all written data."""
         return self._sha256.hexdigest()
 
 
@@ -184,7 +184,7 @@ def _remove(path: Path) -> None:
 
 
 def _clear(folder: Path) -> None:
-    """Remove what kills left: drafts, and checkpoints that had lost their state already."""
+    """Remove leftovers of kills: drafts, and checkpoints that were already being removed."""
     bare = [path for path in folder.glob("update_*") if not (path / _STATE).exists()]
     for path in [*folder.glob(".partial_*"), *folder.glob(f"{_OLD}*"), *bare]:
         shutil.rmtree(path, ignore_errors=True)

@@ -20,7 +20,7 @@ class Clock:
     """Processor time of exploration and updates."""
 
     def progress(self, budget: BudgetConfig) -> float:
-        """Return the largest share of any limit that is used up; at 1 training ends."""
+        """Return the largest used share of any limit; at 1 training ends."""
         shares = [
             used / limit
             for used, limit in (

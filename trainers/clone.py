@@ -1,4 +1,4 @@
-"""The clone phase: the expert's or a run's demonstrations, and the policy that repeats them."""
+"""The clone phase: the expert's or a run's demonstrations, and a policy that imitates them."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Demonstrations:
     """The demonstrations of a run, made once; a share of them is never cloned."""
 
     config: TrainConfig
-    """Of the run, cut to what its environment has."""
+    """Config of the run, limited to what its environment has."""
     environments: RunEnvironments
     form: PromptForm
     """The policy's."""
     agent: Callable[..., PolicyAgent]
-    """Returns a policy as an agent, whose conversation format is used."""
+    """Returns a policy as an agent; the agent's conversation format is used."""
     _made: list[Trajectory] | None = field(default=None, init=False)
     _held_out: list[Trajectory] = field(default_factory=list, init=False)
 
     def collector(self, policy: Policy) -> DemonstrationCollector:
-        """Return a collector of those that are cloned, in the policy's tokens."""
+        """Return a collector of the cloned demonstrations, in the policy's tokens."""
         cfg, seed = self.config.clone, self.config.run.seed
         if self._made is None:
             self._made = self._make(policy)
@@ -81,7 +81,7 @@ class Demonstrations:
         return demonstrate(venv, demonstrator, self.form, cfg.episodes, seed)
 
     def held_out_loss(self, trainer: Trainer) -> dict[str, float]:
-        """Return the loss of the demonstrations that are never cloned, where it is due."""
+        """Return the loss of the held-out demonstrations, if it is due."""
         cfg, update = self.config.clone, trainer.clock.updates
         due = update == 1 or update % cfg.check_every == 0 or trainer.done
         if not self._held_out or not due:
@@ -99,11 +99,11 @@ def clone_expert(
     """Clone for the recipe's updates, or up to its validation success.
 
     Args:
-        policy: its weights are moved in place.
+        policy: its weights are updated in place.
         demonstrations: of the run.
         held_out: measures the success.
         record: takes rows of metrics.
-        progress: shows how far it is.
+        progress: shows the progress.
     """
     config = demonstrations.config
     cfg, info = config.clone, method_info("sft")

@@ -2,8 +2,8 @@
 
 Everything that the recipe names is built and used once: prompt form, chat template, adapters,
 learned models, reference, exploration, cloning, evaluation, checkpoint. A model that is not small
-is one of two layers in its shape (:mod:`creditrl.trainers.plan.two_layers`). What else is less than
-in the run itself is told by comparing the two configs.
+is replaced by one of its shape with two layers (:mod:`creditrl.trainers.plan.two_layers`).
+Comparing the two configs shows what else is reduced.
 """
 
 from __future__ import annotations
@@ -42,21 +42,23 @@ __all__ = ["Difference", "DryRun", "dry_run", "shrink", "slow_bfloat16"]
 
 _COPIES = 2
 """Episodes of the update; every second one counts as solved, so that there is something to learn:
-random weights solve nothing, and where all fail alike no method has a gradient."""
+random weights solve nothing, and if all fail equally, no method has a gradient."""
 _TURNS = 3
 _REPLY, _EXPERT_REPLY = 64, 256
-"""Tokens of a reply, which random weights never end; where an expert's are cloned, they go in."""
+"""Tokens of a reply, which random weights never end; the second is enough for cloned expert
+replies."""
 _MOST = {"warmup": 0, "steps": 1, "batch": 2 * _COPIES}
-"""Of a method's settings: updates that the policy waits, a learned model's steps, their size."""
+"""Limits of a method's settings: updates that the policy waits, a learned model's steps, their
+size."""
 _TEXT_EPISODES = 32
-"""Episodes whose text the tokenizer is made from."""
+"""Episodes from whose text the tokenizer is made."""
 _DATA = ("data", "data_dir", "source", "splits", "goals", "subset", "profile", "partner", "judge")
 """Options that name official data, or an endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A field that is not what it is in the run itself."""
+    """A field that differs from the run itself."""
 
     field: str
     run: str
@@ -68,13 +70,13 @@ class DryRun:
     """Outcome of a dry run."""
 
     plan_gib: float
-    """What the run itself needs at most, on ``device_gib``."""
+    """Maximum memory of the run itself, on ``device_gib``."""
     device_gib: float
     fits: bool
     weights: int
-    """Of the model that stood in; 0: the recipe's own."""
+    """Number of weights of the stand-in model; 0: the recipe's own model."""
     layers: str
-    """Of the policy, here and in the run itself, e.g. "2 of 28"; empty: the recipe's own."""
+    """Layers of the policy, here and in the run itself, e.g. "2 of 28"; empty: the recipe's own."""
     seconds: float
     cpu_seconds: float
     episodes: int
@@ -82,23 +84,23 @@ class DryRun:
     longest_row: int
     """Tokens of the longest prompt with its reply."""
     metrics: dict[str, float]
-    """Of the update."""
+    """Metrics of the update."""
     differences: tuple[Difference, ...]
 
 
 def dry_run(config: TrainConfig, progress: Progress, device_gib: float = 80.0) -> DryRun:
-    """Build what a run builds, do one update, and say what is different from the run itself.
+    """Build what a run builds, do one update, and list the differences from the run itself.
 
-    Nothing is downloaded, no endpoint is asked, and nothing is left behind.
+    Nothing is downloaded, no endpoint is called, and no files are left behind.
 
     Args:
         config: of the run.
-        progress: shows how far it is.
+        progress: shows the progress.
         device_gib: memory of the GPU that the plan is for.
 
     Raises:
         DataError: the shape of the model is neither known nor found.
-        CreditInputError: the update came to nothing, or to something that is no number.
+        CreditInputError: the update changed nothing, or gave a value that is not a number.
     """
     begin, cpu_begin = time.perf_counter(), time.process_time()
     device = int(device_gib * GIB)
@@ -135,10 +137,9 @@ def dry_run(config: TrainConfig, progress: Progress, device_gib: float = 80.0) -
 
 
 def shrink(config: TrainConfig) -> TrainConfig:
-    """Return a config with the same parts and the same lengths, and as little of each as will do.
+    """Return a config with the same parts and lengths, and the minimum amount of each.
 
-    Episodes are of the environment's builtin tasks, from a few turns; prompts are as long as they
-    are there.
+    Episodes play the environment's builtin tasks for a few turns; prompts have their lengths.
     """
     rollout, optim, clone, env = config.rollout, config.optim, config.clone, config.env
     usual = type(env.options)()
@@ -162,7 +163,7 @@ def shrink(config: TrainConfig) -> TrainConfig:
     for at, part in list(config_parts(method, "")):
         less = _less(part)
         if isinstance(part, ExploreConfig):
-            # Malformed replies are all that random weights give.
+            # Random weights give only malformed replies.
             less = replace(part, tasks=1, rollouts=_COPIES, drop_malformed=False)
         method = put_part(method, at, less)
     return replace(
@@ -206,10 +207,10 @@ def shrink(config: TrainConfig) -> TrainConfig:
 
 
 def slow_bfloat16() -> bool:
-    """Return whether bfloat16 takes this processor some forty times as long as float32."""
+    """Return whether bfloat16 is about forty times slower than float32 on this processor."""
     import torch
 
-    # A build without oneDNN does not tell.
+    # A build without oneDNN cannot tell.
     tells = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     return tells and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
@@ -229,7 +230,7 @@ class _HalfSolved(RunEnvironments):
     """Environments in which every second copy's episode ends as a success."""
 
     def get(self, copies: int, **how: Any) -> TextVectorEnv:
-        """Return the environment, whose odd copies are told at the end that they succeeded."""
+        """Return the environment; its odd copies report success at the end."""
         venv = super().get(copies, **how)
         if not hasattr(venv.copies.step, "half_solved"):
             venv.copies.step = _half_solved(venv.copies.step)  # type: ignore[method-assign]
@@ -250,7 +251,7 @@ def _half_solved(step: Any) -> Any:
 
 
 def _with_stand_ins(config: TrainConfig, folder: Path) -> tuple[TrainConfig, int]:
-    """Return a config whose models are there, and the weights of the policy's stand-in."""
+    """Return a config whose models exist, and the number of weights of the policy's stand-in."""
     if config.policy.model == "small":
         return config, 0
     form = get_form(config.rollout.form)
@@ -274,7 +275,7 @@ def _with_stand_ins(config: TrainConfig, folder: Path) -> tuple[TrainConfig, int
 
 
 def _differences(run: TrainConfig, here: TrainConfig) -> Iterator[Difference]:
-    """Yield the fields that differ, apart from where things are."""
+    """Yield the fields that differ, except locations."""
     theirs, ours = (dict(_flat(to_mapping(config), "")) for config in (run, here))
     for name in sorted(theirs.keys() | ours.keys()):
         one, other = theirs.get(name), ours.get(name)
@@ -303,4 +304,4 @@ def _layers(config: TrainConfig) -> str:
 
 
 def _ignore(row: Any) -> None:
-    """Do nothing: nobody waits for rows."""
+    """Do nothing: nobody uses the rows."""

@@ -1,4 +1,4 @@
-"""Vector environments of a run: of the training split and of those that it is evaluated on."""
+"""Vector environments of a run: of the training split and of the evaluated ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["RunEnvironments", "has_splits", "make_environment"]
 
 
 class RunEnvironments:
-    """Environments of a run, made once for each shape.
+    """Environments of a run, created once for each shape.
 
     Args:
         config: of the run.
@@ -37,10 +37,10 @@ class RunEnvironments:
         """Return a vector environment, closed with the run.
 
         Args:
-            copies: of them.
+            copies: number of copies.
             group_size: copies that share a task.
             split: None: the training split.
-            collects: it may stand on other machines.
+            collects: it is used for collection, and can be on other machines.
         """
         ray = self.config.rollout.ray
         shards = ray.shards if collects and ray.address is not None else 0
@@ -50,7 +50,7 @@ class RunEnvironments:
         return self._made[key]
 
     def close(self) -> None:
-        """Release them."""
+        """Close all environments."""
         for venv in self._made.values():
             venv.close()
 
@@ -69,7 +69,7 @@ def make_environment(
     if split is not None and has_splits(environment_class(env_id)):
         options["split"] = split
     if options.get("observation") == "image":
-        # The policy sees the picture alone; records, states and learned models read the text.
+        # The policy sees only the picture; records, states and learned models read the text.
         options["observation"] = "both"
     made: Any = gym.make_vec(
         env_id,
@@ -83,7 +83,7 @@ def make_environment(
 
 
 def has_splits(env_class: type[TextEnv[Any]]) -> bool:
-    """Return whether an environment's tasks are split."""
+    """Return whether an environment has splits of tasks."""
     return any(field.name == "split" for field in fields(env_class.config_class))
 
 

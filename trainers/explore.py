@@ -22,10 +22,10 @@ def explore(
     """Let the policy explore, and fit the models; return its episodes and a row of metrics.
 
     Args:
-        trainer: before its first update; its clock counts what is used here.
+        trainer: before its first update; its clock counts the exploration.
         context: with the exploring agent and its group size.
         tasks: to explore.
-        progress: shows how far it is.
+        progress: shows the progress.
     """
     begin, cpu_begin = time.perf_counter(), time.process_time()
     found: list[Trajectory] = []

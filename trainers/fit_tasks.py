@@ -1,4 +1,4 @@
-"""A config cut to what its environment has: tasks, splits, an expert."""
+"""A config limited to what its environment has: tasks, splits, an expert."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["fit_tasks"]
 def fit_tasks(
     config: TrainConfig, environments: RunEnvironments, progress: Progress, *, clones: bool
 ) -> TrainConfig:
-    """Ask for no more than the environment has; a line for each cut.
+    """Limit the config to what the environment has; print a line for each reduction.
 
     Args:
         config: of the run.
         environments: of the run.
-        progress: tells each cut.
-        clones: whether the method itself learns from demonstrations, and cannot go without.
+        progress: shows each reduction.
+        clones: whether the method itself learns from demonstrations, and cannot do without them.
 
     Raises:
-        ConfigError: ``eval.first`` lies behind the last task.
+        ConfigError: ``eval.first`` is after the last task.
     """
     cfg, clone, rollout = config.eval, config.clone, config.rollout
     venv = environments.get(1)

@@ -23,7 +23,7 @@ class HeldOut:
     """Plays a run's evaluations."""
 
     config: TrainConfig
-    """Of the run, cut to what its environment has."""
+    """Config of the run, limited to what its environment has."""
     environments: RunEnvironments
     form: PromptForm
     """The policy's."""
@@ -31,9 +31,9 @@ class HeldOut:
     """Returns a policy as an agent: ``agent(policy, temperature=, greedy=, seed=)``."""
 
     def evaluate_all(self, policy: Policy, moment: str) -> dict[str, dict[str, EvalResult]]:
-        """Evaluate on the held-out levels, and on every other split that is asked for.
+        """Evaluate on the held-out levels, and on every other requested split.
 
-        These have the split in their name: ``"after@valid_seen"``.
+        The latter have the split in their name: ``"after@valid_seen"``.
         """
         found = {moment: self.evaluate(policy)}
         for split in self.config.eval.also_splits:
@@ -41,9 +41,9 @@ class HeldOut:
         return found
 
     def evaluate(self, policy: Policy, split: str | None = None) -> dict[str, EvalResult]:
-        """Evaluate on the held-out levels: sampled, and greedily where asked for.
+        """Evaluate on the held-out levels: sampled, and greedily if requested.
 
-        Another split may have fewer tasks; then it is played whole.
+        Another split with fewer tasks is played completely.
         """
         cfg = self.config.eval
         ways = {"sampled": (cfg.temperature, False)}
@@ -64,7 +64,7 @@ class HeldOut:
         }
 
     def due(self, update: int, turns_before: int, turns: int) -> bool:
-        """Return whether the update that just ended asks for an evaluation."""
+        """Return whether an evaluation is due after the update that just ended."""
         every, every_turns = self.config.eval.every, self.config.eval.every_turns
         if every and update % every == 0:
             return True
@@ -77,7 +77,7 @@ class HeldOut:
         return self.measure(agent, cfg.validation_split, range(cfg.validation_levels))
 
     def measure(self, agent: PolicyAgent, split: str, levels: range) -> EvalResult:
-        """Play tasks of a split once each."""
+        """Play each of some tasks of a split once."""
         copies = min(len(levels), self.config.eval.num_envs)
         venv = self.environments.get(copies, split=split)
         return evaluate(venv, agent, self.form, tasks=levels, seed=self.config.run.seed)

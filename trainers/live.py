@@ -1,4 +1,4 @@
-"""The learning curve of a run in a Jupyter notebook, drawn again while it trains."""
+"""The learning curve of a run in a Jupyter notebook, redrawn while it trains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["LiveCurve", "in_notebook"]
 _EVERY = 5.0
 """Seconds between pictures; one takes a third of a second to draw."""
 _WIDTH = 675
-"""Pixels on the page, half of the picture's own."""
+"""Width in pixels on the page, half of the picture's own."""
 
 
 def in_notebook() -> bool:
@@ -31,7 +31,7 @@ class LiveCurve:
     """A picture under the cell, replaced every few seconds."""
 
     title: str
-    """Above the curve."""
+    """Title above the curve."""
     every: float = _EVERY
     """Seconds between pictures."""
     clock: Callable[[], float] = time.monotonic
@@ -43,7 +43,7 @@ class LiveCurve:
         self._handle: Any = None
 
     def __call__(self, row: Mapping[str, Any]) -> None:
-        """Take a row of metrics; the curve is of training and validation."""
+        """Take a row of metrics; the curve shows training and validation."""
         if row.get("phase") not in ("train", "validation"):
             return
         self._rows.append(row)
@@ -51,7 +51,7 @@ class LiveCurve:
             self.draw()
 
     def draw(self) -> None:
-        """Show what has come so far."""
+        """Show the rows so far."""
         if not self._rows:
             return
         shown: Any = importlib.import_module("IPython.display")  # its functions have no types

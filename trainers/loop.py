@@ -34,13 +34,13 @@ class Trainer:
     """Trains one policy with one method."""
 
     policy: Policy
-    """Its weights are moved in place."""
+    """Its weights are updated in place."""
     method: Method[Any]
-    """Says what credit is and which loss it goes into."""
+    """Defines the credit and the loss that uses it."""
     collector: Collector
-    """Where trajectories come from."""
+    """Source of trajectories."""
     rollout: RolloutConfig
-    """Reads the reward settings and the temperature."""
+    """Its reward settings and temperature are used."""
     optim: OptimConfig
     """The policy's optimizer."""
     budget: BudgetConfig
@@ -51,12 +51,13 @@ class Trainer:
     config_hash: str = ""
     """Stamped into credits."""
     after_collect: Callable[[], None] = lambda: None
-    """Called when nothing more is sampled before the weights move (the sampler may free memory)."""
+    """Called when nothing more is sampled before the weights change (the sampler can free
+    memory)."""
     after_weights: Callable[[], None] = lambda: None
-    """Called whenever the weights have moved (clears the sampler's caches)."""
+    """Called whenever the weights have changed (clears the sampler's caches)."""
     watch: Stopwatch = field(default_factory=Stopwatch)
-    """Counts where the time goes; the collecting agent counts on it, too (:class:`WatchedAgent`),
-    or generation counts as environment."""
+    """Measures the time of each part; the collecting agent uses it, too (:class:`WatchedAgent`),
+    otherwise generation counts as environment."""
 
     def __post_init__(self, seed: int) -> None:
         self.clock = Clock()
@@ -68,8 +69,8 @@ class Trainer:
         self.loss = method.policy_loss()
         if sampled:
             self.loss = corrected(self.loss, rollout)
-        # In this order: learned models begin as copies of a whole policy, the optimizer moves what
-        # sharding makes of it.
+        # In this order: learned models start as copies of a whole policy; the optimizer needs the
+        # sharded parameters.
         self.models: Sequence[LearnedModel] = method.build_models(policy, seed, rollout.temperature)
         policy.shard(with_reference=bool(self.loss.kl_coef) or method.needs_reference)
         self.optimizer = PolicyOptimizer(
@@ -86,7 +87,7 @@ class Trainer:
         return self.clock.progress(self.budget) >= 1.0
 
     def reply_loss(self, trajectories: Sequence[Trajectory]) -> float:
-        """Return the mean loss of a reply token of episodes, which are not learned from."""
+        """Return the mean loss per reply token of some episodes, without learning from them."""
         rows = build_rows(trajectories)
         budget = self.optimizer.cfg.token_budget
         return -float(self.policy.score(rows, token_budget=budget).mean())
@@ -94,7 +95,7 @@ class Trainer:
     def update(self) -> tuple[dict[str, float], list[Trajectory]]:
         """Do one update; returns its metrics and the trajectories it learned from."""
         watch = self.watch
-        watch.take()  # what was sampled since the last update is none of this one's
+        watch.take()  # time of samples since the last update does not belong to this one
         watch.take_cpu()
         begin = watch.clock()
         with watch.part("other"):
@@ -137,7 +138,7 @@ class Trainer:
         """Fit the learned models to explored episodes, before the first update.
 
         Args:
-            trajectories: of the policy as it stands.
+            trajectories: of the current policy.
             turns: environment turns that they cost; they count against the budget.
             seconds: the time that they took.
             show: reports progress.
@@ -182,7 +183,7 @@ class Trainer:
         self.after_weights()
 
     def _staleness(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """Return how many updates passed between the weights of replies and those that learn."""
+        """Return how many updates are between the weights of replies and those that learn."""
         if self.method.collection == "demonstrations":
             return {}
         ages = [
@@ -224,7 +225,7 @@ class Trainer:
                 batch = scored_by(model, batch)
         with part("credit"):
             credit = self.method.credit(batch.turns, batch.tokens)
-            # Every rank has the same scores, but not all machines need round alike from there.
+            # Every rank has the same scores, but machines may round differently from there.
             credit = self.policy.ranks.same(replace(credit, config_hash=self.config_hash))
             metrics |= _credit_metrics(credit) | dict(credit.metrics)
             self.columns = turn_columns(batch, credit)
@@ -250,9 +251,9 @@ class Trainer:
     def _old_logprobs(
         self, rows: Rows, tokens: TokenTable, stale: bool
     ) -> tuple[TokenTable, dict[str, float]]:
-        """Add the log-probabilities before the update, and the reference's where the loss asks.
+        """Add the log-probabilities before the update, and the reference's if the loss needs them.
 
-        Those of another engine or of older weights are never taken for them. The latter may differ
+        Those of another engine or of older weights are never used instead. The latter can differ
         without an alarm.
         """
         metrics: dict[str, float] = {}

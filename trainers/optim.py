@@ -36,7 +36,7 @@ def learning_rate(cfg: OptimConfig, step: int, progress: float) -> float:
     Args:
         cfg: see :class:`OptimConfig`.
         step: optimizer steps taken so far; the first has step 0.
-        progress: share of the budget that is used up, in [0, 1]; read by the cosine schedule.
+        progress: used share of the budget, in [0, 1]; used by the cosine schedule.
     """
     rate = cfg.lr
     if cfg.warmup:
@@ -50,28 +50,28 @@ def learning_rate(cfg: OptimConfig, step: int, progress: float) -> float:
 class PolicyOptimizer:
     """AdamW over the policy's trainable parameters.
 
-    Parameters in bfloat16 have copies in float32, which AdamW moves and whose rounding they become:
-    a step of 1e-6 is less than what bfloat16 can add to a weight of 0.02, so without them nearly
-    all weights would stay where they are. Gradients are added up in float32 as well.
+    Parameters in bfloat16 have copies in float32, which AdamW updates and which are then rounded to
+    bfloat16: a step of 1e-6 is too small to add to a weight of 0.02 in bfloat16, so without them
+    nearly all weights would not change. Gradients are accumulated in float32 as well.
 
-    Where several ranks train it, each takes some of the micro-batches, by tokens; the loss is that
-    of the whole minibatch, and gradients are summed.
+    If several ranks train it, each takes some of the micro-batches, by tokens; the loss is that of
+    the whole minibatch, and gradients are summed.
     """
 
     policy: Policy
-    """Its weights are moved in place."""
+    """Its weights are updated in place."""
     cfg: OptimConfig
     loss: PolicyLossConfig
-    """Which policy loss."""
+    """The policy loss."""
     _: KW_ONLY
     seed: int
-    """The run's; deals groups over minibatches."""
+    """The run's; splits groups over minibatches."""
     temperature: float
-    """The sampler's, so that log-probabilities are of the same distribution."""
+    """The sampler's, so that log-probabilities are from the same distribution."""
 
     def __post_init__(self) -> None:
         self.steps = 0
-        # The policy's own where they are float32 or finer.
+        # The policy's own if they are float32 or finer.
         self.parameters: list[torch.nn.Parameter] = []
         self._rounded: list[tuple[torch.nn.Parameter, torch.nn.Parameter]] = []
         for p in self.policy.trainable_parameters():
@@ -86,7 +86,7 @@ class PolicyOptimizer:
         )
 
     def logprobs(self, rows: Rows) -> FloatArray:
-        """Return the log-probability of every reply token under the present weights, [M]."""
+        """Return the log-probability of every reply token under the current weights, [M]."""
         out = np.zeros(rows.num_tokens, dtype=np.float32)
         for batch, counts in self._micro_batches(rows):
             logprob, _, _ = self.policy.reply_logprobs(
@@ -113,7 +113,7 @@ class PolicyOptimizer:
             turns: columns over the N turns.
             tokens: columns over the M tokens.
             credit: advantages per turn or token.
-            update: number of the update; seeds the deal over minibatches.
+            update: number of the update; seeds the split over minibatches.
             progress: share of the budget used up.
         """
         if credit.advantage_M is not None:
@@ -154,7 +154,7 @@ class PolicyOptimizer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned; the policy has its weights already."""
-        # Checkpoints from before there were copies have none.
+        # Older checkpoints have no copies.
         found = state.get("exact") or [p.detach() for p, _ in self._rounded]
         with torch.no_grad():
             for (_, exact), value in zip(self._rounded, found, strict=True):
@@ -165,10 +165,10 @@ class PolicyOptimizer:
     def _minibatches(
         self, rows: Rows, turns: TurnTable, rng: np.random.Generator
     ) -> Iterable[IntArray]:
-        """Deal whole groups over the minibatches; yields the tokens of each.
+        """Split whole groups over the minibatches; yields the tokens of each.
 
-        Members of a group stand before the same states, so a group that stays together is cheaper:
-        its equal rows are computed once. Fewer groups than minibatches are dealt by episode.
+        Members of a group share states, so a group that stays together is cheaper: its equal rows
+        are computed once. With fewer groups than minibatches, episodes are split instead.
         """
         unit_N = turns.group_N
         if len(np.unique(unit_N)) < self.cfg.minibatches:

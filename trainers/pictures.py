@@ -1,4 +1,4 @@
-"""Pictures that a run shows its policy, and what can then stand beside it."""
+"""Pictures that a run shows its policy, and what works with them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["check_beside_pictures", "check_pictures", "observation_shown", "pict
 
 
 def observation_shown(config: TrainConfig) -> str:
-    """Return what an observation is made of: ``"text"``, ``"image"`` or ``"both"``.
+    """Return the kind of observation: ``"text"``, ``"image"`` or ``"both"``.
 
-    A convention of the environments: the option of that name says so.
+    By convention, the environment's option of that name sets it.
     """
     return str(getattr(config.env.options, "observation", "text"))
 
 
 def check_pictures(config: TrainConfig, form: PromptForm) -> None:
-    """Raise for settings that cannot show the pictures that ``env.options`` asks for alone.
+    """Raise for settings that cannot show pictures when ``env.options`` asks for only pictures.
 
     Raises:
         ConfigError: the policy reads text, or the form has no place for a picture.
@@ -45,7 +45,7 @@ def check_pictures(config: TrainConfig, form: PromptForm) -> None:
 def pictured_form(config: TrainConfig, form: PromptForm, policy: Policy) -> PromptForm:
     """Return the form that shows the policy what it can see.
 
-    With ``"both"`` a policy that reads text is shown the text.
+    With ``"both"``, a policy that reads text gets the text.
 
     Raises:
         ConfigError: the observation is a picture alone and the policy reads text; or the form has
@@ -68,10 +68,10 @@ def pictured_form(config: TrainConfig, form: PromptForm, policy: Policy) -> Prom
 def check_beside_pictures(
     method: str, collector: Collector, models: Sequence[LearnedModel]
 ) -> None:
-    """Raise where a method cannot go with a policy that is shown pictures.
+    """Raise if a method cannot work with a policy that sees pictures.
 
     Raises:
-        ConfigError: it grows trees, or has a learned model that would have to see.
+        ConfigError: it grows trees, or has a learned model that would need to see pictures.
     """
     from creditrl.trainers.collect.tree import TreeCollector
 

@@ -1,4 +1,4 @@
-"""The rewards that a run trains on, of those that its environment gave."""
+"""The rewards that a run trains on, derived from the environment's."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from creditrl.types import TurnTable
 __all__ = ["LARGEST_REWARD", "reward_columns"]
 
 LARGEST_REWARD = 1e6
-"""Of one turn, in size, after scaling: float32 has 7 digits, so that 0.1 beside it is lost."""
+"""Maximum absolute reward of a turn, after scaling: float32 has 7 digits, so a 0.1 next to it is
+lost."""
 
 
 def reward_columns(turns: TurnTable, rollout: RolloutConfig) -> TurnTable:
     """Return the table with the rewards that the run asks for, scaled.
 
     Raises:
-        CreditInputError: one is larger than :data:`LARGEST_REWARD` then; names its episode.
+        CreditInputError: a scaled reward exceeds :data:`LARGEST_REWARD`; names its episode.
     """
     if rollout.reward != "success":
         _check_size(turns, rollout.reward_scale)

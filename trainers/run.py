@@ -51,20 +51,20 @@ def run_training(
     ranks: Ranks = ALONE,
     on_row: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> TrainResult:
-    """Train as ``config`` says, in ``folder``; goes on where the folder has a checkpoint.
+    """Train according to ``config``, in ``folder``; continues from a checkpoint in the folder.
 
     Args:
         config: of the run.
-        folder: where everything is kept.
-        progress: shows how far it is.
+        folder: where everything is stored.
+        progress: shows the progress.
         ranks: the processes that train together; this one is rank 0, the others call
             :func:`help_training`.
-        on_row: called with every row of metrics once it is written.
+        on_row: called with every row of metrics after it is written.
 
     Raises:
         ConfigError: settings that do not fit together.
-        CheckpointError: the folder's checkpoint is of another version, method or config.
-        RunFolderError: another process writes the folder.
+        CheckpointError: the folder's checkpoint has another version, method or config.
+        RunFolderError: another process is writing to the folder.
     """
     if ranks.size > 1:
         check_shared(config)
@@ -79,7 +79,7 @@ def run_training(
 
 
 def help_training(config: TrainConfig, ranks: Ranks) -> None:
-    """Do the share of a rank that is not 0 of the run that rank 0 is told to do.
+    """Do the share of a rank other than 0 in rank 0's run.
 
     Raises:
         LostRankError: another rank has ended; rank 0 refuses what does not work.
@@ -112,7 +112,7 @@ class Run:
         self.method: Method[Any] = info.method(config.method)
         self.sinks = MetricSinks(config.run.sinks, folder.path, to_mapping(config))
         self.seconds: dict[str, float] = {}
-        self.cpu_before = 0.0  # of the processes that this one goes on from
+        self.cpu_before = 0.0  # of the earlier processes that this one continues
         self.best_validation = -1.0
         self.saved = -1  # update of the newest checkpoint
         self.hash = training_hash(config)
@@ -141,13 +141,13 @@ class Run:
     # -- phases, in order -----------------------------------------------------------------------
 
     def built(self) -> Policy:
-        """Return the policy as it begins, with its tokenizer, prompt form and helpers in place."""
+        """Return the initial policy, with its tokenizer, prompt form and helpers in place."""
         clones = self.method.collection == "demonstrations"
         self.config = config = fit_tasks(
             self.config, self.environments, self.progress, clones=clones
         )
         policy = self.timed("build", self.build_policy)
-        # Whoever looks at the episodes reads their prompts from the first update on.
+        # Viewers of the episodes read their prompts from the first update on.
         policy.tokenizer.save_pretrained(self.folder.path / "tokenizer")
         form = pictured_form(config, get_form(config.rollout.form), policy)
         self.demonstrations = Demonstrations(config, self.environments, form, self.agent)
@@ -167,17 +167,17 @@ class Run:
         return policy
 
     def build_policy(self) -> Policy:
-        """Return the policy to train: a small one from a config, or one that exists."""
+        """Return the policy to train: a small one from a config, or an existing one."""
         policy = build_policy(self.config, self.device, self.environments.get)
         with self.ranks.together("policy", policy.tokenizer):
             policy.ranks = self.ranks
         return policy
 
     def begun(self, policy: Policy) -> tuple[Trainer, dict[str, EvalResult]]:
-        """Return (the trainer before its first update, the evaluation of what it begins with)."""
+        """Return (the trainer before its first update, the evaluation of its initial policy)."""
         config = self.config
         if config.run.resume:
-            # It was ended before its first checkpoint, and begins anew.
+            # It ended before its first checkpoint, and restarts from scratch.
             self.folder.truncate_metrics(None)
             self.drop_after(0)
         cloned = config.clone.on and self.method.collection != "demonstrations"
@@ -185,8 +185,8 @@ class Run:
             self.timed("clone", lambda: self.clone(policy))
         reference = self.method.policy_loss().kl_coef or self.method.needs_reference
         if reference and (cloned or config.policy.lora is None):
-            # The reference is the cloned policy. With adapters this begins new ones, so it
-            # comes before the optimizer; untrained adapters are as good as off.
+            # The reference is the cloned policy. This creates new adapters, so it comes before the
+            # optimizer; untrained adapters have no effect.
             policy.freeze_reference()
         self.folder.add_results({"start": {"weights": weights_hash(policy)}})
         trainer = self.assembler.trainer(policy)
@@ -205,7 +205,7 @@ class Run:
         clone_expert(policy, self.demonstrations, self.held_out, self.record, self.progress)
 
     def explore(self, trainer: Trainer) -> None:
-        """Let the policy explore, and fit the method's models to what it did."""
+        """Let the policy explore, and fit the method's models to its episodes."""
         cfg = self.method.explore
         assert cfg is not None, "asked by the caller"
         agent = self.agent(trainer.policy, temperature=cfg.temperature)
@@ -215,7 +215,7 @@ class Run:
         self.record({"phase": "explore", **metrics})
 
     def resumed(self, policy: Policy, checkpoint: Path) -> tuple[Trainer, dict[str, EvalResult]]:
-        """Return what :meth:`begun` did, from a checkpoint; drops what was written after it."""
+        """Return the result of :meth:`begun` from a checkpoint; drops later records."""
         trainer = self.assembler.trainer(policy)
         state, meta = load_checkpoint(checkpoint, self.expected())
         trainer.load_state_dict(state)
@@ -224,7 +224,7 @@ class Run:
         self.cpu_before = float(state["cpu_seconds"])
         update = self.saved = int(meta["update"])
         self.folder.truncate_metrics(update)
-        # One more than rows: the evaluation before training went to the sinks alone.
+        # One more than rows: the evaluation before training went only to the sinks.
         self.sinks.step = len(self.folder.read_metrics()) + 1
         self.drop_after(update)
         self.progress.line(f"resumed {self.folder.path} after update {update}")
@@ -235,7 +235,7 @@ class Run:
 
         Args:
             trainer: of the recipe's method.
-            fresh: the run does not go on from a checkpoint.
+            fresh: the run does not continue from a checkpoint.
         """
         beside = fresh and self.comparison.has_room
         run = self.config.run
@@ -266,12 +266,12 @@ class Run:
                     turns=trainer.clock.turns,
                 )
                 if self.held_out.due(update, turns, trainer.clock.turns):
-                    trainer.collector.settle()  # its environments and engine are ours meanwhile
+                    trainer.collector.settle()  # we use its environments and engine meanwhile
                     self.timed("evaluate", lambda: self.validate(trainer))
                 if run.checkpoint_every and update % run.checkpoint_every == 0:
                     self.checkpoint(trainer)
         self.checkpoint(trainer)
-        trainer.collector.close()  # what follows may sample with other weights
+        trainer.collector.close()  # later steps may sample with other weights
         store.seal()
         columns.seal()
 
@@ -299,7 +299,7 @@ class Run:
     # -- parts ----------------------------------------------------------------------------------
 
     def checkpoint(self, trainer: Trainer) -> None:
-        """Write a checkpoint of the training phase, where there is none of this update."""
+        """Write a checkpoint of the training phase, if there is none for this update."""
         if trainer.clock.updates == self.saved:
             return
         self.saved = trainer.clock.updates
@@ -317,12 +317,12 @@ class Run:
         )
 
     def drop_after(self, update: int) -> None:
-        """Drop what was kept of later updates."""
+        """Drop records of later updates."""
         self.folder.store().drop_after(update)
         self.folder.column_store().drop_after(update)
 
     def expected(self) -> dict[str, Any]:
-        """Return what a checkpoint must agree with."""
+        """Return what a checkpoint must match."""
         return {"method": self.method.name, "config_hash": self.hash}
 
     def agent(
@@ -346,7 +346,7 @@ class Run:
     def save_policy(self, policy: Policy, name: str) -> Path:
         """Save the policy with its tokenizer; ``creditrl eval`` and transformers load it."""
         path = self.folder.path / "policy" / name
-        # Whoever loads the policy decodes replies of the length it was trained with.
+        # A loaded policy decodes replies of the length it was trained with.
         policy.model.generation_config.max_new_tokens = self.config.rollout.max_new_tokens
         policy.save(path)
         rollout = self.config.rollout
@@ -355,14 +355,14 @@ class Run:
         return path
 
     def timed(self, phase: str, work: Callable[[], T]) -> T:
-        """Do the work of a phase and add its wall-clock time to the run's account."""
+        """Do the work of a phase and add its wall-clock time to the run's total."""
         begin = time.perf_counter()
         result = work()
         self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - begin
         return result
 
     def close(self) -> None:
-        """Release the environments and the metric sinks; end a comparison that still runs."""
+        """Release the environments and the metric sinks; end a comparison that is still running."""
         for end in self._opened:
             end()
         self.environments.close()
@@ -381,4 +381,4 @@ class Run:
 
 
 def _ignore(row: Mapping[str, Any]) -> None:
-    """Do nothing: nobody waits for rows."""
+    """Do nothing: nobody uses the rows."""

@@ -1,8 +1,8 @@
-"""Many training runs from one command: a process each, some side by side, gone on with after a cut.
+"""Many training runs from one command: one process each, some in parallel, resumable.
 
-Every run has a folder of its own, under a name that says its settings. A finished run is not done
-again, a cut one goes on from its newest checkpoint, and one that fails is reported while the others
-go on.
+Every run has its own folder, named after its settings. A finished run is not repeated, an
+interrupted one continues from its newest checkpoint, and a failed one is reported while the others
+continue.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from creditrl.trainers.config import TrainConfig, resolve
 __all__ = ["PlannedRun", "is_finished", "run_pool"]
 
 _POLL = 0.2
-"""Seconds between looks at the running ones."""
+"""Seconds between checks of the running ones."""
 _ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
 
 
@@ -35,9 +35,9 @@ class PlannedRun:
     """One run of many."""
 
     name: str
-    """Of its folder."""
+    """Name of its folder."""
     recipe: str
-    """As ``creditrl train`` takes it, e.g. ``"@quickstart"``."""
+    """The recipe as for ``creditrl train``, e.g. ``"@quickstart"``."""
     flags: tuple[str, ...]
     """Overrides of the recipe, without ``run.folder`` and ``run.resume``."""
 
@@ -56,18 +56,18 @@ class PlannedRun:
 def run_pool(
     runs: Sequence[PlannedRun], folder: Path, *, workers: int, show: Callable[[str], None]
 ) -> dict[str, str]:
-    """Bring every run to its end; returns the last line of those that failed, by name.
+    """Finish every run; returns the last line of failed ones, by name.
 
     Args:
         runs: their names differ.
-        folder: of their folders and logs; made where it is not there.
-        workers: runs side by side, one thread each.
-        show: is told a line whenever a run ends.
+        folder: of their folders and logs; created if needed.
+        workers: parallel runs, one thread each.
+        show: called with a line whenever a run ends.
 
     Raises:
         ConfigError: a run's configuration is invalid; nothing was started.
-        RunFolderError: the folder has another run under one of the names, or another command is at
-            work in it; nothing was started.
+        RunFolderError: the folder has another run under one of the names, or another command is
+            using it; nothing was started.
     """
     if workers < 1:
         raise ConfigError(f"workers is {workers}: expected at least 1.")
@@ -82,7 +82,7 @@ def run_pool(
 
 
 def is_finished(folder: Path) -> bool:
-    """Return whether a run came to its end."""
+    """Return whether a run is finished."""
     return (folder / "config.toml").is_file() and "finished" in RunFolder(folder).read_results()
 
 
@@ -119,7 +119,7 @@ def _work_off(
                 ended = wanted - len(waiting) - len(running)
                 show(f"{ended}/{wanted} {told}{_left(spent, len(waiting), len(running), workers)}")
     finally:
-        # An interrupted command takes its runs with it; they go on from their checkpoints.
+        # An interrupted command ends its runs; they continue from their checkpoints.
         for one in running:
             stop(one.process)
     return failed
@@ -127,7 +127,7 @@ def _work_off(
 
 def _start(run: PlannedRun, folder: Path) -> subprocess.Popen[bytes]:
     path = folder / run.name
-    # Runs made beside each other use the cores better with one thread each; a flag may differ.
+    # Parallel runs use the cores better with one thread each; a flag can change it.
     words = ["train", run.recipe, "--run.threads=1", *run.flags, f"--run.folder={path}"]
     words += named_flags()
     if path.exists():
@@ -139,14 +139,14 @@ def _start(run: PlannedRun, folder: Path) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**_ONE_THREAD, **os.environ},
-            # Ctrl-C is for us alone; we end them.
+            # Ctrl-C goes only to us; we end them.
             start_new_session=True,
             preexec_fn=end_with_parent(),
         )
 
 
 def _check_same(run: PlannedRun, path: Path) -> None:
-    """Raise where the run cannot be, or where its folder was told something else."""
+    """Raise if the run is invalid, or if its folder has other settings."""
     config = run.config()
     if not (path / "config.toml").is_file():
         if path.exists():
@@ -173,7 +173,7 @@ def _last_line(log: Path) -> str:
 
 
 def _left(spent: Sequence[float], waiting: int, running: int, workers: int) -> str:
-    """Say how long the rest takes, by the mean of what is done."""
+    """Estimate how long the rest takes, from the mean of the finished ones."""
     if not spent or not waiting + running:
         return ""
     rounds = (waiting + running / 2) / workers

@@ -1,4 +1,4 @@
-"""The gap between the weights that sampled and those that train: its measures, its correction."""
+"""The gap between the weights that sampled and those that train: its metrics and correction."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from creditrl.types import FloatArray
 __all__ = ["corrected", "sampler_metrics"]
 
 _SAMPLER_CAP = 2.0
-"""Of weights between sampler and trainer (Yao et al. 2025)."""
+"""Cap of importance weights between sampler and trainer (Yao et al. 2025)."""
 
 
 def corrected(loss: PolicyLossConfig, rollout: RolloutConfig) -> PolicyLossConfig:
-    """Return the loss with the cap that a run takes where none is given.
+    """Return the loss with the cap that a run uses if none is given.
 
-    Something else samples where a thread collects ahead, groups are carried over, or vLLM decodes:
-    the first two have older weights, the last rounds differently, which losses with a ratio can be
-    corrected for at no cost.
+    The sampler differs if a thread collects ahead, groups are carried over, or vLLM decodes: the
+    first two have older weights; the last rounds differently, which losses with a ratio can correct
+    at no cost.
     """
     elsewhere = rollout.backend != "transformers" and loss.ratio != "none"
     if loss.sampler_cap is not None:

@@ -1,6 +1,6 @@
 """Search space of a method's fields in ``creditrl bench methods``.
 
-The value of a field in a trial depends on the seed, the trial's number and the field's name alone,
+The value of a field in a trial depends only on the seed, the trial's number and the field's name,
 so all methods try the same learning rates.
 """
 
@@ -33,14 +33,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """A field and the values it may take: a range, drawn evenly by logarithm, or some choices."""
+    """A field and its possible values: a range, drawn log-uniformly, or some choices."""
 
     low: float = 0.0
     high: float = 0.0
     choices: tuple[Any, ...] = ()
 
     def at(self, u: float) -> Any:
-        """Return the value at ``u`` in [0, 1); one of a range has three digits."""
+        """Return the value at ``u`` in [0, 1); values of a range have three digits."""
         if self.choices:
             return self.choices[int(u * len(self.choices))]
         value = math.exp(math.log(self.low) + u * (math.log(self.high) - math.log(self.low)))
@@ -52,12 +52,12 @@ Space = Mapping[str, Dimension]
 
 
 def log_range(low: float, high: float) -> Dimension:
-    """Return all values between two positive ones, evenly by logarithm."""
+    """Return a log-uniform range between two positive values."""
     return Dimension(low, high)
 
 
 def one_of(*choices: Any) -> Dimension:
-    """Return some values, each as likely as the others."""
+    """Return some equally likely values."""
     return Dimension(choices=choices)
 
 
@@ -70,7 +70,7 @@ ENTROPY: Space = {"method.loss.entropy_coef": one_of(0.0, 0.001, 0.003, 0.01)}
 CLIP: Space = {"clip": log_range(0.05, 0.4)}
 """Sets both bounds, ``method.loss.clip_low`` and ``clip_high``."""
 COMMON: Space = {**STEPS, **ENTROPY, **CLIP}
-"""Of every method that clips a ratio."""
+"""The space of every method that clips a ratio."""
 
 DISCOUNT = one_of(0.9, 0.95, 0.98, 1.0)
 PENALTY = one_of(0.0, 0.03, 0.1, 0.3)
@@ -78,7 +78,7 @@ CRITIC_RATE = log_range(1e-4, 3e-3)
 MODEL_RATE = log_range(1e-5, 1e-3)
 LAMBDA = one_of(0.8, 0.9, 0.95, 1.0)
 DENSE_LAMBDA = one_of(0.0, 0.5, 0.95)
-"""For rewards of turns that say themselves what a turn was worth: GAE at 0.95 sums them to the
-outcome again (docs/results/exact.md)."""
+"""For turn rewards that already measure a turn's worth: GAE at 0.95 sums them to the outcome again
+(docs/results/exact.md)."""
 WEIGHTING = one_of("token-mean", "seq-mean-token-mean")
 EXPLORED: Space = {"method.exploration.tasks": one_of(8, 16, 32, 64)}

@@ -1,4 +1,4 @@
-"""A new policy in place of one that is not there: for learned models that score an evaluation."""
+"""A new policy in place of a missing one: for learned models that score an evaluation."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["stand_in"]
 def stand_in(episodes: Sequence[Trajectory], *, seed: int = 0) -> tuple[Policy, list[Trajectory]]:
     """Return a small policy with new weights, and the episodes in its tokens.
 
-    Its vocabulary is what the episodes say. The prompt of a turn is the goal and what was seen, its
-    reply the action that was taken. Log-probabilities of the agent that played are left out: they
-    are of other tokens.
+    Its vocabulary comes from the episodes. The prompt of a turn is the goal and the observation,
+    its reply the action taken. Log-probabilities of the agent that played are left out: they belong
+    to other tokens.
 
     Args:
         episodes: finished ones, of any agent.

@@ -1,4 +1,4 @@
-"""From a recipe and what differs from it to a finished run: for the command line and for Python."""
+"""From a recipe and its overrides to a finished run: for the command line and for Python."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WHICH = (
     "or `creditrl train --run.folder RUN --run.resume`."
 )
 _SHORT = {"env": "env.id", "method": "method.name"}
-"""Fields that the name of their section stands for, where it is given a word."""
+"""Fields that are set when their section is given a string."""
 
 
 def train(
@@ -44,21 +44,21 @@ def train(
     quiet: bool = False,
     **sections: Any,
 ) -> TrainResult:
-    """Train as ``creditrl train`` does, and return what came of it.
+    """Train like ``creditrl train``, and return the result.
 
     In a notebook the learning curve is drawn while it trains.
 
     Args:
-        recipe: name (``"@quickstart"``) or path of a recipe; None: go on with the run in
-            ``folder``, with ``run={"resume": True}``.
+        recipe: name (``"@quickstart"``) or path of a recipe; None: continue the run in ``folder``,
+            with ``run={"resume": True}``.
         overrides: fields that differ from the recipe, ``{"rollout.group_size": 4}`` or
             ``{"rollout": {"group_size": 4}}``.
         seed: short for ``run={"seed": ...}``.
         folder: of the run, which must not exist; None makes one under ``runs``.
-        plugins: modules or files with methods and environments of your own. What this process has
-            registered already is known without.
-        on_update: called with every update's row of metrics. An exception of it ends the run.
-        trust: as ``--trust``: believe what the config of a run asks for.
+        plugins: modules or files with methods and environments of your own. Those already
+            registered in this process need not be listed.
+        on_update: called with every update's row of metrics. An exception in it ends the run.
+        trust: as ``--trust``: allow what the config of a run asks for.
         quiet: print nothing.
         sections: overrides by section, ``optim={"lr": 1e-4}``; ``method="grpo"`` and
             ``env="VisualSokoban"`` are short for the method's name and the environment's id.
@@ -102,7 +102,7 @@ def train(
 
 
 def require_packages() -> None:
-    """Raise :class:`MissingExtraError` where a package that training needs is missing."""
+    """Raise :class:`MissingExtraError` if a package that training needs is missing."""
     for module in _PACKAGES:
         require_extra(module, "train")
 
@@ -110,16 +110,16 @@ def require_packages() -> None:
 def read_request(
     recipe: str | None, flags: Sequence[str], *, trust: bool = False, shown: bool = False
 ) -> TrainConfig:
-    """Return the config that a recipe, or a run to go on with, and flags make.
+    """Return the config from flags and a recipe or a run to continue.
 
-    A recipe that the user names may do what it says; a run's folder may be anybody's.
+    A recipe that the user names is trusted; a run's folder may come from anybody.
 
     Args:
         recipe: ``"@quickstart"`` or ``"@path/to/recipe.toml"``; None: that of ``--run.folder``.
-        flags: what differs, e.g. ``["--optim.lr", "1e-4"]``.
-        trust: believe what the config of a run asks for.
-        shown: the config is for a help text: without a recipe it is the defaults, and nothing is
-            imported that a file names.
+        flags: overrides, e.g. ``["--optim.lr", "1e-4"]``.
+        trust: allow what the config of a run asks for.
+        shown: the config is for a help text: without a recipe it has the defaults, and nothing that
+            a file names is imported.
 
     Raises:
         UnknownNameError: there is no such recipe, method or environment.
@@ -156,18 +156,18 @@ def run_request(
     trust: bool = False,
     on_row: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> TrainResult:
-    """Make or open the run's folder and train, alone or with other ranks that help.
+    """Create or open the run's folder and train, alone or with other ranks that help.
 
     Args:
         config: of the run.
-        command: how it was started, as the folder notes it.
-        progress: shows how far it is, and how an interrupted run goes on.
-        ranks: the processes that train together; None: this one alone.
-        trust: follow links that lead out of a folder to go on in.
+        command: how it was started, as recorded in the folder.
+        progress: shows the progress, and how to continue an interrupted run.
+        ranks: the processes that train together; None: only this one.
+        trust: follow links that lead out of a folder to continue.
         on_row: called with every row of metrics.
 
     Raises:
-        RunFolderError: the folder exists, or another process writes it.
+        RunFolderError: the folder exists, or another process is writing to it.
         ConfigError: settings that do not fit together.
     """
     from creditrl.trainers.parallel.ranks import ALONE
@@ -189,7 +189,7 @@ def run_request(
 
 
 def _flags(changes: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return fields that differ as flags of the command."""
+    """Return overridden fields as flags of the command."""
     words: list[str] = []
     for name, value in changes.items():
         key = prefix + str(name)
@@ -209,7 +209,7 @@ def _flags(changes: Mapping[str, Any], prefix: str = "") -> list[str]:
 
 
 def _of_run(flags: Sequence[str]) -> tuple[Mapping[str, Any], str]:
-    """Return the config of the run that is to be resumed, and its path."""
+    """Return the config of the run to resume, and its path."""
     folder, resumes = None, False
     for word, following in zip(flags, [*flags[1:], ""], strict=False):
         flag, equals, value = word.partition("=")

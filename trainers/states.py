@@ -1,7 +1,7 @@
-"""The state that a turn left, as a number, by what makes two states equal.
+"""The state before a turn, as a number, by the source that makes two states equal.
 
-A turn stores one hash, of the source that its run recorded. The text is stored itself, so hashes
-of it can be had of any turn.
+A turn stores one hash, of the source that its run recorded. The text itself is stored, so its hash
+is available for any turn.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ def recorded_states(method: Method[Any], rollout: RolloutConfig) -> StateSource 
     """Return the source of the hashes that a run stores with its turns; None: it stores none."""
     source = method.hash_states
     if rollout.record == "all" and source in (None, "text"):
-        return "state"  # hashes of the text can be had all the same
+        return "state"  # hashes of the text are available anyway
     return source
 
 
 def state_of(turn: Turn, source: StateSource) -> int:
-    """Return the hash of the state that a turn left; 0 where none of that source was recorded.
+    """Return the hash of the state before a turn; 0 if none of that source was recorded.
 
     Args:
-        turn: whose ``state`` is of this source, unless it is "text".
+        turn: its ``state`` has this source, unless it is "text".
         source: what makes two states equal.
     """
     return hash_state(turn.observation.encode()) if source == "text" else turn.state
@@ -43,8 +43,8 @@ def state_of(turn: Turn, source: StateSource) -> int:
 def end_state(trajectory: Trajectory, source: StateSource) -> int:
     """Return a number for the state in which an episode ended.
 
-    No hash of it is stored. It is the state before where it looks as that did; otherwise it is
-    told apart from all others but those that end with the same text.
+    Its hash is not stored. It is the previous state if the texts are equal; otherwise it is
+    distinct from all others except those that end with the same text.
     """
     last = trajectory.turns[-1]
     if trajectory.final_observation == last.observation:
@@ -55,11 +55,11 @@ def end_state(trajectory: Trajectory, source: StateSource) -> int:
 def with_states(
     turns: TurnTable, trajectories: Sequence[Trajectory], source: StateSource
 ) -> TurnTable:
-    """Return the table with ``state_N`` of a source; None where a turn has no such hash.
+    """Return the table with ``state_N`` of a source; None if a turn has no such hash.
 
     Args:
         turns: of these episodes.
-        trajectories: their turns' hashes are of this source, unless it is "text".
+        trajectories: their turns' hashes have this source, unless it is "text".
         source: what makes two states equal.
     """
     state_N = np.array(

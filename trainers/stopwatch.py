@@ -1,4 +1,4 @@
-"""Account of the time: seconds by part, parts within parts counted once."""
+"""Time by part, in seconds; nested parts are counted once."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ PARTS = (
     "sync",
     "other",
 )
-"""Parts of an update, in the order in which they are shown. They add up to its wall-clock time.
+"""Parts of an update, in display order. They sum to its wall-clock time.
 
 environment: stepping it, building prompts, reading actions. generation: replies of the policy.
-waiting: for episodes that are collected beside (``rollout.ahead``). scoring: log-probabilities of
-the training model and the reference, scores of learned models. credit: tables, credit and their
-metrics. update: steps of the policy's optimizer. models: steps of learned models. sync: weights on
-their way to what samples. other: the rest, some bookkeeping.
+waiting: for episodes collected in parallel (``rollout.ahead``). scoring: log-probabilities of the
+training model and the reference, scores of learned models. credit: tables, credit and their
+metrics. update: steps of the policy's optimizer. models: steps of learned models. sync: sending
+weights to the sampler. other: the rest, some bookkeeping.
 """
 
 BESIDE = ("beside_environment", "beside_generation")
 """The same of episodes that were collected while the policy was optimised; not part of the sum."""
 
 PREFIX = "seconds/"
-"""Begins their names among the metrics."""
+"""Prefix of their names among the metrics."""
 
 CPU_PREFIX = "cpu/"
-"""Begins the names of the same parts in processor time."""
+"""Prefix of the names of the same parts in processor time."""
 CPU_PARTS = ("explore", *PARTS)
-"""Parts of a training in processor time. explore: episodes before the first update; what models are
-fitted to them is counted under models."""
+"""Parts of a training in processor time. explore: episodes before the first update; fitting models
+to them counts under models."""
 
 
 class Stopwatch:
-    """Counts seconds by part, of the clock on the wall and of the processor.
+    """Counts seconds by part, of wall-clock and of processor time.
 
-    A part that begins within another one stops that one for as long as it lasts, so that nothing
-    counts twice. For one thread.
+    A part that starts within another one pauses that one, so that nothing counts twice. For one
+    thread.
 
     Args:
-        clock: gives seconds; tests have one of their own.
-        cpu: gives the seconds that the process has used, all threads together.
+        clock: returns seconds; tests use their own.
+        cpu: returns the seconds that the process has used in all threads.
 
     Example:
         >>> times = iter([0.0, 1.0, 4.0, 5.0])
@@ -84,7 +84,7 @@ class Stopwatch:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Count the time that passes in the context as this part."""
+        """Count the time spent in the context as this part."""
         self._turn()
         self._open.append(name)
         try:
@@ -94,12 +94,12 @@ class Stopwatch:
             self._open.pop()
 
     def take(self) -> dict[str, float]:
-        """Return what was counted since the last call, and begin anew."""
+        """Return the times since the last call, and reset."""
         found, self._seconds = self._seconds, {}
         return found
 
     def take_cpu(self) -> dict[str, float]:
-        """Return the processor time that was counted since the last call, and begin anew."""
+        """Return the processor times since the last call, and reset."""
         found, self._cpu_seconds = self._cpu_seconds, {}
         return found
 
@@ -130,7 +130,7 @@ def sum_parts(rows: Iterable[Mapping[str, object]], prefix: str = PREFIX) -> dic
 
 
 def time_line(parts: Mapping[str, float]) -> str:
-    """Return one line on where the time of a run's updates went; empty for none.
+    """Return one line on how the time of a run's updates was spent; empty for none.
 
     Example:
         >>> time_line({"generation": 6.0, "update": 3.0, "other": 1.0})
@@ -139,7 +139,7 @@ def time_line(parts: Mapping[str, float]) -> str:
     whole = sum(parts.get(name, 0.0) for name in PARTS)
     if not whole:
         return ""
-    # What rounds to nothing is left out.
+    # Parts that round to 0 are left out.
     shares = {name: parts.get(name, 0.0) / whole for name in PARTS}
     shown = ", ".join(
         f"{n} {share:.0%}".replace("%", " %") for n, share in shares.items() if share >= 0.005

@@ -1,4 +1,4 @@
-"""Columns stored per turn beside the trajectories: scores of models, parts of the credit."""
+"""Columns stored per turn next to the trajectories: scores of models, parts of the credit."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from creditrl.types import Credit, FloatArray
 __all__ = ["column_means", "turn_columns"]
 
 _KNOWN = ("score_N", "action_N", "cut_N")
-"""Columns that the trajectories hold already."""
+"""Columns that the trajectories already contain."""
 _NUMBERS = ("segment", "parent", "left")
-"""Columns that count something, whose mean says nothing."""
+"""Columns of counts, whose mean is meaningless."""
 
 
 def turn_columns(batch: Batch, credit: Credit) -> dict[str, FloatArray]:
-    """Return a value per turn of everything that the credit was made of.
+    """Return a value per turn for everything that entered the credit.
 
-    ``reward`` is the turn's reward as it went into the credit, ``advantage`` the result; a score
-    column is called by its name without the suffix, a part of the credit ``part/NAME``. Scores of
-    tokens are summed over a turn's tokens, as rewards are; parts and advantages of tokens are
-    averaged. Turns without tokens have 0 there.
+    ``reward`` is the turn's reward as used in the credit, ``advantage`` the result; a score column
+    has its name without the suffix, a part of the credit is ``part/NAME``. Scores of tokens are
+    summed over a turn's tokens, like rewards; parts and advantages of tokens are averaged. Turns
+    without tokens have 0 there.
     """
     turns, tokens = batch.turns, batch.tokens
     count_N = np.maximum(tokens_per_turn(tokens.turn_M, len(turns)), 1)
@@ -53,7 +53,7 @@ def turn_columns(batch: Batch, credit: Credit) -> dict[str, FloatArray]:
 def column_means(columns: dict[str, FloatArray]) -> dict[str, float]:
     """Return the mean over turns of each column, as metrics ``turn_mean/NAME``.
 
-    Numbers of segments and episodes have no mean, and that of the advantage says nothing.
+    Numbers of segments and episodes have no mean, and that of the advantage is meaningless.
     """
     return {
         f"turn_mean/{name}": float(column.mean())

@@ -1,1 +1,1 @@
-"""Speeds measured side by side: ours and, where it is installed, upstream's."""
+"""Speeds measured side by side: ours and, if it is installed, upstream's."""

@@ -1,7 +1,8 @@
 """Cost of choosing among listed actions, compared with free text of the same length.
 
-A small policy with random weights answers the same prompts of an environment in three ways, by
-turns; CPU time of one thread counts. Free text has as many tokens as the listed replies on average.
+A small policy with random weights answers the same prompts of an environment in three ways,
+alternating; CPU time of one thread is measured. Free text has the average number of tokens of the
+listed replies.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["ActionFigures", "listed_prompts", "measure_actions"]
 
 @dataclass(frozen=True, slots=True)
 class ActionFigures:
-    """Milliseconds of CPU for each prompt, one number a round."""
+    """CPU milliseconds per prompt, one number per round."""
 
     prompts: int
     candidates: int
@@ -30,7 +31,7 @@ class ActionFigures:
     """Mean."""
     reply_tokens: int
     spent: dict[str, list[float]]
-    """By way to make replies."""
+    """By way of generating replies."""
 
     def ratio(self, actions: str) -> float:
         """Return the median over rounds of a way's time over free text's."""
@@ -60,7 +61,7 @@ class _Listener:
 
 
 def listed_prompts(env: str, form: str, prompts: int, candidates: int) -> list[Prompt]:
-    """Return prompts of an environment, each with equally many listed actions.
+    """Return prompts of an environment, each with the same number of listed actions.
 
     Raises:
         ConfigError: too few turns list that many actions.
@@ -88,12 +89,12 @@ def listed_prompts(env: str, form: str, prompts: int, candidates: int) -> list[P
 def measure_actions(
     prompts: Sequence[Prompt], rounds: int, say: Callable[[str], None] = lambda _: None
 ) -> ActionFigures:
-    """Return what each way costs on some prompts.
+    """Return the cost of each way on some prompts.
 
     Args:
         prompts: each with choices.
-        rounds: that count, after one that does not.
-        say: told the number of each round.
+        rounds: measured rounds, after one warm-up round.
+        say: called with the number of each round.
     """
     import torch
 

@@ -1,12 +1,12 @@
-"""The same training with two samplers: what vLLM decodes trains as well as what transformers does.
+"""The same training with two samplers: vLLM's replies train as well as transformers'.
 
-Run it where vLLM is installed::
+It needs vLLM::
 
     python -m creditrl.bench.backends --folder runs/backends
 
-Two runs of the quick start from one seed differ in their sampler only: equal policy, cloning,
-tasks, number of updates and held-out levels. Their samplers draw with generators of their own, so
-the runs part with the first reply; what they reach is compared, not what they do.
+Two runs of the quick start from one seed differ only in their sampler: equal policy, cloning,
+tasks, number of updates and held-out levels. The samplers have different random generators, so the
+runs diverge with the first reply; their results are compared, not their steps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from creditrl.errors import CreditRLError
 __all__ = ["BackendRun", "compare_backends", "difference"]
 
 FLAGS = (
-    # vLLM computes no heads of width 16 on a CPU.
+    # vLLM does not support heads of width 16 on a CPU.
     "--policy.small.heads=2",
     "--optim.check-every=1",
     "--eval.no-greedy",
@@ -45,13 +45,13 @@ class BackendRun:
     after: float
     """The same after training."""
     sampler_gap: float
-    """Largest mean difference of an update's log-probabilities to the trainer's, in nats."""
+    """Largest mean difference of an update's log-probabilities from the trainer's, in nats."""
     turns: int
     """Environment turns of training."""
     seconds: float
-    """Of the training, evaluations not counted."""
+    """Seconds of training, evaluations not counted."""
     wall: float
-    """Of everything."""
+    """Seconds of everything."""
 
 
 def compare_backends(
@@ -63,7 +63,7 @@ def compare_backends(
     seed: int = 0,
     flags: tuple[str, ...] = (),
 ) -> list[BackendRun]:
-    """Train once with each backend and return what each reached.
+    """Train once with each backend and return the results.
 
     Args:
         folder: of the run folders, one per backend.
@@ -115,7 +115,7 @@ def _read(backend: str, path: Path, wall: float) -> BackendRun:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Compare and print; the exit status is 1 where success differs by more than ``--points``."""
+    """Compare and print; the exit status is 1 if success differs by more than ``--points``."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--folder", type=Path, required=True, help="of the run folders")
     parser.add_argument("--updates", type=int, default=150)

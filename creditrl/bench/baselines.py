@@ -1,9 +1,9 @@
 """The baseline table: what random actions, the expert and a small policy reach on fixed tasks.
 
 The tasks are those of the suite ``standard``, split ``valid_unseen``: 100 of each environment, with
-hashes. Random actions and the expert are decided by seeds, so their rows can be recomputed exactly
+hashes. Seeds determine random actions and the expert, so their rows can be recomputed exactly
 (:func:`differences`). A small policy is trained by a recipe that counts updates, not seconds; its
-row says by which command.
+row names the command.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ AGENTS = ("random", "expert", "small policy")
 SUITE, SPLIT = "standard", "valid_unseen"
 FORMAT = 1
 _DIGITS = 6
-"""Of stored figures: more than anybody needs, fewer than summing in another order changes."""
+"""Digits of stored figures: more than needed, but unaffected by the order of summation."""
 _MARKS = ("<!-- baselines: begin -->\n", "<!-- baselines: end -->\n")
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyRecipe:
-    """Settings by which the small policy of an environment is made, and plays."""
+    """Settings for training the small policy of an environment, and for playing it."""
 
     train: tuple[str, ...]
-    """Behind ``creditrl train``."""
+    """Arguments of ``creditrl train``."""
     play: tuple[str, ...]
-    """Behind ``creditrl eval ID --suite standard --agent hf:POLICY``."""
+    """Further arguments of ``creditrl eval ID --suite standard --agent hf:POLICY``."""
     tiny: tuple[str, ...]
-    """Added to ``train`` where only the way is tried."""
+    """Added to ``train`` for a mere test run."""
 
 
 _TINY = (
     *("--clone.episodes", "8", "--policy.tokenizer-episodes", "8", "--eval.levels", "2"),
     *("--policy.small.layers", "1", "--policy.small.hidden", "16", "--policy.small.heads", "2"),
     *("--budget.updates", "1", "--clone.updates", "2", "--rollout.groups", "2"),
-    # So small a tokenizer spells most words.
+    # A tokenizer this small spells most words.
     *("--rollout.max-new-tokens", "400", "--compare.no-clone-same-time"),
 )
 
@@ -98,17 +98,17 @@ class Row:
     made_by: tuple[str, ...]
     """The commands, in order."""
     solved: str = ""
-    """Of each task of the list, in its order, 1 where it was solved and 0 where not; empty where it
-    was not kept."""
+    """For each task of the list, in order, 1 if it was solved and 0 if not; empty if not
+    recorded."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """By what a table has one row."""
+        """Key of the row in a table."""
         return self.env, self.agent
 
 
 def listings(envs: Sequence[str] = ()) -> dict[str, TaskListing]:
-    """Return the tasks by environment; of some, or of all."""
+    """Return the tasks by environment, of some or all."""
     found = {item.name.partition("-")[0]: item for item in load_suite(SUITE).choose(None, SPLIT)}
     return {env: item for env, item in found.items() if not envs or env in envs}
 
@@ -139,10 +139,10 @@ def small_policy(
 ) -> Row:
     """Train the small policy of an environment, let it play, and return its row.
 
-    A run that is in ``folder`` already is taken as it is; tiny ones are in a folder below.
+    A run that is already in ``folder`` is used unchanged; tiny ones are in a subfolder.
 
     Raises:
-        CreditRLError: a command failed; says which, and its last line.
+        CreditRLError: a command failed; names it and its last line.
     """
     recipe = POLICIES[env]
     train = [*recipe.train, *(recipe.tiny if tiny else ())]
@@ -164,7 +164,7 @@ def small_policy(
 
 
 def differences(rows: Iterable[Row], committed: Mapping[tuple[str, str], Row]) -> list[str]:
-    """Return in words where recomputed rows are not the committed ones."""
+    """Describe where recomputed rows differ from the committed ones."""
     found = []
     for row in rows:
         known = committed.get(row.key)
@@ -181,10 +181,10 @@ def differences(rows: Iterable[Row], committed: Mapping[tuple[str, str], Row]) -
 
 
 def read_baselines(path: Path | None = None) -> dict[tuple[str, str], Row]:
-    """Return the rows of a file, or those that environments bring, by environment and agent.
+    """Return the rows of a file, or those shipped with environments, by environment and agent.
 
     Raises:
-        DataError: it is not what :func:`write_baselines` writes.
+        DataError: it was not written by :func:`write_baselines`.
     """
     own = (file_at(record.baselines) for record in known_records() if record.baselines)
     return {row.key: row for source in (own if path is None else (path,)) for row in _read(source)}
@@ -223,7 +223,7 @@ def replaced(
 
 
 def markdown_table(rows: Mapping[tuple[str, str], Row]) -> str:
-    """Return the table as docs/results/baselines.md has it."""
+    """Return the table in the form of docs/results/baselines.md."""
     lines = [
         "| environment | agent | success, 95 % interval | score | actions executed | turns |",
         "|---|---|---|---|---|---|",
@@ -239,10 +239,10 @@ def markdown_table(rows: Mapping[tuple[str, str], Row]) -> str:
 
 
 def put_into_page(text: str, rows: Mapping[tuple[str, str], Row]) -> str:
-    """Return a page with the table between its marks.
+    """Return a page with the table between its markers.
 
     Raises:
-        DataError: it has no such marks.
+        DataError: it has no such markers.
     """
     begin, end = _MARKS
     if text.count(begin) != 1 or text.count(end) != 1:
@@ -284,7 +284,7 @@ def _eval_words(env: str, *words: str) -> str:
 
 
 def _command(words: Sequence[str], say: Callable[[str], None]) -> None:
-    """Run a command of ours in a process of its own."""
+    """Run one of our commands in a separate process."""
     say(f"$ {shlex.join(['creditrl', *words])}")
     done = subprocess.run(
         [sys.executable, "-P", "-m", "creditrl.cli", *words],

@@ -1,6 +1,6 @@
-"""Game by game beside upstream's own package: both play one script, and all they show must agree.
+"""Game-by-game comparison with upstream: both play one script, and all outputs must agree.
 
-An environment takes part with a :class:`Conformance`: where its games come from, and a script that
+An environment takes part with a :class:`Conformance`: the source of its games, and a script that
 plays one. The two sides are the same environment, once with ``engine="native"`` and once with
 ``engine="reference"``.
 """
@@ -31,14 +31,14 @@ __all__ = ["Finding", "Mismatch", "Sides", "conformances", "read_log", "write_lo
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Place at which the two sides part."""
+    """Place at which the two sides diverge."""
 
     what: str
     """The field that differs, e.g. ``"observation"``."""
     ours: str
     theirs: str
     actions: tuple[str, ...]
-    """What was done since the last reset; the last action is the one that shows it."""
+    """Actions since the last reset; the last one shows the difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class Finding:
     game: str
     type: str
     steps: int
-    """Actions that were compared."""
+    """Number of compared actions."""
     grounded: int
-    """How many of them could be executed."""
+    """Number of them that could be executed."""
     won: int
-    """Episodes that ended in success."""
+    """Number of successful episodes."""
     mismatch: Mismatch | None = None
 
 
@@ -60,8 +60,8 @@ class Sides:
     """The environment twice, over our engine and over upstream's.
 
     Args:
-        bench: what is compared.
-        seed: decides, with the game's id, what the script does.
+        bench: the comparison.
+        seed: with the game's id, determines the script's actions.
     """
 
     def __init__(self, bench: Conformance, seed: int = 0) -> None:
@@ -97,7 +97,7 @@ class Sides:
             for env in (self._ours, self._theirs):
                 try:
                     now, info = _do(env, action, task)
-                except Exception as error:  # whichever side it is, that is the finding
+                except Exception as error:  # on either side, that is the finding
                     now, info = {"raised": f"{type(error).__name__}: {error}"}, {}
                 shown.append(now)
                 infos.append(info)
@@ -121,7 +121,7 @@ class Sides:
 
 
 def _do(env: gym.Env[Any, Any], action: str | None, task: Task) -> tuple[Moment, dict[str, Any]]:
-    """Reset or step, and return everything that is shown, the state's keys included."""
+    """Reset or step, and return all outputs, including the state's keys."""
     if action is None:
         observation, info = env.reset(seed=0, options={"task": task})
         now = moment(observation, info)
@@ -136,13 +136,13 @@ def _do(env: gym.Env[Any, Any], action: str | None, task: Task) -> tuple[Moment,
 
 
 def _difference(ours: Moment, theirs: Moment) -> str | None:
-    """Return the first field that differs; what was raised comes before what was not shown."""
+    """Return the first field that differs; a raised error comes before missing outputs."""
     keys = [*dict.fromkeys(["raised", *ours, *theirs])]
     return next((key for key in keys if ours.get(key) != theirs.get(key)), None)
 
 
 def conformances() -> tuple[Conformance | OwnConformance, ...]:
-    """Return the comparisons that environments bring."""
+    """Return the comparisons that environments define."""
     return tuple(load(record.conformance) for record in known_records() if record.conformance)
 
 
@@ -152,7 +152,7 @@ _FORMAT = 1
 
 
 def write_log(path: Path, header: Mapping[str, Any], finding: Finding | None = None) -> None:
-    """Append a finding; the first one to come begins the file with the header."""
+    """Append a finding; the first one starts the file with the header."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", encoding="utf-8") as log:
         if log.tell() == 0:
@@ -162,13 +162,13 @@ def write_log(path: Path, header: Mapping[str, Any], finding: Finding | None = N
 
 
 def read_log(path: Path, header: Mapping[str, Any]) -> dict[str, Finding]:
-    """Return what a run found so far, by game.
+    """Return a run's findings so far, by game.
 
-    A line that was cut when the run was killed is taken away, and its game is played again.
+    A line that was cut when the run was killed is removed, and its game is played again.
 
     Raises:
-        DataError: the file is no such log.
-        ConfigError: it is of a run with other settings.
+        DataError: the file is not such a log.
+        ConfigError: it belongs to a run with other settings.
     """
     if not path.exists():
         return {}

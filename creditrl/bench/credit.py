@@ -1,11 +1,10 @@
-"""The measurement behind ``creditrl bench credit``: credit of every method beside the truth.
+"""The measurement behind ``creditrl bench credit``: every method's credit compared with the truth.
 
 For each environment: a small policy is cloned, it plays groups of episodes, the true advantage of
-some turns is measured by continuations (:mod:`creditrl.bench.credit_truth`), and at the states of
+some turns is measured by continuations (:mod:`creditrl.bench.credit_truth`), and in the states of
 some of them the value of other actions as well (:mod:`creditrl.bench.credit_actions`); every method
 scores these episodes, and each score is compared with the truth. Learned models are fitted to
-episodes of other tasks by the same policy. Whatever is finished is on disk, and the same call goes
-on.
+episodes of other tasks by the same policy. Finished parts are on disk, and the same call continues.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ __all__ = [
 def run_credit_bench(
     bench: CreditBench, settings: Sequence[Setting], folder: Path, progress: Progress
 ) -> list[EnvResult]:
-    """Measure in each environment; goes on in a folder where the same call was cut.
+    """Measure in each environment; continues an interrupted call in the same folder.
 
     Raises:
-        ConfigError: the folder is of another measurement, or a method is unknown.
-        DataError: the episodes cannot be played again as they were.
+        ConfigError: the folder belongs to another measurement, or a method is unknown.
+        DataError: the episodes cannot be reproduced.
     """
     names = method_names(bench.methods)
     folder.mkdir(parents=True, exist_ok=True)

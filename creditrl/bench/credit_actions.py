@@ -1,14 +1,14 @@
-"""Other actions of a state than the one taken: which there are, what they get and are worth.
+"""Actions of a state other than the one taken: which ones exist, their credit and their value.
 
 A method gives credit to turns that were played. So the credit of an action in a state is that of a
-turn in which it was played there: an episode goes on from the state with this action, and with the
-policy's own replies after it, and takes the place in the batch of the episode that the state is
-of. All else in the batch is as it was. This one definition serves every family: a group is
-compared with the new outcome, states are met or not, a critic or reward model reads the new turns,
-and a batch is normalised with it. It is the mean over some such playings.
+turn in which it was played there: an episode continues from the state with this action, and with
+the policy's own replies after it, and replaces the state's episode in the batch. The rest of the
+batch does not change. This one definition serves every family: a group is compared with the new
+outcome, states are visited or not, a critic or reward model reads the new turns, and a batch is
+normalised with it. It is the mean over several such continuations.
 
-An action's value comes from other continuations than these; else a credit by the outcome would
-agree with the noise of what it is compared with.
+An action's value comes from separate continuations; otherwise a credit from outcomes would agree
+with the noise of the value it is compared with.
 
 Source: the Q-alignment of QVal (arXiv 2606.32034), which asks whether a signal orders actions as
 Q does. Differences: Q is of the policy that played, not of an expert's, and only actions of one
@@ -50,25 +50,25 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An action that a policy may take at a state."""
+    """An action that a policy can take in a state."""
 
     turn: int
-    """Row of the turn that left the state, among those that are measured."""
+    """Row of the state's turn, among the measured ones."""
     reply: Reply
-    """Takes it; with the tokens and their log-probabilities."""
+    """Reply that takes it, with the tokens and their log-probabilities."""
     action: str
     chance: float
     """Probability of the reply."""
     taken: bool
-    """Whether it is what was done in the turn."""
+    """Whether it is the action taken in the turn."""
 
 
 def choose_states(group_N: IntArray, most: int, rng: np.random.Generator) -> list[int]:
-    """Return the rows of turns at whose states actions are compared, of as many groups as can be.
+    """Return rows of turns in whose states actions are compared, from as many groups as possible.
 
     Args:
         group_N: group of each turn.
-        most: how many.
+        most: maximum number.
         rng: draws among the turns of a group.
     """
     order = rng.permutation(len(group_N)).tolist()
@@ -91,17 +91,17 @@ def choices_at(
     places: Sequence[Place],
     most: int,
 ) -> list[Choice]:
-    """Return the most probable actions of a policy at some states, and those that were taken.
+    """Return the most probable actions of a policy in some states, and those that were taken.
 
     Args:
-        venv: any copies of the environment; whatever they play is replaced.
+        venv: any copies of the environment; their episodes are replaced.
         agent: the policy as it replies.
         policy: the same, as it scores replies.
         form: writes the replies that take the admissible actions.
-        rows: numbers of the turns that left the states.
-        turns: what was done there.
+        rows: numbers of the turns in these states.
+        turns: the turns taken there.
         places: the states.
-        most: actions at each, the one taken not counted where it is none of them.
+        most: maximum number of actions of each, without the one taken if it is not among them.
     """
     texts = _texts_at(venv, agent, form, turns, places)
     replies_S = [_replies(agent, turn, at) for turn, at in zip(turns, texts, strict=True)]
@@ -145,7 +145,7 @@ def _texts_at(
 
 
 def _replies(agent: TransformersAgent, turn: Turn, texts: Sequence[str]) -> list[Reply]:
-    """Return each distinct reply, the one given in the turn among them."""
+    """Return each distinct reply, including the turn's."""
     if turn.options is not None:
         ids = turn.options.ids
     else:
@@ -174,8 +174,8 @@ def starts_of_choices(
     """Return where and how each choice is made.
 
     Args:
-        choices: of some of the chosen turns.
-        chosen: (episode, turn) of each turn that is measured.
+        choices: for some of the chosen turns.
+        chosen: (episode, turn) of each measured turn.
         places: of each episode, as :func:`~creditrl.bench.credit_places.collect_places` returns
             them.
     """
@@ -193,8 +193,8 @@ def outcomes_of(
 
     Args:
         choices: P of them.
-        truth: of the turns; those that were taken have their outcomes from it.
-        outcome_KR: of the others, in order.
+        truth: of the turns; gives the outcomes of the actions that were taken.
+        outcome_KR: outcomes of the others, in order.
     """
     others = iter(outcome_KR)
     after = [truth.after_NR[c.turn] if c.taken else next(others) for c in choices]
@@ -213,16 +213,16 @@ def play_choices(
 ) -> list[Trajectory]:
     """Return episodes in which a choice is made, ``playings`` of each of P, one after another.
 
-    They hold all that a method may read, and begin as the episode that their state is of.
+    They contain everything that a method may read, and start like their state's episode.
 
     Args:
-        venv: autoreset disabled; whatever its copies play is replaced.
+        venv: autoreset disabled; its copies' episodes are replaced.
         agent: the policy.
         form: builds prompts and reads actions.
         starts: of the P choices.
-        chosen: (episode, turn) of each turn that is measured.
-        episodes: that these are of.
-        playings: C, of each choice.
+        chosen: (episode, turn) of each measured turn.
+        episodes: those of the chosen turns.
+        playings: number C of episodes per choice.
     """
     repeated = [start for start in starts for _ in range(playings)]
     found: list[Trajectory] = []
@@ -253,13 +253,13 @@ def play_choices(
 def batches_with(
     played: Sequence[Trajectory], episodes: Sequence[Trajectory]
 ) -> tuple[list[Trajectory], IntArray]:
-    """Return batches in which episodes that were played anew stand for those of their group.
+    """Return batches in which replayed episodes replace members of their group.
 
-    A batch has at most one such episode of a group, and only groups that have one; the other
-    members are as they were. The policy version tells the batches apart, from 1 on.
+    A batch has at most one such episode per group, and only groups that have one; the other members
+    are unchanged. The policy version numbers the batches, from 1 on.
 
     Args:
-        played: with the group and member of the episode that each stands for.
+        played: with the group and member of the episode that each one replaces.
         episodes: those of the collected batch.
 
     Returns:

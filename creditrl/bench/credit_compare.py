@@ -1,4 +1,4 @@
-"""Scores of turns beside the truth: which of them agrees with it, and how well one could."""
+"""Scores of turns compared with the truth: which ones agree with it, and how well one could."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from creditrl.view.agreement import rank_correlation
 __all__ = ["PARTS", "Candidate", "Scored", "clear_truths", "parts_of", "scores_of"]
 
 PARTS = ("all", "successes", "failures")
-"""Turns that correlations are taken over: all, those of episodes that succeeded, or that failed."""
+"""Turns over which correlations are taken: all, those of successful, or of failed episodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A score of N turns that is compared with the truth."""
+    """A score of N turns to compare with the truth."""
 
     name: str
     kind: str
@@ -37,7 +37,7 @@ class Candidate:
     played_P: FloatArray | None = None
     """The score of each of P actions tried, the mean over its playings."""
     every_T: FloatArray | None = None
-    """The score of all turns played, those that are not measured among them."""
+    """The score of all turns played, including those that are not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class Scored:
     sign: Estimate
     """Sign agreement over the turns whose truth is clear."""
     exact: Mapping[str, Estimate]
-    """Rank correlation with the exact progress towards success, by part; empty where there is no
+    """Rank correlation with the exact progress towards success, by part; empty if there is no
     solver."""
     seconds: float = 0.0
     """CPU time to fit the method's models and to score."""
     measures: Mapping[str, Estimate] = field(default_factory=dict)
-    """What it does to a policy, by name (:data:`~creditrl.bench.credit_validity.MEASURES`)."""
+    """Its effect on a policy, by name (:data:`~creditrl.bench.credit_validity.MEASURES`)."""
 
 
 def scores_of(
@@ -75,12 +75,12 @@ def scores_of(
     Args:
         candidates: the scores.
         truth: of the N turns.
-        closer_N: exact progress of each turn (NaN where unknown), None where there is no solver.
+        closer_N: exact progress of each turn (NaN where unknown), None if there is no solver.
         won_N: whether the turn's episode succeeded.
         cluster_N: the turn's task; the bootstrap redraws whole tasks, with all their episodes.
-        draws: of the bootstrap; every figure has the same ones.
+        draws: of the bootstrap; every figure uses the same ones.
         seed: of the draws.
-        ground: what else they are held against; None: nothing.
+        ground: further truths to compare with; None: nothing.
     """
     truth_N, clear_N = truth.advantage_N, clear_truths(truth)
     one_N, other_N = truth.halves()

@@ -137,7 +137,7 @@ class EnvBench:
     def policy(self) -> tuple[Policy, Estimate]:
         """Return the cloned policy and its success on held-out tasks.
 
-        Without an expert it is one update of the recipe's method old: about as new.
+        Without an expert it has had one update of the recipe's method: nearly untrained.
         """
         from creditrl.trainers.config import BudgetConfig, CompareConfig, method_section
         from creditrl.trainers.models.policy import Policy
@@ -145,7 +145,7 @@ class EnvBench:
 
         folder = self.folder / "clone"
         if not RunFolder(folder).read_evaluations("after"):
-            shutil.rmtree(folder, ignore_errors=True)  # of a cloning that was cut
+            shutil.rmtree(folder, ignore_errors=True)  # from an interrupted cloning
             config = self.config
             learns: dict[str, Any] = {"budget": BudgetConfig(updates=1)}
             if self.restorable().has_expert:
@@ -168,10 +168,9 @@ class EnvBench:
     def collect(
         self, policy: Policy
     ) -> tuple[list[Trajectory], list[list[Place]], list[Trajectory]]:
-        """Return the episodes to measure with their places, and those to fit models to.
+        """Return the episodes to measure with their places, and those for fitting models.
 
-        Places are not written down: a call that goes on plays the same episodes again, and
-        compares.
+        Places are not stored: a resumed call plays the same episodes again, and compares.
         """
         bench = self.bench
         agent = self.agent(policy)
@@ -204,13 +203,13 @@ class EnvBench:
                     )
                 )
         (episodes, places), (others, _) = both
-        # Groups are told apart over both.
+        # Groups are numbered across both.
         others = [replace(t, group=t.group + bench.groups) for t in others]
         self.keep_episodes(episodes, others)
         return episodes, places, others
 
     def keep_episodes(self, episodes: list[Trajectory], others: list[Trajectory]) -> None:
-        """Write the episodes down, or raise where others were written before."""
+        """Store the episodes, or raise if different ones were stored before."""
         path = self.folder / "episodes.json"
         digest = hashlib.sha256()
         for trajectory in (*episodes, *others):
@@ -238,7 +237,7 @@ class EnvBench:
         episodes: Sequence[Trajectory],
         places: Sequence[Sequence[Place]],
     ) -> list[Choice]:
-        """Return the actions that are compared with each other, state by state."""
+        """Return the actions to compare with each other, state by state."""
         group_N = np.array([episodes[episode].group for episode, _ in chosen])
         rng = np.random.default_rng([self.bench.seed, 6])
         rows = choose_states(group_N, self.bench.states, rng)
@@ -313,7 +312,7 @@ class EnvBench:
     ) -> tuple[FloatArray | None, FloatArray | None, FloatArray | None]:
         """Return the exact distances before and after each turn, and after each choice.
 
-        None where the environment has no solver.
+        None if the environment has no solver.
         """
         if "progress" not in self.config.env.options.__dataclass_fields__:
             return None, None, None
@@ -333,14 +332,14 @@ class EnvBench:
         played: Sequence[Trajectory],
         turn_K: Sequence[int],
     ) -> tuple[dict[str, Credits], dict[str, str]]:
-        """Return each method's credits, and why others have none."""
+        """Return each method's credits, and the reasons why others have none."""
         with self.progress.phase(
             f"{self.setting.env}: credit", updates=len(names), counted=counted("methods")
         ) as show:
             return credits_of(
                 {name: bench_method(name) for name in names},
                 policy,
-                # What is true of the outcome is compared with credit for the outcome.
+                # The truth is about the outcome, so credit for the outcome is compared.
                 replace(self.config.rollout, reward="success", reward_scale=1.0),
                 episodes,
                 others,
@@ -384,7 +383,7 @@ class EnvBench:
         return self._environments[key]
 
     def restorable(self) -> TextVectorEnv:
-        """Return some copies, or raise where they cannot go back to where they were."""
+        """Return some copies, or raise if they cannot restore earlier states."""
         venv = self.environment(self.bench.group_size, self.bench.group_size)
         venv.reset(seed=0)
         try:

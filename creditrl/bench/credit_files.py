@@ -21,7 +21,7 @@ __all__ = ["block_lines", "claim", "read_blocks", "read_lines", "write_credits"]
 
 
 def claim(path: Path, content: Mapping[str, Any]) -> None:
-    """Write what a folder is of, or raise where it is of something else."""
+    """Write a folder's settings, or raise if it has others."""
     plain = json.loads(json.dumps(content))
     if not path.exists():
         write_atomic(path, json.dumps(plain, indent=2) + "\n")
@@ -38,7 +38,7 @@ def claim(path: Path, content: Mapping[str, Any]) -> None:
 def block_lines(
     block: Sequence[Start], chosen: Sequence[tuple[int, int]], outcome_KR: BoolArray
 ) -> list[str]:
-    """Return a line for each start of a block: where it is and what came of it."""
+    """Return a line for each start of a block: its place and its outcomes."""
     lines = []
     for start, outcome_R in zip(block, outcome_KR, strict=True):
         episode, turn = chosen[start.turn]
@@ -60,7 +60,7 @@ def read_blocks(
     chosen: Sequence[tuple[int, int]],
     rollouts: int,
 ) -> list[BoolArray]:
-    """Return the blocks that are whole on disk, and cut the file behind them."""
+    """Return the complete blocks on disk, and truncate the file after them."""
     rows = read_lines(path)
     found: list[BoolArray] = []
     lines: list[str] = []
@@ -83,7 +83,7 @@ def read_blocks(
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a file of JSON lines; a last line that was cut is cut off."""
+    """Return the rows of a file of JSON lines; an incomplete last line is removed."""
     if not path.exists():
         return []
     text = path.read_text("utf-8")
@@ -100,13 +100,13 @@ def write_credits(
     chosen: Sequence[tuple[int, int]],
     truth: Truth,
 ) -> None:
-    """Write credits and the true advantages of what was measured, as ``creditrl view`` shows them.
+    """Write credits and the true advantages of measured turns, for ``creditrl view``.
 
     Args:
-        path: beside the folder of trajectories, where the episodes are those of update 1.
-        episodes: B of them.
+        path: next to the folder of trajectories, where the episodes are those of update 1.
+        episodes: B episodes.
         credit: of all their turns, by method.
-        chosen: (episode, turn) of the N turns that were measured.
+        chosen: (episode, turn) of the N measured turns.
         truth: of these.
     """
     rows = [row for episode in episodes for row in turn_rows(1, episode)]

@@ -30,11 +30,11 @@ ZERO = 1e-9
 
 
 def action_order(given_A: FloatArray, better_AA: BoolArray) -> tuple[float, float]:
-    """Return how credit orders the actions of one state: (share of pairs ordered rightly, tau).
+    """Return how credit orders the actions of one state: (share of correctly ordered pairs, tau).
 
-    An equal credit counts a half. Tau is Kendall's tau-b, in which pairs that are not known to
-    differ are ties of the truth; 0 where the credit is the same for all actions. Both are NaN where
-    no pair differs.
+    Equal credits count half. Tau is Kendall's tau-b, in which pairs that are not known to differ
+    are ties of the truth; 0 if the credit is the same for all actions. Both are NaN if no pair
+    differs.
 
     Source: Kendall 1945, "The treatment of ties in ranking problems".
 
@@ -58,16 +58,16 @@ def action_order(given_A: FloatArray, better_AA: BoolArray) -> tuple[float, floa
 def centred(
     value_P: FloatArray, state_P: IntArray, chance_P: FloatArray, seen_P: BoolArray | None = None
 ) -> FloatArray:
-    """Return ``pi(a) (C(a) - sum_b pi(b) C(b))`` of each pair: what its log-probability gains.
+    """Return ``pi(a) (C(a) - sum_b pi(b) C(b))`` of each pair: the push on its log-probability.
 
     ``sum_P`` of it times the pairs' score functions ``grad log pi(a | s)`` is the policy gradient
-    that the values give. It adds up to 0 within a state, so what all actions of a state get alike
-    changes nothing.
+    of the values. It sums to 0 within a state, so a constant for all actions of a state has no
+    effect.
 
     Args:
         value_P: credit, value or advantage of each action.
         state_P: number of its state.
-        chance_P: its probability there; of the actions that count they are scaled to a sum of 1.
+        chance_P: its probability there; those of the counted actions are scaled to a sum of 1.
         seen_P: which pairs count; None: all.
     """
     states = int(state_P.max()) + 1
@@ -80,15 +80,15 @@ def centred(
 
 
 def direction(found_D: FloatArray, true_D: FloatArray, scale: float = 1.0) -> tuple[float, float]:
-    """Return (cosine, relative error) of a gradient beside the true one.
+    """Return (cosine, relative error) of a gradient compared with the true one.
 
-    The error is the length of their difference, in lengths of the true one. NaN where the true one
-    is 0; so is the cosine where the gradient found is.
+    The error is the norm of their difference, relative to the norm of the true one. NaN if the true
+    one is 0; the cosine also if the gradient found is 0.
 
     Args:
-        found_D: the gradient that a credit gives.
-        true_D: that of the true advantages.
-        scale: of the credit: a gradient that is tiny beside it is rounding.
+        found_D: the gradient from a credit.
+        true_D: the gradient from the true advantages.
+        scale: of the credit: a gradient that is tiny compared with it is rounding.
     """
     given, length = float(np.linalg.norm(found_D)), float(np.linalg.norm(true_D))
     if not length > ZERO:
@@ -106,7 +106,7 @@ def group_gradients(
     Args:
         credit_N: of each turn.
         group_N: number of its group, from 0 on.
-        pair_N: what was done where, a row of ``score_PD``.
+        pair_N: state and action of the turn, as a row of ``score_PD``.
         score_PD: ``grad log pi(a | s)`` of each pair.
     """
     weight_GP = np.zeros((int(group_N.max()) + 1, len(score_PD)))
@@ -118,13 +118,13 @@ def group_gradients(
 def signal_to_noise(inner_GG: FloatArray, group_G: IntArray, turns: float) -> float:
     """Return the signal-to-noise ratio of the groups' gradients, per turn played.
 
-    The squared length of the mean gradient, over its variance between groups times the turns of a
-    group. The square is estimated without the bias that the noise of a mean gives it: by the inner
+    The squared norm of the mean gradient, over its variance between groups times the turns of a
+    group. The square is estimated without the bias from the noise of the mean: by the inner
     products of different groups. At least 0; NaN for fewer than two groups, or without variance.
 
     Args:
         inner_GG: inner products of the groups' gradients.
-        group_G: number of each group; of equal ones no pair is made (a bootstrap draws some twice).
+        group_G: number of each group; equal ones form no pair (a bootstrap draws some twice).
         turns: of a group, on average.
     """
     differ_GG = group_G[:, None] != group_G[None, :]
@@ -137,7 +137,7 @@ def signal_to_noise(inner_GG: FloatArray, group_G: IntArray, turns: float) -> fl
 
 
 def leakage(credit_N: FloatArray, idle_N: BoolArray) -> tuple[float, float]:
-    """Return (share of all absolute credit, mean absolute credit) of turns that were worth nothing.
+    """Return (share of all absolute credit, mean absolute credit) of turns without effect.
 
     Args:
         credit_N: of each turn.

@@ -1,4 +1,4 @@
-"""The credits that methods give to measured episodes, and to those in which actions were tried."""
+"""The credits of methods for measured episodes, and for those in which actions were tried."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Credits", "credits_of"]
 
 @dataclass(frozen=True, slots=True)
 class Credits:
-    """Credits that a method gave."""
+    """A method's credits."""
 
     every_T: FloatArray
     """Of each of the T turns played."""
@@ -49,24 +49,24 @@ def credits_of(
     seed: int,
     show: Callable[..., None],
 ) -> tuple[dict[str, Credits], dict[str, str]]:
-    """Return each method's credits, and why others have none.
+    """Return each method's credits, and the reasons why others have none.
 
     Args:
         methods: by name.
-        policy: that collected.
-        rollout: its settings, with the reward that methods see.
-        episodes: whose turns get credit.
-        others: episodes that models are fitted to.
+        policy: the one that collected.
+        rollout: its settings, with the methods' reward.
+        episodes: their turns get credit.
+        others: episodes to which models are fitted.
         played: episodes in which an action was tried, K of them.
-        turn_K: in which turn of each.
+        turn_K: the turn of each.
         path: where finished credits are, or will be.
         seed: of models.
-        show: is told how many methods are done.
+        show: called with the number of finished methods.
     """
     from creditrl.trainers.after.side_by_side import credit_side_by_side
 
     hashes = {name: config_hash(method.config) for name, method in methods.items()}
-    # What was scored under other numbers is scored again.
+    # Methods that were scored with other numbers are scored again.
     rows = {
         row["method"]: row
         for row in read_lines(path)
@@ -87,7 +87,7 @@ def credits_of(
                 {name: method}, every, policy, rollout, fit_on=others, seed=seed
             )
         except CreditRLError as error:
-            # Not written down: it may be mended when this is called again.
+            # Not stored: it may be fixed before the next call.
             unscored[name] = " ".join(str(error).split())
             continue
         rows[name] = {

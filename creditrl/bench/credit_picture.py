@@ -29,7 +29,7 @@ class _Panel:
     label: str
     value: Callable[[Scored], Estimate | None]
     nothing: float = 0.0
-    """What a score that knows nothing has."""
+    """Value of an uninformed score."""
     width: float = 2.3
     """Inches."""
     scale: float = 1.0
@@ -102,7 +102,7 @@ def credit_picture(results: Sequence[EnvResult], path: Path) -> Path:
 
 
 def _draw(axes: Any, panel: _Panel, result: EnvResult, place_of: dict[str, int]) -> None:
-    """Draw a measure of every score, and what a score without fault would have."""
+    """Draw a measure of every score, and the value of a perfect score."""
     top = ceiling(result) if panel is _PANELS[0] else None
     if panel is _PANELS[2]:
         top = result.ceilings.get("cosine")

@@ -1,4 +1,4 @@
-"""Places of episodes before their turns, and what comes of going on from there."""
+"""Places of episodes before their turns, and outcomes of continuations from there."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A place that continuations start from."""
+    """A place from which continuations start."""
 
     turn: int
-    """Row of the turn that it belongs to, among those that are measured."""
+    """Row of its turn, among the measured ones."""
     after: bool
     """Whether it is the place after the turn's action (for Q) or before it (for V)."""
     place: Place
     reply: Reply | None = None
-    """What the policy is made to say first, for Q of another action; None: it answers itself."""
+    """A forced first reply, for Q of another action; None: the policy replies itself."""
 
 
 def collect_places(
@@ -49,7 +49,7 @@ def collect_places(
     tasks: Sequence[int],
     label: str = "episode",
 ) -> tuple[list[Trajectory], list[list[Place]]]:
-    """Run one episode in every copy, and keep every place that it passes.
+    """Run one episode in every copy, and store every place that it passes.
 
     Args:
         venv: autoreset disabled; its engine can be saved.
@@ -60,9 +60,9 @@ def collect_places(
         label: first part of trajectory ids.
 
     Returns:
-        The trajectories, with all that a method may read (hashes of states, sub-goals, an expert's
-        actions where there is one); and for each, T + 1 places: one before each of its T turns and
-        the one where it ended.
+        The trajectories, with everything that a method may read (hashes of states, sub-goals, an
+        expert's actions if there is one); and for each, T + 1 places: one before each of its T
+        turns and its last one.
 
     Raises:
         DataError: an episode failed; the message holds its error.
@@ -118,11 +118,11 @@ def continuations(
 ) -> BoolArray:
     """Return whether each of ``rollouts`` continuations from each of K starts succeeds.
 
-    All of them are played side by side.
+    All of them are played in parallel.
 
     Args:
-        venv: at least ``K * rollouts`` copies, autoreset disabled; whatever they play is replaced.
-        agent: the policy; it samples every continuation anew.
+        venv: at least ``K * rollouts`` copies, autoreset disabled; their episodes are replaced.
+        agent: the policy; it samples every continuation independently.
         form: builds prompts and reads actions.
         starts: K places.
         rollouts: R, per start.
@@ -145,14 +145,14 @@ def play_on(
     starts: Sequence[Start],
     record: Recording | None = None,
 ) -> list[Trajectory]:
-    """Return a continuation from each of K starts, played side by side.
+    """Return a continuation from each of K starts, played in parallel.
 
     Args:
-        venv: at least K copies, autoreset disabled; whatever they play is replaced.
+        venv: at least K copies, autoreset disabled; their episodes are replaced.
         agent: the policy.
         form: builds prompts and reads actions.
-        starts: K places; the same one may stand several times.
-        record: what turns hold beside; None: nothing.
+        starts: K places; the same one can occur several times.
+        record: further recorded fields of turns; None: nothing.
 
     Raises:
         DataError: a continuation failed; the message holds its error.
@@ -172,7 +172,7 @@ def play_on(
 
 
 class _Opening:
-    """The agent, made to say some things first: its first replies are given where not None."""
+    """The agent with forced first replies, where these are not None."""
 
     def __init__(self, agent: Agent, replies: Sequence[Reply | None]) -> None:
         self.name = agent.name
@@ -180,7 +180,7 @@ class _Opening:
         self._first: Sequence[Reply | None] = replies
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the agent has beside: prompts depend on it."""
+        """Return the agent's other attributes: prompts depend on them."""
         return getattr(self._agent, name)
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
@@ -198,11 +198,11 @@ def distances(
 
     Args:
         venv: its ``info`` has ``optimal_remaining`` (-1: unknown, -2: proven unsolvable).
-        places: any number of them.
-        actions: what is done in each first; empty: nothing.
+        places: any number of places.
+        actions: first action in each; empty: none.
 
     Returns:
-        Infinity where success is out of reach, NaN where that is unknown.
+        Infinity if success is out of reach, NaN if that is unknown.
     """
     if not venv.has_begun:
         venv.reset()

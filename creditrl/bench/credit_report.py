@@ -56,7 +56,7 @@ def ceiling(result: EnvResult, part: str = "all") -> Estimate:
 
 
 def credit_summary(result: EnvResult, rollouts: int) -> list[str]:
-    """Return in words what was measured and how well the truth is known."""
+    """Describe what was measured and how well the truth is known."""
     reliable, top = result.reliability["all"], ceiling(result)
     actions = result.actions
     return [
@@ -80,7 +80,7 @@ def credit_summary(result: EnvResult, rollouts: int) -> list[str]:
 
 
 def credit_tables(result: EnvResult) -> list[Table]:
-    """Return the terminal's tables, best score first, what is no method below."""
+    """Return the terminal's tables, best score first, non-methods below."""
     from creditrl.console import table
 
     tables = [table(*_columns(result), title=f"{result.env}: credit beside the true advantage")]
@@ -98,7 +98,7 @@ def credit_tables(result: EnvResult) -> list[Table]:
 
 
 def credit_markdown(results: Sequence[EnvResult], bench: CreditBench) -> str:
-    """Return the report as Markdown: per environment what was measured, and the tables."""
+    """Return the report as Markdown: per environment a description, and the tables."""
     lines: list[str] = []
     for result in results:
         scores = ordered_scores(result)
@@ -130,7 +130,7 @@ def _markdown(
 
 
 def credit_json(results: Sequence[EnvResult], bench: CreditBench) -> str:
-    """Return everything that was found as JSON; NaN becomes null."""
+    """Return all results as JSON; NaN becomes null."""
     content = {
         "format": 1,
         "version": __version__,
@@ -156,7 +156,7 @@ def _columns(result: EnvResult) -> list[str]:
 
 def _cells(result: EnvResult, score: Scored, *, full: bool) -> list[str]:
     cells = [score.name, *_rank_cells(score.rank, full=full)]
-    # It has one sign throughout and says nothing by it.
+    # It has the same sign everywhere, which is uninformative.
     cells.append("" if score.name == "position" else _percent(score.sign))
     if score.exact:
         cells.append("" if score.name == "exact progress" else _interval(score.exact["all"]))
@@ -198,7 +198,7 @@ def _measure_ceilings(result: EnvResult, *, full: bool) -> list[str]:
 
 
 def _measured(estimate: Estimate | None, name: str, *, full: bool) -> str:
-    """Return a cell; intervals of what a method is judged by, unless ``full``."""
+    """Return a cell; intervals only of the main measures, unless ``full``."""
     if estimate is None:
         return ""
     if not (full or name in ("order", "cosine")):
@@ -211,7 +211,7 @@ def _measured(estimate: Estimate | None, name: str, *, full: bool) -> str:
 
 
 def ordered_scores(result: EnvResult) -> list[Scored]:
-    """Return methods by their rank correlation, best first, and then what is no method."""
+    """Return methods by their rank correlation, best first, and then non-methods."""
 
     def place(score: Scored) -> tuple[bool, float]:
         value = score.rank["all"].value

@@ -1,4 +1,4 @@
-"""From what was measured in one environment to what is reported of it."""
+"""From the measurements in one environment to the reported results."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = ["EnvResult", "Measured", "idle_turns", "result_of"]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All that credit is compared with.
+    """Everything with which credit is compared.
 
-    N turns are measured; at the states of some of them P actions are tried, in K episodes.
+    N turns are measured; in the states of some of them P actions are tried, in K episodes.
     """
 
     setting: Setting
@@ -37,12 +37,12 @@ class Measured:
     policy_success: Estimate
     episodes: Sequence[Trajectory]
     chosen: Sequence[tuple[int, int]]
-    """(episode, turn) of the N."""
+    """(episode, turn) of the N turns."""
     truth: Truth
     before_N: FloatArray | None
-    """Exact distance before each turn; None where there is no solver."""
+    """Exact distance before each turn; None if there is no solver."""
     after_N: FloatArray | None
-    """The same after it."""
+    """Exact distance after each turn."""
     choices: Sequence[Choice]
     after_PR: BoolArray
     """Success of R continuations after each action."""
@@ -53,7 +53,7 @@ class Measured:
     played: Sequence[Trajectory]
     """K episodes, those of an action one after another."""
     turn_K: Sequence[int]
-    """In which turn of each the action was tried."""
+    """The turn of each in which the action was tried."""
     score_row: IntArray
     """Row of ``score_UD`` of each of the T turns played, then of each action."""
     score_UD: FloatArray
@@ -65,7 +65,7 @@ class Measured:
         return np.array([begin[episode] + turn for episode, turn in self.chosen])
 
     def ground(self) -> Ground:
-        """Return what the gradients and orders that credits give are compared with."""
+        """Return the truth for the gradients and orders of credits."""
         group_N = np.array([self.episodes[episode].group for episode, _ in self.chosen])
         rows_S, state_P = np.unique([c.turn for c in self.choices], return_inverse=True)
         group_T = np.repeat([t.group for t in self.episodes], [len(t.turns) for t in self.episodes])
@@ -92,14 +92,14 @@ class EnvResult:
     env: str
     recipe: str
     policy_success: Estimate
-    """Of the cloned policy, on held-out tasks at the collection's temperature."""
+    """Success of the cloned policy, on held-out tasks at the collection's temperature."""
     episodes: int
     episode_success: float
     """Share of the measured episodes that succeeded."""
     turns: Mapping[str, int]
-    """Turns that were measured, by part."""
+    """Number of measured turns, by part."""
     clear: int
-    """Turns whose truth is clear."""
+    """Number of turns whose truth is clear."""
     spread: float
     """Standard deviation of the measured advantages."""
     error: float
@@ -107,17 +107,17 @@ class EnvResult:
     reliability: Mapping[str, Estimate]
     """Split-half reliability of the truth by part, Spearman-Brown corrected."""
     actions: Mapping[str, int]
-    """``states`` at which actions were compared, ``actions`` tried, ``pairs`` of one state and the
+    """``states`` in which actions were compared, ``actions`` tried, ``pairs`` of one state and the
     ``clear`` ones among them, ``playings`` of each action."""
     idle: int
-    """Measured turns that were worth nothing."""
+    """Number of measured turns without effect."""
     ceilings: Mapping[str, Estimate]
-    """Cosine and error that a credit without fault could be expected to have."""
+    """Expected cosine and error of a perfect credit."""
     scores: tuple[Scored, ...]
     unscored: Mapping[str, str]
     """Methods that cannot score these episodes, and why."""
     seconds: Mapping[str, float]
-    """Wall-clock seconds by phase; of its longest stretch where one was cut."""
+    """Wall-clock seconds by phase; of the longest stretch if one was interrupted."""
 
 
 def result_of(
@@ -132,7 +132,7 @@ def result_of(
         measured: the truth.
         credits: of each method.
         unscored: methods that cannot score these episodes, and why.
-        seconds: that phases took.
+        seconds: time of each phase.
     """
     bench, episodes, truth = measured.bench, measured.episodes, measured.truth
     won_N = np.array([episodes[episode].success for episode, _ in measured.chosen])
@@ -184,17 +184,17 @@ def idle_turns(
     truth: Truth,
     before_N: FloatArray | None,
 ) -> BoolArray:
-    """Return which of N measured turns were worth nothing.
+    """Return which of N measured turns had no effect.
 
-    Those that left the state as it was, and those that came when success was out of reach; but none
-    whose measured advantage is clear: near the turn limit a turn that does nothing costs.
+    Those that did not change the state, and those after success was out of reach; but none whose
+    measured advantage is clear: near the turn limit, a turn without effect has a cost.
 
     Args:
         chosen: (episode, turn) of each.
         episodes: with a hash of the state before each turn.
         truth: of the turns.
-        before_N: exact distance before each turn, infinite where success is out of reach; None
-            where there is no solver.
+        before_N: exact distance before each turn, infinite if success is out of reach; None if
+            there is no solver.
     """
     idle = []
     for episode, turn in chosen:
@@ -215,7 +215,7 @@ def _of_methods(measured: Measured, credits: Mapping[str, Credits]) -> list[Cand
 
 
 def _of_others(measured: Measured, closer_N: FloatArray | None) -> list[Candidate]:
-    """Return scores that know nothing of what was done, and such as a method may not know."""
+    """Return scores that ignore the actions, and scores from facts that a method may not know."""
     rng = np.random.default_rng([measured.bench.seed, 5])
     tried = list(zip(measured.played, measured.turn_K, strict=True))
     turns = [(t, number) for t in measured.episodes for number in range(len(t.turns))]
@@ -236,7 +236,7 @@ def _of_others(measured: Measured, closer_N: FloatArray | None) -> list[Candidat
     if closer_N is not None and measured.before_N is not None and measured.left_P is not None:
         row_P = [choice.turn for choice in measured.choices]
         played_P = _known(progress_of(measured.before_N[row_P], measured.left_P))
-        # What makes success impossible is worse than all else; a gradient needs a number.
+        # Making success impossible is worse than anything else; a gradient needs a number.
         finite = np.isfinite(played_P)
         played_P = np.where(finite, played_P, played_P[finite].min(initial=0.0) - 1.0)
         known_N = _known(closer_N)

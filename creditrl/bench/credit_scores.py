@@ -1,8 +1,8 @@
 """Score functions of a policy at single turns: the gradient of each reply's log-probability.
 
-All weights that are trained count. What is kept of a gradient is a random projection: every weight
-is added, with a random sign, to one of D sums (a count sketch). Inner products, and so cosines and
-lengths, are those of the whole gradients but for a relative error of about ``sqrt(2 / D)``.
+All trained weights count. Only a random projection of a gradient is stored: every weight is added,
+with a random sign, to one of D sums (a count sketch). Inner products, and so cosines and norms, are
+those of the whole gradients up to a relative error of about ``sqrt(2 / D)``.
 
 Source: Charikar, Chen and Farach-Colton 2002, "Finding frequent items in data streams"; as a
 projection, Weinberger et al. 2009, "Feature hashing for large scale multitask learning".
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["reply_turn", "score_functions", "token_logprobs"]
 
 SIZE = 2048
-"""D: the standard error of a cosine is at most some 0.02."""
+"""D: the standard error of a cosine is at most about 0.02."""
 
 
 def reply_turn(reply: Reply) -> Turn:
-    """Return a turn of which nothing is known but the reply, as it is scored."""
+    """Return a turn that contains only the reply, for scoring."""
     return Turn(
         observation="",
         reply=reply.text,
@@ -62,11 +62,11 @@ def score_functions(
     """Return (row of each of N turns, projected gradients of their distinct replies [U, D]).
 
     Args:
-        policy: whose weights as they are now.
+        policy: with its current weights.
         turns: with the tokens of prompt and reply.
         temperature: of the sampling.
         seed: of the projection.
-        show: is told how many of the N are done.
+        show: called with the number of finished turns.
     """
     import torch
 
@@ -93,7 +93,7 @@ def score_functions(
             (batch, _), *more = policy.micro_batches(build_rows([_alone(turn)]), 1)
             assert not more, "one row"
             logprob = policy.reply_logprobs(batch, temperature=temperature).logprob_M.sum()
-            if logprob.requires_grad:  # not where all tokens were forced
+            if logprob.requires_grad:  # not if all tokens were forced
                 parts = torch.autograd.grad(logprob, weights, allow_unused=True)
                 flat = torch.cat(
                     [

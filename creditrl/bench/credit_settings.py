@@ -29,14 +29,15 @@ PROG = "creditrl bench credit"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One environment that is measured on."""
+    """One environment to measure on."""
 
     env: str
     """Short name."""
     recipe: str
-    """Its environment, small policy, cloning and prompts are taken, its method and budget not."""
+    """Its environment, small policy, cloning and prompts are used, but not its method and
+    budget."""
     flags: tuple[str, ...] = ()
-    """What is changed of the recipe."""
+    """Changes to the recipe."""
 
 
 def setting_of(word: str) -> Setting:
@@ -44,7 +45,7 @@ def setting_of(word: str) -> Setting:
 
     Raises:
         UnknownNameError: there is no such environment.
-        ConfigError: its file or module is not there.
+        ConfigError: its file or module does not exist.
     """
     env_id = environment_id(name_environment(word))
     env = short_name(env_id)
@@ -60,32 +61,33 @@ class CreditBench:
     """Sizes of the measurement."""
 
     turns: int = 400
-    """Turns whose truth is measured, in each environment."""
+    """Number of turns whose truth is measured, in each environment."""
     rollouts: int = 64
-    """Continuations from before each turn, and as many from after it and each action tried."""
+    """Continuations from before each turn, and the same number from after it and after each action
+    tried."""
     states: int = 64
-    """Turns at whose states other actions are tried as well."""
+    """Turns in whose states other actions are tried as well."""
     actions: int = 4
-    """Most probable actions that are tried there, beside the one taken."""
+    """Number of most probable actions tried there, besides the one taken."""
     playings: int = 2
     """Episodes in which each action is played for its credit."""
     seed: int = 0
     """Fixes policy, tasks, episodes, turns and continuations."""
     methods: tuple[str, ...] = ()
-    """Methods to measure; none: all that are registered."""
+    """Methods to measure; none: all registered ones."""
     groups: int = 64
-    """Tasks of the episodes that are measured."""
+    """Number of tasks of the measured episodes."""
     group_size: int = 8
     """Episodes per task."""
     fit_groups: int = 64
-    """Other tasks, whose episodes learned models are fitted to. Where there are fewer tasks, half
-    of them are measured and the others fitted to, each more than once."""
+    """Number of other tasks, to whose episodes learned models are fitted. If there are fewer tasks,
+    half of them are measured and the others used for fitting, each more than once."""
     copies: int = 1024
-    """Copies of the environment that play continuations side by side."""
+    """Copies of the environment that play continuations in parallel."""
     draws: int = 1000
     """Draws of the bootstrap."""
     tiny: bool = False
-    """Clone next to nothing: shows that everything runs."""
+    """Clone almost nothing, only to show that everything runs."""
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -114,7 +116,7 @@ class CreditBench:
 
 
 def tiny(bench: CreditBench) -> CreditBench:
-    """Return a measurement of next to nothing, which shows that everything runs."""
+    """Return a minimal measurement, which only shows that everything runs."""
     return replace(
         bench,
         turns=min(bench.turns, 12),
@@ -132,7 +134,7 @@ def tiny(bench: CreditBench) -> CreditBench:
 
 
 def method_names(wanted: Sequence[str]) -> list[str]:
-    """Return the methods that are wanted, all of them for none.
+    """Return the requested methods; all if none are requested.
 
     Raises:
         UnknownNameError: there is no such method.
@@ -149,9 +151,9 @@ def method_names(wanted: Sequence[str]) -> list[str]:
 
 
 def bench_method(name: str) -> Method[Any]:
-    """Return a method as it is measured on a small policy: with the numbers of its small recipe.
+    """Return a method for measurements on a small policy: with the numbers of its small recipe.
 
-    ``creditrl credit`` takes these numbers too.
+    ``creditrl credit`` uses these numbers too.
 
     Raises:
         UnknownNameError: there is no such method.
@@ -161,6 +163,6 @@ def bench_method(name: str) -> Method[Any]:
 
     info = method_info(name)
     recipe = f"{name}_small"
-    # Its environment is another one, which the method may not be defined on.
+    # Its environment is another one, on which the method may not be defined.
     config = resolve(read_recipe(recipe), [], f"recipe {recipe}", PROG, checked=False)
     return info.method(config.method)

@@ -22,7 +22,7 @@ __all__ = [
 def spearman_brown(correlation: float) -> float:
     """Return the reliability of a measurement from the correlation between its two halves.
 
-    ``2 r / (1 + r)``; 0 for r <= 0, where the halves have nothing in common.
+    ``2 r / (1 + r)``; 0 for r <= 0, when the halves have nothing in common.
 
     Source: Spearman 1910 and Brown 1910, the prophecy formula for twice the length.
     """
@@ -32,8 +32,8 @@ def spearman_brown(correlation: float) -> float:
 def reliability(one_N: FloatArray, other_N: FloatArray) -> float:
     """Return the split-half reliability of a measurement, by rank, Spearman-Brown corrected.
 
-    Its square root is the highest rank correlation that any score can be expected to have with the
-    whole measurement, even one that knew the truth (correction for attenuation, Spearman 1904).
+    Its square root is the highest expected rank correlation of any score with the whole
+    measurement, even of one that knew the truth (correction for attenuation, Spearman 1904).
 
     Args:
         one_N: the measurement from one half of the observations.
@@ -46,11 +46,11 @@ def reliability(one_N: FloatArray, other_N: FloatArray) -> float:
 def sign_agreement(credit_N: FloatArray, truth_N: FloatArray, clear_N: BoolArray) -> float:
     """Return how often a credit has the truth's sign, over the turns whose truth is clear.
 
-    A credit of exactly 0 pushes nowhere and counts as a half. NaN where no truth is clear.
+    A credit of exactly 0 has no direction and counts half. NaN if no truth is clear.
 
     Args:
         credit_N: the score.
-        truth_N: what it should be; not 0 where it is clear.
+        truth_N: the truth; not 0 where it is clear.
         clear_N: which truths are far enough from 0 that their sign is known.
     """
     if not clear_N.any():
@@ -66,7 +66,7 @@ def cluster_interval(
 
     Rows of a cluster are not independent (turns of an episode, episodes of a task), so clusters are
     drawn with replacement, with all their rows. Percentile interval; draws in which the statistic
-    is not defined are left out, and with fewer than half of them left there is no interval.
+    is undefined are left out; if fewer than half remain, there is no interval.
 
     Source: Davison and Hinkley 1997, "Bootstrap Methods and their Application", section 3.8.
 

@@ -1,14 +1,14 @@
 """True advantages of single turns: continuations from saved states, with the same policy.
 
-A credit method says how much a turn helped. Where an environment can be put back to any of its
+A credit method estimates how much a turn helped. If an environment can be restored to any of its
 states, that can be measured: play on from before the turn many times, and from after it. The mean
-outcome of the former estimates ``V(s)``, that of the latter ``Q(s, a)``, both under the policy that
-collected, at its temperature, and ``A = Q - V`` is the turn's advantage.
+outcome of the former estimates ``V(s)``, that of the latter ``Q(s, a)``, both under the collecting
+policy, at its temperature, and ``A = Q - V`` is the turn's advantage.
 
 The outcome is success, 0 or 1, at the end of the episode, neither discounted nor mixed with other
-rewards. The turn limit goes on counting where the state was saved, so a wasted turn costs what it
-costs. A state holds the environment's random numbers too: in an environment with chance of its own
-all continuations would meet the same luck.
+rewards. The turn limit keeps counting from the saved state, so a wasted turn has its real cost. A
+state includes the environment's random state: in a stochastic environment all continuations would
+see the same random numbers.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from creditrl.types import BoolArray, FloatArray, Trajectory
 __all__ = ["CLEAR", "Truth", "choose_turns", "progress_of", "share_variance", "truth_of"]
 
 CLEAR = 2.0
-"""A truth is clear where it is this many standard errors from 0."""
+"""A truth is clear if it is this many standard errors from 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What R continuations from before and R from after each of N turns came to."""
+    """Outcomes of R continuations from before and R from after each of N turns."""
 
     before_NR: BoolArray
-    """Success of those from before the turn."""
+    """Success of the continuations from before the turn."""
     after_NR: BoolArray
-    """Success of those from after it; the episode's own outcome where the turn ended it."""
+    """Success of those from after it; the episode's own outcome if the turn ended it."""
     ended_N: BoolArray
     """Whether the turn ended its episode: ``Q`` is exact then."""
 
@@ -49,8 +49,7 @@ class Truth:
     def error_N(self) -> FloatArray:
         """Standard error of the advantage.
 
-        Variances as :func:`share_variance` has them; nothing is added for a turn that ended its
-        episode.
+        Variances from :func:`share_variance`; a turn that ended its episode adds none.
         """
         variance_N = share_variance(self.before_NR)
         variance_N = variance_N + np.where(self.ended_N, 0.0, share_variance(self.after_NR))
@@ -71,12 +70,11 @@ def choose_turns(
 ) -> list[tuple[int, int]]:
     """Return (episode, turn) of turns to measure: half of them from successes, half from failures.
 
-    Within both they are drawn uniformly, without a look at any credit. Failures are longer, so
-    without the halves they would crowd successes out; where one half has too few turns, the other
-    gives more.
+    Within both they are drawn uniformly, regardless of any credit. Failures are longer, so without
+    the halves they would dominate; if one half has too few turns, the other gives more.
 
     Raises:
-        DataError: there are fewer turns than wanted.
+        DataError: there are fewer turns than requested.
     """
     of: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
     for episode, trajectory in enumerate(trajectories):
@@ -97,10 +95,10 @@ def choose_turns(
 
 
 def progress_of(before_N: FloatArray, after_N: FloatArray) -> FloatArray:
-    """Return by how many turns each action came closer to success.
+    """Return by how many turns each action reduced the distance to success.
 
-    Minus infinity where it made success impossible; 0 where it was impossible before; NaN where a
-    distance is unknown.
+    Minus infinity if it made success impossible; 0 if it was impossible before; NaN if a distance
+    is unknown.
 
     Args:
         before_N: distance before the turn, as :func:`distances` returns them.
@@ -114,7 +112,7 @@ def progress_of(before_N: FloatArray, after_N: FloatArray) -> FloatArray:
 def truth_of(
     starts: Sequence[Start], outcome_KR: BoolArray, ended_N: BoolArray, won_N: BoolArray
 ) -> Truth:
-    """Return the truth of N turns from what the continuations of their own starts came to.
+    """Return the truth of N turns from the outcomes of their continuations.
 
     Args:
         starts: K places, as :func:`starts_of` returns them.

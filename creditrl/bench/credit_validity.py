@@ -1,9 +1,9 @@
-"""Scores of turns beside the truth: would a policy that follows a credit go where it should?
+"""Scores of turns compared with the truth: would a policy that follows a credit improve?
 
-Three questions beside the rank of turns: are the actions of one state ordered as they are worth,
-does the policy gradient point where that of the true advantages does and how noisy is it, and how
-much credit goes to turns that were worth nothing. See :mod:`creditrl.bench.credit_measures` and,
-for what the credit of an action is, :mod:`creditrl.bench.credit_actions`.
+Three questions besides the rank of turns: are the actions of one state ordered by their value, does
+the policy gradient have the direction of that of the true advantages and how noisy is it, and how
+much credit goes to turns without effect. See :mod:`creditrl.bench.credit_measures` and, for the
+credit of an action, :mod:`creditrl.bench.credit_actions`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from creditrl.types import BoolArray, FloatArray, IntArray
 __all__ = ["MEASURES", "Ground", "ceilings", "measures_of"]
 
 MEASURES = ("order", "tau", "cosine", "error", "signal", "leakage", "wasted")
-"""``order``: share of the pairs of actions of a state that are ordered rightly, of those whose
-values are clearly different, mean over states. ``tau``: Kendall's tau-b, likewise. ``cosine`` and
-``error``: of the policy gradient at these states, beside that of the measured values. ``signal``:
-squared length of the mean gradient of all turns over its variance, per turn played. ``leakage``:
-share of all absolute credit that turns have which were worth nothing; ``wasted``: their mean."""
+"""``order``: share of correctly ordered pairs of actions of a state, among those with clearly
+different values, mean over states. ``tau``: Kendall's tau-b of the same. ``cosine`` and ``error``:
+of the policy gradient in these states, compared with that of the measured values. ``signal``:
+squared norm of the mean gradient of all turns over its variance, per turn played. ``leakage``:
+share of all absolute credit on turns without effect; ``wasted``: their mean absolute credit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What credit is held against beside the advantages of N measured turns.
+    """What credit is compared with besides the advantages of N measured turns.
 
     P actions of S states, each followed by R continuations; and all turns played, T of them.
     """
@@ -63,7 +63,7 @@ class Ground:
     score_UD: FloatArray
     """Score functions, projected."""
     idle_N: BoolArray
-    """Which of the measured turns were worth nothing."""
+    """Which of the measured turns had no effect."""
     task_N: IntArray
     """Their tasks."""
 
@@ -76,7 +76,7 @@ class Ground:
     def better_PP(self) -> BoolArray:
         """Return which actions are clearly better than which of the same state.
 
-        Their values are at least two standard errors of the difference apart (:data:`CLEAR`).
+        Their values differ by at least two standard errors of the difference (:data:`CLEAR`).
         """
         variance_P = np.where(self.certain_P, 0.0, share_variance(self.after_PR))
         error_PP = np.sqrt(variance_P[:, None] + variance_P[None, :])
@@ -92,9 +92,9 @@ class Ground:
         return int((count_S * (count_S - 1) // 2).sum())
 
     def gradient_SD(self, value_P: FloatArray) -> FloatArray:
-        """Return the part of each state in the policy gradient that these values give, [S, D].
+        """Return the part of each state in the policy gradient of these values, [S, D].
 
-        States count the same; the probabilities of the actions tried are scaled to a sum of 1.
+        States have equal weight; the probabilities of the actions tried are scaled to a sum of 1.
         """
         gain_P = centred(value_P, self.state_P, self.chance_P)
         found_SD = np.zeros((len(self.task_S), self.score_UD.shape[1]))
@@ -116,7 +116,7 @@ def measures_of(
         ground: the truth.
         score_N: score of the measured turns.
         played_P: score of each action where it was played, the mean over its playings.
-        every_T: score of all turns; None: there is no signal-to-noise ratio of it.
+        every_T: score of all turns; None: no signal-to-noise ratio.
         draws: of the bootstrap.
         seed: of the draws.
     """
@@ -132,7 +132,7 @@ def measures_of(
         known = np.flatnonzero(~np.isnan(row_S))
         found[name] = by_task(_mean_of(row_S[known]), ground.task_S[known])
     gradients = (ground.gradient_SD(played_P), ground.gradient_SD(ground.value_P))
-    # In a basis of their own they have fewer numbers, and a draw adds them up.
+    # In their own basis they have fewer numbers, and a draw sums them.
     given_SD, true_SD = np.split(np.linalg.qr(np.vstack(gradients).T).R.T, 2)
     scale = float(np.abs(played_P).max())
     for k, name in enumerate(("cosine", "error")):
@@ -160,16 +160,16 @@ def measures_of(
 
 
 def ceilings(ground: Ground, draws: int, seed: int) -> dict[str, Estimate]:
-    """Return what a credit that knew the true advantages could be expected to reach.
+    """Return the expected measures of a credit that knew the true advantages.
 
-    The values are measured, and two halves of the continuations tell how much of the length of
-    their gradient is noise.
+    The values are measured, and two halves of the continuations show how much of their gradient's
+    norm is noise.
     """
     one_SD, other_SD = (ground.gradient_SD(ground.after_PR[:, k::2].mean(axis=1)) for k in (0, 1))
     whole_SD = ground.gradient_SD(ground.value_P)
 
     def share(rows: IntArray) -> float:
-        """Return the part of the squared length that is no noise."""
+        """Return the part of the squared norm that is not noise."""
         squared = float((whole_SD[rows].sum(0) ** 2).sum())
         both = float(one_SD[rows].sum(0) @ other_SD[rows].sum(0))
         return min(max(both / squared, 0.0), 1.0) if squared else math.nan

@@ -25,7 +25,7 @@ _IMPORT = (
 
 
 def env_benches() -> tuple[EnvBench, ...]:
-    """Return the measurements that environments bring."""
+    """Return the measurements that environments define."""
     return tuple(load(record.bench) for record in known_records() if record.bench)
 
 
@@ -78,7 +78,7 @@ def report_json(
     rounds: int,
     notes: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return everything that was measured; contests, figures and notes are by environment."""
+    """Return all measurements; contests, figures and notes are by environment."""
     measured: dict[str, Any] = {}
     for env, some in contests.items():
         measured[env] = {}

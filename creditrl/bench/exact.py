@@ -1,7 +1,7 @@
-"""The measurement behind ``creditrl bench exact``: credit of every method beside exact advantages.
+"""The measurement behind ``creditrl bench exact``: methods' credit against exact advantages.
 
 A small policy plays groups of episodes of tiny tasks (:mod:`creditrl.bench.exact_mdps`). Its true
-advantages are computed, so nothing in the truth is noise, and what a credit lacks is its own.
+advantages are computed, so the truth has no noise, and all errors are those of the credit.
 
 Letters: ``N`` turns, ``P`` pairs of a state and one of its actions, ``G`` groups.
 """
@@ -54,10 +54,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """The turns of some episodes beside what a policy's actions are worth."""
+    """The turns of some episodes with the true values of a policy's actions."""
 
     pair_N: IntArray
-    """What was done where: the number of its pair."""
+    """State and action of the turn: the number of its pair."""
     group_N: IntArray
     """Number of the turn's group, from 0 on."""
     state_P: IntArray
@@ -65,36 +65,37 @@ class Turns:
     chance_P: FloatArray
     """Probability of the action in its state."""
     visits_P: FloatArray
-    """Probability that an episode comes through the state."""
+    """Probability that an episode visits the state."""
     advantage_P: FloatArray
     """``Q(s, a) - V(s)``."""
     played: int
-    """Turns that were played, those of continuations included."""
+    """Number of turns played, including those of continuations."""
     weight_N: FloatArray | None = None
-    """How much each turn counts; None: alike."""
+    """Weight of each turn; None: equal weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Agreement of a credit of turns with exact advantages; NaN where a figure is not defined."""
+    """Agreement of a credit of turns with exact advantages; NaN if a figure is undefined."""
 
     within: float
-    """Share of the pairs of actions of one state that it orders as their values are, mean over
-    states: the mean credit of each action is compared, and equal ones count a half."""
+    """Share of the pairs of actions of one state that it orders by their values, mean over states:
+    the mean credit of each action is compared, and equal ones count half."""
     cosine: float
-    """Cosine between the policy gradient that it gives and the true one, for a table of logits.
-    Actions are averaged within their state, so adding to all of a state's turns changes nothing."""
+    """Cosine between the credit's policy gradient and the true one, for a table of logits. Actions
+    are averaged within their state, so adding a constant to all of a state's turns has no
+    effect."""
     error: float
-    """Length of the difference between the two, in lengths of the true gradient."""
+    """Norm of the difference between the two, relative to the norm of the true gradient."""
     signal: float
-    """Signal-to-noise of the gradient per turn played: squared length of its mean over groups, over
+    """Signal-to-noise of the gradient per turn played: squared norm of its mean over groups, over
     its variance times the turns of a group."""
     noise: float
-    """Turns to be played until the gradient's variance is as large as the squared length of its
-    mean, of the mean's part along the true gradient (the simple noise scale of McCandlish et al.
-    2018, arXiv 1812.06162); NaN where that part does not point along it."""
+    """Turns to play until the gradient's variance equals the squared norm of its mean, using the
+    mean's component along the true gradient (the simple noise scale of McCandlish et al. 2018,
+    arXiv 1812.06162); NaN if that component has the opposite direction."""
     leakage: float
-    """Share of all absolute credit that turns have whose true advantage is 0."""
+    """Share of all absolute credit on turns whose true advantage is 0."""
     wasted: float
     """Mean absolute credit of these turns."""
 
@@ -110,7 +111,7 @@ def agreement(credit_N: FloatArray, turns: Turns) -> Agreement:
     mean_P = np.divide(sum_P, count_P, out=np.zeros(pairs), where=seen_P)
     found_P = turns.visits_P * centred(mean_P, turns.state_P, turns.chance_P, seen_P)
     true_P = turns.visits_P * turns.chance_P * turns.advantage_P
-    # Within a state they add up to 0: they are gradients by the logits as they stand.
+    # Within a state they sum to 0: they already are gradients by the logits.
     cosine, error = direction(found_P, true_P, float(np.abs(mean_P).max()))
     idle_N = np.abs(turns.advantage_P[turns.pair_N]) < ZERO
     share, wasted = leakage(credit_N, idle_N)
@@ -126,7 +127,7 @@ def agreement(credit_N: FloatArray, turns: Turns) -> Agreement:
 
 
 def _within(mean_P: FloatArray, seen_P: BoolArray, turns: Turns) -> float:
-    """Return how often the mean credit orders two actions of a state rightly."""
+    """Return how often the mean credit orders two actions of a state correctly."""
     shares = []
     for state in range(int(turns.state_P.max()) + 1):
         at = np.flatnonzero((turns.state_P == state) & seen_P)
@@ -162,10 +163,10 @@ def gradients(credit_N: FloatArray, turns: Turns) -> FloatArray:
     times the episodes of a group.
 
     Args:
-        credit_N: of each turn, times how much the turn counts.
+        credit_N: of each turn, times the turn's weight.
         turns: the turns.
     """
-    # The score of (s, a) is 1 there, less pi(b | s) at every action b of s.
+    # The score of (s, a) is 1 there, minus pi(b | s) at every action b of s.
     same_PP = turns.state_P[:, None] == turns.state_P[None, :]
     score_PP = np.eye(len(turns.state_P)) - same_PP * turns.chance_P
     return group_gradients(credit_N, turns.group_N, turns.pair_N, score_PP)
@@ -179,15 +180,15 @@ def table_of_turns(
     played: int | None = None,
     weight_N: FloatArray | None = None,
 ) -> Turns:
-    """Return the turns of episodes of one task beside the truth.
+    """Return the turns of episodes of one task with the truth.
 
     Args:
         mdp: the task.
-        episodes: of it; what was observed names the state.
+        episodes: of the task; the observation identifies the state.
         exact: values of the policy.
         policy: probability of each action of each state.
-        played: turns that were played for them; None: as many as they have.
-        weight_N: how much each turn counts; None: alike.
+        played: number of turns played for them; None: as many as they have.
+        weight_N: weight of each turn; None: equal weights.
     """
     states = {f"{mdp.name}: {mdp.text(state)}": state for state in exact.value}
     names = list(exact.value)
@@ -213,7 +214,7 @@ def table_of_turns(
 def measure(
     names: Sequence[str], groups: int = 32, group_size: int = 8, seed: int = 0
 ) -> tuple[dict[tuple[str, str], Agreement], dict[str, float], dict[str, str]]:
-    """Score episodes of a small policy by methods; learned models are fitted to other episodes.
+    """Score episodes of a small policy with methods; learned models are fitted to other episodes.
 
     Args:
         names: of the methods.
@@ -222,8 +223,9 @@ def measure(
         seed: of the policy, the episodes and the models.
 
     Returns:
-        Agreement by (method, task), CPU seconds by method, and why a method scores nothing. What
-        has an exact part in the place of a learned one stands behind its method, by its own name.
+        Agreement by (method, task), CPU seconds by method, and the reason if a method has no score.
+        Variants with an exact part in place of a learned one follow their method, under their own
+        names.
     """
     from creditrl.agents.transformers import TransformersAgent
     from creditrl.trainers.after.side_by_side import credit_side_by_side
@@ -292,7 +294,7 @@ def _playing_on(
 ) -> Agreement:
     """Return the agreement of a method that collects by itself, on one task.
 
-    What an earlier update taught its collector may matter, so the second one is measured.
+    What its collector learned in an earlier update may matter, so the second one is measured.
     """
     from creditrl.trainers.batch import token_table, turn_table
     from creditrl.trainers.collect.base import CollectContext
@@ -341,7 +343,7 @@ def _playing_on(
 
 
 def probabilities(mdp: Mdp, agent: TransformersAgent) -> dict[State, dict[str, float]]:
-    """Return what a small policy does in each state: every action scored by itself, as a whole."""
+    """Return a small policy's probabilities in each state: every action is scored as a whole."""
     import torch
 
     states = list(solve(mdp, lambda state: dict.fromkeys(mdp.actions(state), 0.0)).value)
@@ -388,7 +390,7 @@ def small_policy(seed: int) -> Policy:
 
 
 def _play(agent: TransformersAgent, groups: int, group_size: int, seed: int) -> list[Trajectory]:
-    """Return the episodes of all tasks, each a batch of its own."""
+    """Return the episodes of all tasks, each task as a separate batch."""
     made: Any = gym.make_vec(ENV_ID, num_envs=groups * group_size, group_size=group_size)
     venv = made.unwrapped
     episodes = []

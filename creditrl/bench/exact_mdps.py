@@ -1,9 +1,9 @@
 """Five tiny tasks whose true advantages can be computed: finite MDPs, played as text environments.
 
 Each isolates something that credit can get wrong: an effect long after its cause, a mistake that is
-put right, episodes of unequal length, a key among distractors, a partner with a will of its own.
-What is read names the state, so a policy that reads nothing else is a table of probabilities, and
-its advantages follow by dynamic programming (:func:`solve`).
+corrected, episodes of unequal length, a key among distractors, a partner that acts on its own. The
+observation identifies the state, so a policy that reads nothing else is a table of probabilities,
+and its advantages follow by dynamic programming (:func:`solve`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOST: State = ("lost",)
 
 
 class Outcome(NamedTuple):
-    """State to which an action may lead."""
+    """State to which an action can lead."""
 
     probability: float
     state: State
@@ -39,9 +39,9 @@ class Outcome(NamedTuple):
 
 
 class Mdp(ABC):
-    """A task with finitely many states, none of which comes twice in an episode.
+    """A task with finitely many states, none of which occurs twice in an episode.
 
-    Actions are single words, so that a policy that was never trained prefers none by its length.
+    Actions are single words, so that an untrained policy prefers none by its length.
     """
 
     name: ClassVar[str]
@@ -54,11 +54,11 @@ class Mdp(ABC):
 
     @abstractmethod
     def after(self, state: State, action: str) -> tuple[Outcome, ...]:
-        """Return where an action leads; the probabilities add up to 1."""
+        """Return the outcomes of an action; their probabilities sum to 1."""
 
     @abstractmethod
     def text(self, state: State) -> str:
-        """Return what is read in a state; of two states, two texts."""
+        """Return the observation in a state; different states have different texts."""
 
 
 def _surely(state: State) -> tuple[Outcome, ...]:
@@ -91,7 +91,7 @@ class DelayedEffect(Mdp):
 
 
 class Recovery(Mdp):
-    """A mistake that can be put right."""
+    """A mistake that can be corrected."""
 
     name = "recovery"
     goal = "Do it well, or put it right."
@@ -133,7 +133,7 @@ class VariableHorizon(Mdp):
 
 
 class KeyDoor(Mdp):
-    """The key is taken early and used late; in between are things that lead nowhere."""
+    """The key is taken early and used late; distractors come in between."""
 
     name = "key and door"
     goal = "Take the key, and open the door at the end of the corridor."
@@ -149,7 +149,7 @@ class KeyDoor(Mdp):
             return _surely((action, 0))
         if int(state[1]) < self.rooms:
             return _surely((state[0], int(state[1]) + 1))
-        # Who knocks is let in now and then.
+        # Knocking sometimes opens the door.
         won = (1.0 if state[0] == "key" else 0.0) if action == "open" else 0.25
         return tuple(o for o in (Outcome(won, WON), Outcome(1 - won, LOST)) if o.probability)
 
@@ -158,7 +158,7 @@ class KeyDoor(Mdp):
 
 
 class Bargain(Mdp):
-    """A partner offers, and may give in: at least half must be ours after three rounds."""
+    """A partner makes offers, and may give in: at least half must be ours after three rounds."""
 
     name = "bargain"
     goal = "Agree on at least half of ten coins within three rounds."
@@ -194,14 +194,14 @@ MDPS: tuple[Mdp, ...] = (DelayedEffect(), Recovery(), VariableHorizon(), KeyDoor
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """Value of a policy, without an error."""
+    """Exact value of a policy."""
 
     value: Mapping[State, float] = field(default_factory=dict)
     """Probability of success from each state."""
     q: Mapping[tuple[State, str], float] = field(default_factory=dict)
     """The same after each action."""
     visits: Mapping[State, float] = field(default_factory=dict)
-    """Probability that an episode comes through each state."""
+    """Probability that an episode visits each state."""
 
     def advantage(self, state: State, action: str) -> float:
         """Return ``Q(s, a) - V(s)``."""
@@ -245,13 +245,13 @@ def solve(mdp: Mdp, policy: Callable[[State], Mapping[str, float]]) -> Exact:
 
 @dataclass(frozen=True, slots=True)
 class ExactConfig:
-    """Choice of the tasks that are there."""
+    """Choice of the available tasks."""
 
     split: str = "train"
     only: str = ""
     """Name of one of them; empty: all."""
     copies: int = 1
-    """How often each of them is there, so that an update may have groups of one task alone."""
+    """Number of copies of each, so that an update can have groups of only one task."""
 
 
 class _Engine(Engine):
@@ -328,7 +328,7 @@ class _Engine(Engine):
 
 
 def _best(mdp: Mdp, state: State, action: str) -> float:
-    """Return the probability of success after an action of who goes on as well as one can."""
+    """Return the probability of success after an action if play continues optimally."""
     found = 0.0
     for probability, after in mdp.after(state, action):
         if after == WON:
@@ -344,7 +344,7 @@ class ExactEnv(TextEnv[ExactConfig]):
     env_id: ClassVar[str] = ENV_ID
     config_class: ClassVar[type] = ExactConfig
     metadata = {"render_modes": ["ansi"], "render_fps": 4}
-    expert_always_succeeds = False  # who bargains decides too
+    expert_always_succeeds = False  # the bargaining partner decides, too
 
     @classmethod
     def build(cls, config: ExactConfig, num_envs: int) -> EnvParts:

@@ -1,8 +1,8 @@
-"""Methods whose learned part is exact: what a composition comes to when nothing was learned badly.
+"""Methods whose learned part is exact: what a composition achieves without learning errors.
 
-The columns that a method's models would have given are computed by dynamic programming. Where the
-rewards of a method are its own, its critic is the mean of what followed in the batch itself, by
-state (and action, after the reply's first token), which is as good as a critic can be there.
+The columns of a method's models are computed by dynamic programming. If a method has its own
+rewards, its critic is the mean return in the batch itself, by state (and action, after the reply's
+first token), which is the best possible critic there.
 
 Letters: ``N`` turns, ``M`` reply tokens, ``P`` pairs of a state and an action.
 """
@@ -32,16 +32,16 @@ __all__ = ["ORACLES", "Known", "Oracle", "oracle_credit"]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of each turn of a batch."""
+    """Exact values of each turn of a batch."""
 
     state_N: IntArray
     pair_N: IntArray
     value_N: FloatArray
     """V of the state in which the turn was taken."""
     q_N: FloatArray
-    """Q of what was done there."""
+    """Q of the action taken there."""
     after_N: FloatArray
-    """V of the state that came of it; the outcome after the last turn."""
+    """V of the next state; the outcome after the last turn."""
     first_N: BoolArray
     """Whether it is the first turn."""
     last_N: BoolArray
@@ -49,7 +49,7 @@ class Known:
 
     @classmethod
     def of(cls, truth: Turns, exact: Exact, turns: TurnTable) -> Known:
-        """Return it for a batch of one task."""
+        """Return the exact values for a batch of one task."""
         state_N = truth.state_P[truth.pair_N]
         value_N = np.array(list(exact.value.values()))[state_N]
         begin_B, length_B = first_turns(turns.episode_N)
@@ -61,7 +61,7 @@ class Known:
 
     @property
     def progress_N(self) -> FloatArray:
-        """How much the chance of success rose by each turn, from 0 on: they sum to the outcome."""
+        """Increase of the success probability by each turn, from 0 on: they sum to the outcome."""
         return self.after_N - np.where(self.first_N, 0.0, self.value_N)
 
     def tokens(self, table: TokenTable) -> tuple[IntArray, FloatArray]:
@@ -78,14 +78,14 @@ Give = Callable[["Method[Any]", TurnTable, TokenTable, Known], Tables]
 
 
 def _values(method: Method[Any], turns: TurnTable, tokens: TokenTable, known: Known) -> Tables:
-    """The exact value in the critic's place."""
+    """The exact value in place of the critic."""
     _, value_M = known.tokens(tokens)
     turns = turns.with_scores(value_N=known.value_N.astype(np.float32))
     return turns, replace(tokens, value_M=value_M.astype(np.float32))
 
 
 def _critic(method: Method[Any], turns: TurnTable, tokens: TokenTable, known: Known) -> Tables:
-    """Give the critic that a method's own rewards ask for: means over the batch by place."""
+    """The critic for a method's own rewards: means over the batch by place."""
     none = replace(tokens, value_M=np.zeros(len(tokens), dtype=np.float32))
     reward_N = method.credit(turns, none).parts["reward"]
     plain = replace(method.config.gae, lam=1.0, whiten=False, min_explained=None)
@@ -97,13 +97,13 @@ def _critic(method: Method[Any], turns: TurnTable, tokens: TokenTable, known: Kn
 
 
 def _progress(method: Method[Any], turns: TurnTable, tokens: TokenTable, known: Known) -> Tables:
-    """The rise of the true value in the place of SPA's estimator."""
+    """The rise of the true value in place of SPA's estimator."""
     turns = turns.with_scores(progress_N=known.progress_N.astype(np.float32))
     return _critic(method, turns, tokens, known)
 
 
 def _hindsight(method: Method[Any], turns: TurnTable, tokens: TokenTable, known: Known) -> Tables:
-    """Segments that end where the value moves, their true progress, and Bayes' rule."""
+    """Segments that end where the value changes, their true progress, and Bayes' rule."""
     ends_N = known.last_N | (np.abs(known.after_N - known.value_N) > ZERO)
     segment_N = np.append(0, np.cumsum(ends_N)[:-1])
     turns = turns.with_scores(
@@ -121,30 +121,30 @@ def _hindsight(method: Method[Any], turns: TurnTable, tokens: TokenTable, known:
 
 
 def _advantages(method: Method[Any], turns: TurnTable, tokens: TokenTable, known: Known) -> Tables:
-    """The true advantage in the place of iStar's implicit reward."""
+    """The true advantage in place of iStar's implicit reward."""
     implicit_N = (known.q_N - known.value_N).astype(np.float32)
     return turns.with_scores(implicit_N=implicit_N), tokens
 
 
 def _actions(method: Method[Any], turns: TurnTable, tokens: TokenTable, known: Known) -> Tables:
-    """The true Q in the place of PRM4A's process critic."""
+    """The true Q in place of PRM4A's process critic."""
     turns = turns.with_scores(process_N=known.q_N.astype(np.float32))
     return _critic(method, turns, tokens, known)
 
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """A method with something exact in it."""
+    """A method with an exact part."""
 
     name: str
     method: str
     give: Give
     gae: Mapping[str, Any] | None = None
-    """What is changed of the method's GAE."""
+    """Changes to the method's GAE."""
 
 
 _ALONE: Mapping[str, Any] = {"lam": 0.0, "min_explained": None}
-"""Every turn is credited with its own step alone."""
+"""Every turn is credited only with its own step."""
 
 ORACLES: Sequence[Oracle] = (
     Oracle("hisr, exact segments and hindsight", "hisr", _hindsight),
@@ -158,7 +158,7 @@ ORACLES: Sequence[Oracle] = (
     Oracle("turn_ppo, exact values", "turn_ppo", _values),
     Oracle("turn_ppo, the same, lambda 0", "turn_ppo", _values, _ALONE),
 )
-"""By the names of their rows."""
+"""Oracles by the names of their rows."""
 
 
 def oracle_credit(
@@ -167,11 +167,11 @@ def oracle_credit(
     truth: Turns,
     exact: Exact,
 ) -> FloatArray:
-    """Return the credit of each turn of one task's episodes, of what was drawn there.
+    """Return the credit of each turn of one task's episodes, over tokens with an alternative.
 
     Args:
         oracle: the method and what is exact.
-        episodes: of one task, with the sampler's log-probabilities where hindsight is asked for.
+        episodes: of one task, with the sampler's log-probabilities if hindsight is needed.
         truth: of their turns.
         exact: values of the policy that played.
     """

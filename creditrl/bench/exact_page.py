@@ -1,4 +1,4 @@
-"""The page of ``creditrl bench exact``, made from its JSON alone."""
+"""The page of ``creditrl bench exact``, made only from its JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from creditrl.bench.exact_oracles import ORACLES
 __all__ = ["FORMAT", "MEASURES", "Shown", "cell", "exact_page"]
 
 FORMAT = "creditrl bench exact 1"
-"""Stands in the JSON as ``format``."""
+"""Value of ``format`` in the JSON."""
 _TASKS = tuple(mdp.name for mdp in MDPS)
 
 
@@ -22,7 +22,7 @@ class Shown:
 
     title: str
     unit: float = 1.0
-    """What a value is multiplied by."""
+    """Factor for a value."""
     digits: int = 2
 
 
@@ -66,13 +66,13 @@ nothing, which is no estimate of the advantage, whatever is exact in it."""
 
 
 def cell(measure: str, value: float | None) -> str:
-    """Return a value as tables show it, empty where there is none."""
+    """Return a value as tables show it, empty if there is none."""
     shown = MEASURES[measure]
     return "" if value is None else f"{shown.unit * value:,.{shown.digits}f}"
 
 
 def exact_page(data: Mapping[str, Any]) -> str:
-    """Return the Markdown of the JSON that ``creditrl bench exact`` wrote."""
+    """Return the Markdown for the JSON that ``creditrl bench exact`` wrote."""
     found = {(row["method"], row["task"]): row for row in data["rows"]}
     names = list(dict.fromkeys(name for name, _ in found))
     lines = ["# Credit against computed advantages", "", _INTRODUCTION.format(**data), ""]

@@ -1,4 +1,4 @@
-"""Credits of two tiny tasks that others have published, made again by this package's methods.
+"""Published credits of two tiny tasks, reproduced by this package's methods.
 
 Source: AgentCreditBench v0.5, the rows in its README.
 """
@@ -25,7 +25,7 @@ _COMPARED: Mapping[str, Any] = {"gamma": 1.0, "normalise": "mean-std"}
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Figures of others beside ours."""
+    """Others' figures next to ours."""
 
     case: str
     credit: str
@@ -34,7 +34,7 @@ class Published:
 
 
 def published_rows() -> list[Published]:
-    """Return every published row with what our methods come to."""
+    """Return every published row with our methods' results."""
     return [*_recovery(), *_delayed_effect()]
 
 
@@ -63,7 +63,7 @@ def _recovery() -> list[Published]:
 
 
 def _delayed_effect() -> list[Published]:
-    """The outcome on every turn: all but the first have done nothing for it."""
+    """The outcome on every turn: only the first one affects it."""
     rows = []
     for horizon, expected in ((2, 0.5), (32, 0.969)):
         found, _ = delayed_effect(horizon)
@@ -73,7 +73,7 @@ def _delayed_effect() -> list[Published]:
 
 
 def delayed_effect(horizon: int) -> tuple[Agreement, FloatArray]:
-    """Return (how GRPO's credit agrees, that credit [N]) in episodes of a given length."""
+    """Return (the agreement of GRPO's credit, that credit [N]) in episodes of a given length."""
     mdp = DelayedEffect(horizon)
     waits = ("wait", "hum") * horizon
     episodes = [
@@ -88,7 +88,7 @@ def delayed_effect(horizon: int) -> tuple[Agreement, FloatArray]:
 
 
 def _uniform(mdp: Mdp) -> Callable[[State], dict[str, float]]:
-    """Return the policy that takes every action alike."""
+    """Return the policy that takes every action with equal probability."""
 
     def policy(state: State) -> dict[str, float]:
         actions = mdp.actions(state)
@@ -109,14 +109,14 @@ def method_credit(name: str, episodes: Sequence[Trajectory], **numbers: Any) -> 
 def play(
     mdp: Mdp, number: int, group: int, *actions: str, ways: Sequence[int] | None = None
 ) -> Trajectory:
-    """Return the episode that some actions make.
+    """Return the episode that results from some actions.
 
     Args:
         mdp: the task.
         number: of the episode.
         group: its group.
         actions: one per turn.
-        ways: which outcome of each action came about; None: the first of each.
+        ways: which outcome of each action occurred; None: the first of each.
     """
     state, turns = mdp.start, []
     for action in actions:

@@ -1,6 +1,6 @@
-"""Needs of a GPU run, tried in a few minutes: equal numbers, speed, memory, every method.
+"""Needs of a GPU run, tested in a few minutes: equal numbers, speed, memory, every method.
 
-A section that fails is recorded with its error, and the others go on.
+A section that fails is recorded with its error, and the others continue.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Section:
 
     @property
     def work(self) -> Callable[[GpuBench], Found]:
-        """What it does: the function of its name in its file."""
+        """Run it: the function with its name in its file."""
         module = importlib.import_module(f"creditrl.bench.gpu_{self.name}")
         found: Callable[[GpuBench], Found] = getattr(module, self.name)
         return found
@@ -45,7 +45,7 @@ SECTIONS = (
     Section("streams", "Sampling beside the update"),
     Section("speed", "Speed by size"),
 )
-"""In the order in which they run: the most telling first, the longest last."""
+"""In running order: the most informative first, the longest last."""
 
 
 def run_gpu_bench(
@@ -53,17 +53,17 @@ def run_gpu_bench(
     names: Sequence[str] = (),
     told: Callable[[str], object] = lambda line: None,
 ) -> dict[str, Any]:
-    """Return everything that was found, as plain values.
+    """Return all results as plain values.
 
     Args:
         bench: where, and how much.
         names: of sections; none: all.
-        told: is told what begins.
+        told: called with what starts next.
     """
     import torch
 
     if not bench.on_gpu:
-        torch.set_num_threads(1)  # several wait for each other at these sizes
+        torch.set_num_threads(1)  # at these sizes several threads wait for each other
     sections: dict[str, Any] = {}
     for section in SECTIONS:
         if names and section.name not in names:
@@ -76,7 +76,7 @@ def run_gpu_bench(
                 found = {"skipped": {section.name: "the time was up"}}
             else:
                 found = section.work(bench).to_json()
-        except Exception as error:  # whatever it is, the other sections tell something
+        except Exception as error:  # whatever it is, the other sections are still informative
             line = " ".join(str(error).split())
             found = {
                 "error": f"{type(error).__name__}: {line}",
@@ -98,7 +98,7 @@ def run_gpu_bench(
 
 
 def failures(content: Mapping[str, Any]) -> list[str]:
-    """Return a line for each section that broke and each check, goals aside, that does not hold."""
+    """Return a line for each failed section and each check, except goals, that does not hold."""
     lines = []
     for name, found in content["sections"].items():
         if "error" in found:

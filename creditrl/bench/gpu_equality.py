@@ -2,12 +2,12 @@
 
 The reference is the CPU in float64. Weights are random, so the logits are small, and the bounds are
 those of the sums: 2e-4 nats for a token's log-probability in float32, where matrices of 2,048 rows
-are added up in another order; bfloat16 has eight bits, which is about 1 % of a hidden state after
+are summed in another order; bfloat16 has eight bits, which is about 1 % of a hidden state after
 twenty blocks.
 
-AdamW on weights in bfloat16 would leave most of them where they are: steps of 1e-5 are lost beside
-a weight of 0.02. Gradients and losses are right then, and nothing is learned; so it is asked how
-far a loss falls in thirty steps, beside float32. It is the moved weights that are judged, read in
+AdamW on weights in bfloat16 would leave most of them unchanged: steps of 1e-5 are lost next to a
+weight of 0.02. Gradients and losses are correct then, but nothing is learned; so the check is how
+far a loss falls in thirty steps, compared with float32. The updated weights are evaluated in
 float32.
 """
 
@@ -42,7 +42,8 @@ LOGPROB_BF16 = 0.05
 LOSS_BF16, NORM_BF16 = 0.02, 0.1
 """Relative."""
 BF16_LEARNS = 0.6
-"""Of the fall of the loss in float32; without float32 copies of the weights it is below 0.3."""
+"""Minimum share of the loss reduction in float32; without float32 copies of the weights it is below
+0.3."""
 _STEPS, _RATE = 30, 1e-5
 _LOSS = PolicyLossConfig(ratio="none")
 """With ratios the loss would be the same for all weights."""
@@ -109,7 +110,7 @@ def _work(bench: GpuBench, size: str) -> TrainWork:
 
 
 def _measured(policy: Policy, work: TrainWork) -> tuple[FloatArray, float, float]:
-    """Return log-probabilities [M], loss and gradient norm; the weights stay."""
+    """Return log-probabilities [M], loss and gradient norm; the weights do not change."""
     import torch
 
     some, advantage_B = episodes(work)
@@ -127,7 +128,7 @@ def _measured(policy: Policy, work: TrainWork) -> tuple[FloatArray, float, float
 
 
 def _fall(policy: Policy, work: TrainWork, dtype: Any) -> float:
-    """Return by how much a loss falls while given replies are learned, read in float32."""
+    """Return by how much a loss falls while given replies are learned, measured in float32."""
     import torch
 
     learner = copied(policy, work.device, dtype)

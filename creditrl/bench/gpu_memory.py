@@ -1,8 +1,8 @@
-"""The memory plan against the peak that is measured: all weights and LoRA, every learned model.
+"""The memory plan against the measured peak: all weights and LoRA, every learned model.
 
-Each method takes two updates on episodes that are given, so that nothing is sampled; the plan is
-that of ``--plan`` without its part for sampling. There are two micro-batches as large as their
-budget, and every token but the first few is a reply's: what the plan counts is there.
+Each method takes two updates on given episodes, so that nothing is sampled; the plan is that of
+``--plan`` without its part for sampling. Two micro-batches fill their budget, and all tokens except
+the first few belong to replies, as the plan assumes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from creditrl.types import Task, Trajectory, Turn
 __all__ = ["memory"]
 
 WITHIN = 0.10
-"""How far the plan may be from the peak, relative to the peak."""
+"""Maximum deviation of the plan from the peak, relative to the peak."""
 _PROMPT = 2
 
 
@@ -67,7 +67,7 @@ def memory(bench: GpuBench) -> Found:
 
 
 def _planned(bench: GpuBench, config: TrainConfig) -> tuple[float, str]:
-    """Return the plan's peak in MiB and its fullest phase, sampling aside."""
+    """Return the plan's peak in MiB and its peak phase, without sampling."""
     plan = plan_of(config, 2**36, bench.on_gpu)
     phases = {k: v for k, v in plan.phases.items() if not k.startswith("collect")}
     fullest = max(phases, key=lambda phase: phases[phase])
@@ -75,7 +75,7 @@ def _planned(bench: GpuBench, config: TrainConfig) -> tuple[float, str]:
 
 
 def _learned() -> list[str]:
-    """Return the methods whose plan has models beside the policy."""
+    """Return the methods whose plan has models besides the policy."""
     from creditrl.trainers.models.configs import SmallPolicyConfig
     from creditrl.trainers.plan.shape import learned_shapes
 
@@ -153,7 +153,7 @@ class _Given(Collector):
 
 
 def _episodes(vocabulary: int, count: int, length: int) -> list[Trajectory]:
-    """Return episodes of two turns, as many tokens each, in words of one token; half succeed."""
+    """Return episodes of two turns, with equal numbers of one-token words; half succeed."""
     rng = np.random.default_rng(0)
     reply = (length - 2 * _PROMPT) // 2
     made = []
@@ -167,7 +167,7 @@ def _episodes(vocabulary: int, count: int, length: int) -> list[Trajectory]:
         for turn in range(2):
             context += seen_2[turn]
             said = _words(said_2[turn])
-            expert_ids = said_2[turn][::-1]  # another action, from which StepAgent's model learns
+            expert_ids = said_2[turn][::-1]  # another action, for StepAgent's model to learn from
             turns.append(
                 Turn(
                     observation=_words(seen_2[turn]),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Kind", "built", "copied", "shape_of"]
 
 Kind = Literal["small", "qwen2", "llama"]
-"""The small policy as recipes build it, Qwen2's form, Llama's."""
+"""The recipes' small policy, Qwen2's architecture, Llama's."""
 _FAMILIES = {"qwen2": "Qwen2", "llama": "Llama"}
 
 
@@ -28,8 +28,8 @@ def built(
     """Return a policy of a work's size on its device; equal seeds give equal weights there.
 
     Args:
-        kind: of the architecture. Queries share keys and values by pairs; not in the small policy.
-        work: size (the small policy's is its own), device and seed.
+        kind: the architecture. Pairs of query heads share keys and values; not in the small policy.
+        work: size (the small policy has its own), device and seed.
         lora: adapters.
         attention: transformers' ``attn_implementation``.
         dtype: of the weights.
@@ -52,13 +52,13 @@ def built(
         config = shape_of(kind, work, attention)
         model = getattr(families, f"{_FAMILIES[kind]}ForCausalLM")(config)
     for weight in model.parameters():
-        # Not what is no weight: rotary frequencies stay exact.
+        # Weights only: rotary frequencies stay exact.
         weight.data = weight.data.to(getattr(torch, dtype))
     return Policy(model, tokenizer, lora=lora, seed=work.seed)
 
 
 def shape_of(kind: Kind, work: TrainWork, attention: str = "sdpa") -> Any:
-    """Return the config of Qwen2's or Llama's form, in a work's size."""
+    """Return the config of Qwen2's or Llama's architecture, in a work's size."""
     import transformers
 
     shape = SIZES[work.size]
@@ -80,7 +80,7 @@ def shape_of(kind: Kind, work: TrainWork, attention: str = "sdpa") -> Any:
 
 
 def copied(policy: Policy, device: str, dtype: Any) -> Policy:
-    """Return a policy of equal weights, rounded where the type is coarser, somewhere else."""
+    """Return a policy with equal weights on another device, rounded if the type is coarser."""
     import copy
 
     model = copy.deepcopy(policy.model).to(device)

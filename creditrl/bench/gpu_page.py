@@ -11,7 +11,7 @@ __all__ = ["cell", "gpu_page"]
 
 
 def gpu_page(content: Mapping[str, Any]) -> str:
-    """Return the page, Markdown, of what :func:`run_gpu_bench` returned."""
+    """Return the Markdown page for the results of :func:`run_gpu_bench`."""
     device, versions = content["device"], content["versions"]
     lines = ["# On a GPU", ""]
     if device["kind"] == "cpu":
@@ -48,7 +48,7 @@ def gpu_page(content: Mapping[str, Any]) -> str:
 
 
 def cell(value: Any) -> str:
-    """Return a value as a table shows it: three digits of numbers."""
+    """Return a value as a table shows it: numbers with three digits."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

@@ -25,7 +25,7 @@ __all__ = ["step"]
 
 
 def step(work: TrainWork, ranks: Ranks) -> dict[str, float]:
-    """Take a step on a work's episodes of one turn; returns what all processes agree on."""
+    """Take a step on a work's one-turn episodes; returns values that all processes agree on."""
     from torch.distributed.tensor import DTensor
 
     policy = built("qwen2", work)
@@ -38,14 +38,14 @@ def step(work: TrainWork, ranks: Ranks) -> dict[str, float]:
     )
     some, advantage_B = episodes(work)
     rows, turns, tokens = build_rows(some), turn_table(some), token_table(some)
-    # Micro-batches of some rows each, so that there are several to deal out.
+    # Micro-batches of a few rows each, so that there are several to distribute.
     cfg = OptimConfig(lr=1e-5, token_budget=2 * work.longest)
     optimizer = PolicyOptimizer(
         policy, cfg, PolicyLossConfig(ratio="none"), seed=work.seed, temperature=1.0
     )
     credit = Credit("bench", np.asarray(advantage_B, np.float32)[turns.episode_N])
     metrics = optimizer.update(rows, turns, tokens, credit, update=0, progress=0.0)
-    # After the step: of the moved weights.
+    # After the step: of the updated weights.
     logprob = float(optimizer.logprobs(rows).mean())
     return {
         "loss": metrics["loss"],
@@ -56,7 +56,7 @@ def step(work: TrainWork, ranks: Ranks) -> dict[str, float]:
 
 
 def main(argv: list[str]) -> None:
-    """Join the others, take the step, and write what came of it on rank 0."""
+    """Join the others, take the step, and write the result on rank 0."""
     import torch
     import torch.distributed as dist
 

@@ -1,4 +1,4 @@
-"""Two processes take the step of one: a GPU each, one GPU for both, or the CPU."""
+"""Two processes take the same step as one: a GPU each, one GPU for both, or the CPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from creditrl.trainers.parallel.ranks import ALONE, without_ranks
 __all__ = ["processes"]
 
 _SAME = 1e-3
-"""How far loss, gradient norm and log-probabilities may be from those of one process; float32."""
+"""Maximum deviation of loss, gradient norm and log-probabilities from one process; float32."""
 _SECONDS = 240
 
 
@@ -47,7 +47,7 @@ def processes(bench: GpuBench) -> Found:
         try:
             both = _both(work, backend)
         except CreditRLError as error:
-            # NCCL refuses two processes on one GPU, and gloo has not all of CUDA's operations.
+            # NCCL refuses two processes on one GPU, and gloo lacks some CUDA operations.
             table.add(where=name, error=str(error)[:300])
             found.at_most(f"{name}: errors", 1.0, 0.0, goal=device == "cuda" and backend == "gloo")
             continue

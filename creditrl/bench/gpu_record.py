@@ -20,16 +20,16 @@ class GpuBench:
 
     device: str = "cuda"
     tiny: bool = False
-    """Next to nothing is done: shows that every line runs."""
+    """Do almost nothing, only to show that every line runs."""
     rounds: int = 3
-    """Rounds that count, of each thing that is timed; medians are reported."""
+    """Measured rounds per timing; medians are reported."""
     seed: int = 0
     end: float = math.inf
-    """``time.monotonic()`` after which no further size is begun."""
+    """``time.monotonic()`` after which no further size is started."""
 
     @property
     def on_gpu(self) -> bool:
-        """Whether a GPU works."""
+        """Whether the device is a GPU."""
         return self.device != "cpu"
 
     @property
@@ -40,14 +40,14 @@ class GpuBench:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A number, and what is asked of it."""
+    """A number and its bound."""
 
     name: str
     value: float
     asked: str
     holds: bool
     goal: bool = False
-    """Whether it is a goal, which may be missed; anything else that does not hold is a failure."""
+    """Whether it is a goal, which may be missed; other checks that do not hold are failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Table:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, **cells: Any) -> None:
-        """Add a row; ``_`` in a column's name stands for a space."""
+        """Add a row; ``_`` in a column's name means a space."""
         self.rows.append({name.replace("_", " "): value for name, value in cells.items()})
 
 
@@ -73,16 +73,16 @@ class Found:
     notes: list[str] = field(default_factory=list)
 
     def table(self, title: str) -> Table:
-        """Begin a table."""
+        """Start a table."""
         self.tables.append(Table(title))
         return self.tables[-1]
 
     def at_most(self, name: str, value: float, bound: float, *, goal: bool = False) -> None:
-        """Ask that a number be small; NaN is not."""
+        """Check that a number is small; NaN fails."""
         self.checks.append(Check(name, value, f"<= {bound:g}", value <= bound, goal))
 
     def at_least(self, name: str, value: float, bound: float, *, goal: bool = False) -> None:
-        """Ask that a number be large; NaN is not."""
+        """Check that a number is large; NaN fails."""
         self.checks.append(Check(name, value, f">= {bound:g}", value >= bound, goal))
 
     def to_json(self) -> Mapping[str, Any]:
@@ -100,9 +100,9 @@ class Found:
 
 
 def timed(job: Callable[[], object], device: str, rounds: int) -> float:
-    """Return the median seconds of a job, after a round that does not count.
+    """Return the median seconds of a job, after a warm-up round.
 
-    Of the clock where a GPU works, of the processor elsewhere.
+    Wall-clock time on a GPU, processor time elsewhere.
     """
     import torch
 
@@ -118,10 +118,10 @@ def timed(job: Callable[[], object], device: str, rounds: int) -> float:
 
 
 def peak_bytes(job: Callable[[], object], device: str) -> int:
-    """Return the most bytes of tensors that were there during a job beyond those before it.
+    """Return the peak bytes of tensors during a job beyond those before it.
 
-    On a CPU every allocation of torch is read from its profiler, so that what the allocator of the
-    system keeps does not count.
+    On a CPU every allocation of torch is read from its profiler, so that memory kept by the
+    system's allocator does not count.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""The quick start, and an update of every method, as ``creditrl train`` does them."""
+"""The quick start, and an update of every method, as in ``creditrl train``."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from creditrl.trainers.start import read_request, run_request, train
 
 __all__ = ["runs"]
 
-# Among the actions that are listed, an untrained policy finds its way through such levels, so that
-# returns differ and every method has something to learn from.
+# With listed actions, an untrained policy solves some of these levels, so that returns differ and
+# every method has something to learn from.
 _FLAGS = """
 --env.id CreditRL/VisualSokoban-v0 --env.options.min-optimal-moves 1
 --env.options.max-optimal-moves 2 --policy.small.layers 1 --policy.small.hidden 16
@@ -48,7 +48,7 @@ def runs(bench: GpuBench) -> Found:
                 row = _first_update(bench, info.name, Path(name) / info.name)
                 loss, said = float(row["loss"]), ""
                 broken += not (math.isfinite(loss) and row["grad_norm"] > 0)
-            except Exception as error:  # the other methods tell something
+            except Exception as error:  # the other methods are still informative
                 loss, row = math.nan, {}
                 said = f"{type(error).__name__}: {' '.join(str(error).split())}"
                 broken += 1
@@ -90,7 +90,7 @@ def _quick_start(bench: GpuBench, found: Found, folder: Path) -> None:
 
 
 def _first_update(bench: GpuBench, name: str, folder: Path) -> Mapping[str, Any]:
-    """Return the metrics of the first update that moves the policy."""
+    """Return the metrics of the first update that changes the policy."""
     config = read_request(f"@{name}_small", [*_FLAGS, "--policy.device", bench.device])
     settings = config.method
     if hasattr(settings, "exploration"):

@@ -1,4 +1,4 @@
-"""Whole episodes and shared beginnings against a row per turn: equal steps, and their cost."""
+"""Whole episodes and shared prefixes against a row per turn: equal steps, and their cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from creditrl.bench.train_work import TrainWork, tiny
 __all__ = ["sharing"]
 
 _SAME = {"float32": 1e-3, "bfloat16": 0.05}
-"""How far gradient norms may be from each other, relative."""
+"""Maximum relative difference of gradient norms."""
 _WAYS = (
     ("a row per turn", False, False),
     ("a row per episode", True, False),
@@ -25,7 +25,7 @@ def sharing(bench: GpuBench) -> Found:
     found = Found()
     dtype = "bfloat16" if bench.on_gpu else "float32"
     work = TrainWork(size="160M", device=bench.device, dtype=dtype, seed=bench.seed)
-    # A group of eight that stands before one long prompt, as in WebShop.
+    # A group of eight with one long prompt, as in WebShop.
     work = replace(work, prompt_tokens=1024, turns=8, turn_tokens=64, episodes=8)
     if bench.tiny:
         work = replace(tiny(work), size="0.2M", prompt_tokens=256, turns=4, turn_tokens=8)

@@ -2,7 +2,7 @@
 
 The jobs are those of ``creditrl bench train``. Whole episodes of 2,048 tokens are one row each, and
 a row per turn is the other context mode. An update's share of the card's peak (MFU) counts three
-forward passes over each token that is computed, attention and the logits of replies included.
+forward passes over each computed token, including attention and the logits of replies.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ PEAKS: Mapping[str, float] = {
     "A100": 312e12,
     "L40S": 362e12,
 }
-"""Dense bfloat16 FLOP/s by a word in the card's name, from the makers' data sheets."""
+"""Dense bfloat16 FLOP/s by a word in the card's name, from the vendors' data sheets."""
 MFU = 0.45
-"""Asked of the update of 1.5B weights on one GPU."""
+"""Goal for the update of 1.5B weights on one GPU."""
 OF_VLLM = 1 / 3
-"""Asked of our own decoder, as a share of vLLM's tokens per second."""
+"""Goal for our own decoder, as a share of vLLM's tokens per second."""
 
 
 def speed(bench: GpuBench) -> Found:
@@ -95,7 +95,7 @@ def _ours(
 
 
 def _others(bench: GpuBench, work: TrainWork, found: Found, table: Table) -> None:
-    """Measure TRL and vLLM, each in a process of its own, where they are installed."""
+    """Measure TRL and vLLM, each in a separate process, if they are installed."""
     sides = [side for side in SIDES if side in ("trl", "ours_vllm") and side not in missing_sides()]
     if not sides:
         return
@@ -128,7 +128,7 @@ def _others(bench: GpuBench, work: TrainWork, found: Found, table: Table) -> Non
 def update_flops(work: TrainWork) -> float:
     """Return the operations of an update on a work's long episodes, one row each.
 
-    The episodes begin with one prompt, which is computed once. A causal row of T tokens has T^2 / 2
+    The episodes start with one prompt, which is computed once. A causal row of T tokens has T^2 / 2
     pairs of query and key.
     """
     shape = SIZES[work.size]
@@ -140,9 +140,9 @@ def update_flops(work: TrainWork) -> float:
 
 
 def peak_flops(bench: GpuBench) -> tuple[float, float, str]:
-    """Return the device's peak in FLOP/s, what a matrix product reaches, and whose peak it is.
+    """Return the device's peak FLOP/s, that of a matrix product, and the peak's source.
 
-    Of a card that is not known, and of a CPU, the product is the peak.
+    For an unknown card and for a CPU, the product is the peak.
     """
     import torch
 

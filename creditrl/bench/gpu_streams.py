@@ -1,4 +1,4 @@
-"""Sampling beside the update (``rollout.ahead``) in a CUDA stream; sleep and wake of vLLM."""
+"""Sampling during the update (``rollout.ahead``) in a CUDA stream; sleep and wake of vLLM."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from creditrl.types import Prompt
 __all__ = ["streams"]
 
 _STEPS = 4
-"""Updates beside one batch of replies."""
+"""Updates during one batch of replies."""
 _SAME = {"float32": 1e-4, "bfloat16": 0.02}
-"""How far the last gradient norms may be from each other, relative."""
+"""Maximum relative difference of the last gradient norms."""
 
 
 def streams(bench: GpuBench) -> Found:
-    """Sample while the policy moves: equal replies, equal steps, less time."""
+    """Sample while the policy is updated: equal replies, equal steps, less time."""
     found = Found()
     dtype = "bfloat16" if bench.on_gpu else "float32"
     work = TrainWork(size="160M", device=bench.device, dtype=dtype, seed=bench.seed)
@@ -41,7 +41,7 @@ def streams(bench: GpuBench) -> Found:
     )
     seen: dict[str, tuple[list[tuple[int, ...]], float, float]] = {}
     for name, way in ways.items():
-        _do(work, way)  # kernels are chosen, memory is claimed
+        _do(work, way)  # selects kernels, allocates memory
         said, norm, seconds = seen[name] = _do(work, way)
         table.add(way=name, seconds=seconds, grad_norm=norm)
     (said, norm, _), (beside, other, _) = seen.values()
@@ -103,7 +103,7 @@ def _at_once(sample: Callable[[], Any], learn: Callable[[], Any]) -> tuple[Any, 
 
 
 def _sleep(work: TrainWork, found: Found) -> None:
-    """Ask an engine, let it sleep, and ask again."""
+    """Query an engine, let it sleep, and query it again."""
     import torch
 
     with tempfile.TemporaryDirectory(prefix="creditrl-bench-") as name:

@@ -1,4 +1,4 @@
-"""Ways to compute one update: compiled, checkpointed, packed, by each attention; which pays."""
+"""Ways to compute one update: compiled, checkpointed, packed, by attention; which pays off."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 __all__ = ["ways"]
 
 _SAME = {"float32": 1e-3, "bfloat16": 0.05}
-"""How far the gradient norm may be from the plain way's, relative, by the type of the weights."""
+"""Maximum relative deviation of the gradient norm from the plain way's, by type of weights."""
 _MIB = 2**20
 
 
 def ways(bench: GpuBench) -> Found:
-    """Measure an update of whole episodes in each way that this machine has."""
+    """Measure an update of whole episodes in each way that this machine supports."""
     found = Found()
     dtype = "bfloat16" if bench.on_gpu else "float32"
     work = TrainWork(size="160M", device=bench.device, dtype=dtype, seed=bench.seed)
@@ -54,7 +54,7 @@ def ways(bench: GpuBench) -> Found:
                 _trace(policy)
             update = Ours.of(work, policy).update(turns=work.turns)
             with _kernel(kernel):
-                norm = update()["grad_norm"]  # compiles, where it does
+                norm = update()["grad_norm"]  # compiles, if this way does
                 seconds = timed(update, bench.device, bench.rounds)
                 peak = peak_bytes(update, bench.device)
         except Exception as error:
@@ -62,7 +62,7 @@ def ways(bench: GpuBench) -> Found:
                 raise
             line = " ".join(str(error).split())[:200]
             table.add(way=name, error=f"{type(error).__name__}: {line}")
-            # The kernel of an attention may not be made for this card or this type.
+            # An attention's kernel may not support this card or type.
             found.at_most(f"{name}: errors", 1.0, 0.0, goal=kernel is not None)
             continue
         plain = plain or (norm, seconds)
@@ -91,7 +91,7 @@ def _compile(policy: Policy) -> None:
 
 
 def _trace(policy: Policy) -> None:
-    """Compile without making code, which takes a CPU's compiler a minute."""
+    """Trace without generating code, which takes a CPU's compiler a minute."""
     import torch
 
     decoder = policy.base.get_decoder()
@@ -118,7 +118,7 @@ _WAYS: tuple[tuple[str, str, str | None, Callable[[Policy], None]], ...] = (
 
 
 def _missing(name: str, attention: str, kernel: str | None, bench: GpuBench) -> str:
-    """Return why a way is not tried, empty where it is."""
+    """Return why a way is not tried, empty if it is."""
     if attention == "flash_attention_2" and importlib.util.find_spec("flash_attn") is None:
         return "skipped: flash_attn is not installed" if bench.on_gpu else NEEDS_CUDA
     only_there = attention in ("flex_attention", "flash_attention_2")
@@ -128,7 +128,7 @@ def _missing(name: str, attention: str, kernel: str | None, bench: GpuBench) -> 
 
 @contextmanager
 def _kernel(name: str | None) -> Iterator[None]:
-    """Let attention be computed by this kernel alone."""
+    """Compute attention only with this kernel."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     with nullcontext() if name is None else sdpa_kernel(getattr(SDPBackend, name)):
@@ -136,7 +136,7 @@ def _kernel(name: str | None) -> Iterator[None]:
 
 
 def _packing(bench: GpuBench, work: TrainWork, found: Found, table: Table) -> None:
-    """Compare padded micro-batches, as the trainer has them, with one row of all rows in a line."""
+    """Compare the trainer's padded micro-batches with all rows concatenated into one."""
     import torch
 
     policy = built("qwen2", work, dtype=work.dtype)  # type: ignore[arg-type]
@@ -182,14 +182,14 @@ def _with_gradient(policy: Policy, way: Callable[[], torch.Tensor]) -> Callable[
 
 
 def _packed_logprobs(policy: Policy, rows: Any) -> torch.Tensor:
-    """Return the log-probability of every reply token, all rows in one, which see themselves."""
+    """Return the log-probability of every reply token, rows in one, each attending to itself."""
     import torch
 
     device = policy.device
     ids = torch.from_numpy(rows.ids.astype(np.int64)).to(device)[None]
     places = np.concatenate([np.arange(length) for length in rows.length_R])
     position = torch.from_numpy(places).to(device)[None]
-    # Positions that begin anew tell transformers where a row begins.
+    # Restarting positions show transformers where a row starts.
     hidden = policy.base.get_decoder()(input_ids=ids, position_ids=position, use_cache=False)
     at_M = torch.from_numpy(rows.offset_R[rows.row_M] + rows.position_M).to(device)
     logits_MV = policy.base.get_output_embeddings()(hidden.last_hidden_state[0, at_M]).float()

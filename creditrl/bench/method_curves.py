@@ -1,4 +1,4 @@
-"""Curves of methods over turns or processor time, and when they reach what GRPO ends with."""
+"""Curves of methods over turns or processor time, and when they reach GRPO's final value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RATIO_DRAWS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """What was measured of the runs of a method while they trained, at equal shares of training."""
+    """Measurements of a method's runs during training, at equal shares of training."""
 
     turns_G: FloatArray
     """Environment turns at each place, mean over the runs."""
@@ -33,7 +33,7 @@ class Curves:
 
     @property
     def area_KS(self) -> FloatArray:
-        """The mean over the training, from its begin to its end: the area under the curve."""
+        """The mean over the whole training: the area under the curve."""
         steps_GSK = (self.y_GSK[1:] + self.y_GSK[:-1]) / 2
         area_SK: FloatArray = steps_GSK.mean(axis=0)
         return area_SK.T.astype(np.float32)
@@ -47,10 +47,10 @@ class Curves:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """What a method needs to reach the baseline's last value, over what the baseline needs.
+    """A method's cost of reaching the baseline's last value, relative to the baseline's cost.
 
-    Draws in which the method does not reach it within its budget are censored: their ratio is known
-    to be above ``limit`` and nothing more. An end of the interval that falls among them is None.
+    Draws in which the method does not reach it within its budget are censored: their ratio is only
+    known to be above ``limit``. An end of the interval among them is None.
     """
 
     value: float | None
@@ -58,13 +58,13 @@ class Ratio:
     low: float | None
     high: float | None
     limit: float
-    """The method's whole budget over what the baseline needs."""
+    """The method's whole budget relative to the baseline's cost."""
     censored: float
-    """Share of the draws."""
+    """Share of censored draws."""
     undefined: float
     """Share of the draws in which the baseline does not end above its start."""
     p: float
-    """Two-sided, of a ratio of 1; NaN where no interval can be given."""
+    """Two-sided p-value of a ratio of 1; NaN if there is no interval."""
 
 
 def curves_of(runs: Sequence[FinishedRun], measure: str, points: int) -> Curves:
@@ -95,7 +95,7 @@ def _at(
         raise DataError(f"{run.folder}: episodes of its evaluations failed with errors.")
     turns_P = np.array([v.turns for v in run.validations], dtype=np.float64)
     cpu_P = np.array([v.cpu_seconds for v in run.validations], dtype=np.float64)
-    # A method that plays nothing is evaluated at equal distances.
+    # A method that plays no episodes is evaluated at equal intervals.
     share_P = turns_P / turns_P[-1] if turns_P[-1] else np.linspace(0.0, 1.0, len(turns_P))
     if len(share_P) == 1:  # one update had more turns than the budget
         return (
@@ -111,12 +111,12 @@ def _at(
 
 
 def first_reach(x_G: FloatArray, y_DG: FloatArray, target_D: FloatArray) -> FloatArray:
-    """Return where each curve first reaches its target, inf where it does not.
+    """Return where each curve first reaches its target, inf if it does not.
 
     Args:
         x_G: ascending places.
         y_DG: curves, linear between the places.
-        target_D: one for each.
+        target_D: target of each curve.
     """
     reached_DG = y_DG >= target_D[:, None] - 1e-9
     first_D = reached_DG.argmax(axis=1)
@@ -138,23 +138,23 @@ def ratio_to_reach(
     seed: int = 0,
     confidence: float = CONFIDENCE,
 ) -> Ratio:
-    """Return how much of turns or time a method needs for the baseline's last value.
+    """Return the relative turns or time that a method needs for the baseline's last value.
 
-    Of the runs' mean curve: the first place at which it is as high as the baseline's mean at the
-    end, over the first place at which the baseline's own mean curve is. The interval is that of
+    From the runs' mean curve: the first place at which it is as high as the baseline's final mean,
+    over the first place at which the baseline's own mean curve is. The interval comes from
     bootstrap samples over tasks and seeds (percentiles), the same samples for both, and everything
-    is computed anew in each: the target as well.
+    is recomputed in each, including the target.
 
     Args:
-        method: of some seeds and tasks.
-        baseline: of the same.
-        axis: what is needed.
+        method: curves of some seeds and tasks.
+        baseline: curves of the same seeds and tasks.
+        axis: turns or time.
         draws: bootstrap samples.
         seed: of the draws.
         confidence: probability mass of the interval.
 
     Raises:
-        DataError: the two are not of equally many seeds and tasks.
+        DataError: the two do not have equal numbers of seeds and tasks.
     """
     if method.y_GSK.shape[1:] != baseline.y_GSK.shape[1:]:
         raise DataError(
@@ -175,7 +175,7 @@ def ratio_to_reach(
     tail = (1 - confidence) / 2
     low, high, p = None, None, math.nan
     if undefined <= tail and not np.isnan(value_D[0]) and seeds > 1:
-        # Order statistics, not means of two draws, of which one may be censored.
+        # Order statistics, not means of two draws, because one of them can be censored.
         low, high = (_finite(known_D[_rank(q, len(known_D))]) for q in (tail, 1 - tail))
         p = bootstrap_p(known_D, 1.0)
     end = float(getattr(method, f"{axis}_G")[-1])
@@ -193,7 +193,7 @@ def ratio_to_reach(
 def _ratios(
     method: Curves, baseline: Curves, axis: Axis, task_DK: FloatArray, seed_DS: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return every draw's ratio, NaN where the baseline did not rise, and what that one needs."""
+    """Return every draw's ratio, NaN if the baseline did not rise, and the baseline's cost."""
     mine_DG, base_DG = (
         np.einsum("gsk,dk,ds->dg", curves.y_GSK, task_DK, seed_DS, optimize=True)
         for curves in (method, baseline)

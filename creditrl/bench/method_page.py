@@ -1,4 +1,4 @@
-"""The page of a bench of methods, made from its JSON alone."""
+"""The page of a bench of methods, made only from its JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from creditrl.view.method_ratios import RatioDot, ratio_dots
 __all__ = ["task_page", "write_page"]
 
 _TRUTH = "truth.md"
-"""Page of ``creditrl bench credit``, linked where it lies beside this one."""
+"""Page of ``creditrl bench credit``, linked if it is in the same folder."""
 _MODELS = ("explore", "models")
 """Parts of the processor time that only a method with learned models has."""
 
@@ -28,7 +28,7 @@ def write_page(found: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
 
     Args:
         found: the JSON that ``creditrl bench methods`` wrote, one per task set.
-        path: the Markdown file. Pictures are named after it and lie beside it.
+        path: the Markdown file. Pictures are named after it and are in the same folder.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     paths, parts = [path], []
@@ -121,7 +121,7 @@ _SETTINGS = {
 
 
 def _shown(data: Mapping[str, Any]) -> str:
-    """Return the setting of pictures and costs: the best one, where it was tested."""
+    """Return the setting of pictures and costs: the best one, if it was tested."""
     tested = {row["setting"] for row in data["results"]}
     return next((setting for setting in _SETTINGS if setting in tested), "best")
 
@@ -165,7 +165,7 @@ def _results(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _gain(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the end less the start; results of before this was measured have no interval."""
+    """Return the end minus the start; older results have no interval."""
     without = {"value": row["end"]["value"] - row["start"]["value"], "low": None}
     found: Mapping[str, Any] = row.get("gain", without)
     return found
@@ -295,7 +295,7 @@ def _pictures(data: Mapping[str, Any], path: Path) -> dict[str, Path]:
 
 
 def _dots(data: Mapping[str, Any], kind: str) -> list[RatioDot]:
-    """Return the ratios of the methods at the shown setting, of success."""
+    """Return the methods' success ratios at the shown setting."""
     rows = _rows(data, _shown(data), data["plan"]["tasks"]["measures"][0])
     return [
         RatioDot(row["method"], ratio["value"], ratio["low"], ratio["high"], ratio["limit"])
@@ -337,7 +337,7 @@ def _p(value: float | None) -> str:
 
 
 def _ratio(ratio: Mapping[str, Any] | None) -> str:
-    """Return a ratio with its interval; ">" where it is censored."""
+    """Return a ratio with its interval; ">" if it is censored."""
     if ratio is None:
         return ""
     if ratio["limit"] is None:

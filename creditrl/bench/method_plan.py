@@ -27,20 +27,20 @@ BASELINE = "grpo"
 SETTINGS = ("best", "shared")
 """Each method at the best of its trials, and all at one setting."""
 RUNGS = (0.25, 1.0)
-"""Shares of a run's turns that trials are given: all a quarter, the best third the whole."""
+"""Shares of a run's turns for trials: a quarter for all, the whole for the best third."""
 TUNING_SPLIT, TEST_SPLIT = "valid_seen", "valid_unseen"
-"""The builtin tasks of the two differ in every environment, and from those of the training."""
+"""The builtin tasks of the two differ in every environment, and from the training tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """A method with one thing changed, to see what that thing is worth here."""
+    """A method with one thing changed, to see its effect here."""
 
     name: str
-    """In file names and tables."""
+    """Name in file names and tables."""
     flags: tuple[str, ...]
     words: str
-    """What is changed, in words."""
+    """Description of the change."""
 
 
 ABLATIONS: Mapping[str, Ablation] = {
@@ -80,24 +80,24 @@ class BenchPlan:
     tasks: MethodTasks
     methods: tuple[str, ...] = METHODS
     seeds: tuple[int, ...] = tuple(range(8))
-    """Of the tests."""
+    """Seeds of the tests."""
     settings: tuple[str, ...] = SETTINGS
     """Which of :data:`SETTINGS` are tested."""
     turns: int = 0
     """Environment turns of a run."""
     trials: int = 12
-    """Settings that are tried of every method, the shared one among them."""
+    """Number of settings tried per method, including the shared one."""
     tuning_seed: int = 1000
-    """Of the trials' runs and of the draws; none of ``seeds``."""
+    """Seed of the trials' runs and of the draws; not one of ``seeds``."""
     levels: int = 128
-    """Tasks of each evaluation, the first ones of the split."""
+    """Number of tasks of each evaluation, the first ones of the split."""
     points: int = 10
     """Evaluations of a test run after its start."""
     ablations: tuple[str, ...] = ()
     """Methods whose ablation is tested as well."""
     ablation_seeds: int = 2
     flags: tuple[str, ...] = ()
-    """Changes of every recipe, for tests."""
+    """Changes to every recipe, for tests."""
 
     def __post_init__(self) -> None:
         for name in ("turns", "trials", "levels", "points", "ablation_seeds"):

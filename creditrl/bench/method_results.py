@@ -29,14 +29,14 @@ from creditrl.trainers.methods.base import method_info
 __all__ = ["FORMAT", "MethodResult", "check_starts", "compare", "summarise"]
 
 FORMAT = "creditrl bench methods 2"
-"""Stands in the JSON as ``format``."""
+"""Value of ``format`` in the JSON."""
 _PLACES = 40
 """Intervals between the places of a curve."""
 
 
 @dataclass(frozen=True, slots=True)
 class MethodResult:
-    """What the runs of a method at one setting came to, in one measure; intervals are of 95 %."""
+    """Results of a method's runs at one setting, in one measure; intervals are 95 %."""
 
     method: str
     setting: str
@@ -44,42 +44,42 @@ class MethodResult:
     measure: str
     seeds: tuple[int, ...]
     start: Estimate
-    """Of the cloned policies; every interval is over tasks and seeds."""
+    """Value of the cloned policies; every interval is over tasks and seeds."""
     end: Estimate
-    """After training, at temperature 1."""
+    """Value after training, at temperature 1."""
     gain: Estimate
-    """Of ``end`` to the same policy's ``start``, paired by task and seed."""
+    """``end`` minus the same policy's ``start``, paired by task and seed."""
     area: Estimate
     """Mean over the training: the area under the curve over turns, divided by the turns."""
     difference: Estimate | None
-    """Of ``end`` to the baseline's (an ablation's to its method's), paired by task and seed; None
-    where there is nothing to compare with."""
+    """``end`` minus the baseline's (for an ablation, its method's), paired by task and seed; None
+    if there is nothing to compare with."""
     difference_p: float
     area_difference: Estimate | None
     area_p: float
     difference_over_seeds: Estimate | None
-    """The same difference with Student's interval over the seeds' means, which does not get
-    narrower by more tasks."""
+    """The same difference with Student's interval over the seeds' means, which more tasks do not
+    narrow."""
     turns_ratio: Ratio | None
-    """Turns to what the baseline ends with, over those of the baseline; None for a method that
+    """Turns to reach the baseline's final value, relative to the baseline's; None for a method that
     plays none."""
     cpu_ratio: Ratio | None
     """The same in processor time of exploration and updates."""
     reached: int
-    """Runs whose own curve is somewhere as high as the baseline's mean at the end."""
+    """Number of runs whose own curve reaches the baseline's final mean."""
     below_start: int
-    """Runs that end below their start."""
+    """Number of runs that end below their start."""
     by_seed: tuple[float, ...]
     """``end`` of every seed."""
     spread: float
-    """Standard deviation of ``by_seed``; NaN of one."""
+    """Standard deviation of ``by_seed``; NaN for one seed."""
     turns: float
-    """Of a run, mean over seeds, as all below."""
+    """Turns of a run; mean over seeds, like everything below."""
     updates: float
     cpu_seconds: float
-    """Of the whole process: start, training, evaluations."""
+    """CPU seconds of the whole process: start, training, evaluations."""
     cpu_parts: Mapping[str, float]
-    """Of exploration and updates, by part."""
+    """CPU seconds of exploration and updates, by part."""
 
 
 def compare(
@@ -89,14 +89,14 @@ def compare(
     runs: Mapping[int, FinishedRun],
     other: Mapping[int, FinishedRun] | None,
 ) -> MethodResult:
-    """Return what some runs came to, and how they differ from those of the same seeds.
+    """Return the results of some runs, and their difference from other runs of the same seeds.
 
     Args:
         method: its name.
         setting: see :class:`MethodResult`.
         measure: ``"success"`` or ``"score"``.
         runs: by seed, at least one.
-        other: what they are compared with, by seed; None: nothing.
+        other: the runs to compare with, by seed; None: nothing.
     """
     seeds = tuple(sorted(runs))
     mine = [runs[seed] for seed in seeds]
@@ -153,7 +153,7 @@ def check_starts(runs: Sequence[Mapping[int, FinishedRun]]) -> dict[int, str]:
     """Return the digest of the cloned weights by seed, the same for every method.
 
     Raises:
-        DataError: two runs of one seed began with other weights.
+        DataError: two runs of one seed started with different weights.
     """
     found: dict[int, FinishedRun] = {}
     for by_seed in runs:
@@ -168,10 +168,10 @@ def check_starts(runs: Sequence[Mapping[int, FinishedRun]]) -> dict[int, str]:
 
 
 def summarise(bench: Bench) -> dict[str, Any]:
-    """Return everything that was found so far, and what is missing, as plain data.
+    """Return all results so far, and what is missing, as plain data.
 
     Raises:
-        DataError: runs of one seed did not begin alike, or an evaluation failed.
+        DataError: runs of one seed did not start equally, or an evaluation failed.
     """
     plan, methods = bench.plan, bench.methods
     by_setting = {kind: _finished(bench, kind, methods) for kind in plan.settings}

@@ -1,4 +1,4 @@
-"""The settings that are tried of a method, drawn from the space that its class names."""
+"""The settings tried for a method, drawn from its class's search space."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The task sets on which methods are compared, and the recipe of each method on each of them.
 
-A task set is a small recipe of its environment with its section ``[method]`` taken out and some
-settings changed, so that a clone begins at 10 to 35 % success. A method brings the section
-``[method]`` of its own small recipe, which was found on VisualSokoban.
+A task set is a small recipe of its environment without its section ``[method]`` and with some
+settings changed, so that a clone starts at 10 to 35 % success. A method adds the section
+``[method]`` of its own small recipe, which was tuned on VisualSokoban.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OPTIM: Mapping[str, Any] = {
     "epochs": 1,
     "minibatches": 2,
     "warmup": 4,
-    # A schedule that ends with the budget would make every curve one of this budget alone.
+    # A schedule that ends with the budget would make every curve specific to this budget.
     "schedule": "constant",
     "check_every": 20,
 }
@@ -50,7 +50,7 @@ def task_set(name: str) -> MethodTasks:
 
 
 def recipe_of(tasks: MethodTasks, method: str) -> dict[str, Any]:
-    """Return the recipe of a method on a task set, at the shared setting, as TOML holds it.
+    """Return the recipe of a method on a task set, at the shared setting, as TOML data.
 
     Raises:
         UnknownNameError: there is no such method.
@@ -65,7 +65,7 @@ def recipe_of(tasks: MethodTasks, method: str) -> dict[str, Any]:
         **_OPTIM,
     }
     if own["rollout"].get("reward") == "success":
-        # Methods that are defined on outcomes of 0 and 1 take those of graded tasks as well.
+        # Methods defined on outcomes of 0 and 1 use success on graded tasks as well.
         data["rollout"] = {**data["rollout"], "reward": "success", "reward_scale": 1.0}
     if "exploration" in (known.name for known in fields(config)):
         explored = {"exploration": {"tasks": tasks.explored}}

@@ -1,9 +1,9 @@
 """Methods side by side: equal starts, equal turns, equal tuning, many seeds.
 
 On a task set every method trains the same cloned policies. First it is tuned: random settings, of
-which the best third is given whole runs, by tasks of the validation split and a seed of its own.
-Then it is tested at the setting that was best and at one that all share, on tasks of the test
-split, which nothing was chosen by.
+which the best third gets whole runs, on tasks of the validation split with a separate seed. Then it
+is tested at the best setting and at one that all share, on tasks of the test split, which no choice
+used.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 __all__ = ["Bench", "Trial", "survivors"]
 
 _KEPT = 3
-"""A third of the trials of a rung goes on."""
+"""One in this many trials of a rung continues."""
 _SFT_UPDATES = 200
-"""Of SFT at the shared setting: it plays nothing, so its budget is in updates."""
+"""Updates of SFT at the shared setting: it plays no episodes, so its budget is in updates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,16 @@ class Trial:
     number: int
     rung: int
     values: Values
-    """What differs from the shared setting."""
+    """Values that differ from the shared setting."""
     area: float | None
     """Mean of the task set's measure over the training, on the tuning's tasks; None: it failed."""
     turns: int
     cpu_seconds: float
-    """Of the whole process, evaluations included."""
+    """CPU seconds of the whole process, evaluations included."""
 
 
 def _require_equal(name: str, found: Any, expected: Any) -> None:
-    """Raise for the first value that differs, by the name that it has in the results."""
+    """Raise for the first value that differs, with its name in the results."""
     if isinstance(found, dict) and isinstance(expected, dict):
         for key in sorted({*found, *expected}):
             _require_equal(f"{name}.{key}", found.get(key), expected.get(key))
@@ -75,8 +75,8 @@ def survivors(areas: Mapping[int, float | None], kept: int) -> list[int]:
     """Return the numbers of the best trials, best first; the lower number of equal ones.
 
     Args:
-        areas: by number; None: failed, and goes on only if there are no others.
-        kept: how many.
+        areas: by number; None: failed, and continues only if there are no others.
+        kept: number of trials to keep.
     """
     order = sorted(areas, key=lambda n: (-np.inf if (a := areas[n]) is None else -a, n))
     failed = [number for number in order if areas[number] is None]
@@ -85,11 +85,11 @@ def survivors(areas: Mapping[int, float | None], kept: int) -> list[int]:
 
 @dataclass(eq=False)
 class Bench:
-    """The runs of a plan in a folder; every call goes on with what is there.
+    """The runs of a plan in a folder; every call continues from what exists.
 
     Raises:
         UnknownNameError: there is no such method.
-        ConfigError: ``tuned`` was tuned otherwise than the plan says.
+        ConfigError: ``tuned`` was tuned differently from the plan.
     """
 
     plan: BenchPlan
@@ -103,9 +103,9 @@ class Bench:
     methods: tuple[str, ...] = field(init=False)
     """The plan's methods that can train on the task set."""
     unsuited: dict[str, str] = field(default_factory=dict)
-    """Why others cannot, by method."""
+    """Why other methods cannot, by method."""
     _tried: dict[str, Trial] = field(default_factory=dict)
-    """Finished trials by the names of their runs, those of ``tuned`` among them."""
+    """Finished trials by the names of their runs, including those of ``tuned``."""
 
     def __post_init__(self) -> None:
         names = self.plan.methods
@@ -123,7 +123,7 @@ class Bench:
     # -- phases -----------------------------------------------------------------------------------
 
     def clone(self) -> None:
-        """Clone a policy for every seed; all methods begin with it."""
+        """Clone a policy for every seed; all methods start from it."""
         seeds = (*self._tuning_seeds(), *self.plan.seeds)
         self._run([self._clone(seed) for seed in seeds if self.methods])
 
@@ -135,7 +135,7 @@ class Bench:
             self._run([run for m in self.methods for run in self._untried(m, rung)])
 
     def test(self) -> None:
-        """Train every method at each of the plan's settings, a seed after the other."""
+        """Train every method at each of the plan's settings, seed by seed."""
         self._run(self._tests([s for s in self.plan.seeds if self.start(s) is not None]))
 
     @property
@@ -163,7 +163,7 @@ class Bench:
         return draw(method, best[0], self.plan.tuning_seed)
 
     def test_run(self, method: str, kind: str, seed: int) -> PlannedRun:
-        """Return a run of the test; where the shared setting is best, the two are one.
+        """Return a run of the test; if the shared setting is best, the two are the same run.
 
         Args:
             method: its name.
@@ -177,14 +177,14 @@ class Bench:
         return self._test(method, f"best+{ablation.name}", values, seed, ablation.flags)
 
     def finished(self, run: PlannedRun) -> FinishedRun | None:
-        """Return a run that came to its end."""
+        """Return a finished run."""
         path = self.folder / run.name
         return FinishedRun.read(path) if is_finished(path) else None
 
     def missing(self) -> list[str]:
         """Return the names of the runs that are planned and not finished.
 
-        Which trials come to later rungs, and which setting is tested, follows from those before.
+        Which trials reach later rungs, and which setting is tested, depends on earlier runs.
         """
         runs = [self._clone(seed) for seed in (*self.plan.seeds, *self._tuning_seeds())]
         for method in self.methods:
@@ -202,7 +202,7 @@ class Bench:
         self.failed |= run_pool(runs, self.folder, workers=self.workers, show=self.show)
 
     def _tests(self, seeds: Sequence[int]) -> list[PlannedRun]:
-        """Return every run of the test, a seed after the other, so that a cut one has whole seeds.
+        """Return every run of the test, seed by seed, so that an interrupted one has whole seeds.
 
         Seeds without a clone have no run.
         """
@@ -220,16 +220,16 @@ class Bench:
         return [(self._tuning(method, number, rung), number) for number in numbers]
 
     def _untried(self, method: str, rung: int) -> list[PlannedRun]:
-        """Return the runs of a rung of which nothing is known yet."""
+        """Return the runs of a rung without results yet."""
         return [run for run, _ in self._rung(method, rung) if run.name not in self._tried]
 
     def _tuning_seeds(self) -> list[int]:
-        """Return the tuning's seed; none where no trial is left to run."""
+        """Return the tuning's seed; none if no trial is left to run."""
         left = any(self._untried(m, r) for m in self.methods for r in range(len(RUNGS)))
         return [self.plan.tuning_seed] if left else []
 
     def _take_trials(self, tuned: Mapping[str, Any]) -> None:
-        """Count the trials of another bench as run here, if it drew and ran them as this one would.
+        """Count the trials of another bench as run here, if it drew and ran them in the same way.
 
         Methods that it does not have are tuned here.
         """
@@ -250,7 +250,7 @@ class Bench:
                 self._tried[name] = trial
 
     def _numbers(self, method: str, rung: int) -> list[int]:
-        """Return the trials of a rung; none where one alone is left, whose place is known.
+        """Return the trials of a rung; none if only one is left, whose place is known.
 
         The shared setting needs none.
         """
@@ -278,7 +278,7 @@ class Bench:
             return Trial(method, number, rung, values, None, 0, 0.0)
         try:
             area = float(curves_of([run], self.plan.tasks.measure, 50).area_KS.mean())
-        except DataError:  # an evaluation of it failed: the setting is out of the race
+        except DataError:  # one of its evaluations failed: the setting is excluded
             return Trial(method, number, rung, values, None, run.turns, run.cpu_seconds)
         trial = Trial(method, number, rung, values, area, run.turns, run.cpu_seconds)
         return self._tried.setdefault(planned.name, trial)
@@ -330,7 +330,7 @@ class Bench:
         flags: Sequence[str] = (),
         start: str | None = None,
     ) -> PlannedRun:
-        """Return a run from the seed's clone, evaluated on a split at equal distances."""
+        """Return a run from the seed's clone, evaluated on a split at equal intervals."""
         start = start or str(self.folder / self._clone(seed).name / "policy" / "last")
         set_here = dict(values)
         if method == "sft":
@@ -376,7 +376,7 @@ class Bench:
         return PlannedRun("clone", f"@{self._recipe('sft')}", words).config()
 
     def _evaluated(self, split: str) -> tuple[str, ...]:
-        """Return the flags by which the curve is the only evaluation.
+        """Return the flags that make the curve the only evaluation.
 
         The run's own ones before and after training would repeat its first and last points, so
         they play one task.

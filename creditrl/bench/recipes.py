@@ -20,7 +20,7 @@ __all__ = ["dry_recipes", "paper_recipes", "recipes_page"]
 
 _GIB = 80.0
 _KEPT = ("loss", "grad_norm", "prompts_shortened", "replies_cut")
-"""Of the update's metrics."""
+"""Metrics of the update to keep."""
 
 
 def paper_recipes() -> list[str]:
@@ -30,10 +30,10 @@ def paper_recipes() -> list[str]:
 
 
 def dry_recipes(names: Sequence[str], path: Path, progress: Progress) -> dict[str, dict[str, Any]]:
-    """Do the dry runs that a file has no result of, and write each result to it.
+    """Do the dry runs without a result in a file, and write each result to it.
 
     Returns:
-        Results by recipe, as :class:`~creditrl.trainers.dry_run.DryRun` has them.
+        Results by recipe, with the fields of :class:`~creditrl.trainers.dry_run.DryRun`.
     """
     found: dict[str, Any] = dict(read_object_file(path)) if path.is_file() else {}
     for name in names:

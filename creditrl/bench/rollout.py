@@ -1,8 +1,8 @@
 """Episodes per second of copies that wait for each other's replies, and of copies that do not.
 
 Both sides play the same episodes in one run: with a simulated model whose replies have log-normal
-lengths, through an endpoint on this machine with log-normal latencies, and with vLLM. Beside them
-a trainer whose updates take as long as its collections, which does both in turns or at once.
+lengths, through an endpoint on this machine with log-normal latencies, and with vLLM. In addition,
+a trainer whose updates take as long as its collections does both alternately or concurrently.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class LogNormal:
     p95: float
 
     def draw(self, *source: Any) -> float:
-        """Return the draw that belongs to a source: equal ones give equal draws."""
+        """Return the draw of a source: equal sources give equal draws."""
         digest = hashlib.blake2b(repr(source).encode(), digest_size=8).digest()
         normal = np.random.default_rng(int.from_bytes(digest, "big")).standard_normal()
         return self.median * math.exp(self.sigma * float(normal))
@@ -83,11 +83,11 @@ class Side:
     episodes: int
     seconds: float
     busy: float
-    """Share of the decoding slots' time that a reply was decoded in."""
+    """Share of the decoding slots' time spent on decoding replies."""
     busy_full: float
-    """The same until the last episode began: after it no scheduler can fill the slots."""
+    """The same until the last episode started: after that no scheduler can fill the slots."""
     running: list[tuple[float, int]] = field(default_factory=list)
-    """(second, replies under way), where a plot is made of it."""
+    """(second, replies in progress), if it is plotted."""
 
     @property
     def rate(self) -> float:
@@ -96,9 +96,9 @@ class Side:
 
 
 class SimulatedModel:
-    """Decodes in slots, one token of each busy one a step; a step takes the time of all slots.
+    """Decodes in slots, one token of each busy one per step; a step takes the time of all slots.
 
-    It decodes in a thread of its own, as a server does, while environments are stepped.
+    It decodes in a separate thread, like a server, while environments are stepped.
 
     Args:
         lengths: of replies, in tokens.
@@ -118,10 +118,10 @@ class SimulatedModel:
         self._thread.start()
         self._seed = 0
         self.decoded = 0
-        """Tokens so far."""
+        """Number of tokens so far."""
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
-        """Return one reply per prompt, when the longest is there."""
+        """Return one reply per prompt, when the longest is finished."""
         self.ask(prompts)
         return [self._found.get()[1] for _ in prompts]
 
@@ -130,14 +130,14 @@ class SimulatedModel:
         return self
 
     def ask(self, prompts: Sequence[Prompt]) -> None:
-        """Begin to answer these prompts, as slots are free."""
+        """Start answering these prompts as slots become free."""
         for prompt in prompts:
             source = (self._seed, prompt.copy) if prompt.episode is None else prompt.episode
             length = max(1, round(self._lengths.draw(source, prompt.turn)))
             self._asked.put((prompt, length))
 
     def replies(self) -> list[tuple[Prompt, Reply]]:
-        """Wait until a reply is there; return all that are there."""
+        """Wait until a reply arrives; return all that have arrived."""
         found = [self._found.get()]
         while not self._found.empty():
             found.append(self._found.get())
@@ -148,10 +148,10 @@ class SimulatedModel:
         self._seed = seed
 
     def wake(self) -> None:
-        """Do nothing: its environments do not step beside it."""
+        """Do nothing: its environments do not step concurrently."""
 
     def close(self) -> None:
-        """Do nothing: all that was asked has been answered."""
+        """Do nothing: all prompts have been answered."""
 
     def end(self) -> None:
         """End its thread."""
@@ -170,7 +170,7 @@ class SimulatedModel:
             begin = time.perf_counter()
             if owed + self._step > 0:
                 time.sleep(owed + self._step)
-            # A sleep that took too long is taken off the next one.
+            # A sleep that took too long is subtracted from the next one.
             owed += self._step - (time.perf_counter() - begin)
             self.decoded += len(under_way)
             for prompt, left in under_way:
@@ -186,12 +186,12 @@ def _reply() -> Reply:
 def measure_model(
     *, copies: int, turns: int, episodes: int, lengths: LogNormal, token_seconds: float
 ) -> dict[str, dict[str, Side]]:
-    """Return the sides of one batch, as a trainer collects it, and of many episodes in a row.
+    """Return the sides of one batch, like a trainer's, and of many consecutive episodes.
 
     Args:
         copies: of the environment, and slots of the model.
         turns: of each episode.
-        episodes: in a row; in lock-step in blocks of ``copies``.
+        episodes: consecutive ones; in lock-step in blocks of ``copies``.
         lengths: of the model's replies.
         token_seconds: see :class:`SimulatedModel`.
     """
@@ -222,7 +222,7 @@ def _played(
     _play(venv, model, schedule, episodes, began)
     end = time.perf_counter()
     busy = model.decoded * token_seconds / (end - begin)
-    # Where all episodes begin at once, there is no time before the last.
+    # If all episodes start at once, there is no time before the last.
     full = decoded * token_seconds / (last_began - begin) if decoded else math.nan
     return Side(episodes, end - begin, busy, full)
 
@@ -234,14 +234,14 @@ def _play(
     episodes: int,
     began: Callable[[], None],
 ) -> None:
-    """Play episodes, in lock-step in blocks of as many as there are copies.
+    """Play episodes; in lock-step, in blocks of one per copy.
 
     Args:
-        venv: where.
+        venv: the environment.
         agent: plays.
         schedule: ``"lockstep"`` or ``"free"``.
-        episodes: how many.
-        began: called whenever one begins, or a block.
+        episodes: number to play.
+        began: called whenever an episode or a block starts.
     """
     form = get_form("plain")
     if schedule == "lockstep":
@@ -262,7 +262,7 @@ def _play(
 
 
 def _ignored(copy: int, trajectory: Trajectory) -> None:
-    """Take an episode that only had to be played."""
+    """Ignore an episode that only had to be played."""
 
 
 @contextlib.contextmanager
@@ -279,16 +279,16 @@ def _environment(copies: int, turns: int) -> Iterator[TextVectorEnv]:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Collections and updates of one way to order them."""
+    """Collections and updates in one order."""
 
     updates: int
     seconds: float
     staleness: int
-    """Most updates between the weights of a turn and those that learned from it."""
+    """Maximum number of updates between the weights of a turn and those that learned from it."""
 
 
 class _Count:
-    """Weights that are none: the simulated model has none."""
+    """Placeholder weights: the simulated model has none."""
 
     def take(self) -> None:
         """Take nothing."""
@@ -308,14 +308,14 @@ class _Count:
 def measure_loops(
     *, copies: int, turns: int, updates: int, lengths: LogNormal, token_seconds: float
 ) -> dict[str, Loop]:
-    """Return what updates take that learn from the episodes of a simulated model.
+    """Return the time of updates that learn from the episodes of a simulated model.
 
-    An update sleeps as long as a collection takes on average, as on a device of its own.
+    An update sleeps as long as a collection takes on average, as on a separate device.
 
     Args:
         copies: episodes of an update.
         turns: of each.
-        updates: to do; the first, for which nothing was collected ahead, counts.
+        updates: number to do; the first one, without episodes collected ahead, counts.
         lengths: of the model's replies.
         token_seconds: see :class:`SimulatedModel`.
     """
@@ -374,7 +374,7 @@ def measure_loops(
                 if ahead:
                     time.sleep(update_seconds)
             seconds = time.perf_counter() - begin
-            if not ahead:  # its updates would do nothing but sleep
+            if not ahead:  # its updates would only sleep
                 update_seconds = collecting / updates
                 seconds += collecting
             loops[name] = Loop(updates, seconds, oldest)
@@ -386,7 +386,7 @@ def measure_loops(
 
 @dataclass(frozen=True, slots=True)
 class EndpointFigures:
-    """Seconds of an evaluation through an endpoint, beside what no scheduler can go below."""
+    """Seconds of an evaluation through an endpoint, and a lower bound for any scheduler."""
 
     episodes: int
     requests: int
@@ -396,16 +396,16 @@ class EndpointFigures:
     longest: float
     """Sum of the latencies of the episode that waits longest."""
     shared: float
-    """Sum of all latencies over the requests that may be at work at once."""
+    """Sum of all latencies divided by the number of concurrent requests."""
 
     @property
     def bound(self) -> float:
-        """What any scheduler must wait for."""
+        """Lower bound for any scheduler."""
         return max(self.longest, self.shared)
 
 
 class _NotedQueue:
-    """A chat agent's queue, with what each answer took added to its episode's sum."""
+    """A chat agent's queue that adds each answer's time to its episode's sum."""
 
     def __init__(self, inner: ReplyQueue, chains: dict[int, float]) -> None:
         self._inner = inner
@@ -413,7 +413,7 @@ class _NotedQueue:
         self.ask, self.wake, self.close = inner.ask, inner.wake, inner.close
 
     def replies(self) -> list[tuple[Prompt, Reply]]:
-        """Return the replies that are there."""
+        """Return the replies that have arrived."""
         answered = self._inner.replies()
         for prompt, reply in answered:
             assert prompt.episode is not None, "free copies play numbered episodes"
@@ -423,14 +423,14 @@ class _NotedQueue:
 
 
 class _NotedAgent(ChatAgent):
-    """A chat agent that adds up what each episode's answers took at the server."""
+    """A chat agent that sums the server time of each episode's answers."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.chains: dict[int, float] = {}
 
     def reply_queue(self) -> Any:
-        """Return a queue that notes what answers took."""
+        """Return a queue that records the time of answers."""
         return _NotedQueue(super().reply_queue(), self.chains)
 
 
@@ -440,9 +440,9 @@ def measure_endpoint(
     """Evaluate through an endpoint on this machine whose answers take log-normal times.
 
     Args:
-        episodes: different ones, all of which may be under way.
+        episodes: different ones, all of which can be in progress at once.
         turns: of each.
-        concurrency: requests at work at once.
+        concurrency: concurrent requests.
         latency: in seconds.
     """
     import gymnasium as gym
@@ -476,7 +476,7 @@ def measure_endpoint(
 
 @contextlib.contextmanager
 def _serving(latency: LogNormal) -> Iterator[str]:
-    """Serve chat completions that take as long as their question's draw says."""
+    """Serve chat completions whose time is drawn per prompt."""
     asked: dict[bytes, int] = {}
     lock = threading.Lock()
 
@@ -516,12 +516,12 @@ def measure_vllm(
     The policy has random weights, so that its replies end where a stop token happens to be drawn.
 
     Args:
-        copies: of the environment, and most replies that vLLM decodes at once.
+        copies: of the environment, and maximum number of replies that vLLM decodes at once.
         turns: of each episode.
-        episodes: in a row; in lock-step in blocks of ``copies``.
+        episodes: consecutive ones; in lock-step in blocks of ``copies``.
         hidden: width of the policy.
         layers: of the policy.
-        max_new_tokens: most tokens of a reply.
+        max_new_tokens: maximum number of tokens of a reply.
 
     Raises:
         MissingExtraError: vLLM is not installed.
@@ -570,26 +570,26 @@ def _decoded(
     seconds = time.perf_counter() - begin
     rows = [(at - begin, count) for at, count in engine.running]
     busy = statistics.mean(count for _, count in rows) / venv.num_envs
-    # Where all episodes begin at once, there is no time before the last.
+    # If all episodes start at once, there is no time before the last.
     before = [count for at, count in rows if at < last[-1] - begin]
     full = statistics.mean(before) / venv.num_envs if before else math.nan
     return Side(episodes, seconds, busy, full, rows)
 
 
 class _CountedEngine(LocalEngine):
-    """An engine that notes how many replies each of its steps decodes."""
+    """An engine that records how many replies each of its steps decodes."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         self.running: list[tuple[float, int]] = []
         super().__init__(*args, **settings)
 
     def step(self) -> None:
-        """Decode one token of every reply under way."""
+        """Decode one token of every reply in progress."""
         count = self._llm.llm_engine.get_num_unfinished_requests()
         self.running.append((time.perf_counter(), count))
         super().step()
 
 
 def to_json(sides: dict[str, Side]) -> dict[str, Any]:
-    """Return two sides as JSON has them."""
+    """Return two sides as JSON data."""
     return {name: asdict(side) | {"rate": side.rate} for name, side in sides.items()}

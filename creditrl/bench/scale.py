@@ -1,8 +1,8 @@
 """An update of many engines, copies and GPUs, simulated event by event with measured costs.
 
-Each engine decodes in slots at a steady rate. A reply goes to the collector that its copy belongs
-to, from there to the shard that steps the copy, and back: collectors and shards do one job after
-the other. When all episodes are over they go to the trainer, and new weights to the engines.
+Each engine decodes in slots at a steady rate. A reply goes to its copy's collector, from there to
+the shard that steps the copy, and back: collectors and shards do one job at a time. When all
+episodes are over, they go to the trainer, and new weights to the engines.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ __all__ = [
 ]
 
 Broadcast = Literal["one by one", "tree", "chain"]
-"""Weights from the trainer to each machine in turn; each machine that has them sends on to one
-more; each sends a piece on as soon as it has it."""
+"""Weights from the trainer to each machine in turn; each machine that has them sends them to one
+more; each forwards a piece as soon as it has it."""
 BROADCASTS: tuple[Broadcast, ...] = ("one by one", "tree", "chain")
 
 RESOURCES = (
@@ -55,25 +55,25 @@ RESOURCES = (
 )
 
 MODEL = ("engines", "trainer")
-"""What computes with the model; the others only serve it."""
+"""Resources that compute with the model; the others only serve it."""
 
 _PIECE_GIB = 1 / 16
-"""What a chain sends on at once."""
+"""GiB that a chain forwards at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Parts of a cluster, and what cannot be measured on a machine without it."""
+    """Parts of a cluster, and its numbers that cannot be measured on a single machine."""
 
     engines: int = 64
     copies: int = 4096
     turns: int = 16
-    """Of each episode."""
+    """Turns of each episode."""
     shards: int = 64
     """Cores that step environments; 0: collectors do."""
     collectors: int = 1
     together: bool = True
-    """Whether a call carries all replies that an engine has by then, or one."""
+    """Whether a call carries all replies that an engine has by then, or only one."""
     engine_tokens: float = 7000.0
     """Tokens per second of an engine whose slots are all busy."""
     prefill: float = 0.02
@@ -85,7 +85,7 @@ class Cluster:
     """GiB/s between two machines."""
     broadcast: Broadcast = "one by one"
     update_seconds: float = 100.0
-    """Of the trainer's GPUs."""
+    """Seconds of an update on the trainer's GPUs."""
 
     def __post_init__(self) -> None:
         for name in ("engines", "shards"):
@@ -103,7 +103,7 @@ class Cluster:
 
     @property
     def slots(self) -> int:
-        """Replies that an engine decodes at once: one of each of its copies."""
+        """Replies that an engine decodes at once: one per copy."""
         return self.copies // self.engines
 
     @property
@@ -117,21 +117,21 @@ class Spent:
     """Seconds of jobs: of a collector, then of a shard."""
 
     call: float
-    """Ray's, for a call with one reply."""
+    """Ray's time for a call with one reply."""
     reply: float
-    """And for each further one."""
+    """Additional time for each further one."""
     shard: float
-    """Ray's, for a call to a shard with one copy."""
+    """Ray's time for a call to a shard with one copy."""
     copy: float
-    """And for each further one."""
+    """Additional time for each further one."""
     turn: float
-    """Python's, of a turn."""
+    """Python's time of a turn."""
     begin: float
-    """Python's, of an episode beside its turns."""
+    """Python's time of an episode besides its turns."""
     step: float
-    """An environment's."""
+    """An environment's time of a step."""
     fresh: float
-    """An environment's, to begin an episode."""
+    """An environment's time to start an episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +140,9 @@ class Collection:
 
     seconds: float
     python: float
-    """Busy seconds of the collector with most to do, apart from Ray."""
+    """Busy seconds of the busiest collector, without Ray."""
     ray: float
-    """Those that it spent in Ray."""
+    """Seconds that it spent in Ray."""
     environments: float
     """Busy seconds of all shards together."""
     decoding: float
@@ -152,7 +152,7 @@ class Collection:
 
 
 def spent_by(costs: Costs, cluster: Cluster, env: str) -> Spent:
-    """Return the seconds of jobs by what was measured; Ray's are 0 where it was not."""
+    """Return the seconds of jobs from measured costs; Ray's are 0 if it was not measured."""
     copies, ray, one = cluster.copies // cluster.collectors, costs.ray, costs.envs[env]
     us = 1e-6
     return Spent(
@@ -168,14 +168,14 @@ def spent_by(costs: Costs, cluster: Cluster, env: str) -> Spent:
 
 
 def reply_lengths(cluster: Cluster, lengths: LogNormal, most: int, seed: int) -> IntArray:
-    """Return the tokens of each copy's reply at each turn, cut at the most: [copies, turns]."""
+    """Return the tokens of each copy's reply at each turn, cut at the maximum: [copies, turns]."""
     normal = np.random.default_rng(seed).standard_normal((cluster.copies, cluster.turns))
     found = lengths.median * np.exp(lengths.sigma * normal)
     return np.clip(np.rint(found), 1, most).astype(np.int64)
 
 
 class _Worker:
-    """Does one job after the other."""
+    """Does one job at a time."""
 
     def __init__(self) -> None:
         self.jobs: deque[_Job] = deque()
@@ -187,12 +187,12 @@ class _Worker:
 class _Job:
     kind: Literal["fresh", "replies", "stepped"]
     copies: list[int]
-    """Of an engine or of a shard."""
+    """Copies of an engine or of a shard."""
     engine: int = -1
 
 
 def _engine_of(copy: int, cluster: Cluster) -> int:
-    """Return the engine that answers a copy: blocks of copies are dealt over its collector's."""
+    """Return the engine that answers a copy: blocks of copies are split over its collector's."""
     copies = cluster.copies // cluster.collectors
     engines = cluster.engines // cluster.collectors
     collector, place = divmod(copy, copies)
@@ -263,7 +263,7 @@ class _Simulation:
         job = worker.jobs.popleft()
         worker.busy = True
         if job.kind == "replies":
-            # The next answers are asked for as soon as these are fetched.
+            # The next answers are requested as soon as these are fetched.
             self.polled[job.engine] = False
             self._poll(job.engine)
         ray, python = self._cost(job, worker)
@@ -307,7 +307,7 @@ class _Simulation:
                 self._ask(copy)
 
     def _ask(self, copy: int) -> None:
-        """Have an engine decode the copy's next reply, if it has one."""
+        """Make an engine decode the copy's next reply, if it has one."""
         if self.turn[copy] < self.cluster.turns:
             seconds = self.reply_seconds[copy][self.turn[copy]]
             self.decoding += seconds
@@ -320,7 +320,7 @@ class _Simulation:
         self._poll(engine)
 
     def _poll(self, engine: int) -> None:
-        """Hand on what an engine has, once the collector has taken what it had before."""
+        """Send an engine's replies, once the collector has taken the previous ones."""
         outbox = self.outbox[engine]
         if outbox and not self.polled[engine]:
             self.polled[engine] = True
@@ -329,7 +329,7 @@ class _Simulation:
             self._give(self._collector(taken[0]), _Job("replies", taken, engine))
 
     def _at(self, time: float, worker: _Worker | None, what: _Job | int) -> None:
-        self.number += 1  # of two events at one time the older is first
+        self.number += 1  # of two simultaneous events the older is first
         heapq.heappush(self.events, (time, self.number, worker, what))
 
 
@@ -345,11 +345,11 @@ def collect(cluster: Cluster, spent: Spent, tokens: IntArray) -> Collection:
 
 
 def broadcast_seconds(kind: Broadcast, machines: int, gib: float, rate: float) -> float:
-    """Return the seconds until weights are on all machines; each sends and receives at a rate.
+    """Return the seconds until weights are on all machines, with a transfer rate per machine.
 
     Args:
         kind: who sends to whom.
-        machines: beside the one that has them.
+        machines: besides the one that has them.
         gib: of weights.
         rate: GiB/s.
     """
@@ -363,20 +363,20 @@ def broadcast_seconds(kind: Broadcast, machines: int, gib: float, rate: float) -
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One update, part after part: nothing is collected while the policy is optimised."""
+    """One update, part by part: nothing is collected while the policy is optimised."""
 
     collection: Collection
     episodes: float
     """Seconds until the ranks have the episodes."""
     tables: float
-    """Until they have made tables of them."""
+    """Seconds until they have made tables of them."""
     optimizing: float
     handing: float
-    """Until the weights are in Ray's store."""
+    """Seconds until the weights are in Ray's store."""
     sending: float
-    """Until they are on all machines."""
+    """Seconds until they are on all machines."""
     loading: float
-    """Until engines compute with them."""
+    """Seconds until engines compute with them."""
 
     @property
     def sync(self) -> float:
@@ -390,7 +390,7 @@ class Update:
 
     @property
     def seconds(self) -> float:
-        """Of the whole update."""
+        """Seconds of the whole update."""
         return self.collection.seconds + self.rest
 
     def shares(self, cluster: Cluster) -> dict[str, float]:
@@ -409,14 +409,14 @@ class Update:
 
 
 def update_of(cluster: Cluster, costs: Costs, env: str, tokens: IntArray) -> Update:
-    """Simulate the episodes of an update, and add what comes after them.
+    """Simulate the episodes of an update, and add the later parts.
 
-    Several collectors hand the episodes of their copies each to their own ranks.
+    Several collectors each send the episodes of their copies to their own ranks.
 
     Args:
         cluster: see :class:`Cluster`.
         costs: measured.
-        env: short name of the environment whose costs are taken.
+        env: short name of the environment whose costs are used.
         tokens: of each reply, [copies, turns].
     """
     return _after(collect(cluster, spent_by(costs, cluster, env), tokens), cluster, costs)
@@ -442,14 +442,14 @@ def _after(found: Collection, cluster: Cluster, costs: Costs) -> Update:
 
 
 def saved_by(cluster: Cluster, costs: Costs, env: str, tokens: IntArray) -> dict[str, float]:
-    """Return the seconds that an update is shorter by if each of :data:`RESOURCES` took half.
+    """Return by how many seconds an update is shorter if each of :data:`RESOURCES` took half.
 
-    The one that saves most is the first bottleneck; what is not in :data:`MODEL` only serves it.
+    The one that saves most is the first bottleneck; those not in :data:`MODEL` only serve it.
 
     Args:
-        cluster: see :func:`update_of`, as the other arguments.
+        cluster: see :func:`update_of`, also for the other arguments.
         costs: measured.
-        env: whose costs are taken.
+        env: the environment whose costs are used.
         tokens: of each reply.
     """
     spent = spent_by(costs, cluster, env)

@@ -29,15 +29,15 @@ from creditrl.types import Prompt, Reply, Trajectory, Turn
 __all__ = ["measure_costs"]
 
 FORM = "tags"
-"""Of the recipes with larger models."""
+"""Prompt form of the recipes with larger models."""
 _PLAYERS = 64
-"""Copies that play while a loop is measured, of however many there are."""
+"""Number of copies that play while a loop is measured, out of any number."""
 _WAIT = "<action>wait</action>"
-"""No move: every episode has all its turns."""
+"""A reply without a move: every episode has all its turns."""
 
 
 class _AtOnce:
-    """An agent that answers at once: one prompt of those that wait, or all of them."""
+    """An agent that answers at once: one waiting prompt, or all of them."""
 
     name = "at-once"
 
@@ -57,7 +57,7 @@ class _AtOnce:
         self._waiting += prompts
 
     def replies(self) -> list[tuple[Prompt, Reply]]:
-        """Return the reply to the prompt that has waited longest."""
+        """Return the reply to the longest-waiting prompt."""
         return [(self._waiting.popleft(), Reply(_WAIT))]
 
     def wake(self) -> None:
@@ -68,7 +68,7 @@ class _AtOnce:
 
 
 class _Noting(_AtOnce):
-    """And keeps the texts of its prompts."""
+    """Also stores the texts of its prompts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class _Noting(_AtOnce):
 
 
 class _EngineAtOnce:
-    """A token engine that answers at once, one request after the other."""
+    """A token engine that answers at once, one request at a time."""
 
     name = "at-once"
     context = 2**20
@@ -100,8 +100,8 @@ class _EngineAtOnce:
         self._waiting += questions
 
     def replies(self) -> list[tuple[TokenRequest, TokenAnswer]]:
-        """Return the answer to the request that has waited longest."""
-        # Of its own each time: what is the same is pickled once.
+        """Return the answer to the longest-waiting request."""
+        # A new object each time: the same object is pickled only once.
         logprobs = tuple((-self._rng.random(len(self._answer))).tolist())
         answer = TokenAnswer(tuple(list(self._answer)), logprobs)
         return [(self._waiting.popleft(), answer)]
@@ -110,20 +110,20 @@ class _EngineAtOnce:
         """Do nothing: no answer is waited for."""
 
     def reset_cache(self) -> None:
-        """Do nothing: it computes nothing."""
+        """Do nothing: it has no cache."""
 
     def close(self) -> None:
         """Do nothing."""
 
 
 def measure_costs(*, copies: tuple[int, int], turns: int, repeats: int, tiny: bool) -> Costs:
-    """Measure everything, each a median of some repeats.
+    """Measure everything, each as a median of repeats.
 
     Args:
-        copies: few and many of a collector, between which costs are taken for a line.
+        copies: a small and a large number of a collector's copies, between which costs are linear.
         turns: of an episode.
         repeats: of each measurement.
-        tiny: measure environments next to nothing.
+        tiny: measure environments only minimally.
 
     Raises:
         MissingExtraError: torch is not installed.
@@ -161,7 +161,7 @@ def measure_costs(*, copies: tuple[int, int], turns: int, repeats: int, tiny: bo
 
 
 def _play(venv: TextVectorEnv, agent: Any, each: int) -> tuple[float, list[Trajectory]]:
-    """Have some copies play a number of episodes each, while the others wait.
+    """Make some copies play a number of episodes each, while the others wait.
 
     Returns:
         The CPU seconds from the first turn on, and the episodes.
@@ -196,14 +196,14 @@ def _play(venv: TextVectorEnv, agent: Any, each: int) -> tuple[float, list[Traje
 def _loops(
     kinds: Sequence[tuple[int, Callable[[], Any]]], turns: int, repeats: int
 ) -> list[tuple[float, float]]:
-    """Return the microseconds of a turn, and of what an episode takes beside its turns.
+    """Return the microseconds of a turn, and of an episode besides its turns.
 
     Args:
-        kinds: (copies, what makes an agent); they take turns.
+        kinds: (copies, maker of an agent); measured alternately.
         turns: of longer episodes.
         repeats: of each.
     """
-    # An episode of T turns takes b + T c; two lengths tell b and c apart.
+    # An episode of T turns takes b + T c; two lengths separate b and c.
     short, long = 2, turns
     found: dict[tuple[int, int], list[float]] = {}
     with contextlib.ExitStack() as stack:
@@ -216,7 +216,7 @@ def _loops(
             for k, (copies, make) in enumerate(kinds):
                 for length in (short, long):
                     venv = venvs[copies, length]
-                    # Two more episodes of each copy: what comes once is on both sides.
+                    # Two more episodes of each copy: one-time costs are on both sides.
                     one, three = (_play(venv, make(), each)[0] for each in (1, 3))
                     seconds = (three - one) / (2 * min(_PLAYERS, copies))
                     found.setdefault((k, length), []).append(seconds)
@@ -229,7 +229,7 @@ def _loops(
 
 
 def _policy_agent(turns: int) -> Callable[[], VLLMAgent]:
-    """Return what makes agents whose prompts and replies are tokens, answered at once."""
+    """Return a maker of agents whose prompts and replies are tokens, answered at once."""
     from creditrl.trainers.models.tokenizer import build_tokenizer
 
     noting = _Noting()
@@ -252,10 +252,10 @@ def _policy_agent(turns: int) -> Callable[[], VLLMAgent]:
 
 
 def _envs(repeats: int, tiny: bool) -> dict[str, EnvCosts]:
-    """Return what each environment costs, as ``creditrl bench envs`` measures it first."""
+    """Return each environment's costs, from the first measurement of ``creditrl bench envs``."""
     found = {}
     for bench in env_benches():
-        # The walk, and what it says of its resets.
+        # The walk, and its figures for resets.
         walk, reset, share = bench.contests(tiny)[:3]
         figures = run_rounds([walk, reset, share], repeats)
         rate, reset_ms, percent = (figures[c.name]["ours"].median for c in (walk, reset, share))
@@ -279,7 +279,7 @@ def _training(episodes: Sequence[Trajectory], repeats: int) -> tuple[float, floa
 
 
 def _copy(repeats: int) -> float:
-    """Return the seconds in which a GiB of weights is copied."""
+    """Return the seconds to copy a GiB of weights."""
     import torch
 
     weights = {str(n): torch.zeros(8 * MIB, dtype=torch.uint8) for n in range(8)}

@@ -1,4 +1,4 @@
-"""Costs of a run's parts on one machine, as records, and the setup that they are measured in."""
+"""Costs of a run's parts on one machine, as records, and the setup of their measurement."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Line:
 
     @classmethod
     def through(cls, few: tuple[int, float], many: tuple[int, float]) -> Line:
-        """Return the line through two (copies, us), which does not fall."""
+        """Return the line through two (copies, us), with a non-negative slope."""
         slope = max(0.0, (many[1] - few[1]) / (many[0] - few[0]))
         return cls(max(0.0, few[1] - slope * few[0]), slope)
 
@@ -38,7 +38,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class EnvCosts:
-    """Costs of an environment, 64 copies or more in a call, with tasks never played before."""
+    """Costs of an environment, with 64 or more copies per call and new tasks."""
 
     step_us: float
     fresh_us: float
@@ -47,11 +47,11 @@ class EnvCosts:
 
 @dataclass(frozen=True, slots=True)
 class RayCosts:
-    """CPU time of the process that asks, where Ray carries what it asks and what it gets."""
+    """CPU time of the calling process, with calls and results carried by Ray."""
 
     queue_us: Line
-    """A reply of an engine, in a call of its own: asked, waited for and fetched; the copies are
-    those whose replies are under way."""
+    """An engine's reply in a separate call: requested, awaited and fetched; the copies are those
+    with pending replies."""
     reply_us: float
     """Each further reply of the same call."""
     shard_us: float
@@ -63,11 +63,11 @@ class RayCosts:
     store_s: float
     """A GiB of weights, as named tensors, into Ray's store."""
     load_s: float
-    """And out of it into their place, in an engine's process."""
+    """The same out of it into place, in an engine's process."""
     array_store_s: float
     """A GiB into the store as arrays, which Ray takes without pickling their bytes."""
     array_load_s: float
-    """And out of it."""
+    """The same out of the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +75,27 @@ class Costs:
     """CPU time by item."""
 
     loop_us: Line
-    """A turn in ``stream_episodes``, replies one by one, VisualSokoban's step in it."""
+    """A turn in ``stream_episodes``, with replies one by one, including VisualSokoban's step."""
     begin_us: Line
-    """A fresh episode in it, VisualSokoban's reset in it."""
+    """A new episode in it, including VisualSokoban's reset."""
     prompt_us: float
     """Prompt to token ids, and a reply's token ids to text."""
     envs: dict[str, EnvCosts]
     episode_bytes: float
-    """Pickled, of a turn of an episode that goes to the trainer."""
+    """Pickled bytes of a turn of an episode sent to the trainer."""
     pickle_us: float
-    """To pickle a turn, and to read it again."""
+    """Pickling and unpickling a turn."""
     pack_us: float
     """Tables and rows of a turn for an update."""
     copy_s: float
     """A GiB of weights to another place in memory."""
     ray: RayCosts | None
-    """None where Ray is not installed."""
+    """None if Ray is not installed."""
 
 
 @contextlib.contextmanager
 def environment(copies: int, turns: int, **options: Any) -> Iterator[TextVectorEnv]:
-    """Give copies of VisualSokoban with a limit of turns."""
+    """Yield copies of VisualSokoban with a limit of turns."""
     import gymnasium as gym
 
     made: Any = gym.make_vec(environment_id(ENV), num_envs=copies, max_turns=turns, **options)

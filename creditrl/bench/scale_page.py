@@ -16,7 +16,7 @@ Rows = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 
 def _costs(found: Mapping[str, Any]) -> Rows:
-    """Return what was measured, but for environments."""
+    """Return the measurements, except those of environments."""
     costs = found["costs"]
     loop, begin, ray = costs["loop_us"], costs["begin_us"], costs["ray"]
     copies = found["options"]["copies"]
@@ -55,7 +55,7 @@ def _at(line: Mapping[str, float], copies: int) -> float:
 def _environments(found: Mapping[str, Any]) -> Rows:
     """Return each environment's costs, and the cores that keep the engines busy with it."""
     options = found["options"]
-    # Turns that end in a second where no engine has a free slot.
+    # Turns that end in a second if no engine has a free slot.
     rate = options["engines"] * options["engine_tokens"] / found["mean_tokens"]
     rows: list[tuple[str, ...]] = []
     for name, one in found["costs"]["envs"].items():
@@ -73,7 +73,7 @@ def _environments(found: Mapping[str, Any]) -> Rows:
 
 
 def _updates(found: Mapping[str, Any]) -> Rows:
-    """Return an update by the number of collectors, and by what a call carries."""
+    """Return rows of an update by the number of collectors and the replies per call."""
     rows: list[tuple[str, ...]] = []
     for one in found["updates"]:
         calls = "all replies" if one["together"] else "one reply"
@@ -96,7 +96,7 @@ def _bottlenecks(one: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _sync(found: Mapping[str, Any]) -> Rows:
-    """Return an update by how weights travel."""
+    """Return rows of an update by how weights are sent."""
     rows: list[tuple[str, ...]] = [
         (
             f"{one['broadcast']}, collectors: {one['collectors']}",
@@ -111,7 +111,7 @@ def _sync(found: Mapping[str, Any]) -> Rows:
 
 
 def tables(found: Mapping[str, Any]) -> list[Rows]:
-    """Return what was measured and what was simulated."""
+    """Return tables of the measurements and simulations."""
     _, head, rows = _updates(found)
     # Shares would be too wide for a terminal; the page has them.
     narrow = [(*row[:3], *row[-2:]) for row in (head, *rows)]
@@ -120,7 +120,7 @@ def tables(found: Mapping[str, Any]) -> list[Rows]:
 
 
 def answer(found: Mapping[str, Any]) -> str:
-    """Say where the first bottleneck is, with one collector and with most."""
+    """Name the first bottleneck, with one collector and with the most."""
     said = []
     for one in (found["updates"][0], found["updates"][-2]):
         first, serving = _bottlenecks(one)
@@ -146,7 +146,7 @@ def _sync_of(one: Mapping[str, Any]) -> float:
 
 
 def page(found: Mapping[str, Any]) -> str:
-    """Return the page of what :func:`creditrl.cli.bench_scale.bench_scale` found."""
+    """Return the page for the results of :func:`creditrl.cli.bench_scale.bench_scale`."""
     options, where = found["options"], found["machine"]
     lines = [
         "# A large cluster, on paper",
@@ -256,7 +256,7 @@ def _assumed(found: Mapping[str, Any]) -> Rows:
 
 
 def _done(found: Mapping[str, Any]) -> list[str]:
-    """Return what the code does about bottlenecks."""
+    """Describe what the code does about bottlenecks."""
     options, first = found["options"], found["updates"][0]
     carried = options["copies"] * options["turns"] / first["collection"]["calls"]
     return [
@@ -275,7 +275,7 @@ def _done(found: Mapping[str, Any]) -> list[str]:
 
 
 def _missing(found: Mapping[str, Any]) -> list[str]:
-    """Return what it does not do, and what that would bring."""
+    """Describe what it does not do, and what that would gain."""
     first, most = found["updates"][0], found["updates"][-2]
     costs, copies = found["costs"], found["options"]["copies"]
     turn = _at(costs["loop_us"], copies) + costs["prompt_us"]

@@ -1,6 +1,6 @@
-"""Cost of a call of Ray's and of a GiB in its store for the process that asks.
+"""Cost of a Ray call and of a GiB in its store for the calling process.
 
-The engines are asked through the queue that a training run asks vLLM engines by; they are actors
+The engines are called through the queue that a training run uses for vLLM engines; they are actors
 that answer at once.
 """
 
@@ -25,17 +25,17 @@ __all__ = ["measure_ray"]
 
 _PROMPT_TOKENS = 512
 _ROUNDS = 200
-"""Answers that are waited for in one measurement."""
+"""Number of awaited answers in one measurement."""
 _TOGETHER = 8
-"""Replies or copies of a call, beside calls of one."""
+"""Replies or copies per call, compared with calls of one."""
 
 
 def measure_ray(few: int, many: int, repeats: int) -> RayCosts:
     """Measure on a cluster on this machine.
 
     Args:
-        few: replies under way, or copies of a collector.
-        many: more of them.
+        few: number of pending replies, or of a collector's copies.
+        many: a larger number.
         repeats: of each measurement.
     """
     config = TrainConfig(rollout=RolloutConfig(ray=RayConfig("local", shards=1, engines=2)))
@@ -61,7 +61,7 @@ def measure_ray(few: int, many: int, repeats: int) -> RayCosts:
 
 
 class _Answers:
-    """Stands for a vLLM engine in a process of Ray's; answers the requests that wait longest."""
+    """Placeholder for a vLLM engine in a Ray process; answers the longest-waiting requests."""
 
     def __init__(self, together: int) -> None:
         self._together = together
@@ -75,7 +75,7 @@ class _Answers:
     def answers(self) -> list[tuple[int, TokenAnswer]]:
         """Return the answers to some of them."""
         now, self._asked = self._asked[: self._together], self._asked[self._together :]
-        # Of its own each: what is the same is pickled once.
+        # A new object each: the same object is pickled only once.
         return [
             (
                 number,
@@ -88,11 +88,11 @@ class _Answers:
         ]
 
     def drop(self) -> None:
-        """Forget what was asked."""
+        """Drop all requests."""
         self._asked.clear()
 
     def load(self, held: list[Any]) -> float:
-        """Take weights; returns the CPU seconds that it took."""
+        """Load weights; returns the CPU seconds."""
         import ray
 
         place = torch.zeros(MIB)
@@ -103,11 +103,11 @@ class _Answers:
 
 
 class _Engines(VLLMEngines):
-    """Actors that answer at once, asked as vLLM engines are."""
+    """Actors that answer at once, called like vLLM engines."""
 
     def __init__(self, config: TrainConfig, together: int) -> None:
         self._together = together
-        policy: Any = None  # its shape and weights are of no use to them
+        policy: Any = None  # they do not use its shape and weights
         RayEngines.__init__(self, config, policy)
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class _Engines(VLLMEngines):
 
 
 def _queue(config: TrainConfig, under_way: int, together: int, repeats: int) -> float:
-    """Return the microseconds of a call that brings some replies, and asks as many again."""
+    """Return the microseconds of a call that fetches some replies and requests the same number."""
     engines = _Engines(config, together)
     try:
         queue = engines.token_queue(SamplingRule())
@@ -187,7 +187,7 @@ def _weights(repeats: int) -> list[float]:
             held = ray.put(named)
             stored.append(time.process_time() - begin)
             loaded.append(ray.get(actor.load.remote([held])))
-        # The first ones also begin what later ones find.
+        # The first ones also initialise what later ones reuse.
         found += [16 * statistics.median(stored[2:]), 16 * statistics.median(loaded[2:])]
     ray.kill(actor)
     return found

@@ -1,6 +1,6 @@
 """Results of the small recipes: random, clone, RL, expert on the same held-out tasks.
 
-Every recipe is trained with several seeds, each in a process of its own, and compared with the same
+Every recipe is trained with several seeds, each in a separate process, and compared with the same
 policy cloned for the same total time. Random actions and the expert play the run's held-out tasks.
 """
 
@@ -40,29 +40,29 @@ class SmallRun:
     env: str
     seed: int
     tasks: int
-    """Held-out tasks."""
+    """Number of held-out tasks."""
     seconds: Mapping[str, float]
-    """Of its phases, by name: "clone", "train", ..."""
+    """Seconds of its phases, by name: "clone", "train", ..."""
     found: Mapping[tuple[str, str], Mapping[str, Any]]
-    """Results by (agent, "sampled" or "greedy"), as :meth:`EvalResult.to_json` has them."""
+    """Results by (agent, "sampled" or "greedy"), in the form of :meth:`EvalResult.to_json`."""
     command: str
-    """That trained it."""
+    """The command that trained it."""
 
 
 def train_small(
     env: str, seed: int, folder: Path, more: Sequence[str] = (), say: Callable[[str], None] = print
 ) -> Path:
-    """Train an environment's recipe; returns the run folder. A finished run is taken as it is.
+    """Train an environment's recipe; returns the run folder. A finished run is reused.
 
     Args:
         env: a key of :data:`RECIPES`.
         seed: of the run.
         folder: holds the runs.
         more: further flags of ``creditrl train``.
-        say: told the command.
+        say: called with the command.
 
     Raises:
-        CreditRLError: it failed; its last line says why.
+        CreditRLError: it failed; with its last line.
     """
     run = folder / f"{RECIPES[env]}-{seed}"
     if (run / "results.json").is_file() and RunFolder.open(run).read_results().get("finished"):
@@ -86,7 +86,7 @@ def train_small(
 
 
 def measure_run(env: str, seed: int, run: Path) -> SmallRun:
-    """Return what a run found, and what random actions and the expert reach on its tasks."""
+    """Return a run's results, and those of random actions and the expert on its tasks."""
     from creditrl.agents import ExpertAgent, RandomAgent
     from creditrl.agents.evaluate import evaluate
     from creditrl.config import read_toml
@@ -119,7 +119,7 @@ def results_page(runs: Sequence[SmallRun], machine: str) -> str:
 
     Args:
         runs: of any environments and seeds.
-        machine: that they were trained on, in words.
+        machine: description of the machine on which they were trained.
     """
     lines = [
         "# What the small recipes reach",

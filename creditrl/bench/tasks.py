@@ -1,4 +1,4 @@
-"""Proof that tasks can be done: each played to its end as the environment's expert plays it."""
+"""Proof that tasks can be solved: the environment's expert plays each to its end."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ class Proof:
 
     split: str
     always: bool = True
-    """Whether the expert has to finish every task; where a partner decides too, most of them."""
+    """Whether the expert must finish every task; if a partner decides too, most of them."""
     tasks: int = 0
     lengths: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Length of the expert's plan, per type of task."""
     unsolved: list[str] = field(default_factory=list)
     """Ids of tasks that the expert does not finish with success."""
     trivial: list[str] = field(default_factory=list)
-    """Ids of tasks that are done before anything was done."""
+    """Ids of tasks that are solved before the first action."""
     repeated: list[str] = field(default_factory=list)
-    """Ids of tasks that begin in the same state, the goal included, as an earlier one."""
+    """Ids of tasks that start in the same state, including the goal, as an earlier one."""
     actions: int = 0
-    """Actions of all plans."""
+    """Number of actions of all plans."""
     unlisted: list[tuple[str, str]] = field(default_factory=list)
     """Actions of plans that ``admissible_actions`` does not list, each with its task's id: some are
-    open-ended (``search[<query>]``), and a limit may cut the list."""
+    open-ended (``search[<query>]``), and a limit can truncate the list."""
 
     @property
     def holds(self) -> bool:
-        """Whether every task can be done and has to be; see :attr:`always`."""
+        """Whether every task that must be solved can be; see :attr:`always`."""
         most = 0 if self.always else self.tasks // 2
         return len(self.unsolved) <= most and not self.trivial
 
@@ -55,14 +55,14 @@ def prove_tasks(
     limit: int | None = None,
     on_task: Callable[[int, int], None] | None = None,
 ) -> Proof:
-    """Play the tasks of a split as the expert does, turn limits aside.
+    """Play the tasks of a split with the expert, ignoring turn limits.
 
     Args:
         env_class: the environment.
         options: its options, without the split.
         split: which tasks.
         limit: only the first ones, this many; None: all.
-        on_task: told how many of how many are done.
+        on_task: called with the numbers of finished and of all tasks.
 
     Raises:
         ConfigError: there is no expert.
@@ -88,7 +88,7 @@ def prove_tasks(
                 proof.unlisted.append((task.id, action))
             parts.engine.act(one, [action])
         proof.actions += len(plan or ())
-        # An episode may end without success: whoever buys the wrong thing has bought it.
+        # An episode can end without success: buying the wrong item ends it.
         if plan is None or not parts.engine.view(one).success_K[0]:
             proof.unsolved.append(task.id)
         else:

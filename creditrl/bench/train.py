@@ -1,8 +1,8 @@
-"""Tokens per second of training: ours, and TRL's GRPOTrainer where it is installed.
+"""Tokens per second of training: ours, and TRL's GRPOTrainer if it is installed.
 
-Every side works in a process of its own (see ``train_worker``) on the same weights, prompts and
-token counts (see ``train_work``). Sides take turns, one job at a time, so that slow phases of a
-shared machine fall on all of them.
+Every side works in a separate process (see ``train_worker``) on the same weights, prompts and token
+counts (see ``train_work``). Sides alternate, one job at a time, so that slow phases of a shared
+machine affect all of them.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ PACKAGES = {"trl": "trl", "ours_vllm": "vllm"}
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How many times as fast one side should be as another."""
+    """Required speed of one side relative to another."""
 
     job: str
     side: str
     than: str
     times: float
     sizes: tuple[str, ...] = ()
-    """Of the models it is asked for; empty: all."""
+    """Model sizes to which it applies; empty: all."""
 
 
 ASKED = (
@@ -92,17 +92,17 @@ class SideFigures:
     cpu_seconds: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     memory: list[float] = field(default_factory=list)
-    """Peak above what is held at rest, MiB."""
+    """Peak above the memory at rest, MiB."""
     held: list[float] = field(default_factory=list)
-    """At rest, MiB."""
+    """Memory at rest, MiB."""
 
     def add(self, found: Mapping[str, float]) -> None:
-        """Take the figures of a round."""
+        """Add the figures of a round."""
         for name in ("cpu_seconds", "seconds", "memory", "held"):
             getattr(self, name).append(float(found[name]))
 
     def speed(self, on_gpu: bool) -> float:
-        """Median tokens per CPU second; per second where a GPU works."""
+        """Median tokens per CPU second; per wall-clock second on a GPU."""
         return self.tokens / float(np.median(self.seconds if on_gpu else self.cpu_seconds))
 
 
@@ -119,11 +119,11 @@ class SizeFigures:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether a GPU works."""
+        """Whether the device is a GPU."""
         return self.work.device != "cpu"
 
     def times(self, job: str, side: str, than: str) -> float | None:
-        """Return how many times as fast a side is, None where one of both was not measured."""
+        """Return a side's relative speed, None if one of the two was not measured."""
         found = self.sides.get(job, {})
         if side not in found or than not in found:
             return None
@@ -201,9 +201,8 @@ def run_train_bench(
         works: one per size of model.
         sides: of ``train_worker.SIDES``.
         jobs: of ``train_work.JOBS``.
-        rounds: that count; one more goes before them, in which memory is claimed and kernels are
-            chosen.
-        told: is told what begins.
+        rounds: measured rounds, after a warm-up round that allocates memory and selects kernels.
+        told: called with what starts next.
     """
     return [_measure_size(work, sides, jobs, rounds, told) for work in works]
 
@@ -254,7 +253,7 @@ def _take(found: SizeFigures, worker: _Worker, job: str, *, warm: bool) -> None:
 
 
 def report_table(found: SizeFigures, *, asked: bool = True) -> Table:
-    """Return the figures of one size as a table, with what is asked of them."""
+    """Return the figures of one size as a table, with the requirements."""
     from creditrl.console import table
 
     work, on_gpu = found.work, found.on_gpu
@@ -293,7 +292,7 @@ def report_table(found: SizeFigures, *, asked: bool = True) -> Table:
 
 
 def verdicts(found: SizeFigures, job: str, side: str) -> list[str]:
-    """Return what is asked of a side's speed, and whether it is missed."""
+    """Return the requirements on a side's speed, and whether they are missed."""
     lines = []
     for asked in ASKED:
         times = found.times(job, side, asked.than)
@@ -307,7 +306,7 @@ def verdicts(found: SizeFigures, job: str, side: str) -> list[str]:
 
 
 def report_json(some: Sequence[SizeFigures], rounds: int) -> dict[str, Any]:
-    """Return everything that was measured."""
+    """Return all measurements."""
     measured = {}
     for found in some:
         ratios = {

@@ -45,7 +45,7 @@ class Ours:
 
     @classmethod
     def of(cls, work: TrainWork, policy: Policy) -> Self:
-        """Return the same with a policy that is there already."""
+        """Return the same with an existing policy."""
         made = cls.__new__(cls)
         made._take(work, policy)
         return made
@@ -57,7 +57,7 @@ class Ours:
 
         self.work = work
         self.policy = policy
-        # One micro-batch for each size of rows, as on the other side.
+        # One micro-batch per row size, as on the other side.
         self.optimizer, self.by_itself = (
             PolicyOptimizer(
                 self.policy,
@@ -70,7 +70,7 @@ class Ours:
         )
 
     def jobs(self) -> dict[str, Callable[[], Any]]:
-        """Return what can be measured, by name."""
+        """Return the measurable jobs by name."""
         from creditrl.trainers.batch import build_rows
 
         single, _ = episodes(self.work)
@@ -127,10 +127,10 @@ class Ours:
 
 
 class OursRows(Ours):
-    """The same trainer with a row per turn, to see what whole trajectories are worth."""
+    """The same trainer with a row per turn, to see the gain from whole trajectories."""
 
     def jobs(self) -> dict[str, Callable[[], Any]]:
-        """Return what can be measured, by name."""
+        """Return the measurable jobs by name."""
         return {"update_turns": self.update(turns=self.work.turns, whole=False)}
 
 
@@ -152,11 +152,11 @@ class OursVLLM:
             max_new_tokens=self.work.reply_tokens,
             seed=self.work.seed,
         )
-        # vLLM refuses ids beyond the model's outputs, and the one that ends a text is such an id.
+        # vLLM refuses ids beyond the model's outputs, and the end-of-text id is one.
         self.agent.stop_ids = frozenset()
 
     def jobs(self) -> dict[str, Callable[[], Any]]:
-        """Return what can be measured, by name."""
+        """Return the measurable jobs by name."""
         return {
             "generate": _generate(self.work, self.agent),
             "generate_turns": _generate_turns(self.work, self.agent),
@@ -168,7 +168,7 @@ def _generate(work: TrainWork, agent: Any) -> Callable[[], None]:
     prompts = [Prompt(text, copy=number) for number, text in enumerate(texts)]
 
     def generate() -> None:
-        # As after an update of the weights: nothing is known from before.
+        # As after an update of the weights: nothing is cached.
         agent.weights_changed()
         _replies(agent, prompts, work.reply_tokens)
 
@@ -186,7 +186,7 @@ def _generate_turns(work: TrainWork, agent: Any) -> Callable[[], None]:
         for turn in range(work.turns):
             found = _replies(brief, prompts, work.turn_tokens)
             if turn + 1 < work.turns:
-                # As rollouts do: all that was said goes on as tokens, what is new as text.
+                # As in rollouts: earlier turns are passed as tokens, new text as text.
                 prompts = [
                     Prompt(
                         text,

@@ -1,11 +1,12 @@
 """TRL's side of ``creditrl bench train``: the steps of GRPOTrainer, one at a time.
 
-TRL runs as its documentation has it for one process, with what would make it slower here turned
-off: no gradient checkpointing, no logging, no saving, no evaluation, no reference model, and
+TRL runs as documented for one process, with everything off that would slow it down here: no
+gradient checkpointing, no logging, no saving, no evaluation, no reference model, and
 log-probabilities under the old weights are not computed (its on-policy case). Loss and optimizer
-are those of ours: DAPO's token mean, which is TRL's default, clip 0.2, AdamW, gradients cut at 1.
-Of its step we call the parts that compute (decode; forward, backward, clip, step), so that neither
-tokenizing, rewards nor callbacks count. Some of them are private; they are those of TRL 1.16.
+are the same as ours: DAPO's token mean, which is TRL's default, clip 0.2, AdamW, gradients clipped
+at 1. Of its step we call the parts that compute (decode; forward, backward, clip, step), so that
+tokenizing, rewards and callbacks do not count. Some of them are private; they are those of TRL
+1.16.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class TRL:
     """GRPOTrainer over the same weights.
 
     Args:
-        folder: of ``write_work``; TRL's own output goes below it.
+        folder: of ``write_work``; TRL's own output goes into a subfolder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -44,10 +45,10 @@ class TRL:
         import trl
 
         class Stepped(trl.GRPOTrainer):  # type: ignore[misc]
-            """Takes batches that are made already."""
+            """Takes ready-made batches."""
 
             def _prepare_inputs(self, batch: Any) -> Any:
-                # The first step, which builds the optimizer, goes all the way.
+                # The first step, which builds the optimizer, is a full one.
                 return batch if isinstance(batch, dict) else super()._prepare_inputs(batch)
 
         self.work = work = read_work(folder)
@@ -82,12 +83,12 @@ class TRL:
         )
         before = {name: value.clone() for name, value in model.state_dict().items()}
         self.trainer.train()
-        # As if that step had not been: what it moved goes back, the optimizer begins anew.
+        # Undo that step: restore the weights, reset the optimizer.
         model.load_state_dict(before)
         self.trainer.optimizer.state.clear()
 
     def jobs(self) -> dict[str, Callable[[], Any]]:
-        """Return what can be measured, by name."""
+        """Return the measurable jobs by name."""
         work = self.work
         single, advantage_B = episodes(work)
         asked = [list(ids) for ids in prompt_ids(work)]
@@ -108,7 +109,7 @@ class TRL:
         shown = [[list(ids) for ids in rows] for rows in observations(work)]
 
         def generate_turns() -> None:
-            # As its loop over tool calls has it: each turn is a prompt of its own.
+            # As in its loop over tool calls: each turn is a separate prompt.
             rows = asked
             for turn in range(work.turns):
                 found = said(rows, work.group_size if turn == 0 else 1, work.turn_tokens)
@@ -137,7 +138,7 @@ class TRL:
     def update(self, *, turns: int) -> Callable[[], dict[str, float]]:
         """Return an optimizer step on rows per turn, accumulated over batches of equal lengths.
 
-        All rows of one turn are as long as each other, so nothing is padding.
+        All rows of one turn have the same length, so there is no padding.
         """
         some, advantage_B = episodes(self.work, turns=turns)
         batches = [self._batch(some, advantage_B, turn) for turn in range(turns)]
@@ -174,7 +175,7 @@ class TRL:
     def _batch(
         self, some: list[Trajectory], advantage_B: list[float], turn: int
     ) -> dict[str, torch.Tensor]:
-        """Return one turn of every episode, as GRPOTrainer makes batches; no row has padding."""
+        """Return one turn of every episode as a GRPOTrainer batch; no row has padding."""
         prompts = torch.tensor([e.turns[turn].prompt_ids for e in some], device=self._device)
         said = torch.tensor([e.turns[turn].reply_ids for e in some], device=self._device)
         return {

@@ -1,8 +1,8 @@
 """Workload of ``creditrl bench train``: a policy, prompts, replies, episodes.
 
-Everything follows from the settings and their seed, so that each side, in a process of its own,
-makes the very same: the weights lie in a folder, the tokens are drawn anew. No reply can end early:
-the token that ends a text has an id beyond the model's outputs.
+The settings and their seed determine everything, so that each side, in a separate process, gets the
+same: the weights are in a folder, the tokens are drawn again. No reply can end early: the
+end-of-text token has an id beyond the model's outputs.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ __all__ = [
 ]
 
 JOBS = ("generate", "generate_turns", "score", "update", "update_turns")
-"""Replies to prompts; replies of many turns, each to all that was said and a new observation;
+"""Replies to prompts; replies of many turns, each to the conversation so far and a new observation;
 log-probabilities of given replies; an optimizer step on episodes of one turn; an optimizer step on
 episodes of many turns."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """A model of random weights, of Qwen2's form with tied embeddings."""
+    """A model with random weights, of Qwen2's architecture with tied embeddings."""
 
     layers: int
     hidden: int
@@ -60,13 +60,13 @@ SIZES: Mapping[str, ModelSize] = {
     "500M": ModelSize(layers=24, hidden=1024, heads=16, vocabulary=98304),
     "1.5B": ModelSize(layers=20, hidden=2048, heads=16, vocabulary=98304),
 }
-"""By their number of weights. A third of them are the embeddings, as in small models in use; of the
-largest, an eighth."""
+"""Models by their number of weights. A third of them are the embeddings, as in common small models;
+in the largest, an eighth."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainWork:
-    """Sizes of what is done."""
+    """Sizes of the work."""
 
     size: str = "0.2M"
     """A name of ``SIZES``."""
@@ -77,14 +77,14 @@ class TrainWork:
     prompt_tokens: int = 64
     reply_tokens: int = 64
     turns: int = 10
-    """Of the longer episodes."""
+    """Turns of the longer episodes."""
     episodes: int = 8
-    """Longer episodes, one group: they begin with one prompt."""
+    """Longer episodes, one group: they start with the same prompt."""
     turn_tokens: int = 16
     """Tokens of each of their replies, and of each observation after the first prompt."""
     device: str = "cpu"
     dtype: str = "float32"
-    """Of the weights, on every side."""
+    """Type of the weights, on every side."""
     threads: int = 1
     lr: float = 1e-5
     seed: int = 0
@@ -104,11 +104,11 @@ class TrainWork:
 
     @property
     def sequences(self) -> int:
-        """Replies of a round."""
+        """Number of replies per round."""
         return self.groups * self.group_size
 
     def tokens(self, job: str) -> int:
-        """Return the reply tokens that a job is about, what its speed counts."""
+        """Return the number of reply tokens by which a job's speed is measured."""
         if job == "update_turns":
             return self.episodes * self.turns * self.turn_tokens
         if job == "generate_turns":
@@ -186,13 +186,13 @@ def _draw(work: TrainWork, what: int, *shape: int) -> IntArray:
 
 
 def prompt_ids(work: TrainWork) -> list[tuple[int, ...]]:
-    """Return the prompt of every sequence; members of a group follow each other."""
+    """Return the prompt of every sequence; members of a group are adjacent."""
     drawn = _draw(work, 0, work.groups, work.prompt_tokens).tolist()
     return [tuple(drawn[group]) for group in range(work.groups) for _ in range(work.group_size)]
 
 
 def observations(work: TrainWork) -> list[list[tuple[int, ...]]]:
-    """Return what every sequence is shown after each of its replies but the last, by turn."""
+    """Return every sequence's observation after each of its replies but the last, by turn."""
     drawn = _draw(work, 5, work.turns - 1, work.sequences, work.turn_tokens).tolist()
     return [[tuple(row) for row in rows] for rows in drawn]
 
@@ -206,7 +206,7 @@ def episodes(work: TrainWork, *, turns: int = 1) -> tuple[list[Trajectory], list
     """Return episodes and the advantage of each.
 
     With one turn these are the prompts and replies of all sequences. Otherwise each episode's
-    context only grows: a turn's prompt is all that was said, and a new observation.
+    context only grows: a turn's prompt is the conversation so far and a new observation.
     """
     if turns == 1:
         groups, size = work.groups, work.group_size
@@ -246,7 +246,7 @@ def episodes(work: TrainWork, *, turns: int = 1) -> tuple[list[Trajectory], list
 
 
 def tiny(work: TrainWork) -> TrainWork:
-    """Return the same with next to nothing to do."""
+    """Return the same with minimal work."""
     return replace(
         work,
         groups=2,

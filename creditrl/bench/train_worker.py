@@ -1,8 +1,8 @@
-"""One side of ``creditrl bench train``, in a process of its own.
+"""One side of ``creditrl bench train``, in a separate process.
 
-``python -m creditrl.bench.train_worker SIDE FOLDER`` says that it is ready, then reads names of
-jobs, a line each, does them, and answers with what they took; all as lines of JSON. So sides take
-turns, and each has a peak of memory of its own.
+``python -m creditrl.bench.train_worker SIDE FOLDER`` reports that it is ready, then reads names of
+jobs, one per line, runs them, and answers with their costs; all as lines of JSON. So sides
+alternate, and each has its own memory peak.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def _made(side: str, folder: Path) -> Any:
 
 
 def measure(job: Callable[[], Any], device: str) -> dict[str, float]:
-    """Do a job once; returns CPU seconds, seconds, and its peak of memory in MiB.
+    """Run a job once; returns CPU seconds, seconds, and its memory peak in MiB.
 
-    ``memory`` is what the job needs beyond what is held at rest (weights, the optimizer's state,
-    imported packages), ``held`` what is held at rest; on a GPU both are the GPU's.
+    ``memory`` is the job's memory beyond that at rest (weights, the optimizer's state, imported
+    packages), ``held`` the memory at rest; on a GPU both are the GPU's.
     """
     import torch
 
@@ -75,7 +75,7 @@ def measure(job: Callable[[], Any], device: str) -> dict[str, float]:
 
 
 def _resident() -> int:
-    """Return this process's memory, after what is free went back; begin a new peak."""
+    """Return this process's memory, after returning free memory; reset the peak."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
     with contextlib.suppress(OSError):
@@ -84,7 +84,7 @@ def _resident() -> int:
 
 
 def _status(name: str) -> int:
-    """Return a size that the system keeps of this process in bytes, 0 where it keeps none."""
+    """Return a size that the system records for this process, in bytes; 0 if it records none."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith(name):
@@ -95,7 +95,7 @@ def _status(name: str) -> int:
 def main(argv: list[str]) -> int:
     """Answer until stdin ends."""
     side, folder = argv[0], Path(argv[1])
-    # What libraries print goes to the log; the answers have the old stdout to themselves.
+    # Output of libraries goes to the log; only answers go to the old stdout.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
@@ -108,7 +108,7 @@ def main(argv: list[str]) -> int:
     work = read_work(folder)
     try:
         made = _made(side, folder)
-        # Not before: an engine sets them too.
+        # Not earlier: an engine sets them too.
         torch.set_num_threads(work.threads)
         jobs = made.jobs()
     except Exception as error:

@@ -141,7 +141,7 @@ def _hardware() -> Iterator[Finding]:
 
 
 def _free_memory() -> int | None:
-    """Return the bytes that programs can still use; None if the system does not tell."""
+    """Return the bytes that programs can still use; None if unknown."""
     try:
         text = Path("/proc/meminfo").read_text("ascii")
     except OSError:

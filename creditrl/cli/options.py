@@ -111,7 +111,7 @@ def _names(config: Any) -> list[str]:
 def _deal(
     argv: Sequence[str], defaults: Any, env_config: Any, prog: str
 ) -> tuple[list[str], list[str]]:
-    """Split the flags, with the values that follow them, between command and environment."""
+    """Split the flags, with their values, between command and environment."""
     hands: tuple[list[str], list[str]] = ([], [])
     own, env = _names(defaults), _names(env_config)
     hand = hands[0]

@@ -1,1 +1,1 @@
-"""The documentation as a site, made of the README, docs/, the docstrings and ``--help``."""
+"""The documentation as a site, made from the README, docs/, the docstrings and ``--help``."""

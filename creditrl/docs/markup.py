@@ -1,4 +1,4 @@
-"""Docstrings as Markdown: google sections, reST's roles, examples, and nothing taken for markup."""
+"""Docstrings as Markdown: google sections, reST roles, examples, with everything else escaped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STRONG = re.compile(r"(\*\*[^*]+\*\*|(?<![\w*])\*\w(?:[^*\n]*\w)?\*(?![\w*]))")
 _SPECIAL = re.compile(r"([\\*_\[\]`{}])")
 
 Link = Callable[[str], str]
-"""Returns the address of a name, empty where there is none."""
+"""Returns the address of a name, empty if there is none."""
 
 
 def markdown(doc: str, link: Link = lambda name: "") -> str:
@@ -25,20 +25,20 @@ def markdown(doc: str, link: Link = lambda name: "") -> str:
 
     Args:
         doc: as ``inspect.cleandoc`` leaves it.
-        link: address of what a role or a code span names.
+        link: address of the name in a role or code span.
     """
     return "\n\n".join(_blocks(doc.splitlines(), link)).strip()
 
 
 def cell(text: str, link: Link = lambda name: "") -> str:
     """Return a text as one cell of a table."""
-    # A code span may hold a bar; elsewhere it would end the cell.
+    # A code span can contain a bar; elsewhere it would end the cell.
     parts = re.split(r"(`[^`]*`)", _inline(" ".join(text.split()), link))
     return "".join(p if i % 2 else p.replace("|", "\\|") for i, p in enumerate(parts))
 
 
 def code_block(code: str, kind: str = "text") -> str:
-    """Return a fenced block, whatever the code holds."""
+    """Return a fenced block, for any code."""
     fence = "```"
     while fence in code:
         fence += "`"
@@ -65,7 +65,7 @@ def _blocks(lines: Sequence[str], link: Link) -> Iterator[str]:
 
 
 def _paragraphs(lines: Sequence[str]) -> Iterator[list[str]]:
-    """Yield blocks between blank lines; a section holds its indented lines, blank ones too."""
+    """Yield blocks between blank lines; a section includes its indented lines, also blank ones."""
     block: list[str] = []
     for line in lines:
         inside = bool(block) and _SECTION.match(block[0]) is not None
@@ -140,7 +140,7 @@ def _items(lines: Sequence[str], link: Link) -> Iterator[str]:
 
 
 def _inline(text: str, link: Link) -> str:
-    """Return a text in which code is code, **strong** is strong, and the rest is itself."""
+    """Return a text with code and **strong** as markup, and the rest escaped."""
     out = []
     at = 0
     for found in _CODE.finditer(text):

@@ -1,4 +1,4 @@
-"""The pages of the site, as Markdown by file name; all of it is read out of the package."""
+"""The pages of the site, as Markdown by file name; all generated from the package."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from creditrl.docs.written import Written, read_written
 __all__ = ["Site", "build_pages"]
 
 _HIDDEN = ("bench", "cli", "docs", "door", "report", "serve", "view", "__main__")
-"""Parts of the package that commands are made of; their page is the command line's."""
+"""Parts of the package that implement commands; their page is the command line's."""
 _ARXIV = re.compile(r"\b(\d{4}\.\d{5})\b")
 _LINE = 76
 """Characters of code that a page shows without a scroll bar."""
 _SECTIONS = {"guides": "Guides", "results": "Results", "": "Project"}
-"""Sections of the pages that are written by hand, by their folder in ``docs/``."""
+"""Sections of the handwritten pages, by their folder in ``docs/``."""
 
 
 @dataclass(slots=True)
 class Site:
-    """Markdown files and where they stand in the navigation."""
+    """Markdown files and their places in the navigation."""
 
     title: str
     pages: dict[str, str] = field(default_factory=dict)
-    """Text by file name; ``/`` parts folders."""
+    """Text by file name; ``/`` separates folders."""
     nav: list[tuple[str, list[tuple[str, str]]]] = field(default_factory=list)
     """Sections of (title, file name)."""
     images: tuple[Any, ...] = ()
@@ -39,7 +39,7 @@ def build_pages(helps: Mapping[str, str]) -> Site:
     """Return the whole site.
 
     Args:
-        helps: what each command prints for ``--help``, by its words (``"bench envs"``).
+        helps: each command's ``--help`` output, by its words (``"bench envs"``).
 
     Raises:
         DataError: there is no README.
@@ -72,7 +72,7 @@ Pages = Iterator[tuple[str, str, str]]
 
 
 def _written(written: Written, start: str) -> Pages:
-    """Yield the pages whose files begin so; for "" those without a folder but the first."""
+    """Yield the pages whose files start so; for "" those without a folder, except the first."""
     for file, text in written.pages.items():
         if file.startswith(start) if start else "/" not in file and file != "index.md":
             name = text.partition("\n")[0].removeprefix("# ").strip()
@@ -115,7 +115,7 @@ def _environments(written: Written, api: Api) -> Pages:
 
 
 def _lowered(text: str) -> str:
-    """Return a page as a part of another one: its headings are a level lower."""
+    """Return a page as part of another one, with headings one level lower."""
     pieces = re.split(r"(^```.*?^```[^\n]*$)", text, flags=re.M | re.S)
     pieces[::2] = [re.sub(r"^(#+ )", r"#\1", piece, flags=re.M) for piece in pieces[::2]]
     return "".join(pieces)
@@ -173,12 +173,12 @@ def _methods(api: Api) -> Pages:
 
 
 def _method_of(recipe: str, methods: Sequence[str]) -> str:
-    """Return the longest method whose name a recipe begins with."""
+    """Return the longest method name with which a recipe's name starts."""
     return max((m for m in methods if recipe.startswith(f"{m}_")), key=len, default="")
 
 
 def _used(module: Module, api: Api, link: Link) -> Iterator[str]:
-    """Yield what a method takes from credit, collection and models, each with its docstring."""
+    """Yield what a method uses from credit, collection and models, each with its docstring."""
     for name, full in module.imports.items():
         home, _, _ = full.rpartition(".")
         if not re.match(r"creditrl\.trainers\.(credit|collect)\.", home) or home not in api.modules:
@@ -254,7 +254,7 @@ class Api:
         self._short: dict[str, str] = {}
         for full in self._anchors:
             last = full.rpartition(".")[2]
-            self._short[last] = "" if last in self._short else full  # names that are not one's own
+            self._short[last] = "" if last in self._short else full  # ambiguous names
 
     def pages(self) -> Pages:
         """Yield an index and the page of every folder."""
@@ -281,11 +281,11 @@ class Api:
             yield page, f"api/{page}.md", "\n\n".join(filter(None, parts)) + "\n"
 
     def linker(self, folder: str) -> Link:
-        """Return what finds the address of a name, for pages of a folder."""
+        """Return a function that finds the address of a name, for pages of a folder."""
 
         def link(name: str) -> str:
             known = name.strip().removesuffix("()").removeprefix("~")
-            # A lone word in small letters is more often a value than a function of that name.
+            # A single lower-case word is more often a value than a function of that name.
             short = self._short.get(known, "") if known[:1].isupper() else ""
             full = known if known in self._anchors else short
             if not full:
@@ -317,7 +317,7 @@ class Api:
         return "\n".join(["| field | type | default | |", "|---|---|---|---|", *rows])
 
     def _docs_of(self, config: type) -> dict[str, Field]:
-        """Return the fields as the source has them, inherited ones too."""
+        """Return the fields as in the source, including inherited ones."""
         found: dict[str, Field] = {}
         for base in reversed(config.__mro__):
             module = self.modules.get(base.__module__)
@@ -362,7 +362,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _shown(item: Item) -> str:
-    """Return the first line of a class or function, broken where it is long."""
+    """Return the first line of a class or function, wrapped if it is long."""
     text = f"{item.kind} {item.name}{item.signature}"
     if len(text) <= _LINE or item.kind == "class" and "," not in item.signature:
         return text

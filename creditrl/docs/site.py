@@ -1,7 +1,7 @@
-"""From Markdown to a folder of HTML that needs nothing from elsewhere, and a server to look at it.
+"""From Markdown to a self-contained folder of HTML, and a server to view it.
 
-Zensical makes the pages; it is the successor of MkDocs-material by the same people. Nothing that it
-writes may load from another host: the pages say so themselves, in a content security policy.
+Zensical makes the pages; it is the successor of MkDocs-material by the same authors. Nothing that
+it writes may load from another host: a content security policy in the pages enforces that.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from creditrl.files import write_atomic
 __all__ = ["SiteServer", "outside_loads", "refuse_foreign", "write_site", "write_version"]
 
 MARK = ".creditrl-docs"
-"""A file by which a folder is known to be a site of ours, which may be replaced."""
+"""A file that marks a folder as our site, which may be replaced."""
 VERSIONS = "versions.json"
-"""The versions of a folder that holds several, which the menu of each page reads."""
+"""The versions in a folder, which the menu of each page reads."""
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; worker-src 'self' blob:; base-uri 'self'; form-action 'none'"
@@ -47,22 +47,22 @@ _TO_NEWEST = (
     '<!doctype html><title>CreditRL</title><meta http-equiv="refresh" content="0; url={}/">'
 )
 _SECONDS = 300
-"""Most time for the pages; they take a few seconds."""
+"""Time limit in seconds for the pages; they take a few seconds."""
 
 
 def write_version(site: Site, folder: Path) -> Path:
-    """Write the site into a folder named after this version, beside those of other versions.
+    """Write the site into a folder named after this version, next to those of other versions.
 
-    Every page has a menu of the versions, and ``folder`` itself leads to the newest.
+    Every page has a menu of the versions, and ``folder`` itself redirects to the newest.
 
     Args:
         site: the pages.
-        folder: a new one, an empty one, or one that holds versions; only this one is replaced.
+        folder: a new or empty one, or one with versions, of which only this one is replaced.
 
     Raises:
         RunFolderError: the folder holds something else; nothing was touched.
         MissingExtraError: zensical is not installed.
-        CreditRLError: a link leads nowhere, or the pages could not be made; says where.
+        CreditRLError: a link is broken, or the pages could not be made; with the place.
     """
     refuse_foreign(folder, versions=True)
     write_site(site, folder / __version__, versions=True)
@@ -84,13 +84,13 @@ def write_site(site: Site, folder: Path, *, versions: bool = False) -> Path:
 
     Args:
         site: the pages; links between them are checked.
-        folder: a new one, an empty one, or one with a site of ours, which is replaced.
-        versions: whether the pages have a menu of versions, listed beside the folder.
+        folder: a new or empty one, or one with our site, which is replaced.
+        versions: whether the pages have a menu of versions, listed next to the folder.
 
     Raises:
         RunFolderError: the folder holds something else; nothing was touched.
         MissingExtraError: zensical is not installed.
-        CreditRLError: a link leads nowhere, or the pages could not be made; says where.
+        CreditRLError: a link is broken, or the pages could not be made; with the place.
     """
     require_extra("zensical", "docs")
     refuse_foreign(folder)
@@ -100,7 +100,7 @@ def write_site(site: Site, folder: Path, *, versions: bool = False) -> Path:
         _write_sources(site, work, versions)
         _build(work)
         write_atomic(work / "site" / MARK, f"{__version__}\n")
-        # In two moves, and the old site goes last: a kill leaves the old one or the new.
+        # In two moves, removing the old site last: a kill leaves the old one or the new.
         draft = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
         shutil.rmtree(draft, ignore_errors=True)
         shutil.copytree(work / "site", draft)
@@ -113,17 +113,17 @@ def write_site(site: Site, folder: Path, *, versions: bool = False) -> Path:
 
 
 def refuse_foreign(folder: Path, *, versions: bool = False) -> None:
-    """Raise where a folder holds something that is no site of ours, or has no name of its own.
+    """Raise if a folder contains something that is not our site, or has no name of its own.
 
     Args:
         folder: of the site.
-        versions: whether it is to hold several versions, rather than one site.
+        versions: whether it is for several versions instead of one site.
 
     Raises:
         ConfigError: it is ``.`` or ``..``.
         RunFolderError: it holds something else.
     """
-    if folder.name in ("", ".."):  # it is moved aside when it is replaced
+    if folder.name in ("", ".."):  # it is moved aside when replaced
         raise ConfigError(f"{folder} is no name of a folder: expected one, e.g. --out site.")
     if folder.is_symlink() or folder.is_file():
         raise RunFolderError(
@@ -219,7 +219,7 @@ def _build(work: Path) -> None:
 
 
 def _reason(told: str) -> str:
-    """Return the warnings of a build in short, with their places."""
+    """Return a build's warnings in short, with their places."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", told)
     found = re.findall(r"(?:Warning|Error): (.*)\n[^\[\n]*\[ (.*?) \]", plain)
     if found:
@@ -233,7 +233,7 @@ class SiteServer(PlainServer):
 
     Args:
         folder: of a site.
-        port: 0 takes a free one.
+        port: 0: a free one.
 
     Raises:
         ConfigError: the port cannot be used.
@@ -250,12 +250,12 @@ class _Handler(PlainHandler, SimpleHTTPRequestHandler):
         super().__init__(*args, directory=self.folder)
 
     def list_directory(self, path: str | os.PathLike[str]) -> None:
-        """Show no folders: a site has pages."""
+        """List no folders: a site has pages."""
         self.send_error(404)
 
 
 def outside_loads(folder: Path) -> list[str]:
-    """Return what pages would load from other hosts: none, or the site is not self-contained."""
+    """Return what pages load from other hosts; none if the site is self-contained."""
     loading = re.compile(
         r"<(?:script|img|iframe|source|video|audio|embed|object)\b[^>]*?\b(?:src|data|srcset)="
         r"[\"']?((?:https?:)?//[^\"'\s>]+)"

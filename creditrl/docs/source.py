@@ -1,7 +1,7 @@
 """Read names, signatures and docstrings of Python files without importing them.
 
-Reading instead of importing shows modules whose packages are not installed, too, and finds the
-strings below dataclass fields, which are gone at run time.
+Reading instead of importing also shows modules whose packages are not installed, and finds the
+strings below dataclass fields, which do not exist at run time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Field:
     name: str
     annotation: str
     default: str
-    """As it stands in the source; empty where there is none."""
+    """As in the source; empty if there is none."""
     doc: str
 
 
@@ -37,11 +37,11 @@ class Item:
     kind: str
     """``"class"`` or ``"def"``."""
     signature: str
-    """What stands behind the name: arguments and result, or base classes."""
+    """Text after the name: arguments and result, or base classes."""
     doc: str
     fields: tuple[Field, ...] = ()
     methods: tuple[Item, ...] = ()
-    """Public ones with docstrings; properties among them."""
+    """Public ones with docstrings, including properties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +55,19 @@ class Module:
     items: dict[str, Item] = field(default_factory=dict)
     constants: dict[str, Field] = field(default_factory=dict)
     imports: dict[str, str] = field(default_factory=dict)
-    """Full name of what other modules gave it, by name here."""
+    """Full names of imports, by local name."""
     is_package: bool = False
 
 
 def read_modules() -> dict[str, Module]:
-    """Return every module of the package that says what it exports, by its import name."""
+    """Return every module of the package with an ``__all__``, by its import name."""
     modules = (_read(name, path) for name, path in _files(Path(creditrl.__path__[0])))
     return dict(sorted((module.name, module) for module in modules if module.public))
 
 
 def _files(root: Path) -> Iterator[tuple[str, Path]]:
     """Yield (import name, file) of public modules."""
-    # Subpackages may be links, which Path.rglob does not follow.
+    # Subpackages can be links, which Path.rglob does not follow.
     for folder, _, files in os.walk(root, followlinks=True):
         for path in (Path(folder, file) for file in files if file.endswith(".py")):
             parts = ["creditrl", *path.relative_to(root).with_suffix("").parts]
@@ -112,7 +112,7 @@ def _read(name: str, path: Path) -> Module:
 
 
 def _with_strings(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:
-    """Yield statements, each with the string that stands below it."""
+    """Yield statements, each with the string below it."""
     for node, after in zip(body, [*body[1:], None], strict=True):
         doc = ""
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
@@ -164,7 +164,7 @@ def _item(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> Item:
 
 
 def _with_base(item: Item, items: dict[str, Item]) -> Item:
-    """Add what a class has from a private base of its own file, which has no place in the pages."""
+    """Add members from a private base in the same file, which is not in the pages."""
     first = item.signature.strip("()").partition(",")[0]
     base = items.get(first) if first.startswith("_") else None
     if item.kind != "class" or base is None or base.kind != "class":
@@ -190,7 +190,7 @@ def _method(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Item:
 
 
 def _attributes(init: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Field]:
-    """Yield what ``__init__`` sets and says something of."""
+    """Yield the documented attributes that ``__init__`` sets."""
     for node, below in _with_strings(init.body):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         for target in targets:

@@ -1,4 +1,4 @@
-"""The pages that are written by hand: the README and what lies in ``docs/``."""
+"""The handwritten pages: the README and those in ``docs/``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Written:
     """Pages by their file on the site; the README is ``index.md``."""
 
     pages: dict[str, str]
-    """In the order in which the README links to them."""
+    """In the order of the README's links."""
     images: tuple[Path, ...] = ()
     """Files that the pages show, as ``images/NAME``."""
 
@@ -59,7 +59,7 @@ def _installed_readme() -> str:
 
 
 def _shown(text: str, file: str, places: dict[str, str], images: list[Path]) -> str:
-    """Return a page as the site has it: links and images lead to where they are there.
+    """Return a page for the site, with links and images adapted to it.
 
     Args:
         text: of the file.

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["MOST_BODY", "Guarded", "Server"]
 
 MOST_BODY = 1 << 20
-"""Bytes of a request's body, unless a server is told to take more."""
+"""Bytes of a request's body, unless a server allows more."""
 _START_SECONDS = 30.0
 _LONGEST_HEAD = 1 << 20
-"""Bytes of a request before its body: an address may hold a whole state, a query included."""
+"""Bytes of a request before its body: an address can contain a whole state, including a query."""
 
 
 class Guarded:
@@ -39,7 +39,7 @@ class Guarded:
     Args:
         app: the application.
         token: see :class:`~creditrl.door.gate.Gate`.
-        most_body: most bytes of a request's body.
+        most_body: maximum bytes of a request's body.
     """
 
     def __init__(self, app: Any, token: str = "", most_body: int = MOST_BODY) -> None:
@@ -65,7 +65,7 @@ class Guarded:
             await _refuse(send, refusal)
 
     async def _bounded(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a request whose body may be too long."""
+        """Answer a request, with a limit on its body."""
         received = 0
         began = refused = False
 
@@ -78,7 +78,7 @@ class Guarded:
                 if not began:
                     what = f"The body has more than {self._most_body:,} bytes."
                     await _refuse(send, Refusal(413, "too_large", what))
-            # For the application, such a client has left.
+            # To the application, such a client has disconnected.
             return {"type": "http.disconnect"} if refused else message
 
         async def write(message: Any) -> None:
@@ -100,18 +100,18 @@ async def _refuse(send: Any, refusal: Refusal) -> None:
 class Server:
     """Serves an ASGI application from a thread until :meth:`close`.
 
-    Nothing waits for it: the thread ends with the process, and a forked child does not keep the
-    port.
+    It does not keep the process alive: the thread ends with it, and a forked child does not keep
+    the port.
 
     Args:
-        app: the application; it need not ask who is there, see :class:`Guarded`.
-        host: name or number of the interface; the default is seen by this machine alone.
-        port: 0 takes a free one.
-        token: what clients must say; others than this machine's programs can reach no interface
-            without one. Empty: none is needed.
-        most_body: most bytes of a request's body, or of a web socket's message.
-        clients: how many are to be served at once; there is room for two connections of each.
-        websockets: the application talks over them too, and has a start and an end of its own.
+        app: the application; it needs no access control of its own, see :class:`Guarded`.
+        host: name or number of the interface; the default is visible only to this machine.
+        port: 0: a free one.
+        token: the token that clients must send; an interface that other machines can reach needs
+            one. Empty: none is needed.
+        most_body: maximum bytes of a request's body, or of a web socket's message.
+        clients: number to serve at once; each may have two connections.
+        websockets: the application uses them too, and has its own startup and shutdown.
 
     Raises:
         MissingExtraError: uvicorn is not installed.
@@ -137,7 +137,7 @@ class Server:
         close_in_children(self._socket)
         self.port: int = self._socket.getsockname()[1]
         self.address = address_of(host, self._socket)
-        """Without a slash at its end."""
+        """Without a trailing slash."""
         config = uvicorn.Config(
             Guarded(app, token, most_body),
             http=_protocol(Crowd(max(MOST_CONNECTIONS, 2 * clients))),
@@ -175,11 +175,11 @@ class Server:
         return self._thread.is_alive()
 
     def wait(self, seconds: float) -> None:
-        """Wait until it has stopped, at most so long."""
+        """Wait until it has stopped, for at most this long."""
         self._thread.join(seconds)
 
     def close(self) -> None:
-        """Stop serving; may be called twice."""
+        """Stop serving; can be called twice."""
         self._server.should_exit = True
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(5)
@@ -193,7 +193,7 @@ class Server:
 
 
 def _protocol(crowd: Crowd) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol, with an end to all waiting; its own ends that for a next request.
+    """Return uvicorn's protocol with time limits for all waiting, not only for a next request.
 
     Args:
         crowd: where its connections are counted.
@@ -228,7 +228,7 @@ def _protocol(crowd: Crowd) -> type[asyncio.Protocol]:
 
         def handle_websocket_upgrade(self, event: h11.Request) -> None:
             super().handle_websocket_upgrade(event)
-            self._leave()  # from here on uvicorn's pings tell who has gone
+            self._leave()  # from here on uvicorn's pings detect lost clients
 
         def pause_writing(self) -> None:
             super().pause_writing()
@@ -247,7 +247,7 @@ def _protocol(crowd: Crowd) -> type[asyncio.Protocol]:
                     timer.cancel()
 
         def _look(self) -> None:
-            """See what is waited for, and until when."""
+            """Check what is awaited, and until when."""
             awaited = self.conn.their_state
             if awaited is self._awaited or self._left:
                 return

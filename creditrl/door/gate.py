@@ -26,39 +26,38 @@ class Refusal(NamedTuple):
     """Why a request is not carried out."""
 
     status: int
-    """400, 401 or 403; of a body that is too long 413."""
+    """400, 401 or 403; 413 for a body that is too long."""
     code: str
     message: str
     """One line."""
 
     def answer(self) -> tuple[list[tuple[str, str]], bytes]:
-        """Return headers and body of what is answered."""
+        """Return headers and body of the answer."""
         body = json.dumps({"error": {"code": self.code, "message": self.message}}).encode()
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-        if self.status == 401:  # at the second one a browser asks its user
+        if self.status == 401:  # on 401, a browser asks its user
             for challenge in ("Bearer", 'Basic realm="CreditRL", charset="UTF-8"'):
                 headers.append(("WWW-Authenticate", challenge))
         return headers, body
 
 
 class Gate:
-    """Lets requests in, or says why not.
+    """Admits requests, or gives the reason for a refusal.
 
-    A token, where there is one, is demanded of every request. Without one, the name in the address
-    must be this machine's: a name of somebody else's that was pointed at this machine (DNS
-    rebinding) is refused. In both cases, what a page of another site asks for is refused; its links
-    may lead here.
+    If there is a token, every request must have it. Without one, the host name in the address must
+    be this machine's: a foreign name that points to this machine (DNS rebinding) is refused. In
+    both cases, requests by pages of other sites are refused; their links may lead here.
 
     Args:
-        token: clients send it as ``Authorization: Bearer TOKEN``, browsers as the password that
-            they ask for; empty: none is needed.
+        token: clients send it as ``Authorization: Bearer TOKEN``, browsers as the password for
+            which they ask; empty: none is needed.
     """
 
     def __init__(self, token: str = "") -> None:
         self._token = token.encode()
 
     def refusal(self, headers: Iterable[tuple[str, str]]) -> Refusal | None:
-        """Return why a request is refused; None where it may go on.
+        """Return why a request is refused; None if it is admitted.
 
         Args:
             headers: its (name, value), in any case.
@@ -86,7 +85,7 @@ class Gate:
         return None
 
     def _is_told(self, given: list[str]) -> bool:
-        """Return whether a request says the token; takes as long for each wrong one."""
+        """Return whether a request has the token; takes equally long for each wrong one."""
         if len(given) != 1:
             return False
         scheme, _, said = given[0].partition(" ")
@@ -102,17 +101,17 @@ class Gate:
 
 
 def _is_foreign(known: dict[str, list[str]]) -> bool:
-    """Return whether a browser says that a page of another site wants this for itself.
+    """Return whether a browser reports that a page of another site makes this request.
 
-    What has no ``Origin`` (a picture, a script) says so by these. A link that somebody follows does
-    too, and may: the other page does not see where it leads.
+    Requests without ``Origin`` (a picture, a script) are recognised by these headers. A followed
+    link has them too, and is allowed: the other page does not see the result.
     """
     sites, modes = known.get("sec-fetch-site", []), known.get("sec-fetch-mode", [])
     return any(site not in ("same-origin", "none") for site in sites) and modes != ["navigate"]
 
 
 def _name_of(host: str) -> str | None:
-    """Return the name in a ``Host`` header, without brackets; None where it is no such header."""
+    """Return the name in a ``Host`` header, without brackets; None if it is not such a header."""
     match = _HOST.fullmatch(host)
     if match is None or int(match["port"] or 0) > _LARGEST_PORT:
         return None
@@ -136,7 +135,7 @@ def is_loopback(host: str) -> bool:
 
 
 def serve_token(host: str) -> str:
-    """Return the token of the environment variable; empty where none is set and none is needed.
+    """Return the token of the environment variable; empty if none is set and none is needed.
 
     Raises:
         ConfigError: others can reach the interface, and there is no token, or a short one.
@@ -152,10 +151,10 @@ def serve_token(host: str) -> str:
 
 
 def require_token(host: str, token: str) -> None:
-    """Raise where others can reach an interface and nothing is asked of them.
+    """Raise if others can reach an interface without a token.
 
     Raises:
-        ConfigError: it is not this machine's alone, and the token is empty.
+        ConfigError: it is not only this machine's, and the token is empty.
     """
     if not token and not is_loopback(host):
         raise ConfigError(

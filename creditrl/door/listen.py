@@ -1,4 +1,4 @@
-"""The sockets of servers, and the connections that they keep."""
+"""The sockets of servers, and their open connections."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = [
 ]
 
 HEAD_SECONDS = 10.0
-"""Until the head of a request must be there, from the connection's start or the last answer on."""
+"""Seconds to receive the head of a request, from the connection's start or the last answer on."""
 BODY_SECONDS = 30.0
-"""Until its body must be there, from the head on."""
+"""Seconds to receive its body, from the head on."""
 READ_SECONDS = 60.0
-"""Until a client must have read what it asked for."""
+"""Seconds for a client to read an answer."""
 MOST_CONNECTIONS = 256
-"""Of one server at once, unless it is to serve more clients."""
+"""Maximum number of one server at once, unless it serves more clients."""
 
 
 def listen(host: str, port: int, token: str = "") -> socket.socket:
@@ -38,8 +38,8 @@ def listen(host: str, port: int, token: str = "") -> socket.socket:
 
     Args:
         host: name or number of the interface.
-        port: 0 takes a free one.
-        token: what clients must say; an interface that others can reach needs one.
+        port: 0: a free one.
+        token: the token that clients must send; an interface that others can reach needs one.
 
     Raises:
         ConfigError: there is no token and others could reach it, the port is taken or may not be
@@ -47,8 +47,8 @@ def listen(host: str, port: int, token: str = "") -> socket.socket:
     """
     require_token(host, token)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol's number: asyncio sends at once (TCP_NODELAY) where it reads this one, and
-    # else the second half of an answer waits 40 ms for the client to acknowledge the first.
+    # With the protocol's number: with it, asyncio sends at once (TCP_NODELAY); otherwise the second
+    # half of an answer waits 40 ms for the client to acknowledge the first.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if os.name == "posix":
@@ -56,7 +56,7 @@ def listen(host: str, port: int, token: str = "") -> socket.socket:
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listening.bind((host, port))
-        require_token(str(listening.getsockname()[0]), token)  # "localhost" is what a file says
+        require_token(str(listening.getsockname()[0]), token)  # "localhost" comes from a file
         listening.listen(128)
     except (OSError, OverflowError) as error:
         listening.close()
@@ -76,7 +76,7 @@ def listen(host: str, port: int, token: str = "") -> socket.socket:
 
 
 def address_of(host: str, listening: socket.socket) -> str:
-    """Return the address of a server, without a slash at its end."""
+    """Return the address of a server, without a trailing slash."""
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{listening.getsockname()[1]}"
 
@@ -84,11 +84,11 @@ def address_of(host: str, listening: socket.socket) -> str:
 class Crowd:
     """The connections of a server, up to a limit.
 
-    One that is too many takes the place of the one that has waited the longest for its request to
-    come, so those who connect and say nothing keep nobody out.
+    A connection beyond the limit replaces the one that has waited longest for its request, so idle
+    connections block nobody.
 
     Args:
-        most: connections at once; at most half of the files that this process may open.
+        most: maximum connections at once; at most half of the files that this process may open.
     """
 
     def __init__(self, most: int) -> None:
@@ -101,7 +101,7 @@ class Crowd:
         return len(self._closes)
 
     def enter(self, who: Hashable, close: Callable[[], None]) -> None:
-        """Count a connection, which waits for a request; ``close`` is called if it has to go."""
+        """Add a connection that waits for a request; ``close`` is called if it is replaced."""
         with self._lock:
             self._closes[who] = close
             self._waiting[who] = None
@@ -113,18 +113,18 @@ class Crowd:
             gone()
 
     def wait(self, who: Hashable) -> None:
-        """Note that a connection waits for a request."""
+        """Record that a connection waits for a request."""
         with self._lock:
             if who in self._closes:
                 self._waiting.setdefault(who)
 
     def work(self, who: Hashable) -> None:
-        """Note that a connection's request is there."""
+        """Record that a connection's request has arrived."""
         with self._lock:
             self._waiting.pop(who, None)
 
     def leave(self, who: Hashable) -> None:
-        """Count a connection no more."""
+        """Remove a connection."""
         with self._lock:
             self._closes.pop(who, None)
             self._waiting.pop(who, None)
@@ -134,7 +134,7 @@ def _files() -> int:
     """Return how many files this process may open."""
     try:
         import resource
-    except ImportError:  # not on Windows, where sockets are no files
+    except ImportError:  # not on Windows, where sockets are not files
         return 1 << 16
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 16 if soft == resource.RLIM_INFINITY else soft
@@ -144,7 +144,7 @@ _listening: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
 def close_in_children(listening: socket.socket) -> None:
-    """Let no forked child keep the port.
+    """Prevent forked children from keeping the port.
 
     A child has no thread that would answer, and would keep the port busy after its parent.
     """

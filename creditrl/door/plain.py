@@ -23,15 +23,15 @@ from creditrl.door.listen import (
 __all__ = ["HOST", "PlainHandler", "PlainServer"]
 
 HOST = "127.0.0.1"
-"""These servers are seen by this machine alone."""
+"""These servers are visible only to this machine."""
 
 
 class PlainServer:
-    """Serves from threads of this process until :meth:`close`; this machine alone can ask.
+    """Serves from threads of this process until :meth:`close`; only this machine can connect.
 
     Args:
         handler: answers requests; must be of :class:`PlainHandler`.
-        port: 0 takes a free one.
+        port: 0: a free one.
 
     Raises:
         ConfigError: the port is taken or may not be used.
@@ -42,7 +42,7 @@ class PlainServer:
             raise TypeError(f"{handler.__name__} is no PlainHandler: it would ask nobody.")
         self._server = _Server(handler, port)
         self.address = address_of(HOST, self._server.socket)
-        """Without a slash at its end."""
+        """Without a trailing slash."""
         self._thread = threading.Thread(
             target=self._server.serve_forever,
             kwargs={"poll_interval": 0.1},
@@ -57,7 +57,7 @@ class PlainServer:
             self._thread.join(0.5)
 
     def close(self) -> None:
-        """Stop serving; may be called twice."""
+        """Stop serving; can be called twice."""
         if self._thread.is_alive():  # not in a forked child
             self._server.shutdown()
             self._thread.join(5)
@@ -85,18 +85,18 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: the terminal belongs to the command."""
+        """Print nothing: the terminal belongs to the command."""
 
 
 def _hang_up(connection: socket.socket) -> None:
     try:
         connection.shutdown(socket.SHUT_RDWR)
-    except OSError:  # it has gone by itself
+    except OSError:  # it has already closed
         pass
 
 
 class PlainHandler(BaseHTTPRequestHandler):
-    """Answers the requests that pass the gate; write ``do_GET`` as for the standard library's."""
+    """Answers the requests that pass the gate; define ``do_GET`` as for the standard library's."""
 
     protocol_version = "HTTP/1.1"
     server_version = "CreditRL"
@@ -106,25 +106,25 @@ class PlainHandler(BaseHTTPRequestHandler):
     _gate = Gate()
 
     def setup(self) -> None:
-        """Begin with a connection."""
+        """Start a connection."""
         super().setup()
         self._reading = _Patient(self.connection)
         self.rfile = io.BufferedReader(self._reading)
 
     def handle_one_request(self) -> None:
-        """Answer one request, whose head must be there in time."""
+        """Answer one request, whose head must arrive in time."""
         self.server.crowd.wait(self.request)
         self._reading.deadline = time.monotonic() + HEAD_SECONDS
         super().handle_one_request()
 
     def parse_request(self) -> bool:
-        """Read a request's head; returns whether it may go on, and has answered it if not."""
+        """Read a request's head; returns whether it is admitted, and answers it if not."""
         if not super().parse_request():
             return False
         self.server.crowd.work(self.request)
         self.connection.settimeout(READ_SECONDS)
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
-            self.close_connection = True  # no body is read, nor taken for the next request
+            self.close_connection = True  # no body is read, nor mistaken for the next request
         refusal = self._gate.refusal(self.headers.items())
         if refusal is None:
             return True
@@ -138,11 +138,11 @@ class PlainHandler(BaseHTTPRequestHandler):
         return False
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: the terminal belongs to the command."""
+        """Print nothing: the terminal belongs to the command."""
 
 
 class _Patient(io.RawIOBase):
-    """Reads a connection until a deadline, however slowly its bytes come."""
+    """Reads a connection until a deadline, however slowly its bytes arrive."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.deadline = 0.0

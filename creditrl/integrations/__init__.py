@@ -1,4 +1,5 @@
-"""Integrations with other trainers and evaluation frameworks: one file each, imported alone."""
+"""Integrations with other trainers and evaluation frameworks: one file each, imported
+separately."""
 
 from __future__ import annotations
 

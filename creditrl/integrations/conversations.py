@@ -1,15 +1,15 @@
-"""Expert conversations of others, read into episodes: ShareGPT and OpenAI's messages.
+"""Others' expert conversations, read into episodes: ShareGPT and OpenAI's messages.
 
 A file is a JSON list of records, or one record per line. A record holds its messages under
-``conversations`` or ``messages``; what it says besides (``id``, ``task_id``, ``game_file``,
-``reward``) finds its task and its outcome. These are the forms in which ETO, SPA and AgentGym
-publish. AgentGym's answers, "Thought:" and "Action:" on lines of their own and the thought left out
-at times, become answers in the form of the policy's prompts; the actions that it lists behind
+``conversations`` or ``messages``; other fields (``id``, ``task_id``, ``game_file``, ``reward``)
+identify its task and outcome. These are the forms in which ETO, SPA and AgentGym publish.
+AgentGym's answers, with "Thought:" and "Action:" on separate lines and the thought sometimes
+missing, become answers in the form of the policy's prompts; the actions that it lists after
 observations are left out.
 
-What comes before the first turn is no turn: instructions, their acknowledgement, a worked example
-(up to a message that says "your turn"), and answers that are marked as not to be learned from
-(``"loss": false``, ``"weight": 0``).
+Messages before the first turn are not turns: instructions, their acknowledgement, a worked example
+(up to a message with "your turn"), and answers that are marked as excluded from training (``"loss":
+false``, ``"weight": 0``).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 _LARGEST = 10**1000
-"""A reward with 400 digits is the fault of one record, not of the file; it is named there."""
+"""A reward with 400 digits is the fault of one record, which is named, not of the file."""
 _LISTS = ("conversations", "messages", "conversation")
 _ROLE_KEYS, _TEXT_KEYS = ("from", "role"), ("value", "content")
 _ROLES: dict[str, Literal["system", "user", "assistant"]] = {
@@ -56,57 +56,57 @@ _YOUR_TURN = re.compile(r"\byour turn\b[^\n]*(\n|$)", re.IGNORECASE)
 _LISTED = "AVAILABLE ACTIONS:"
 _OBSERVATION = re.compile(r"\s*Observation:[ \t]*\n?")
 _GOAL = r"Your task: (.+)"
-"""How our own prompts say what is asked; an environment's record says how those of others do."""
+"""How our own prompts state the goal; an environment's record has others' patterns."""
 _SOLVED = 1.0 - 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """One record: what was seen, what was answered."""
+    """One record: observations and replies."""
 
     record: int
     """Its number in the file, from 1."""
     observations: tuple[str, ...]
-    """Before every reply; one more where the record ends with what came of the last."""
+    """Observation before every reply; one more if the record ends with the result of the last."""
     replies: tuple[str, ...]
     system: str = ""
     instructions: str = ""
-    """What was said to the agent before the task."""
+    """Instructions to the agent before the task."""
     goal: str = ""
     reward: float | None = None
-    """Of the whole episode, where the record says it."""
+    """Reward of the whole episode, if recorded."""
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """What else the record says."""
+    """Other fields of the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Place at which a replay saw something else than the record says."""
+    """Place at which a replay's observation differs from the record."""
 
     record: int
     turn: int
-    """Turn before which it was seen; the number of turns: after the last."""
+    """Turn before which it was observed; the number of turns: after the last."""
     recorded: str
     seen: str
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """An episode as our environment played it."""
+    """An episode replayed in our environment."""
 
     trajectory: Trajectory
     compared: int
-    """Observations that were compared."""
+    """Number of compared observations."""
     differences: tuple[Difference, ...]
     unplayed: int = 0
-    """Replies after the environment's episode had ended."""
+    """Number of replies after the environment's episode had ended."""
 
 
 def read_records(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield (number, record) of a file, numbers from 1.
 
     Raises:
-        DataError: there is no file, or it is no JSON.
+        DataError: there is no file, or it is not JSON.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -146,7 +146,7 @@ def read_conversations(
     Args:
         path: of the file.
         form: reads replies; the first that it can read is the first turn.
-        refused: takes what is wrong with malformed records, which are left out then.
+        refused: receives the faults of malformed records, which are then left out.
 
     Raises:
         DataError: a record is malformed and there is no ``refused``; names file, record and field.
@@ -172,7 +172,7 @@ def _conversation(number: int, record: Any, form: PromptForm) -> Conversation:
     if key is None:
         raise _MalformedError(f"it has no field {_LISTS[0]!r} or {_LISTS[1]!r}")
     said = record[key]
-    if isinstance(said, str):  # some tools keep them as text
+    if isinstance(said, str):  # some tools store them as text
         try:
             said = read_json(said, most=MOST_FILE)
         except OutsideJSONError:
@@ -226,7 +226,7 @@ def _conversation(number: int, record: Any, form: PromptForm) -> Conversation:
 
 
 def _message(message: Any, where: str) -> tuple[str, str, bool]:
-    """Return (role, text, whether it is to be learned)."""
+    """Return (role, text, whether to learn it)."""
     if not isinstance(message, Mapping):
         raise _MalformedError(f"{where} is {_kind(message)}; expected an object")
     role_key = next((name for name in _ROLE_KEYS if name in message), None)
@@ -251,7 +251,7 @@ def _message(message: Any, where: str) -> tuple[str, str, bool]:
 
 
 def _merged(talk: Sequence[tuple[str, str, bool]], key: str) -> list[tuple[str, str, bool]]:
-    """Return the talk with neighbouring messages of the user as one."""
+    """Return the conversation with adjacent user messages merged."""
     found: list[tuple[str, str, bool]] = []
     for role, text, learned in talk:
         if not found or found[-1][0] != role:
@@ -271,13 +271,13 @@ def _first_turn(talk: Sequence[tuple[str, str, bool]], form: PromptForm) -> int 
         return role == "assistant" and i > 0 and learned and form.parse(text).valid_format
 
     turns = [i for i in range(len(talk)) if is_turn(i)]
-    # After a worked example the task is given anew.
+    # After a worked example the task is given again.
     marked = [i for i in turns if _YOUR_TURN.search(talk[i - 1][1])]
     return (marked[-1] if marked else turns[0]) - 1 if turns else None
 
 
 def _in_form(reply: str, form: PromptForm) -> str:
-    """Return a reply of AgentGym in the policy's form; any other as it is."""
+    """Return an AgentGym reply in the policy's form; any other unchanged."""
     found = _blocks(reply)
     if found is None or form.parse(reply).valid_format:
         return reply
@@ -286,7 +286,7 @@ def _in_form(reply: str, form: PromptForm) -> str:
 
 
 def _blocks(reply: str) -> tuple[str, str] | None:
-    """Return (thought, action) of an answer as AgentGym publishes it; None: it is another."""
+    """Return (thought, action) of an answer in AgentGym's format; None for another format."""
     lines = reply.split("\n")
     at = next((i for i, line in enumerate(lines) if line.lstrip().startswith("Action:")), None)
     if at is None:
@@ -299,7 +299,7 @@ def _blocks(reply: str) -> tuple[str, str] | None:
 
 
 def _seen(text: str) -> str:
-    """Return an observation of AgentGym without its first word and its list of actions."""
+    """Return an AgentGym observation without its first word and its list of actions."""
     body = text.rstrip()
     at = body.find(_LISTED, body.rfind("\n") + 1)
     if at >= 0 and not body[at - 1 : at].isalpha():
@@ -332,13 +332,13 @@ def _kind(value: Any) -> str:
 def find_task(
     conversation: Conversation, tasks: TaskSet, by_goal: Mapping[str, Sequence[int]]
 ) -> list[int | str]:
-    """Return the tasks that a conversation may be of, the likeliest first; none where none fits.
+    """Return the possible tasks of a conversation, the most likely first; none if none fits.
 
-    ``task_id`` and ``game_file`` name one; a goal may be several tasks'.
+    ``task_id`` and ``game_file`` name one; a goal can belong to several tasks.
 
     Args:
-        conversation: of which the task is looked for.
-        tasks: to look among.
+        conversation: whose task is searched.
+        tasks: the candidates.
         by_goal: numbers of the tasks of a goal, by :func:`normal`.
     """
     goal = normal(conversation.goal)
@@ -351,14 +351,14 @@ def find_task(
             task = tasks.resolve(name)
         except UnknownNameError:
             continue
-        # An id of theirs may be that of another task of ours.
+        # Their id can belong to a different task of ours.
         if name in named or not goal or normal(task.goal) == goal:
             return [task.id]
     return list(by_goal.get(goal, ())) if goal else []
 
 
 def normal(goal: str) -> str:
-    """Return a goal as it is compared: lower case, single spaces, no full stop."""
+    """Return a goal in normal form: lower case, single spaces, no full stop."""
     return " ".join(goal.lower().split()).rstrip(".")
 
 
@@ -376,16 +376,16 @@ def _game(path: Any) -> str | None:
 def to_trajectory(
     conversation: Conversation, form: PromptForm, env_id: str, task: Task | None, number: int
 ) -> Trajectory:
-    """Return a conversation as an episode, with what the record says of its outcome.
+    """Return a conversation as an episode, with the recorded outcome.
 
-    A record that says no reward is an expert's, and counts as solved. Replies that the form cannot
+    A record without a reward is an expert's, and counts as solved. Replies that the form cannot
     read keep their text as the action.
 
     Args:
         conversation: the record.
         form: reads the replies.
         env_id: of the environment.
-        task: of it; None: one that only the record knows.
+        task: of the episode; None: one that exists only in the record.
         number: of the episode among all.
     """
     reward = 1.0 if conversation.reward is None else conversation.reward
@@ -429,16 +429,16 @@ def replay(
     candidates: Sequence[int | str],
     hash_states: StateSource | None = "state",
 ) -> Replayed:
-    """Play an episode's actions in our environment and take over what it says of them.
+    """Play an episode's actions in our environment and take over its results.
 
     Rewards, grounding, scores, states and the outcome become the environment's; observations stay
     the recorded ones, so that the data is the published one.
 
     Args:
         trajectory: of :func:`to_trajectory`.
-        conversation: what it was made of.
-        env: of the task set that the candidates are of.
-        candidates: tasks that it may be of; the first whose beginning is the recorded one is
+        conversation: its source.
+        env: with the candidates' task set.
+        candidates: its possible tasks; the first whose initial observation matches the record is
             played, or else the first.
         hash_states: source of the states' hashes; None: none.
     """
@@ -501,7 +501,7 @@ def replay(
 
 
 def _told(env: TextEnv[Any], observation: Any, info: Mapping[str, Any], turn: int) -> str:
-    """Return what a conversation tells of an observation."""
+    """Return the text of an observation in a conversation."""
     text = observation["text"] if isinstance(observation, dict) else str(observation)
     ask = Ask(
         observation=text,
@@ -515,6 +515,6 @@ def _told(env: TextEnv[Any], observation: Any, info: Mapping[str, Any], turn: in
 
 
 def _same(one: str, other: str) -> bool:
-    """Return whether two observations say the same; a recorded one may begin with the goal."""
+    """Return whether two observations are equal; a recorded one may start with the goal."""
     a, b = " ".join(one.split()), " ".join(other.split())
     return a == b or (bool(a) and b.startswith("Your task:") and b.endswith(a))

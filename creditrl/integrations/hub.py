@@ -7,11 +7,10 @@ tool that knows Parquet:
     one row per episode: the conversation as ``messages``, its outcome, and lists over its turns
     (rewards, grounding, states, ``credit_NAME`` of every method that scored the run);
 ``sft``
-    the conversations of solved episodes alone, as TRL's ``SFTTrainer`` takes them;
+    only the conversations of solved episodes, for TRL's ``SFTTrainer``;
 ``preference``
-    of every group, a turn at which a solved episode and a failed one parted: the conversation
-    until then, and the two replies, as TRL's ``DPOTrainer`` takes them. Not written where there is
-    none.
+    of every group, a turn at which a solved episode and a failed one diverged: the conversation
+    until then, and the two replies, for TRL's ``DPOTrainer``. Not written if there is none.
 """
 
 from __future__ import annotations
@@ -49,15 +48,15 @@ _BLOCK = 512
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """Files that were written."""
+    """The written files."""
 
     folder: Path
     rows: Mapping[str, int]
-    """By configuration: ``episodes``, ``sft``, ``preference``."""
+    """Number of rows by configuration: ``episodes``, ``sft``, ``preference``."""
     credits: tuple[str, ...]
-    """Methods whose credit the turns carry."""
+    """Methods whose credit the turns have."""
     told_by: str
-    """Prompt form of the messages; empty: observations and replies as they are."""
+    """Prompt form of the messages; empty: raw observations and replies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +66,14 @@ class Source:
     name: str
     store: TrajectoryStore
     form: PromptForm | None
-    """The form whose conversation the messages are; None: it built every prompt anew."""
+    """The form of the messages' conversation; None: the form builds every prompt from scratch."""
     options: Mapping[str, Any]
-    """Of the environment."""
+    """Options of the environment."""
     credit: CreditFile
 
 
 class _Openings:
-    """What an environment told of a task when it began, beside the observation."""
+    """An environment's initial information on a task, besides the observation."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = dict(options)
@@ -82,22 +81,22 @@ class _Openings:
         self._known: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {}
 
     def of(self, episode: Trajectory) -> tuple[tuple[str, ...], str]:
-        """Return (admissible actions, hint); nothing where the task cannot be set again."""
+        """Return (admissible actions, hint); nothing if the task cannot be reset."""
         key = (episode.env_id, episode.task.id)
         if key not in self._known:
             try:
                 env = self._env(episode.env_id)
                 _, info = env.reset(seed=0, options={"task": episode.task.id})
                 self._known[key] = (info["admissible_actions"], info["action_hint"])
-            except (CreditRLError, gym.error.Error):  # also one that is not registered here
+            except (CreditRLError, gym.error.Error):  # also an unregistered one
                 self._known[key] = ((), "")
         return self._known[key]
 
     def _env(self, env_id: str) -> Any:
         if env_id not in self._envs:
-            import creditrl.agents  # noqa: F401 - options may name partners that it brings
+            import creditrl.agents  # noqa: F401 - options may name partners that it registers
 
-            # Anybody may have written the run: gym.make imports what stands before a colon, and a
+            # Anybody may have written the run: gym.make imports the part before a colon, and a
             # partner may speak first.
             environment_class(env_id)
             said = [value for value in self._options.values() if isinstance(value, str)]
@@ -111,10 +110,10 @@ def open_source(path: str | os.PathLike[str]) -> Source:
     """Return the episodes of a run, or of an evaluation.
 
     Args:
-        path: folder of a run; of an evaluation its results file.
+        path: folder of a run, or results file of an evaluation.
 
     Raises:
-        DataError: there is neither.
+        DataError: it is neither.
     """
     place = find_place(Path(path).expanduser())
     config: Mapping[str, Any] = {}
@@ -129,7 +128,7 @@ def open_source(path: str | os.PathLike[str]) -> Source:
     form: PromptForm | None = None
     try:
         form = get_form(name) if name else None
-    except CreditRLError:  # a form of a plugin that is not loaded here
+    except CreditRLError:  # a form from a plugin that is not loaded
         form = None
     if form is not None and form.context != "full":
         form = None
@@ -146,10 +145,10 @@ def export_trajectories(
     """Write episodes, their solved ones for cloning, and pairs, into a new folder.
 
     Args:
-        source: of :func:`open_source`.
-        folder: made; nothing in it is overwritten.
-        updates: whose episodes; None: all.
-        show: called with the episodes done so far.
+        source: from :func:`open_source`.
+        folder: created; nothing in it is overwritten.
+        updates: updates to export; None: all.
+        show: called with the number of exported episodes.
 
     Raises:
         ConfigError: the folder has something in it, or is ``.`` or ``..``.
@@ -177,7 +176,7 @@ def export_trajectories(
 
 @dataclass(slots=True)
 class _Best:
-    """Of a group, the first solved episode and the first failed one."""
+    """The first solved episode of a group and the first failed one."""
 
     solved: tuple[Trajectory, list[Said]] | None = None
     failed: tuple[Trajectory, list[Said]] | None = None
@@ -225,7 +224,7 @@ def _write(
 
 
 def _messages(episode: Trajectory, form: PromptForm | None, openings: _Openings) -> list[Said]:
-    """Return the conversation of an episode, without what came of its last reply."""
+    """Return the conversation of an episode, without the result of its last reply."""
     said: list[Said] = []
     admissible, hint = openings.of(episode) if form is not None and episode.turns else ((), "")
     for number, turn in enumerate(episode.turns):
@@ -305,7 +304,7 @@ def _by_episode(
 
 
 def _pair(best: _Best) -> Iterator[dict[str, Any]]:
-    """Yield the turn at which a solved episode and a failed one of a group parted."""
+    """Yield the turn at which a solved episode and a failed one of a group diverged."""
     if best.solved is None or best.failed is None:
         return
     (solved, one), (failed, other) = best.solved, best.failed
@@ -332,7 +331,7 @@ def _pair(best: _Best) -> Iterator[dict[str, Any]]:
 
 @dataclass(slots=True)
 class _Table:
-    """A Parquet file that is written in blocks, and made with the first of them."""
+    """A Parquet file that is written in blocks, and created with the first one."""
 
     path: Path
     schema: Any
@@ -424,7 +423,7 @@ def _preference_schema() -> Any:
 
 
 def _card(source: Source, export: Export) -> str:
-    """Return the folder's README, whose head says which files are which."""
+    """Return the folder's README, whose header maps files to configurations."""
     lines = ["---", "tags:", "- creditrl", "- agent", "configs:"]
     for name in export.rows:
         lines += [f"- config_name: {name}"]

@@ -1,6 +1,6 @@
 """inspect_ai (UK AI Security Institute): our environments and suites as its tasks.
 
-Any of its model providers plays, and its viewer shows the conversations::
+Any of its model providers can play, and its viewer shows the conversations::
 
     inspect eval creditrl/suite -T env=VisualSokoban --model openai-api/endpoint/MODEL
     inspect eval creditrl/environment -T env=WebShop --model anthropic/MODEL
@@ -27,15 +27,15 @@ __all__ = ["PIP", "classes"]
 
 PIP = install_command("inspect")
 LEAST = "0.3.285"
-"""The release that the tests run."""
+"""The release used in the tests."""
 MEASURES = ("success", "score", "reward", "grounding_accuracy", "turns")
 """Fields of :meth:`Play.result` that the scorer reports."""
 _RESULT = "creditrl"
-"""Where a sample's store keeps that result."""
+"""Key of that result in a sample's store."""
 
 
 def __getattr__(name: str) -> Any:
-    # The entry point of inspect_ai names one of the tasks; to make it registers both.
+    # inspect_ai's entry point names one of the tasks; creating it registers both.
     if name in ("environment", "suite"):
         return getattr(classes(), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -75,7 +75,7 @@ def classes() -> SimpleNamespace:
                 while not play.over:
                     state = await generate(state)
                     state.messages += chat(play.reply(state.output.completion))
-                    state.store.set(_RESULT, play.result())  # a limit may end the next turn
+                    state.store.set(_RESULT, play.result())  # a limit can end the next turn
             finally:
                 play.close()
             if play.info["error"]:
@@ -86,7 +86,7 @@ def classes() -> SimpleNamespace:
 
     @scorer(name="episode", metrics={name: [mean(), stderr()] for name in MEASURES})
     def episode() -> Any:
-        """What came of the episode; zeros where it ended before the first turn."""
+        """Result of the episode; zeros if it ended before the first turn."""
 
         async def score(state: Any, target: Any) -> Any:
             result = state.store.get(_RESULT, {})
@@ -136,10 +136,10 @@ def classes() -> SimpleNamespace:
         Args:
             env: id, or short name.
             split: of its tasks.
-            episodes: how many; the tasks are dealt in an order that the seed shuffles.
+            episodes: number to play; the seed shuffles the order of the tasks.
             seed: of that order, and of the first episode; the others count on.
             form: the prompt form; one whose conversation grows.
-            options: further ones of the environment.
+            options: further options of the environment.
         """
         rows = plan_episodes(env, episodes, seed, split=split, **(options or {}))
         tasks = tuple(row["task"] for row in rows)
@@ -158,7 +158,7 @@ def classes() -> SimpleNamespace:
 
         Args:
             name: of the suite, or the path of its file.
-            env: play one environment's tasks alone; id, or short name.
+            env: play only one environment's tasks; id, or short name.
             split: of the tasks, or ``"all"``.
             episodes: the first ones of each list, this many; None: all.
             form: the prompt form; one whose conversation grows.

@@ -1,7 +1,7 @@
 """OpenEnv: an environment behind OpenEnv's server, for its clients.
 
 ``creditrl serve ID --openenv`` runs it; :func:`app` is the application. An action is
-``{"action": "..."}``; observations say grounding, success and score beside the text::
+``{"action": "..."}``; observations have grounding, success and score besides the text::
 
     from openenv import GenericEnvClient
 
@@ -95,7 +95,7 @@ def classes() -> SimpleNamespace:
             split: str | None = None,
             **_: Any,
         ) -> Any:
-            """Begin an episode; ``task`` is an index or an id, ``index`` OpenEnv's word for it."""
+            """Start an episode; ``task`` is an index or an id, ``index`` OpenEnv's word for it."""
             own = self.list_splits()[0]
             if split not in (None, own):
                 raise ConfigError(
@@ -110,14 +110,14 @@ def classes() -> SimpleNamespace:
                 return self._observed(None)
 
         def step(self, action: Any, timeout_s: float | None = None, **_: Any) -> Any:
-            """Do one action."""
+            """Take one action."""
             with self._lock:
                 self._play.act(action.action)
                 return self._observed(self._play.rewards[-1])
 
         @property
         def state(self) -> Any:
-            """The episode so far, in sums."""
+            """Totals of the episode so far."""
             play = self._play
             return types.State(
                 episode_id=self._episode,
@@ -135,7 +135,7 @@ def classes() -> SimpleNamespace:
             )
 
         def list_splits(self) -> list[str]:
-            """Return the one split that is served."""
+            """Return the served split."""
             return [self._play.env.tasks.resolve(0).split]
 
         def num_tasks(self, split: str) -> int:
@@ -143,7 +143,7 @@ def classes() -> SimpleNamespace:
             return len(self._play.env.tasks)
 
         def get_task(self, split: str, index: int) -> dict[str, Any]:
-            """Return what is known of a task before it is played."""
+            """Return the information on a task before it is played."""
             task = self._play.env.tasks.resolve(index)
             return {"id": task.id, "index": index, "type": task.type, "goal": task.goal}
 
@@ -180,7 +180,7 @@ def app(env: str, *, sessions: int = 16, seed: int | None = None, **options: Any
 
     Args:
         env: id, or short name.
-        sessions: most clients at once; each has a copy of its own.
+        sessions: maximum number of clients at once; each has its own copy.
         seed: of the episodes for which a client names none; None: different each time.
         options: of the environment.
 
@@ -191,7 +191,7 @@ def app(env: str, *, sessions: int = 16, seed: int | None = None, **options: Any
     if sessions < 1:
         raise ConfigError(f"sessions={sessions}: expected a number above 0.")
     known = classes()
-    Play(env, form="dialogue", **options).close()  # an option that does not fit is told here
+    Play(env, form="dialogue", **options).close()  # an invalid option is reported here
     rng, lock = np.random.default_rng(seed), threading.Lock()
 
     def make() -> Any:

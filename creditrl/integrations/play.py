@@ -1,4 +1,4 @@
-"""One environment, one episode after the other, as integrations drive it: text in, text out."""
+"""One environment, one episode after another, as integrations drive it: text in, text out."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ Said = dict[str, str]
 
 
 class Play:
-    """Plays episodes of one environment and keeps the sums of the present one.
+    """Plays episodes of one environment and tracks the totals of the current one.
 
     Args:
         env: id, or short name (``"VisualSokoban"``).
         form: the conversation: a prompt form or its name; only forms whose conversation grows.
-        form_options: of a form by name, e.g. ``{"list_actions": True}``.
+        form_options: options of a form by name, e.g. ``{"list_actions": True}``.
         options: of the environment, e.g. ``split="valid_unseen"``.
 
     Raises:
         UnknownNameError: there is no such environment or form.
-        ConfigError: an option is unknown, the form builds every prompt anew, or the environment
-            shows pictures alone.
+        ConfigError: an option is unknown, the form builds every prompt from scratch, or the
+            environment shows only pictures.
 
     Example:
         >>> play = Play("VisualSokoban", form="dialogue")
@@ -56,7 +56,7 @@ class Play:
         form_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        import creditrl.agents  # noqa: F401 - options may name partners that it brings
+        import creditrl.agents  # noqa: F401 - options may name partners that it registers
 
         self.env_id = environment_id(env)
         self.form = form if isinstance(form, PromptForm) else get_form(form, **(form_options or {}))
@@ -75,16 +75,16 @@ class Play:
             )
         self.env: TextEnv[Any] = made
         self.observation = ""
-        """What is seen now, in words."""
+        """The current observation, in words."""
         self.image: Any = None
-        """The picture of it, uint8 [H, W, 3]; None where the environment shows none."""
+        """Its picture, uint8 [H, W, 3]; None if the environment shows none."""
         self.info: dict[str, Any] = {}
-        """The environment's, of the last reset or step."""
+        """The environment's info from the last reset or step."""
         self.seed = 0
-        """Of the present episode."""
+        """Seed of the current episode."""
         self.terminated = self.truncated = False
         self.rewards: list[float] = []
-        """The environment's, one per turn."""
+        """The environment's rewards, one per turn."""
         self._grounded = 0
 
     @property
@@ -113,7 +113,7 @@ class Play:
         return self._grounded / self.turns if self.turns else 0.0
 
     def begin(self, task: int | str | None = None, seed: int = 0) -> list[Said]:
-        """Begin an episode and return the messages that open its conversation.
+        """Start an episode and return the opening messages of its conversation.
 
         Args:
             task: index or id; None: the seed draws one.
@@ -128,7 +128,7 @@ class Play:
         return self._said()
 
     def act(self, action: str) -> str:
-        """Do an action, as it is, and return what is seen then.
+        """Take an action unchanged, and return the next observation.
 
         Raises:
             EpisodeOverError: there is no episode, or it has ended.
@@ -143,12 +143,12 @@ class Play:
         return self.observation
 
     def reply(self, text: str) -> list[Said]:
-        """Do the action in a reply; return the next messages, none where the episode is over."""
+        """Take the action in a reply; return the next messages, none if the episode is over."""
         self.act(self.form.parse(text).action)
         return [] if self.over else self._said()
 
     def result(self) -> dict[str, Any]:
-        """Return what came of the episode, in JSON's types."""
+        """Return the result of the episode, in JSON types."""
         return {
             "env_id": self.env_id,
             "task_id": self.info.get("task_id", ""),
@@ -165,11 +165,11 @@ class Play:
         }
 
     def facts(self) -> dict[str, Any]:
-        """Return ``info`` in JSON's types."""
+        """Return ``info`` in JSON types."""
         return {key: plain_json(value) for key, value in self.info.items()}
 
     def ask(self) -> Ask:
-        """Return what there is to say in this turn."""
+        """Return this turn's prompt message."""
         return Ask(
             observation=self.observation,
             goal=self.info["goal"],
@@ -196,11 +196,11 @@ class Play:
 def plan_episodes(env: str, episodes: int, seed: int = 0, **options: Any) -> list[dict[str, Any]]:
     """Return ``task`` (id) and ``seed`` of each episode, the rows of another trainer's data set.
 
-    Tasks are dealt in an order that the seed shuffles, each once before any comes again.
+    The seed shuffles the order of tasks; each comes once before any is repeated.
 
     Args:
         env: id, or short name.
-        episodes: how many.
+        episodes: number of episodes.
         seed: of the order, and the first episode's.
         options: of the environment.
 
@@ -211,7 +211,7 @@ def plan_episodes(env: str, episodes: int, seed: int = 0, **options: Any) -> lis
     """
     if episodes < 1:
         raise ConfigError(f"episodes={episodes}: expected 1 or more.")
-    import creditrl.agents  # noqa: F401 - options may name partners that it brings
+    import creditrl.agents  # noqa: F401 - options may name partners that it registers
 
     env_class = environment_class(environment_id(env))
     tasks = env_class.build(env_class.configure(options), 1).tasks
@@ -229,9 +229,9 @@ def require_package(package: str, least: str, pip: str) -> None:
     """Raise unless a package of at least that version is installed.
 
     Args:
-        package: its name on PyPI, which is its import name too.
-        least: the oldest version whose protocol is ours.
-        pip: the command that gets it.
+        package: its name on PyPI, which is also its import name.
+        least: the oldest supported version.
+        pip: the command that installs it.
 
     Raises:
         MissingExtraError: it is missing, or older.
@@ -241,7 +241,7 @@ def require_package(package: str, least: str, pip: str) -> None:
     try:
         found = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return  # a source tree says no version
+        return  # a source tree has no version
     if _numbers(found) < _numbers(least):
         raise MissingExtraError(
             f"{package} {found} is too old: expected {least} or newer. Run: {pip} --upgrade"

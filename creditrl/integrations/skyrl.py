@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["ENTRY_POINT", "NAME", "PIP", "environment_class", "write_data"]
 
 NAME = "creditrl"
-"""Of the environment, in the rows' ``env_class``."""
+"""Name of the environment in the rows' ``env_class``."""
 ENTRY_POINT = f"{__name__}:CreditRLEnv"
 PIP = "pip install skyrl-gym"
 LEAST = "0.2"
@@ -78,11 +78,11 @@ def environment_class() -> Any:
             )
 
         def init(self, prompt: Any) -> Any:
-            """Begin the episode; returns the messages that open it, and nothing beside them."""
+            """Start the episode; returns its opening messages and no metadata."""
             return self.play.begin(self._task, self._seed), {}
 
         def step(self, action: str) -> Any:
-            """Do the action in a reply."""
+            """Take the action in a reply."""
             messages = self.play.reply(action)
             self.turns = self.play.turns
             facts = ("grounded", "ungrounded_reason", "success", "score", "error")
@@ -94,7 +94,7 @@ def environment_class() -> Any:
             )
 
         def get_metrics(self) -> dict[str, Any]:
-            """Return what came of the episode, numbers that SkyRL averages."""
+            """Return the result of the episode, as numbers that SkyRL averages."""
             return {
                 name: float(value)
                 for name, value in self.play.result().items()
@@ -105,7 +105,7 @@ def environment_class() -> Any:
             """Release the environment."""
             self.play.close()
 
-    # By name, so that it can be found again in another process.
+    # By name, so that another process can find it.
     CreditRLEnv.__qualname__ = "CreditRLEnv"
     return CreditRLEnv
 
@@ -132,7 +132,7 @@ def write_data(
         options: of the environment.
 
     Raises:
-        RunFolderError: the file is there already.
+        RunFolderError: the file already exists.
         MissingExtraError: pyarrow is missing.
     """
     require_extra("pyarrow", "train")
@@ -146,7 +146,7 @@ def write_data(
     said = {"env": env, "form": form, "form_options": dict(form_options or {}), "options": options}
     rows: list[dict[str, Any]] = []
     for row in plan_episodes(env, episodes, seed, **options):
-        # The environment opens the conversation anew; SkyRL filters rows by this prompt's length.
+        # The environment opens the conversation itself; SkyRL filters rows by this prompt's length.
         prompt = play.begin(row["task"], row["seed"])
         rows.append({"prompt": prompt, "env_class": NAME, NAME: json.dumps({**said, **row})})
     play.close()

@@ -1,7 +1,7 @@
 """TRL: our environments behind ``environment_factory`` of its ``GRPOTrainer``.
 
 The model acts by calling one tool, ``act``. TRL sees the sum of the environment's rewards;
-grounding is a reward function beside it, with any weight: with 0 it is logged alone.
+grounding is an additional reward function, with any weight: with 0 it is only logged.
 
 Example::
 
@@ -43,9 +43,9 @@ LEAST = "1.8"
 
 
 class TRLEnvironment:
-    """One episode after the other, in TRL's manner: ``reset``, tools, ``get_reward``.
+    """One episode after another, in TRL's style: ``reset``, tools, ``get_reward``.
 
-    TRL takes every public method for a tool; ``act`` is the only one.
+    TRL treats every public method as a tool; ``act`` is the only one.
     """
 
     def __init__(self, play: Play, list_actions: bool = False) -> None:
@@ -53,7 +53,7 @@ class TRLEnvironment:
         self._list_actions = list_actions
 
     def reset(self, task: int | str | None = None, seed: int | None = None, **_: Any) -> str:
-        """Begin the episode of a row of :func:`dataset`; return what is added to its prompt.
+        """Start the episode of a row of :func:`dataset`; return the addition to its prompt.
 
         Raises:
             ConfigError: the row names no seed: members of a group would play different episodes.
@@ -86,12 +86,12 @@ class TRLEnvironment:
         return f"{seen}\nThe episode is over." if self._play.over else seen
 
     def get_reward(self) -> float | None:
-        """Return the sum of the environment's rewards; None where the episode failed."""
+        """Return the sum of the environment's rewards; None if the episode failed."""
         return None if self.result["error"] else self._play.total
 
     @property
     def result(self) -> dict[str, Any]:
-        """What came of the episode: ``success``, ``score``, ``grounding_accuracy``, ..."""
+        """Result of the episode: ``success``, ``score``, ``grounding_accuracy``, ..."""
         return self._play.result()
 
     def _seen(self, words: EnvWords) -> str:
@@ -112,12 +112,12 @@ class TRLFactory:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self) -> TRLEnvironment:
-        """Return an environment of its own."""
+        """Return a new environment."""
         return TRLEnvironment(Play(self.env, form="dialogue", **self.options), self.list_actions)
 
 
 def environment_factory(env: str, *, list_actions: bool = False, **options: Any) -> TRLFactory:
-    """Return what ``GRPOTrainer(environment_factory=...)`` takes.
+    """Return the argument of ``GRPOTrainer(environment_factory=...)``.
 
     Args:
         env: id, or short name (``"VisualSokoban"``).
@@ -130,20 +130,21 @@ def environment_factory(env: str, *, list_actions: bool = False, **options: Any)
     """
     require_package("trl", LEAST, PIP)
     factory = TRLFactory(env, list_actions, options)
-    factory()._play.close()  # an option that does not fit is told here, not by the trainer
+    factory()._play.close()  # an invalid option is reported here, not by the trainer
     return factory
 
 
 def dataset(env: str, episodes: int, seed: int = 0, *, name: str = "", **options: Any) -> Any:
     """Return a ``datasets.Dataset`` of episodes; its rows name task and seed.
 
-    TRL repeats a row for the members of its group, so that all of them play one episode's task.
+    TRL repeats a row for the members of its group, so that all of them play the same episode's
+    task.
 
     Args:
         env: id, or short name.
         episodes: rows.
         seed: of the order of tasks; see :func:`creditrl.integrations.plan_episodes`.
-        name: where ``environment_factory`` is a dictionary: the environment's name in it.
+        name: the environment's name in ``environment_factory``, if that is a dictionary.
         options: of the environment.
     """
     require_package("datasets", "3.0", PIP)
@@ -161,7 +162,7 @@ def grounding_accuracy(environments: Sequence[TRLEnvironment], **_: Any) -> list
 
 
 def success(environments: Sequence[TRLEnvironment], **_: Any) -> list[float]:
-    """Reward function: 1 where the task was solved."""
+    """Reward function: 1 if the task was solved."""
     return [float(e.result["success"]) for e in environments]
 
 

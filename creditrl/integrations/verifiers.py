@@ -1,7 +1,7 @@
 r"""verifiers (Prime Intellect): our environments as a taskset and its environment.
 
 Its id is ``creditrl-verifiers``. The environment plays the user of the conversation; every turn is
-a reply in the form that the first message asks for. The trace has the sum of the environment's
+a reply in the form that the first message requires. The trace has the sum of the environment's
 rewards as its reward, and success, score, grounding accuracy and turns as metrics::
 
     vf-eval creditrl-verifiers --env.taskset.env VisualSokoban --env.taskset.episodes 100 \
@@ -29,7 +29,7 @@ LEAST = "0.4"
 
 @functools.cache
 def classes() -> SimpleNamespace:
-    """Return ``CreditRLTaskset`` and ``CreditRLEnv``, with the classes that they are made of.
+    """Return ``CreditRLTaskset`` and ``CreditRLEnv``, with their component classes.
 
     Raises:
         MissingExtraError: verifiers is missing, or too old.
@@ -42,16 +42,16 @@ def classes() -> SimpleNamespace:
     from verifiers.v1.runtimes import ProgramResult, SubprocessConfig
 
     class CreditRLConfig(vf.TasksetConfig):  # type: ignore[misc]
-        """Choice of the episodes that are played, and of their prompts."""
+        """Choice of the episodes to play, and of their prompts."""
 
         env: str = DEFAULT_ENV
         """Id of the environment, or its short name."""
         options: dict[str, Any] = Field(default_factory=dict)
         """Options of the environment, e.g. ``{"split": "valid_unseen"}``."""
         episodes: int = 100
-        """Rows; tasks are dealt in an order that the seed shuffles."""
+        """Number of rows; the seed shuffles the order of tasks."""
         seed: int = 0
-        """Of that order, and of the first episode; the others count on."""
+        """Seed of that order, and of the first episode; the others count up from it."""
         form: str = "react"
         """The prompt form of the conversation."""
         form_options: dict[str, Any] = Field(default_factory=dict)
@@ -91,7 +91,7 @@ def classes() -> SimpleNamespace:
             ]
 
     class CreditRLHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
-        """One chat completion a turn, asked from this process: no program, no tools."""
+        """One chat completion per turn, requested from this process: no program, no tools."""
 
         APPENDS_SYSTEM_PROMPT = True
         SUPPORTS_RESUME = True
@@ -108,7 +108,7 @@ def classes() -> SimpleNamespace:
             mcp_urls: dict[str, str],
             data: Any,
         ) -> Any:
-            """Ask for the next reply to the conversation."""
+            """Request the next reply to the conversation."""
             system, prompt = self.resolve_prompt(data)
             said = [] if system is None else [{"role": "system", "content": system}]
             if isinstance(prompt, str):
@@ -119,14 +119,14 @@ def classes() -> SimpleNamespace:
                 try:
                     await client.chat.completions.create(model=ctx.model, messages=said)
                 except APIError as error:
-                    # A run that reached its limit is refused the turn, which is no failure.
+                    # A run that reached its limit is refused the turn, which is not a failure.
                     return ProgramResult(1, "", str(error))
             return ProgramResult(0, "", "")
 
     class CreditRLEnvConfig(vf.EnvConfig):  # type: ignore[misc]
         """One agent plays."""
 
-        # The harness runs in this process, so that a sandbox, the usual place, would idle.
+        # The harness runs in this process; a sandbox, the default, would be idle.
         player: vf.AgentConfig = vf.AgentConfig(runtime=SubprocessConfig())
 
     class CreditRLEnv(

@@ -10,7 +10,7 @@
 
 The conversation grows: tokens of replies have mask 1, those of observations 0. The trajectory's
 reward is the sum of the environment's; ``extra_fields`` has the reward, the grounding and the place
-of the last token of every turn, for those who give credit by the turn.
+of the last token of every turn, for credit per turn.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NAME = "creditrl"
 """The agent's name in the data, and in the loop's configuration."""
 PIP = "pip install verl"
 LEAST = "0.9"
-"""The first release whose loops build their tokens by ``ct_*`` methods."""
+"""The first release whose loops build their tokens with ``ct_*`` methods."""
 
 
 def __getattr__(name: str) -> Any:
@@ -86,7 +86,7 @@ def classes() -> SimpleNamespace:
             """Play the episode that the row's ``extra_info`` names."""
             row = kwargs["extra_info"]
             play, most = self.play, self.rollout_config.response_length
-            priority = int(kwargs.get("priority", 0))  # NumPy's, out of a batch
+            priority = int(kwargs.get("priority", 0))  # a NumPy value from a batch
             fixed = getattr(self.rollout_config, "full_determinism", False)
             request = f"det-{priority}" if fixed else uuid4().hex
             messages = play.begin(row["task"], int(row["seed"]))
@@ -110,7 +110,7 @@ def classes() -> SimpleNamespace:
                 )
                 ids = merged.token_ids
                 if len(mask) > most:
-                    break  # what would be cut from the reply may hold its action
+                    break  # the truncated part of the reply may contain its action
                 text = self.tokenizer.decode(said.token_ids, skip_special_tokens=True)
                 with simple_timer("tool_calls", metrics):
                     answer = play.reply(text)
@@ -146,7 +146,7 @@ def classes() -> SimpleNamespace:
                 extra_fields=extra,
             )
 
-    # By name, so that it can be found again in another process.
+    # By name, so that another process can find it.
     CreditRLAgentLoop.__qualname__ = "CreditRLAgentLoop"
     return SimpleNamespace(CreditRLAgentLoop=CreditRLAgentLoop)
 
@@ -165,7 +165,7 @@ def write_files(
     """Write ``<name>.parquet`` and ``agent_loop.yaml`` and return their paths.
 
     Args:
-        folder: made where it is not there.
+        folder: created if needed.
         env: id, or short name.
         episodes: rows.
         seed: of the order of tasks; see :func:`creditrl.integrations.plan_episodes`.
@@ -175,8 +175,8 @@ def write_files(
         options: of the environment.
 
     Raises:
-        RunFolderError: the data is there already, or a loop with other settings, which its data
-            was written for.
+        RunFolderError: the data already exists, or a loop with other settings, for which its data
+            was written.
         MissingExtraError: pyarrow is missing.
     """
     require_extra("pyarrow", "train")
@@ -206,7 +206,7 @@ def write_files(
         rows.append(
             {
                 "data_source": play.env_id,
-                # The loop begins the episode anew; verl filters and shows rows by this.
+                # The loop restarts the episode; verl filters and shows rows by this.
                 "prompt": play.begin(row["task"], row["seed"]),
                 "agent_name": NAME,
                 "ability": "agent",

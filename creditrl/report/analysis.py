@@ -1,6 +1,6 @@
-"""Every analysis that the papers of SPA, iStar, HISR and 3SPO print, for any run.
+"""Every analysis in the papers of SPA, iStar, HISR and 3SPO, for any run.
 
-What a run does not hold is said in a line with how to record it, never left blank and never 0.
+Data missing in a run is named in a line with how to record it, never left blank or set to 0.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _types(context: Context) -> list[Block]:
 
 
 def _without_last(context: Context) -> list[Block]:
-    """Say which runs have no evaluation after training."""
+    """Name the runs without an evaluation after training."""
     return missing(
         [family for family in context.families if not context.last(family)],
         f"an evaluation after training, decoded {context.way!r}",
@@ -153,7 +153,7 @@ def _splits(context: Context) -> list[Block]:
 
 
 def _lengths(context: Context) -> list[Block]:
-    """Completed tasks per interval of expert length, and the gain over the baseline."""
+    """Return completed tasks per interval of expert length, and the gain over the baseline."""
     found = {}
     without = []
     for family in context.families:
@@ -305,9 +305,9 @@ def _ends(curve: Sequence[Point]) -> tuple[float, float]:
 
 
 def reach_curve(run: RunRecord) -> tuple[list[Point], str]:
-    """Return the success by which it is told when a run got somewhere, and what that is.
+    """Return the success curve that shows when a run reached a level, and its name.
 
-    Validation tasks where there were such, which training never saw; else training episodes.
+    Of validation tasks, which training never saw, if there are any; else of training episodes.
     """
     curve = points(run.phase("validation"), "success")
     if curve:
@@ -357,7 +357,7 @@ def _reached(curve: Sequence[Point], target: float) -> str:
 
 
 def _time(context: Context) -> list[Block]:
-    """Say where the time of the updates went."""
+    """Show how the time of the updates was spent."""
     found = {
         family.name: update_parts([row for run in family.members for row in run.phase("train")])
         for family in context.trained

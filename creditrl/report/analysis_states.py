@@ -1,4 +1,4 @@
-"""Analyses of what was stored turn by turn: segments, exploration, 3SPO's figures."""
+"""Analyses of data stored per turn: segments, exploration, 3SPO's figures."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from creditrl.types import FloatArray
 __all__ = ["exploration_section", "segment_section", "stored_cuts", "tree_section"]
 
 STORE = "--run.trajectories-every 1"
-"""The flag by which all episodes of a run are stored."""
+"""The flag that stores all episodes of a run."""
 
 
 # --- segments ---------------------------------------------------------------------------
 
 
 def stored_cuts(run: RunRecord) -> list[Cut]:
-    """Return the stored episodes as they were cut into segments; empty where nothing says how.
+    """Return the segments of the stored episodes; empty if they are unknown.
 
     The method's own segments (HISR) come first; else the sub-goals that the environment named are
     cut by the rule: a segment ends where the sub-goal changes.
@@ -66,7 +66,7 @@ def _own_cut(table: Mapping[str, FloatArray], success: bool) -> Cut:
 
 
 def segment_section(context: Context) -> list[Block]:
-    """Return how long segments are, where the reward sits, and what was left whole."""
+    """Return the lengths of segments, the places of rewards, and the episodes left whole."""
     blocks: list[Block] = [Heading("Segments")]
     rows: list[tuple[str, ...]] = []
     shares: list[tuple[str, ...]] = []
@@ -152,7 +152,7 @@ def _left_states(run: RunRecord) -> Iterator[tuple[int, Sequence[int]]]:
 
 
 def exploration_section(context: Context) -> list[Block]:
-    """Return the exploration ratio in the course of training."""
+    """Return the exploration ratio during training."""
     blocks: list[Block] = [
         Heading("Exploration ratio"),
         Paragraph(
@@ -213,14 +213,14 @@ def exploration_section(context: Context) -> list[Block]:
 
 
 def run_rollouts(run: RunRecord) -> Rollouts | None:
-    """Return what a whole run played: as its metrics count it, else as its stored episodes do.
+    """Return the rollouts of a whole run: from its metrics, else from its stored episodes.
 
-    Stored episodes count only where all were stored, and none in a tree, which stores transitions.
+    Stored episodes count only if all were stored, and not for a tree, which stores transitions.
     """
     rows = run.phase("train")
     told = rollouts(rows)
     if told is not None:
-        # A run's turns begin with its exploration, whose states are not counted.
+        # A run's turns start with its exploration, whose states are not counted.
         before = [row.get("environment_turns", 0) for row in run.phase("explore")][-1:]
         told = replace(told, turns=told.turns - sum(before))
     complete = setting(run.config, "run.trajectories_every", 1) == 1

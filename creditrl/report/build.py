@@ -45,16 +45,16 @@ def build_report(
     """Return the report of some runs.
 
     Args:
-        runs: from :func:`creditrl.report.inputs.load_runs`; none where there are only goal tables.
+        runs: from :func:`creditrl.report.inputs.load_runs`; none if there are only goal tables.
         analysis: also every analysis of the papers.
-        baseline: family or run that the others are compared with; None: the first.
-        way: way of decoding that is compared, of runs that have several.
+        baseline: family or run with which the others are compared; None: the first.
+        way: way of decoding to compare, for runs with several.
         target: success that runs should reach.
         expert: turns of the expert by task.
         goals: SOTOPIA's tables of goal scores, each with its name.
 
     Raises:
-        ConfigError: there is no such baseline or way, or two runs are one.
+        ConfigError: there is no such baseline or way, or a run occurs twice.
     """
     if goals and not runs:
         if baseline is not None:
@@ -86,8 +86,8 @@ def suite_report(paths: Sequence[str | os.PathLike[str]], *, leaderboard: bool =
         leaderboard: rank the agents, and compare with the best.
 
     Raises:
-        ConfigError: no path, or one that stands twice.
-        DataError: a folder holds no results of a suite, or some that do not meet the schema.
+        ConfigError: no path, or a repeated one.
+        DataError: a folder has no results of a suite, or results that violate the schema.
     """
     records = load_suites(paths)
     names = ", ".join(record.name for record in records)
@@ -119,7 +119,7 @@ def _same(name: str, path: Path) -> bool:
 def expert_lengths(path: str | os.PathLike[str]) -> dict[str, float]:
     """Return the turns of the expert by task from a file of ``creditrl eval ID --agent expert``.
 
-    Episodes that it did not solve are left out: they say nothing of how long a task takes.
+    Episodes that it did not solve are left out: they do not show how long a task takes.
 
     Raises:
         DataError: there is no evaluation, or none of its episodes was solved.
@@ -140,7 +140,7 @@ def write_report(report: Report, folder: str | os.PathLike[str]) -> list[Path]:
     Without matplotlib (extra ``view``) there are no pictures.
 
     Raises:
-        RunFolderError: the folder holds something; nothing was touched.
+        RunFolderError: the folder is not empty; nothing was touched.
     """
     place = Path(folder).expanduser()
     if place.is_file() or (place.is_dir() and any(place.iterdir())):

@@ -1,4 +1,4 @@
-"""Runs beside each other: means over seeds, and differences on equal tasks."""
+"""Runs side by side: means over seeds, and differences on equal tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEASURES: dict[str, str] = {
     "grounding": "grounding accuracy",
     "turns": "turns",
 }
-"""Measures that are compared, and what a report calls them."""
+"""Compared measures, and their names in a report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Spread:
 
     mean: float
     deviation: float
-    """Sample standard deviation (n - 1); NaN of one run."""
+    """Sample standard deviation (n - 1); NaN for one run."""
     n: int
 
 
@@ -44,25 +44,25 @@ def seed_spread(values: Sequence[float]) -> Spread:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """The tasks on which two families can be compared, and how they did there.
+    """The tasks on which two families can be compared, and their results there.
 
-    ``K`` tasks, ``S`` seeds; a task counts where it is the same for all and no episode failed.
+    ``K`` tasks, ``S`` seeds; a task counts if it is the same for all and no episode failed.
     """
 
     tasks: tuple[str, ...]
     seeds: tuple[int, ...]
     """Seeds that both families have, over which they are paired; empty: they share none, and each
-    family's mean over its own seeds is taken."""
+    family's mean over its own seeds is used."""
     one: Mapping[str, FloatArray]
     """[K, S] by measure."""
     other: Mapping[str, FloatArray]
     left_out: int
-    """Tasks of either that the other has not, or that failed somewhere."""
+    """Number of tasks missing in one of them, or with a failure."""
     changed: int
-    """Of these, tasks of one id that were set otherwise (another hash)."""
+    """Number of these with equal ids but different settings (another hash)."""
 
     def said(self) -> str:
-        """Say on which tasks this is, in a few words."""
+        """Describe the tasks in a few words."""
         text = f"{len(self.tasks)} equal tasks"
         if self.seeds:
             text += f", paired by seed {', '.join(map(str, self.seeds))}"
@@ -74,7 +74,7 @@ class Pairing:
 
 
 def pair(one: Mapping[int, EvalResult], other: Mapping[int, EvalResult]) -> Pairing:
-    """Return what two families' evaluations have in common.
+    """Return the common tasks of two families' evaluations.
 
     Args:
         one: evaluations by seed.
@@ -96,7 +96,7 @@ def pair(one: Mapping[int, EvalResult], other: Mapping[int, EvalResult]) -> Pair
         for result in results.values()
         for task in (e.task for e in result.episodes)
     }
-    # Of a pair both sides must have been set the same; other seeds may be set otherwise.
+    # Both sides of a pair must have the same task; other seeds can have others.
     equal = {task for task in in_all if all(_equal(task, both) for both in seen)}
     order = [task for task in everyone[0] if task in equal] if everyone else []
     return Pairing(
@@ -124,7 +124,7 @@ def _valid(result: EvalResult) -> dict[str, EpisodeResult]:
 
 
 def _equal(task: str, sides: Sequence[Sequence[Mapping[str, EpisodeResult]]]) -> bool:
-    """Return whether all set the same task; results of before there were hashes go by the id."""
+    """Return whether all have the same task; older results without hashes go by the id."""
     hashes = {episodes[task].task_hash for side in sides for episodes in side} - {""}
     return len(hashes) <= 1
 

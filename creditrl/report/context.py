@@ -25,23 +25,23 @@ __all__ = [
 ]
 
 NONE = "-"
-"""Of a measure that was not taken; never of one that is 0."""
+"""Shown for a missing measure; never for one that is 0."""
 
 
 @dataclass(slots=True)
 class Context:
-    """The runs of a report, and what was asked of it."""
+    """The runs of a report, and its options."""
 
     families: Sequence[Family]
     baseline: Family
     way: str = "sampled"
-    """Way of decoding that is compared, of runs that have several."""
+    """Way of decoding to compare, for runs with several."""
     target: float = 0.6
     """Success that runs should reach."""
     expert: Mapping[str, float] = field(default_factory=dict)
-    """Turns of the expert by task, of an evaluation of the expert."""
+    """The expert's turns by task, from an evaluation of the expert."""
     figures: list[Figure] = field(default_factory=list)
-    """Drawn so far."""
+    """Figures drawn so far."""
 
     @property
     def runs(self) -> list[RunRecord]:
@@ -54,7 +54,7 @@ class Context:
         return [family for family in self.families if family.members[0].kind == "training"]
 
     def moments(self, family: Family) -> list[str]:
-        """Return the moments at which a family was evaluated, as files name them, in order."""
+        """Return the moments at which a family was evaluated, by their names in files, in order."""
         found = dict.fromkeys(name for run in family.members for name in run.evaluations)
         order = ("before", "after", "best", "cloned")
 
@@ -77,7 +77,7 @@ class Context:
 
 
 def when(family: Family, moment: str) -> str:
-    """Return what a family's evaluation is of: a checkpoint, or an agent as it is."""
+    """Return the subject of a family's evaluation: a checkpoint, or an agent."""
     return moment_name(moment) if family.members[0].kind == "training" else "as it is"
 
 
@@ -87,7 +87,7 @@ def percent(estimate: Estimate) -> str:
 
 
 def interval(estimate: Estimate, scale: float = 1.0, digits: int = 2, sign: bool = False) -> str:
-    """Return a value with its interval, or without where it has none."""
+    """Return a value with its interval, if it has one."""
     text = number(estimate.value, scale, digits, sign)
     if math.isnan(estimate.low) or text == NONE:
         return text
@@ -114,7 +114,7 @@ def over_seeds(estimates: Sequence[Estimate], scale: float = 1.0, digits: int = 
 
 
 def missing(families: Sequence[Family], what: str, how: str) -> list[Block]:
-    """Say in one line what some families do not hold, and how it is recorded; nothing for none."""
+    """Name in one line what some families lack and how to record it; nothing for none."""
     if not families:
         return []
     names = ", ".join(family.name for family in families)
@@ -122,6 +122,6 @@ def missing(families: Sequence[Family], what: str, how: str) -> list[Block]:
 
 
 def env_name(result: EvalResult) -> str:
-    """Return environment, data and split of an evaluation, as a user names them."""
+    """Return environment, data and split of an evaluation, in the user's terms."""
     parts = [short_name(result.env_id), result.data, result.split]
     return " ".join(part for part in parts if part)

@@ -28,7 +28,7 @@ _PARTS = "seconds/"
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One value in the course of training."""
+    """One value during training."""
 
     update: int
     turns: int
@@ -38,19 +38,19 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """When a run got somewhere."""
+    """When a run reached a level."""
 
     update: int
     turns: int
 
 
 def points(rows: Iterable[Mapping[str, Any]], key: str, smooth: int = 1) -> list[Point]:
-    """Return a metric in the course of training; rows without it are left out.
+    """Return a metric during training; rows without it are left out.
 
     Args:
         rows: of one phase, in order.
         key: the metric.
-        smooth: updates of the running mean, odd; 1 takes the values as they are.
+        smooth: updates of the running mean, odd; 1: no smoothing.
     """
     known = [row for row in rows if _is_number(row.get(key)) and _is_number(row.get("update"))]
     value_T: Sequence[float] | FloatArray = [float(row[key]) for row in known]
@@ -63,12 +63,12 @@ def points(rows: Iterable[Mapping[str, Any]], key: str, smooth: int = 1) -> list
 
 
 def best(curve: Sequence[Point]) -> float:
-    """Return the largest value; NaN of none."""
+    """Return the largest value; NaN if there is none."""
     return max((point.value for point in curve), default=math.nan)
 
 
 def first_reach(curve: Sequence[Point], target: float) -> Reached | None:
-    """Return the first point at or above the target; None where there is none."""
+    """Return the first point at or above the target; None if there is none."""
     for point in curve:
         if point.value >= target:
             return Reached(point.update, point.turns)
@@ -78,7 +78,7 @@ def first_reach(curve: Sequence[Point], target: float) -> Reached | None:
 def mean_curve(curves: Sequence[Sequence[Point]]) -> list[tuple[Point, float, int]]:
     """Return (mean point, standard deviation, runs) over the updates that any run has.
 
-    The deviation is the sample's (n - 1), NaN where one run has the update.
+    The deviation is the sample's (n - 1), NaN if only one run has the update.
     """
     by_update: dict[int, list[Point]] = {}
     for curve in curves:
@@ -95,10 +95,10 @@ def mean_curve(curves: Sequence[Sequence[Point]]) -> list[tuple[Point, float, in
 
 
 def implicit_key(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the metric that holds a method's own reward of a turn, where it was recorded.
+    """Return the metric with a method's own reward of a turn, if it was recorded.
 
     That is the implicit reward (iStar, PRIME), the progress (SPA), the segment's reward (HISR),
-    what a discriminator or a process critic says, or else the reward that the method made.
+    the output of a discriminator or a process critic, or else the method's reward.
     """
     for name in (
         "implicit",
@@ -116,7 +116,7 @@ def implicit_key(rows: Sequence[Mapping[str, Any]]) -> str | None:
 def update_parts(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """Return the mean seconds of an update by part, in the order of the metrics; empty for none.
 
-    Parts that begin with "beside_" were done at the same time as others.
+    Parts that start with "beside_" ran concurrently with others.
     """
     total: dict[str, float] = {}
     updates = 0

@@ -33,7 +33,7 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     left: int = 1
-    """Columns from the left that are words."""
+    """Number of text columns from the left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Picture:
 
     name: str
     text: str
-    """What it shows, for who does not see it."""
+    """Description for readers who cannot see it."""
 
 
 Block = Heading | Paragraph | Table | Picture
@@ -69,7 +69,7 @@ def to_markdown(blocks: Sequence[Block], folder: str = ".") -> str:
         if isinstance(block, Heading):
             parts.append(f"{'#' * block.level} {_line(block.text)}")
         elif isinstance(block, Paragraph):
-            # Its backticks mark code; all else is text.
+            # Its backticks mark code; everything else is text.
             parts.append(_line(block.text).replace("\\`", "`"))
         elif isinstance(block, Picture):
             text = _line(block.text).replace("[", "(").replace("]", ")")
@@ -82,10 +82,10 @@ def to_markdown(blocks: Sequence[Block], folder: str = ".") -> str:
 
 
 def to_html(blocks: Sequence[Block], pictures: Mapping[str, bytes], title: str) -> str:
-    """Return the blocks as one HTML file that needs no other.
+    """Return the blocks as one self-contained HTML file.
 
     Args:
-        blocks: their text is shown as text, whatever stands in it.
+        blocks: their text is always shown as text.
         pictures: PNG by name.
         title: of the page.
     """
@@ -127,9 +127,9 @@ def _html_table(table: Table) -> str:
 
 
 def _line(text: str) -> str:
-    """Return text that Markdown shows as it is: one line, no HTML, no accidental markup."""
+    """Return text that Markdown shows unchanged: one line, no HTML, no accidental markup."""
     flat = re.sub(r"[\\`*<]", r"\\\g<0>", " ".join(text.split()))
-    # An underscore within a word and a bracket without a target are no markup.
+    # An underscore within a word and a bracket without a target are not markup.
     return re.sub(r"(?<!\w)_|_(?!\w)|(?<=\])\(", r"\\\g<0>", flat)
 
 

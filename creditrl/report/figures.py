@@ -16,7 +16,7 @@ SIZE = (9.0, 4.5)
 """Inches."""
 DPI = 110
 
-# Okabe and Ito's colours, which colour-blind people tell apart; markers and dashes differ as well.
+# Okabe and Ito's colour-blind-safe colours; markers and dashes differ as well.
 _COLOURS = (
     "#0072B2",
     "#D55E00",
@@ -37,7 +37,7 @@ class Series:
 
     label: str
     x: tuple[float, ...]
-    """Of bars: which category, from 0."""
+    """For bars: the category, from 0."""
     y: tuple[float, ...]
     low: tuple[float, ...] = ()
     """Lower ends of intervals; NaN or empty: none."""
@@ -49,14 +49,14 @@ class Figure:
     """A plot by its data."""
 
     name: str
-    """Of its file, without the ending."""
+    """Name of its file, without the extension."""
     title: str
     kind: Literal["lines", "bars", "points"]
     x_label: str
     y_label: str
     series: tuple[Series, ...]
     categories: tuple[str, ...] = ()
-    """Of bars and points."""
+    """Categories of bars and points."""
     percent: bool = False
     """Values are shares."""
 
@@ -77,7 +77,7 @@ def draw(figure: Figure) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
-    # A figure of its own, with the defaults: no window, no global state, nobody's style sheet.
+    # A separate figure with defaults: no window, no global state, no user's style sheet.
     with matplotlib.rc_context(matplotlib.rcParamsDefault):
         canvas = Canvas(figsize=SIZE, dpi=DPI, layout="constrained")
         FigureCanvasAgg(canvas)
@@ -143,7 +143,7 @@ def _points(axes: Any, figure: Figure) -> None:
 
 
 def _errors(series: Series) -> list[list[float]] | None:
-    """Return the lengths of the error bars; 0 where an end is unknown."""
+    """Return the lengths of the error bars; 0 if an end is unknown."""
     if not series.low:
         return None
 
@@ -189,7 +189,8 @@ def _count(x: float) -> str:
 
 
 def _text(label: str) -> str:
-    """Return a label that matplotlib does not take for mathematics, or leaves out for its dash."""
+    """Return a label that matplotlib does not treat as mathematics, or omit for a leading
+    underscore."""
     shown = label.replace("$", r"\$")
     return " " + shown if shown.startswith("_") else shown
 

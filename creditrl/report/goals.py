@@ -19,7 +19,7 @@ def deal_goal_tables(
     """Return (name and table of each file of ``creditrl eval --goal-table``, all other paths).
 
     Raises:
-        DataError: a table's file is damaged, or of another version.
+        DataError: a table's file is damaged, or has another version.
     """
     held = [path for path in paths if _holds_table(path)]
     tables = [(Path(path).stem, GoalTable.read(path)) for path in held]
@@ -33,14 +33,14 @@ def _holds_table(path: str | os.PathLike[str]) -> bool:
     try:
         content = read_json_file(place)
     except ValueError:
-        return False  # who reads evaluations says what is wrong
+        return False  # the reader of evaluations reports the error
     return isinstance(content, dict) and {"cells", "partner", "judge"} <= content.keys()
 
 
 def goal_blocks(tables: Sequence[tuple[str, GoalTable]], level: int = 2) -> list[Block]:
     """Return the tables, one after another, with the judge of each.
 
-    Scores of different judges are not comparable, so no table holds two of them.
+    Scores of different judges are not comparable, so no table mixes them.
     """
     blocks: list[Block] = []
     for name, table in tables:

@@ -35,15 +35,15 @@ MOMENTS: dict[str, str] = {
     "best": "best on validation",
     "cloned": "cloned for the same time",
 }
-"""Evaluations of a training run by their file's name, and what a report calls them."""
+"""Evaluations of a training run by file name, and their names in a report."""
 
 LAST = "after"
-"""Where an evaluation of an agent that was not trained here stands beside trained ones."""
+"""Moment at which an agent not trained here is compared with trained ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One training run or evaluation, as its files tell of it."""
+    """One training run or evaluation, read from its files."""
 
     name: str
     """Unique within a report."""
@@ -54,16 +54,16 @@ class RunRecord:
     env_id: str
     seed: int
     config: Mapping[str, Any]
-    """The resolved config of a training run; what was asked of an evaluation."""
+    """The resolved config of a training run; the request of an evaluation."""
     rows: Sequence[Mapping[str, Any]]
-    """Of ``metrics.jsonl``; none of an evaluation."""
+    """Rows of ``metrics.jsonl``; none for an evaluation."""
     evaluations: Mapping[str, Mapping[str, EvalResult]]
-    """By moment and way of decoding."""
+    """Evaluations by moment and way of decoding."""
     results: Mapping[str, Any]
     """``results.json``."""
 
     def result(self, moment: str, way: str) -> EvalResult | None:
-        """Return an evaluation; an agent that was not trained here stands at every moment."""
+        """Return an evaluation; an agent not trained here has the same one at every moment."""
         if self.kind == "evaluation":
             return next(iter(self.evaluations[LAST].values()))
         return self.evaluations.get(moment, {}).get(way)
@@ -80,11 +80,11 @@ class RunRecord:
 
     @property
     def in_tree(self) -> bool:
-        """Whether episodes were branches of a tree, and stored are single transitions."""
+        """Whether episodes were branches of a tree, stored as single transitions."""
         return any("branches" in row for row in self.phase("train"))
 
     def episodes(self) -> Iterator[tuple[int, Trajectory]]:
-        """Yield (update, episode) of what was stored; nothing of an evaluation."""
+        """Yield the stored (update, episode) pairs; nothing for an evaluation."""
         if self.kind == "training":
             yield from TrajectoryStore(self.path / "trajectories").read_with_update()
 
@@ -103,7 +103,7 @@ class Family:
     name: str
     """Unique within a report."""
     members: tuple[RunRecord, ...]
-    """By seed."""
+    """Runs by seed."""
 
     @property
     def env_id(self) -> str:
@@ -111,21 +111,21 @@ class Family:
         return self.members[0].env_id
 
     def named(self) -> str:
-        """Return its name, and how many seeds it has where these are several."""
+        """Return its name, and the number of seeds if there are several."""
         count = len(self.members)
         return self.name if count == 1 else f"{self.name} ({count} seeds)"
 
     def evaluations(self, moment: str, way: str) -> dict[int, EvalResult]:
-        """Return the members' evaluations by the members' seeds; those that there are."""
+        """Return the members' existing evaluations by seed."""
         found = {run.seed: run.result(moment, way) for run in self.members}
         return {seed: result for seed, result in found.items() if result is not None}
 
 
 def load_runs(paths: Sequence[str | os.PathLike[str]]) -> list[RunRecord]:
-    """Return the runs and evaluations at these paths, with names that tell them apart.
+    """Return the runs and evaluations at these paths, with distinct names.
 
     Raises:
-        ConfigError: no path, or one that stands twice.
+        ConfigError: no path, or a repeated one.
         DataError: a path without a run, or with one that has no evaluation.
     """
     if not paths:
@@ -139,7 +139,7 @@ def load_runs(paths: Sequence[str | os.PathLike[str]]) -> list[RunRecord]:
         if place in places[:number]:
             raise ConfigError(f"{paths[number]} is named twice. Name every run once.")
     short = [run.path.stem if run.path.is_file() else run.path.name for run in runs]
-    # As many folders in front of the name as it takes to tell all apart.
+    # As many parent folders in the name as needed to distinguish all.
     for depth in range(1, max(len(place.parts) for place in places)):
         if len(set(short)) == len(short):
             break
@@ -243,10 +243,10 @@ def _evaluation(place: Path) -> RunRecord:
 
 
 def families(runs: Sequence[RunRecord]) -> list[Family]:
-    """Return the runs by family, in order of first appearance, with names that tell them apart.
+    """Return the runs by family, in order of first appearance, with distinct names.
 
-    A family is called by its method; where two share it, by the settings in which they differ; and
-    where these are many, by its first run.
+    A family is named after its method; if two share it, after the settings in which they differ;
+    and if these are many, after its first run.
 
     Raises:
         ConfigError: two runs of one family have the same seed (a copy would count twice).
@@ -273,7 +273,7 @@ def families(runs: Sequence[RunRecord]) -> list[Family]:
 
 
 _MOST_DIFFERENCES = 3
-"""Settings by which a family may be called."""
+"""Maximum number of settings in a family's name."""
 
 
 def _family_name(run: RunRecord, alike: Sequence[RunRecord]) -> str:
@@ -282,7 +282,7 @@ def _family_name(run: RunRecord, alike: Sequence[RunRecord]) -> str:
         return run.label
     flat = [_flat(other.config) for other in alike]
     keys = sorted(set().union(*flat))
-    # Where a run is kept is no difference.
+    # The location of a run is not a difference.
     differ = [
         key
         for key in keys
@@ -313,7 +313,7 @@ def _short(value: Any) -> str:
 
 @functools.cache
 def moment_name(name: str) -> str:
-    """Return what a report calls an evaluation, ``"last"`` of ``"after"``."""
+    """Return an evaluation's name in a report, ``"last"`` for ``"after"``."""
     moment, _, split = name.partition("@")
     said = MOMENTS.get(moment, moment.replace("_", " "))
     return f"{said}, {split}" if split else said

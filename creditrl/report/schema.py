@@ -1,6 +1,6 @@
-"""Check that a ``results.json`` meets the published schema, without a package for it.
+"""Check a ``results.json`` against the published schema, without a schema package.
 
-The words of JSON schema that ``results.schema.json`` uses are known here, and no others.
+Only the JSON schema keywords in ``results.schema.json`` are supported.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def schema_fault(content: Any) -> str:
-    """Return the first thing in which an evaluation's results differ from the schema; "" if none.
+    """Return the first violation of the schema in an evaluation's results; "" if none.
 
     Args:
-        content: what is in the file.
+        content: the file's content.
     """
     schema = results_schema()
     return _fault(content, {"$ref": "#/$defs/evaluation"}, schema, "results")
@@ -89,7 +89,7 @@ def _of_object(value: Mapping[str, Any], schema: Mapping[str, Any], root: Any, a
 
 
 def _is(value: Any, kind: str) -> bool:
-    # In Python a bool is a number, in JSON it is none; 3.0 is an integer there.
+    # In Python a bool is a number, in JSON it is not; 3.0 is an integer there.
     if isinstance(value, bool):
         return kind == "boolean"
     if kind == "integer" and isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Segments of episodes: how long they are, and where the reward sits before and after modulation.
+"""Segments of episodes: their lengths, and the positions of rewards before and after modulation.
 
 Source: the analyses of HISR, arXiv 2603.18683. A segment is a run of consecutive turns that serve
 one sub-goal.
@@ -28,13 +28,13 @@ class Cut:
     """Segment of each of T turns, non-decreasing."""
     success: bool
     reward: tuple[float, ...] = ()
-    """T rewards of the segment model, on a segment's last turn; empty where there is none."""
+    """T rewards of the segment model, on a segment's last turn; empty if there is none."""
     importance: tuple[float, ...] = ()
-    """z of each of T turns; empty where nothing was modulated."""
+    """z of each of T turns; empty if nothing was modulated."""
 
     @property
     def num_segments(self) -> int:
-        """How many segments it has."""
+        """Number of its segments."""
         return len(set(self.segments))
 
 
@@ -47,17 +47,17 @@ class SegmentStats:
     """Turns per segment over the segments of successful episodes; NaN without any."""
     turns_failure: float
     one_segment: float
-    """Share of episodes that are one segment as a whole."""
+    """Share of episodes with only one segment."""
     per_turn: float
-    """Share of episodes in which every turn is a segment of its own."""
+    """Share of episodes in which every turn is a separate segment."""
 
 
 def segment_stats(cuts: Sequence[Cut]) -> SegmentStats:
-    """Return the lengths of segments, and the shares of episodes that no cut or all cuts touch.
+    """Return the lengths of segments, and the shares of episodes with no cut or with all cuts.
 
-    "Left whole" can be read in two ways, and both are given: the episode is one segment, or its
-    turns were left as they are, each a segment (inferred: only so can WebShop, which is mostly cut
-    per turn, have the 89 % that the paper prints). Episodes of one turn are both.
+    "Left whole" has two readings, and both are given: the episode is one segment, or each of its
+    turns is a segment (inferred: only then can WebShop, which is mostly cut per turn, have the
+    paper's 89 %). Episodes of one turn are both.
     """
     known = [cut for cut in cuts if cut.segments]
     count = len(known)
@@ -76,16 +76,16 @@ def reward_shares(cuts: Sequence[Cut], *, modulated: bool, bins: int = BINS) -> 
     """Return the share of reward by position, ``[bins]``; it sums to 1.
 
     An episode's shares are its segments' ``|r|``, or ``|r z|`` after modulation with z the sum over
-    the segment's turns, divided by their sum. They lie where the segment's middle lies in the
+    the segment's turns, divided by their sum. Their position is that of the segment's middle in the
     episode. Episodes are averaged; those whose rewards are all 0, or that have none, are left out.
 
     Args:
         cuts: episodes.
         modulated: after modulation; episodes without importance are left out then.
-        bins: parts of an episode, equally long.
+        bins: number of equally long parts of an episode.
 
     Returns:
-        All NaN where no episode is left.
+        All NaN if no episode is left.
     """
     total = np.zeros(bins)
     count = 0

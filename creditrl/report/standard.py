@@ -1,4 +1,4 @@
-"""The report that every run gets: what was measured, with intervals, and paired differences."""
+"""The report of every run: measures with intervals, and paired differences."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCALES: dict[str, tuple[float, int]] = {
     "grounding": (100.0, 1),
     "turns": (1.0, 2),
 }
-"""Factor and digits by which a measure is written."""
+"""Factor and digits for displaying a measure."""
 HEADS = ("success %", "score", "grounding accuracy %", "turns")
 
 
@@ -240,7 +240,7 @@ def _differences(context: Context) -> list[Block]:
 
 
 def _both_untrained(one: Family, other: Family, moment: str) -> bool:
-    """Return whether both are evaluations alone, which have one moment."""
+    """Return whether both are only evaluations, which have one moment."""
     kinds = {one.members[0].kind, other.members[0].kind}
     return moment != "after" and kinds == {"evaluation"}
 
@@ -261,7 +261,7 @@ def _learning(context: Context) -> list[Block]:
 def learning_figure(context: Context) -> tuple[Figure, bool]:
     """Return success against environment turns, and whether it is on validation tasks.
 
-    Validation is taken where every training run has it, so that like is compared with like.
+    Validation is used if every training run has it, so that the comparison is fair.
     """
     held_out = all(run.phase("validation") for f in context.trained for run in f.members)
     series = []

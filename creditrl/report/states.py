@@ -1,11 +1,11 @@
-"""States that a run saw: how many are new, and what 3SPO's scores say of them.
+"""States that a run saw: how many are new, and their 3SPO scores.
 
 Definitions. A *state* is the complete observation (3SPO's default), and equal ones of different
-tasks are one. *Unique states per rollout* is 3SPO's figure: different states of the whole run by
-its finished rollouts (episodes, or branches of a tree). A branch shares its beginning with others
-and may be a single turn, so the states are given by equal environment turns, too. The *exploration
-ratio* is inferred, since no formula of it is printed: the share of turns that leave a state which
-the run had not left before, of all turns so far. It falls where a policy repeats itself.
+tasks are one. *Unique states per rollout* is 3SPO's figure: different states of the whole run per
+finished rollout (episodes, or branches of a tree). A branch shares its prefix with others and can
+be a single turn, so the states per environment turn are given, too. The *exploration ratio* is
+inferred, since its formula is not printed: the share of turns so far in a state that was new to the
+run. It falls if a policy repeats itself.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Exploration:
 
     update: int
     unique: int
-    """Different states that were left so far."""
+    """Number of different states so far."""
     turns: int
     rollouts: int
 
     @property
     def ratio(self) -> float:
-        """The exploration ratio: new of all turns."""
+        """The exploration ratio: share of turns in new states."""
         return self.unique / self.turns if self.turns else math.nan
 
 
@@ -45,7 +45,7 @@ def exploration(episodes: Iterable[tuple[int, Sequence[int]]]) -> list[Explorati
     """Return the counts after each update.
 
     Args:
-        episodes: (update, what tells the states of the episode's turns apart), in order.
+        episodes: (update, keys of the states of the episode's turns), in order.
     """
     found: list[Exploration] = []
     seen: set[int] = set()
@@ -68,27 +68,27 @@ class Rollouts:
 
     rollouts: int
     successes: float
-    """Solved ones; NaN where not recorded."""
+    """Number of solved ones; NaN if not recorded."""
     unique_states: float
     """NaN where not recorded."""
     tasks: float
-    """Tasks that were begun, each time counted; NaN where not recorded."""
+    """Number of started tasks, repeats counted; NaN if not recorded."""
     turns: float = math.nan
-    """Environment turns; NaN where not recorded."""
+    """Environment turns; NaN if not recorded."""
 
     @property
     def per_task(self) -> float:
-        """Rollouts per task that was begun."""
+        """Rollouts per started task."""
         return self.rollouts / self.tasks if self.tasks else math.nan
 
     @property
     def states_per_rollout(self) -> float:
-        """3SPO's figure."""
+        """Unique states per rollout, 3SPO's figure."""
         return self.unique_states / self.rollouts if self.rollouts else math.nan
 
     @property
     def states_per_1000_turns(self) -> float:
-        """The same by equal use of the environment."""
+        """Unique states per 1,000 environment turns."""
         return 1000 * self.unique_states / self.turns if self.turns else math.nan
 
     @property
@@ -98,10 +98,10 @@ class Rollouts:
 
 
 def rollouts(rows: Sequence[Mapping[str, Any]]) -> Rollouts | None:
-    """Return what the metrics of training say of the whole run; None where they say nothing.
+    """Return the totals of the whole run from training metrics; None if they lack them.
 
-    Read are ``environment_turns``, ``rollouts_done`` and ``states_seen`` (any method,
-    ``run.count_states``), and of a tree ``branches``, ``branches_solved``, ``states`` and
+    It reads ``environment_turns``, ``rollouts_done`` and ``states_seen`` (any method,
+    ``run.count_states``), and for a tree ``branches``, ``branches_solved``, ``states`` and
     ``tasks_begun``.
     """
     last = {key: value for row in rows for key, value in row.items() if value is not None}
@@ -118,7 +118,7 @@ def rollouts(rows: Sequence[Mapping[str, Any]]) -> Rollouts | None:
 
 
 def success_per_rollout(rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
-    """Return (finished branches, solved share of them so far) of a tree; empty where unknown."""
+    """Return (finished branches, solved share of them so far) of a tree; empty if unknown."""
     return [
         (float(row["branches"]), float(row["branches_solved"]) / float(row["branches"]))
         for row in rows

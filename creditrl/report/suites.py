@@ -1,4 +1,4 @@
-"""Suites in a report: agents beside each other and beside the baselines that come with us."""
+"""Suites in a report: agents side by side and next to the included baselines."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _COLUMNS = ("success %", "score", "executed %", "turns", "tokens")
 
 @dataclass(frozen=True, slots=True)
 class SuiteRecord:
-    """Record that ``creditrl eval --suite`` left in a folder."""
+    """Results that ``creditrl eval --suite`` wrote to a folder."""
 
     name: str
-    """Of the agent; with the folder's name where several are of one agent."""
+    """Name of the agent; with the folder's name if several have the same agent."""
     path: Path
     results: Mapping[str, EvalResult]
-    """By list of tasks, ``"VisualSokoban-valid_unseen"``."""
+    """Results by list of tasks, ``"VisualSokoban-valid_unseen"``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class _Line:
     success: Estimate
     cells: tuple[str, ...]
     solved: Mapping[str, bool]
-    """By task hash, of episodes without an error; empty where it is not known."""
+    """Success by task hash, of episodes without an error; empty if unknown."""
 
 
 def deal_suites(paths: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -64,11 +64,11 @@ def deal_suites(paths: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def load_suites(paths: Sequence[str | os.PathLike[str]]) -> list[SuiteRecord]:
-    """Return what is in folders of suites; every file is compared with the schema of results.
+    """Return what is in folders of suites; every file is validated against the schema of results.
 
     Raises:
-        ConfigError: there is no path, or one stands twice.
-        DataError: a folder holds no results of a suite, or a file does not meet the schema.
+        ConfigError: there is no path, or a repeated one.
+        DataError: a folder has no results of a suite, or a file violates the schema.
     """
     if not paths:
         raise ConfigError(
@@ -117,7 +117,7 @@ def suite_blocks(
 
     Args:
         records: agents; the others and the baselines are compared with the first.
-        baselines: None: those that come with the package.
+        baselines: None: those included in the package.
     """
     rows = read_baselines() if baselines is None else baselines
     blocks: list[Block] = []
@@ -149,10 +149,10 @@ def suite_blocks(
 
 
 def leaderboard_blocks(records: Sequence[SuiteRecord]) -> list[Block]:
-    """Return a table of all agents by their mean success over the lists that all are to play.
+    """Return a table of all agents by their mean success over the required lists.
 
-    An agent without some list, with other tasks in one than most have, or with failed episodes
-    stands below, unranked.
+    An agent that lacks a list, has other tasks in one than most agents, or has failed episodes is
+    listed below, unranked.
     """
     names = _lists(records)
     sets = {name: _usual(name, records) for name in names}
@@ -217,7 +217,7 @@ def suite_figure(records: Sequence[SuiteRecord]) -> Figure:
 
 
 def unpaired_difference(one: Estimate, other: Estimate) -> Estimate:
-    """Return one share minus another, of independent samples, with its interval.
+    """Return the difference of two shares of independent samples, with its interval.
 
     ``d - sqrt((p1 - l1)^2 + (u2 - p2)^2)`` to ``d + sqrt((u1 - p1)^2 + (p2 - l2)^2)`` of the two
     Wilson intervals [l, u]. Source: Newcombe 1998, "Interval estimation for the difference between
@@ -243,7 +243,7 @@ def _lines(
     for row in rows.values():
         if _same(name, row, result):
             line = _baseline(name, row)
-            # An agent may have a baseline's name.
+            # An agent can have a baseline's name.
             label = line.agent + _BASELINE if line.agent in names else line.agent
             lines.append(replace(line, agent=label))
     return lines
@@ -254,7 +254,7 @@ def _tasks(result: EvalResult) -> frozenset[str]:
 
 
 def _usual(name: str, records: Sequence[SuiteRecord]) -> frozenset[str]:
-    """Return the tasks that most agents have in a list; of equally many, the most tasks."""
+    """Return the tasks that most agents have in a list; with ties, the larger set."""
     found = [_tasks(r.results[name]) for r in records if name in r.results]
     return max(found, key=lambda tasks: (found.count(tasks), len(tasks)))
 
@@ -287,7 +287,7 @@ def _baseline(name: str, row: Row) -> _Line:
 
 
 def _same(name: str, row: Row, result: EvalResult) -> bool:
-    """Return whether a baseline is of the list that a result is of, or of more tasks of it."""
+    """Return whether a baseline belongs to a result's list, or to a longer version of it."""
     listing = listings().get(row.env)
     return listing is not None and listing.name == name and _tasks(result) <= {*listing.hashes}
 

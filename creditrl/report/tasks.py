@@ -1,4 +1,4 @@
-"""Tasks that were solved: by type, by split, by how long the expert takes."""
+"""Solved tasks by type, by split, and by expert length."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ __all__ = [
 ]
 
 WIDTH = 5
-"""Turns per interval of expert length: 0-4, 5-9, ... (as the papers print them)."""
+"""Turns per interval of expert length: 0-4, 5-9, ... (as in the papers)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """Solved tasks of some."""
+    """Number of solved tasks, and of all."""
 
     solved: int
     total: int
 
     @property
     def share(self) -> float:
-        """Solved of all; NaN of none."""
+        """Share of solved tasks; NaN if there are none."""
         return self.solved / self.total if self.total else math.nan
 
 
@@ -48,7 +48,7 @@ def by_type(episodes: Iterable[EpisodeResult]) -> dict[str, Estimate]:
 
 
 def length_interval(turns: float) -> str:
-    """Return the interval that a number of turns lies in: ``"5-9"`` of 7."""
+    """Return the interval of a number of turns: ``"5-9"`` for 7."""
     start = int(turns) // WIDTH * WIDTH
     return f"{start}-{start + WIDTH - 1}"
 
@@ -59,8 +59,8 @@ def expert_turns(
     """Return the expert's turns by task, of the tasks for which they are known.
 
     Args:
-        episodes: say it themselves where the environment knows.
-        expert: turns by task of an evaluation of the expert; they count before the others.
+        episodes: have it themselves if the environment knows it.
+        expert: turns by task from an evaluation of the expert; they take precedence.
     """
     found = {e.task: e.expert_turns for e in episodes if not math.isnan(e.expert_turns)}
     return {**found, **(expert or {})}
@@ -86,9 +86,9 @@ def by_expert_length(
 
 
 def relative_gain(one: Completed, baseline: Completed) -> float:
-    """Return by how much of the baseline's share more is solved: 0.5 for 60 % against 40 %.
+    """Return the relative gain over the baseline's share: 0.5 for 60 % against 40 %.
 
-    NaN where the baseline solved none: no share of nothing can be told.
+    NaN if the baseline solved none.
     """
     if not baseline.solved or not one.total:
         return math.nan

@@ -1,9 +1,9 @@
 """The requests that AgentGym's clients make, under ``/agentgym``.
 
-Source: WooooDyy/AgentGym, the clients in ``agentenv/agentenv/envs``. They differ in words, so a
-request may use those of any of them, and an answer has those of all.
-Differences: ids are strings, which clients send back as they came. Index i begins the episode that
-``creditrl eval`` plays as its i-th: the same task from the same seed.
+Source: WooooDyy/AgentGym, the clients in ``agentenv/agentenv/envs``. They differ in field names, so
+a request may use those of any client, and an answer has those of all.
+Differences: ids are strings, which clients return unchanged. Index i starts the i-th episode of
+``creditrl eval``: the same task with the same seed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ __all__ = ["IDS", "INDICES", "agentgym_requests"]
 IDS = ("id", "env_idx")
 INDICES = ("data_idx", "game", "session_id")
 _BARE_ID = ("CreditRL/WebShop-v0",)
-"""Environments whose client in AgentGym takes the whole answer of ``create`` for the id."""
+"""Environments whose AgentGym client uses the whole answer of ``create`` as the id."""
 
 
 def agentgym_requests(
     sessions: Sessions,
 ) -> dict[tuple[str, str], Callable[[Mapping[str, Any]], Any]]:
-    """Return what answers each (method, path), from a request's fields to JSON."""
+    """Return the handler of each (method, path), from a request's fields to JSON."""
 
     def create(_: Mapping[str, Any]) -> Any:
         new = sessions.open().id
@@ -68,7 +68,7 @@ def _id(fields: Mapping[str, Any]) -> str:
 
 
 def _text(state: Mapping[str, Any]) -> str:
-    """Return the observation; the first one of an episode says the goal, as AgentGym's do."""
+    """Return the observation; the first one of an episode states the goal, as in AgentGym."""
     seen, info = str(state["observation"]), state["info"]
     return seen if info["turn"] or info["goal"] in seen else f"{info['goal']}\n{seen}"
 

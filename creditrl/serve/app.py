@@ -53,7 +53,7 @@ _STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (UnknownNameError, 404, "not_found"),
     (ConfigError, 400, "bad_request"),
 )
-"""First match first."""
+"""Routes, in order of precedence."""
 
 
 def environment_app(
@@ -66,10 +66,10 @@ def environment_app(
     """Return the application.
 
     Args:
-        sessions: what it serves.
-        needs_token: whether its document says that clients send one.
+        sessions: the served sessions.
+        needs_token: whether its document requires a token from clients.
         tasks_left: of a measurement.
-        on_request: called for every request that is carried out.
+        on_request: called for every executed request.
 
     Raises:
         MissingExtraError: starlette is not installed.
@@ -114,7 +114,7 @@ def environment_app(
                     if isinstance(error, kind):
                         return refusal(status, code, str(error))
                 return refusal(500, "failed", str(error))
-            except Exception as error:  # a bug of the environment is an answer, not a closed line
+            except Exception as error:  # a bug of the environment gives an answer, not a closed connection
                 return refusal(500, "failed", f"{type(error).__name__}: {error}")
 
         return handle
@@ -226,7 +226,7 @@ async def _body(request: Request, takes: tuple[str, ...] | None) -> dict[str, An
 
     Args:
         request: the request.
-        takes: its fields; None: whatever there is.
+        takes: its fields; None: any.
     """
     received = await request.body()
     if not received:

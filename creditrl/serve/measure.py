@@ -1,4 +1,4 @@
-"""Measure agents that drive the environment over HTTP: tasks are dealt out, each once."""
+"""Measure agents that drive the environment over HTTP: each task is assigned once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["measure_clients"]
 
 _FORM = "http"
 _LINGER = 1.0
-"""Seconds without a request before the server leaves: clients ask whether there is more."""
+"""Seconds without a request before the server stops: clients ask whether there is more."""
 _LONGEST_LINGER = 10.0
 
 
@@ -49,9 +49,9 @@ def measure_clients(
 ) -> EvalResult:
     """Serve an environment until clients have played every task, and return the results.
 
-    A reset without task and seed is dealt the next task; its episode counts when it ends. One that
-    is left (the session closed, idle or reset) is dealt again; while others have all that are left,
-    a client is told to wait. Seeds and tasks are those of
+    A reset without task and seed gets the next task; its episode counts when it ends. An abandoned
+    one (the session closed, idle or reset) is assigned again; while other clients have all
+    remaining tasks, a client is asked to wait. Seeds and tasks are those of
     :func:`creditrl.agents.evaluate.evaluate`.
 
     Args:
@@ -62,12 +62,12 @@ def measure_clients(
         seed: see ``tasks``.
         name: of the agent, in the results.
         host: interface to serve at.
-        port: 0 takes a free one.
-        sessions: most clients at once.
-        idle: seconds without a request after which a client is taken to be gone; without a step,
-            its task is given to another client that asks.
-        budget: what may be spent; clients tell of tokens and dollars.
-        files: as of ``evaluate``.
+        port: 0: a free one.
+        sessions: maximum number of clients at once.
+        idle: seconds without a request after which a client counts as gone; after as long without a
+            step, its task can be assigned to another client.
+        budget: spending limit; clients report tokens and dollars.
+        files: as for ``evaluate``.
         on_episode: called with every finished episode, those of the journal first.
         on_address: called with the server's address.
 
@@ -135,7 +135,7 @@ def _serve_until_done(
 
 
 class _Dealer:
-    """Which task is where; called under the lock of the sessions."""
+    """Assignment of tasks; called under the lock of the sessions."""
 
     def __init__(self, name: str, seed: int, ledger: Ledger) -> None:
         self.name = name
@@ -194,7 +194,7 @@ class _Dealer:
 
     def finish(self, number: int, episode: Trajectory, tokens: int, cost: float) -> None:
         assert self._served is not None
-        if episode.error:  # a worker died: somebody plays the task again
+        if episode.error:  # a worker died: the task is played again
             self.give_back(number)
             return
         env_class = self._served.venv.env_class

@@ -225,7 +225,7 @@ def api_document(title: str, needs_token: bool) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document.
 
     Args:
-        title: what is served.
+        title: name of the served environment.
         needs_token: whether requests carry ``Authorization: Bearer TOKEN``.
     """
     paths: dict[str, Any] = {}

@@ -1,6 +1,6 @@
 """One copy of an environment per client: the state behind the HTTP API, without HTTP.
 
-All copies share one engine, as they do in a vector environment; calls take turns.
+All copies share one engine, as in a vector environment; calls are serialised.
 """
 
 from __future__ import annotations
@@ -39,35 +39,36 @@ __all__ = [
 
 
 class SessionLostError(CreditRLError, LookupError):
-    """There is no session of that name: it was closed, was idle for too long, or never was."""
+    """There is no session with that name: it was closed, was idle for too long, or never
+    existed."""
 
 
 class SessionLimitError(CreditRLError, RuntimeError):
-    """As many sessions are open, or snapshots are kept, as may be."""
+    """The maximum number of sessions or snapshots is reached."""
 
 
 class MeasurementOverError(EpisodeOverError):
-    """A measurement has nothing more to play, or may spend no more."""
+    """A measurement has no more tasks, or no more budget."""
 
 
 class TasksOutError(CreditRLError, RuntimeError):
-    """All tasks of a measurement are with other clients, who may finish or leave them."""
+    """All tasks of a measurement are with other clients, which may finish or abandon them."""
 
 
 class Dealer(Protocol):
-    """Deals out the tasks of a measurement, each once, and takes the episodes."""
+    """Assigns the tasks of a measurement, each once, and collects the episodes."""
 
     def deal(self) -> tuple[int, Task, int] | None:
-        """Return (number, task, seed) of the next episode; None where all are given out."""
+        """Return (number, task, seed) of the next episode; None if all are assigned."""
 
     def left(self) -> int:
         """Return how many episodes are not finished."""
 
     def give_back(self, number: int) -> None:
-        """Take back a task whose episode was left."""
+        """Take back a task whose episode was abandoned."""
 
     def turn(self, number: int, tokens: int, cost: float) -> None:
-        """Count a turn before it is taken, or raise where the budget is spent."""
+        """Count a turn before it is taken, or raise if the budget is spent."""
 
     def finish(self, number: int, episode: Trajectory, tokens: int, cost: float) -> None:
         """Take a finished episode."""
@@ -80,22 +81,22 @@ class Session:
     id: str
     copy: int
     used: float
-    """When it was last asked, in seconds of ``time.monotonic``."""
+    """Time of the last request, in seconds of ``time.monotonic``."""
     moved: float = 0.0
-    """When its episode last began or took a step, likewise: looking on is not playing."""
+    """Time of its episode's last reset or step, in the same unit: other requests do not count."""
     begun: bool = False
     over: bool = False
     number: int | None = None
-    """Of the measured episode under way; None: the episode is not measured."""
+    """Number of the current measured episode; None: the episode is not measured."""
     turns: list[Turn] = field(default_factory=list)
-    """Of the measured episode."""
+    """Turns of the measured episode."""
     tokens: int = 0
     cost: float = 0.0
     shown: dict[str, Any] = field(default_factory=dict)
     """The last observation and info."""
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
     taken: int = 0
-    """Snapshots taken in all."""
+    """Total number of snapshots taken."""
 
 
 class Sessions:
@@ -104,12 +105,12 @@ class Sessions:
     Args:
         env_id: Gymnasium id.
         env_options: its options.
-        limit: most sessions at once.
-        idle: seconds without a request after which a session may be taken for another client, and
-            without a step after which its measured episode may.
-        most_snapshots: kept per session.
+        limit: maximum number of sessions at once.
+        idle: seconds without a request after which a session can be given to another client, and
+            without a step after which its measured episode can.
+        most_snapshots: maximum number per session.
         seed: of episodes for which a client names none.
-        dealer: where episodes are measured: a reset without task and seed is dealt a task.
+        dealer: for measured episodes: it assigns a task to a reset without task and seed.
 
     Raises:
         ConfigError: a number is out of range.
@@ -156,10 +157,10 @@ class Sessions:
             self.venv.close()
 
     def open(self) -> Session:
-        """Begin a session.
+        """Start a session.
 
         Raises:
-            SessionLimitError: as many are open as may be, and none was idle long enough.
+            SessionLimitError: the maximum number is open, and none was idle long enough.
         """
         with self._lock:
             now = time.monotonic()
@@ -175,12 +176,12 @@ class Sessions:
             return session
 
     def end(self, session_id: str) -> None:
-        """End a session; a measured episode under way is given to somebody else."""
+        """End a session; an unfinished measured episode goes to another client."""
         with self._lock:
             self._end(self._found(session_id))
 
     def look(self, session_id: str) -> dict[str, Any]:
-        """Return the session's present observation and info."""
+        """Return the session's current observation and info."""
         with self._lock:
             session = self._found(session_id)
             if not session.begun:
@@ -190,21 +191,21 @@ class Sessions:
     def reset(
         self, session_id: str, task: int | str | None = None, seed: int | None = None
     ) -> dict[str, Any]:
-        """Begin an episode.
+        """Start an episode.
 
         Args:
             session_id: whose.
-            task: index or id; None draws one, or is dealt one where episodes are measured.
-            seed: of the episode; None draws one.
+            task: index or id; None: a random one, or an assigned one if episodes are measured.
+            seed: of the episode; None: a random one.
 
         Raises:
             MeasurementOverError: all tasks of the measurement were played.
-            TasksOutError: all that are left are with other clients.
+            TasksOutError: all remaining ones are with other clients.
         """
         with self._lock:
             session = self._found(session_id)
             chosen: Task | None = None if task is None else self.venv.tasks.resolve(task)
-            if session.number is not None:  # left in the middle: somebody plays it from its start
+            if session.number is not None:  # abandoned: it is played again from the start
                 assert self.dealer is not None
                 self.dealer.give_back(session.number)
                 session.number = None
@@ -218,16 +219,16 @@ class Sessions:
     def step(
         self, session_id: str, action: str, tokens: int = 0, cost: float = 0.0
     ) -> dict[str, Any]:
-        """Do one action.
+        """Take one action.
 
         Args:
             session_id: whose.
             action: any string.
-            tokens: that the agent wrote for it, and ...
-            cost: ... the dollars that it took, for results and budgets.
+            tokens: number that the agent generated for it.
+            cost: its dollars, for results and budgets.
 
         Raises:
-            EpisodeOverError: there is no episode under way.
+            EpisodeOverError: there is no running episode.
         """
         with self._lock:
             session = self._found(session_id)
@@ -271,10 +272,10 @@ class Sessions:
             return shown
 
     def snapshot(self, session_id: str) -> str:
-        """Keep the present state and return its name.
+        """Store the current state and return its name.
 
         Raises:
-            SessionLimitError: as many are kept as may be.
+            SessionLimitError: the maximum number is stored.
         """
         with self._lock:
             session = self._found(session_id)
@@ -291,7 +292,7 @@ class Sessions:
             return name
 
     def drop(self, session_id: str, name: str) -> None:
-        """Keep a snapshot no longer."""
+        """Delete a snapshot."""
         with self._lock:
             session = self._found(session_id)
             self._kept(session, name)
@@ -301,7 +302,7 @@ class Sessions:
         """Go back to a snapshot.
 
         Raises:
-            EpisodeOverError: a measured episode is under way, which nobody may take back.
+            EpisodeOverError: a measured episode is running, which must not be rewound.
         """
         with self._lock:
             session = self._found(session_id)
@@ -335,7 +336,7 @@ class Sessions:
         return session.snapshots[name]
 
     def _deal(self, dealer: Dealer) -> tuple[int, Task, int]:
-        """Return the next episode; one that was left lies with its client until its time is up."""
+        """Return the next episode; an abandoned one stays with its client until its time is up."""
         dealt = dealer.deal()
         if dealt is None:
             now = time.monotonic()
@@ -375,7 +376,7 @@ class Sessions:
     def _show(
         self, session: Session, observation: Any, info: Mapping[str, Any], row: int
     ) -> dict[str, Any]:
-        """Return a row of what the environment shows as JSON has it, and keep it."""
+        """Return a row of the environment's output as JSON data, and store it."""
         shown: dict[str, Any] = {"observation": ""}
         if isinstance(observation, tuple):
             shown["observation"] = observation[row]
@@ -391,7 +392,7 @@ class Sessions:
         return self._state(session)
 
     def _state_hash(self, copy: int) -> int:
-        """Return the hash of a copy's state; 0 where the environment has none."""
+        """Return the hash of a copy's state; 0 if the environment has none."""
         try:
             return hash_state(self.venv.state_keys("state", [copy])[0])
         except (NotImplementedError, WorkerError):

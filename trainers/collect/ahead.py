@@ -1,8 +1,8 @@
 """Collect the next updates' episodes while the policy is optimised.
 
-Update u learns from episodes that began with the weights of update u - K or later. The trainer asks
-the moved model for the old log-probabilities and clips ratios to these, and weighs every token by
-how much more probable it has become than it was for what sampled it
+Update u learns from episodes that started with the weights of update u - K or later. The trainer
+recomputes the old log-probabilities with the current model and clips ratios to these, and weights
+every token by its probability under that model relative to the sampler's
 (:mod:`creditrl.trainers.losses.importance`).
 
 Sources: Noukhovitch et al. 2025, "Asynchronous RLHF" (one-step off-policy); Hilton et al. 2022,
@@ -28,15 +28,15 @@ from creditrl.types import Trajectory
 __all__ = ["AheadCollector", "HeldWeights", "InFlight"]
 
 InFlight: TypeAlias = Literal["continue", "drain"]
-"""What episodes under way do when weights are handed over: "continue" with the new ones, or end
-with their own ("drain")."""
+"""What unfinished episodes do when weights are handed over: "continue" with the new ones, or end
+with their old ones ("drain")."""
 
 
 class HeldWeights(Protocol):
-    """Weights of their own that an agent samples with, while the policy's move."""
+    """Separate weights with which an agent samples while the policy's change."""
 
     def take(self) -> None:
-        """Take over the policy's weights as they stand; nothing is being sampled."""
+        """Copy the policy's current weights; nothing is being sampled."""
         ...
 
     def sampling(self) -> AbstractContextManager[object]:
@@ -44,58 +44,58 @@ class HeldWeights(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the weights that were taken last."""
+        """Return the weights that were copied last."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Hold these weights; the policy stays as it is."""
+        """Hold these weights; the policy does not change."""
         ...
 
 
 @dataclass(eq=False)
 class AheadCollector(Collector):
-    """Lets another collector run some updates ahead, in a thread of its own.
+    """Lets another collector run some updates ahead, in a separate thread.
 
     With one update ahead equal seeds give equal trajectories, however fast either thread is: the
     weights are handed over between two collections. With more they are handed over whenever the
-    trainer asks for episodes, and how far the thread has come by then is a matter of time.
+    trainer asks for episodes, and how far the thread has got by then depends on timing.
 
-    A checkpoint holds the weights that sample and the collector as it was before it began with
-    what is under way; a resumed run collects that again.
+    A checkpoint holds the sampling weights and the collector's state before the unfinished
+    collections; a resumed run repeats those.
     """
 
     collector: Collector
-    """Collects with ``agent``; nobody else uses it or its environments."""
+    """Collects with ``agent``; nothing else uses it or its environments."""
     agent: WatchedAgent
     """Samples with the held weights."""
     held: HeldWeights
     """The weights."""
     _: KW_ONLY
     watch: Stopwatch
-    """Of the thread that learns."""
+    """Stopwatch of the learning thread."""
     updates: int = 1
-    """K, how many updates may pass between the weights that episodes begin with and those that
+    """K, the maximum number of updates between the weights with which episodes start and those that
     learn from them; at least 1."""
     in_flight: InFlight = "continue"
-    """Whether episodes under way go on with new weights or keep theirs. These are then handed over
-    between two collections only."""
+    """Whether unfinished episodes continue with new weights or keep theirs; then weights are handed
+    over only between two collections."""
     last: Callable[[int], bool] = lambda update: False
-    """Whether an update of that number will not be learned from; nothing is collected for it
-    beforehand."""
+    """Whether the update of that number is past the end of training; nothing is collected for it
+    ahead."""
 
     def __post_init__(self) -> None:
         self._thread = ThreadPoolExecutor(
             1, thread_name_prefix="collect-ahead", initializer=_count_threads
         )
-        self._under_way: deque[Future[Collected]] = deque()  # of the updates from _next on
+        self._under_way: deque[Future[Collected]] = deque()  # for the updates from _next on
         self._next: int | None = None  # first update that was not handed out
         self._version = 0  # updates that the held weights have seen
         self.agent.version = lambda: self._version
         self._before: dict[int, dict[str, Any]] = {}
-        """The collector's state before it began with an update."""
+        """The collector's state before it started an update."""
 
     def collect(self, update: int) -> Collected:
-        """Return the episodes of that update, and go on with those of the next ones.
+        """Return the episodes of that update, and continue with those of the next ones.
 
         An error of the thread is raised here.
         """
@@ -120,20 +120,20 @@ class AheadCollector(Collector):
         return replace(collected, trajectories=[_dated(t) for t in collected.trajectories])
 
     def settle(self) -> None:
-        """Wait until nothing is under way; what was found, errors included, comes with collect."""
+        """Wait until nothing is in progress; results, errors included, come from collect."""
         for found in self._under_way:
             with self.watch.part("waiting"):
                 found.exception()
 
     def close(self) -> None:
-        """Drop what is under way, at its next turn."""
+        """Drop unfinished collections at their next turn."""
         self.agent.stop()
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._under_way.clear()
         self.collector.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it takes to collect again what is under way."""
+        """Return the state needed to repeat unfinished collections."""
         if self._next is None:
             before, weights = self.collector.state_dict(), None
         else:
@@ -156,7 +156,7 @@ class AheadCollector(Collector):
             self.held.load_state_dict(state["weights"])
 
     def _hand_over(self, version: int) -> None:
-        """Have the thread sample with the policy's weights, now or at a later update."""
+        """Make the thread sample with the policy's weights, now or at a later update."""
         resting = all(found.done() for found in self._under_way)
         if not resting and self.in_flight == "drain":
             return
@@ -177,17 +177,17 @@ class AheadCollector(Collector):
 
 
 def _dated(trajectory: Trajectory) -> Trajectory:
-    """Return an episode with the version of the weights that its first reply is of."""
+    """Return an episode with the version of the weights that sampled its first reply."""
     if not trajectory.turns or trajectory.turns[0].weights_version is None:
         return trajectory
     return replace(trajectory, policy_version=trajectory.turns[0].weights_version)
 
 
 def _count_threads() -> None:
-    """Let this thread's operators divide their work as the main thread's do.
+    """Let this thread's operators use as many threads as the main thread's.
 
-    OpenMP counts for every thread of its own, and torch tells a new one late: vLLM's attention on a
-    CPU would be planned for all cores and computed by fewer.
+    OpenMP keeps a separate count for every thread, and torch sets that of a new one late: vLLM's
+    attention on a CPU would be planned for all cores and computed by fewer.
     """
     import torch
 

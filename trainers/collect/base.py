@@ -32,7 +32,7 @@ class SampledAgent(Agent, Protocol):
     """An agent whose sampling can be started from a seed."""
 
     def reseed(self, seed: int) -> None:
-        """Start the sampler anew."""
+        """Restart the sampler."""
         ...
 
 
@@ -55,7 +55,7 @@ class CollectContext:
     segments: bool
     """Whether to record the environment's ``segment_key``."""
     retries: int
-    """How often a failed episode is played again before its group is dropped."""
+    """How many times a failed episode is played again before its group is dropped."""
     count_states: bool = False
     """Whether to count the different states of the whole run (see :class:`SeenStates`)."""
     expert_actions: bool = False
@@ -63,13 +63,14 @@ class CollectContext:
     schedule: Schedule = "auto"
     """Whether copies wait for each other's replies."""
     oversample: float = 1.0
-    """Groups under way for each one that an update learns from."""
+    """Groups in progress for each one that an update learns from."""
     rewards: Callable[[TurnTable], TurnTable] = lambda turns: turns
-    """Gives a table the rewards that the run asks for, as the episodes it learns from get them."""
+    """Gives a table the rewards that the run asks for, like those of the episodes it learns
+    from."""
 
     @property
     def recording(self) -> Recording:
-        """What is recorded with every turn."""
+        """The extra fields recorded with every turn."""
         return Recording(
             hash_states=self.hash_states,
             segments=self.segments,
@@ -84,13 +85,13 @@ class Collected:
     trajectories: list[Trajectory]
     """Valid ones; every group is whole."""
     environment_turns: int
-    """Turns that environments were stepped for it, dropped ones included."""
+    """Environment turns played for it, dropped ones included."""
     metrics: dict[str, float] = field(default_factory=dict)
     scores: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """What the collector knows of each of the N turns, by the name of its column (``value_N``): it
-    joins the turn table's scores."""
+    """The collector's values of each of the N turns, by column name (``value_N``); they join the
+    turn table's scores."""
     beside: dict[str, float] = field(default_factory=dict)
-    """Seconds by part that this took in another thread, while the policy was optimised."""
+    """Seconds by part spent in another thread while the policy was optimised."""
 
 
 class Collector(ABC):
@@ -107,15 +108,15 @@ class Collector(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027 (most have no state)
         """Take what :meth:`state_dict` returned."""
 
-    def settle(self) -> None:  # noqa: B027 (most collect when they are asked)
-        """Wait until nothing is under way, so that others may use what it samples with."""
+    def settle(self) -> None:  # noqa: B027 (most collect on demand)
+        """Wait until nothing is in progress, so that others can use its sampler."""
 
     def close(self) -> None:  # noqa: B027
-        """Drop what is under way, and release what it holds; its environments are not its own."""
+        """Drop unfinished work and release resources, but not the environments."""
 
 
 def cannot_restore(venv: TextVectorEnv, error: Exception) -> ConfigError:
-    """Return the error for an environment that a method cannot go back in."""
+    """Return the error for an environment whose states a method cannot restore."""
     return ConfigError(
         f"{venv.env_class.env_id} cannot be saved and restored ({error}), but this method goes "
         "back to earlier states. Use an environment with snapshots, or a method that collects "
@@ -126,15 +127,15 @@ def cannot_restore(venv: TextVectorEnv, error: Exception) -> ConfigError:
 def drop_failed_groups(trajectories: list[Trajectory]) -> tuple[list[Trajectory], int]:
     """Return (trajectories of groups without a failed member, number of groups dropped).
 
-    Dropping single members would bias the group's baseline: whether an episode fails may depend on
-    what the policy did.
+    Dropping single members would bias the group's baseline: whether an episode fails can depend on
+    the policy's actions.
     """
     failed = {trajectory.group for trajectory in trajectories if trajectory.error}
     return [t for t in trajectories if t.group not in failed], len(failed)
 
 
 def require_valid(trajectories: Sequence[Trajectory], update: int) -> None:
-    """Raise where every group of an update has a failed episode: nothing could be learned from it.
+    """Raise if every group of an update has a failed episode: there is nothing to learn from.
 
     Raises:
         CreditInputError: names an episode, and why it failed.

@@ -1,4 +1,4 @@
-"""Turns at which trees branch: all alike, or where the outcome is open and the rest is short."""
+"""Turns at which trees branch: drawn uniformly, or with an open outcome and a short rest."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from creditrl.trainers.collect.continued import Chooser, Leaf
 __all__ = ["Anywhere", "WhereOpen"]
 
 _MEMORY = 0.9
-"""Share of the counts that an update leaves of what was there: the policy moves."""
+"""Factor by which an update decays earlier counts, because the policy changes."""
 _PRIOR = 2.0
-"""Visits that every place counts before it has any: one success, one failure."""
+"""Prior visits of every place: one success, one failure."""
 
 
 class Anywhere(Chooser):
-    """Branches behind turns that are drawn uniformly, equally many in each tree and round.
+    """Branches after uniformly drawn turns, the same number in each tree and round.
 
     Args:
-        nodes: turns that are drawn in a tree, fewer where it has fewer that something follows.
+        nodes: turns to draw in a tree; fewer if fewer of its turns are followed by another one.
     """
 
     def __init__(self, nodes: int) -> None:
@@ -31,7 +31,7 @@ class Anywhere(Chooser):
     def choose(
         self, leaves: Sequence[Leaf], round_number: int, rng: np.random.Generator
     ) -> list[tuple[int, int]]:
-        """Return the places behind the drawn turns of each tree."""
+        """Return the places after the drawn turns of each tree."""
         root: list[int] = []
         behind: dict[int, list[tuple[int, int]]] = {}
         for b, leaf in enumerate(leaves):
@@ -47,20 +47,20 @@ class Anywhere(Chooser):
 
 
 class WhereOpen(Chooser):
-    """Branches where success is a matter of chance and what is left of the episode is short.
+    """Branches where success is uncertain and the rest of the episode is short.
 
-    Of places with outcome variances ``p (1 - p)`` and costs ``c``, samples serve most where they
-    are drawn in proportion to ``sqrt(p (1 - p) / c)`` (Neyman 1934, with costs). ``p`` and ``c``,
-    the turns to the end, are averages over earlier updates of the places at the same turn of
-    episodes as many of whose group's *other* members succeeded. Each place is drawn by itself.
+    Of places with outcome variances ``p (1 - p)`` and costs ``c``, samples are most useful if drawn
+    in proportion to ``sqrt(p (1 - p) / c)`` (Neyman 1934, with costs). ``p`` and ``c``, the turns
+    to the end, are averages over earlier updates of places at the same turn, in episodes with the
+    same number of successes among their group's *other* members. Each place is drawn independently.
 
-    So whether an episode is left before a turn depends on earlier updates and on other episodes,
-    never on what came of that turn, which is what keeps the gradient unbiased.
+    So whether an episode branches before a turn depends on earlier updates and on other episodes,
+    never on the outcome of that turn, which keeps the gradient unbiased.
 
     Args:
-        turns: turns that branches have for each turn of the groups' episodes, on average and as far
-            as earlier updates tell.
-        ways: branches out of a place that is drawn.
+        turns: turns of branches per turn of the groups' episodes, on average, as estimated from
+            earlier updates.
+        ways: branches out of a drawn place.
         max_turns: of the environment.
     """
 
@@ -70,16 +70,16 @@ class WhereOpen(Chooser):
         self._counts: dict[tuple[int, int], list[float]] = {}
         """By (turn, other successes): visits, successes and turns to the end."""
         self._cost = max_turns / 2
-        """Turns to the end of a place that nothing is known of."""
+        """Turns to the end from a place without counts."""
         self._scale = self._score(0.5, self._cost) * self._cost
         """Mean of score times cost over places."""
 
     def choose(
         self, leaves: Sequence[Leaf], round_number: int, rng: np.random.Generator
     ) -> list[tuple[int, int]]:
-        """Return the drawn places, each as often as there are ways; none are an episode's first.
+        """Return the drawn places, each repeated once per way; none is an episode's first.
 
-        Out of the first state the group has several ways as it is.
+        The group already has several ways out of the first state.
         """
         spots = []
         for b, others in enumerate(_others(leaves)):
@@ -90,7 +90,7 @@ class WhereOpen(Chooser):
         return spots
 
     def learn(self, leaves: Sequence[Leaf]) -> None:
-        """Count the places of an update, and what came of them."""
+        """Count the places of an update and their outcomes."""
         for count in self._counts.values():
             count[:] = [_MEMORY * value for value in count]
         roots = [b for b, leaf in enumerate(leaves) if leaf.parent < 0]
@@ -137,7 +137,7 @@ class WhereOpen(Chooser):
 
 
 def _others(leaves: Sequence[Leaf]) -> list[int]:
-    """Return how many other members of its group succeeded, of each episode of a group."""
+    """Return for each episode how many other members of its group succeeded."""
     won: dict[int, int] = {}
     for leaf in leaves:
         group = leaf.trajectory.group

@@ -1,8 +1,8 @@
-"""Groups of episodes, and play from states that they passed: to value states, or to grow trees.
+"""Groups of episodes, and continuations from their states: to value states, or to grow trees.
 
-A state is restored as it was before a turn, its turns left and its random numbers included. In an
-environment with chance of its own all that goes on from one state therefore meets the same luck:
-what is compared there differs by the policy's choices alone, and so is of less variance.
+A state is restored as it was before a turn, including its remaining turns and its random state. In
+a stochastic environment, all continuations from one state therefore see the same random numbers:
+they differ only by the policy's choices, which lowers the variance of comparisons.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ __all__ = ["Chooser", "ForestCollector", "Leaf", "VineCollector"]
 
 
 class _Continuing(Collector):
-    """Plays groups, keeps the places that they pass, and plays on from some of them.
+    """Plays groups, stores the places that they pass, and plays on from some of them.
 
     Args:
         context: of the run.
-        members: episodes of a group; None: as many as the context says.
+        members: episodes of a group; None: the context's number.
 
     Raises:
         ConfigError: the environment cannot be restored (when it collects).
@@ -56,7 +56,7 @@ class _Continuing(Collector):
         self.groups.agent = cast(SampledAgent, self.keeper)
 
     def main(self, update: int) -> tuple[Collected, list[list[Place]]]:
-        """Play the groups; returns a place before each turn of each episode, too."""
+        """Play the groups; also return the place before each turn of each episode."""
         try:
             found = self.groups.collect(update)
         except (SnapshotError, NotImplementedError) as error:
@@ -71,13 +71,13 @@ class _Continuing(Collector):
     def play_on(
         self, starts: Sequence[Place], update: int, label: str, keep: bool = False
     ) -> tuple[list[Trajectory], list[list[Place]]]:
-        """Play on from each start to the end, as many at once as there are copies.
+        """Play on from each start to the end, one per environment copy at a time.
 
         Args:
-            starts: of episodes under way.
+            starts: places in unfinished episodes.
             update: stamped into the records.
             label: first part of trajectory ids.
-            keep: return the places before the turns of each, too.
+            keep: also return the places before the turns of each.
         """
         context = self.context
         agent = cast(SampledAgent, self.keeper) if keep else context.agent
@@ -111,7 +111,7 @@ class _Continuing(Collector):
     def whole(
         self, found: Collected, kept: list[Trajectory], played: Sequence[Trajectory], dropped: int
     ) -> Collected:
-        """Return what an update learns from, all turns that were played counted."""
+        """Return an update's trajectories, with the count of all played turns."""
         turns = sum(len(t.turns) for t in played)
         metrics = found.metrics | {
             "continuations": float(len(played)),
@@ -135,13 +135,13 @@ class VineCollector(_Continuing):
     """Plays groups, and some continuations from before their turns, which value the states.
 
     The episodes of the groups are what an update learns from; columns ``value_N`` and ``valued_N``
-    say what the continuations came to. A group with a failed continuation is dropped whole.
+    hold the results of the continuations. A group with a failed continuation is dropped as a whole.
 
     Args:
         context: of the run.
-        members: episodes of a group; None: as many as the context says.
+        members: episodes of a group; None: the context's number.
         rollouts: continuations from a state.
-        share: probability by which a turn's state is valued.
+        share: probability that a turn's state is valued.
         gamma: discount per turn of their returns.
     """
 
@@ -159,7 +159,7 @@ class VineCollector(_Continuing):
         self.gamma = gamma
 
     def collect(self, update: int) -> Collected:
-        """Play the groups, then from the chosen turns, which no outcome has a part in choosing."""
+        """Play the groups, then from the chosen turns, whose choice depends on no outcome."""
         found, places = self.main(update)
         rng = stream("branches", self.context.seed, update)
         size_B = [len(before) for before in places]
@@ -200,25 +200,25 @@ class Leaf:
     places: tuple[Place, ...]
     """Before each of its turns."""
     parent: int = -1
-    """Number of the leaf that it left; -1: it was played from the start."""
+    """Number of the leaf from which it branched; -1: it was played from the start."""
     left: int = 0
-    """The first turn that was its own."""
+    """Its own first turn."""
 
 
 class Chooser(ABC):
-    """Says where trees branch."""
+    """Decides where trees branch."""
 
     @abstractmethod
     def choose(
         self, leaves: Sequence[Leaf], round_number: int, rng: np.random.Generator
     ) -> list[tuple[int, int]]:
-        """Return (leaf, turn) of places to play on from; one may stand several times.
+        """Return (leaf, turn) of places to play on from; one can occur several times.
 
-        A leaf may be left before its own turns alone (``turn >= left``).
+        A branch can start only before a leaf's own turns (``turn >= left``).
         """
 
     def learn(self, leaves: Sequence[Leaf]) -> None:  # noqa: B027 (most learn nothing)
-        """See what an update's trees came to."""
+        """Learn from the outcomes of an update's trees."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs: plain values."""
@@ -231,15 +231,16 @@ class Chooser(ABC):
 class ForestCollector(_Continuing):
     """Plays groups, and grows a tree out of each of their episodes.
 
-    Every way through a tree is an episode of the group, whole; columns ``parent_N`` and ``left_N``
-    say what it shares with which, see :mod:`creditrl.trainers.credit.branches`. A shared turn was
-    played, and counts in the budget, once. A group with a failed branch is dropped whole.
+    Every path through a tree is a complete episode of the group; columns ``parent_N`` and
+    ``left_N`` record what it shares with which, see :mod:`creditrl.trainers.credit.branches`. A
+    shared turn was played, and counts in the budget, once. A group with a failed branch is dropped
+    as a whole.
 
     Args:
         context: of the run.
-        members: trees of a group; None: as many as the context says.
-        chooser: given the environment's turn limit, what says where trees branch.
-        rounds: how often branches grow; those of one round may be left in the next.
+        members: trees of a group; None: the context's number.
+        chooser: makes the chooser of branching places, given the environment's turn limit.
+        rounds: how often branches grow; those of one round can branch again in the next.
     """
 
     def __init__(

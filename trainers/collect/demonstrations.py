@@ -1,4 +1,4 @@
-"""Collect from an expert: demonstrations made once, then dealt in batches of turns or episodes."""
+"""Collect from an expert: demonstrations played once, served in batches of turns or episodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["DemonstrationCollector", "Demonstrator", "demonstrate"]
 
 @dataclass(eq=False)
 class Demonstrator:
-    """The environment's expert, speaking in the policy's tokens."""
+    """The environment's expert, with replies in the policy's tokens."""
 
     name = "expert"
 
@@ -36,33 +36,34 @@ class Demonstrator:
     chat_format: Any
     """The policy's conversation format."""
     max_new_tokens: int
-    """Replies are cut there, as the policy's are."""
+    """Replies are cut at this length, like the policy's."""
     noise: float = 0.0
-    """Chance of a turn at which a random action is played instead: one of this turn's admissible
-    actions or, as often, one of another copy's, which as a rule cannot be done here. Such a turn is
-    not cloned; what the expert does after it is."""
+    """Probability per turn that a random action is played instead: one of this turn's admissible
+    actions or, equally often, one of another copy's, which usually cannot be executed here. Such a
+    turn is not cloned; the expert's next actions are."""
     seed: InitVar[int] = 0
-    """Of the noise."""
+    """Seed of the noise."""
     pictures: PictureReader | None = None
-    """Reads pictures for the policy, where it is shown some."""
+    """Reads pictures for the policy, if it gets any."""
     actions: str = "free"
-    """How the policy makes replies; where it chooses among a list, so does the expert, and a turn
-    at which the expert's action is not listed is not cloned."""
+    """How the policy generates replies; if it chooses from a list, so does the expert, and a turn
+    whose expert action is not listed is not cloned."""
 
     def __post_init__(self, seed: int) -> None:
         self.noisy: set[tuple[int, int]] = set()
-        """(copy, turn) of the random actions, and of those that no list holds;
-        :func:`demonstrate` takes them out."""
+        """(copy, turn) of the random actions, and of unlisted ones; :func:`demonstrate` removes
+        them."""
         self._choices = Choices(self.chat_format, self.max_new_tokens, self.actions)
         self._rng = stream("noise", seed)
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Return the expert's action of each copy as a reply with token ids.
 
-        Where it knows none the reply is empty, and the episode will not be a demonstration.
+        If it knows none, the reply is empty, and the episode does not become a demonstration.
 
         Raises:
-            ConfigError: replies are too short for the action: a cut one would teach to be cut.
+            ConfigError: replies are too short for the action: truncated ones would teach
+                truncation.
         """
         actions = self.venv.expert_actions([prompt.copy for prompt in prompts])
         replies = []
@@ -100,8 +101,8 @@ def demonstrate(
     """Return ``episodes`` successful episodes of the expert on distinct training tasks.
 
     Raises:
-        ConfigError: there are fewer tasks, or the expert solves fewer; none of the first block
-            means that it solves none.
+        ConfigError: there are fewer tasks, or the expert solves fewer; if it solves none of the
+            first block, it counts as solving none.
     """
     if episodes > len(venv.tasks):
         raise ConfigError(
@@ -112,12 +113,12 @@ def demonstrate(
     block = venv.num_groups
     for start in range(0, len(order), block):
         tasks = order[start : start + block].tolist()
-        tasks += order[: block - len(tasks)].tolist()  # the last block is filled up, not cut
+        tasks += order[: block - len(tasks)].tolist()  # the last block is filled up, not shortened
         agent.noisy.clear()
         record = Recording(label=f"demo{start}")
         played = run_episodes(venv, agent, form, seed=seed, tasks=tasks, record=record)
         played = [_without_noise(t, copy, agent.noisy) for copy, t in enumerate(played)]
-        # What fills up the last block was played before.
+        # Tasks that fill up the last block were played before.
         found += [t for t in played[: len(order) - start] if t.success and not t.error]
         if len(found) >= episodes:
             return found[:episodes]
@@ -131,10 +132,10 @@ def demonstrate(
 
 
 def _without_noise(trajectory: Trajectory, copy: int, noisy: set[tuple[int, int]]) -> Trajectory:
-    """Return the trajectory with no reply ids where the reply was a random one.
+    """Return the trajectory without reply ids at turns with a random reply.
 
     Rows leave out the loss of turns without reply ids; in a growing conversation the next prompt
-    holds the reply all the same.
+    still contains the reply.
     """
     turns = tuple(
         replace(turn, reply_ids=()) if (copy, at) in noisy else turn
@@ -144,14 +145,14 @@ def _without_noise(trajectory: Trajectory, copy: int, noisy: set[tuple[int, int]
 
 
 class DemonstrationCollector(Collector):
-    """Deals demonstrations in shuffled batches, epoch after epoch.
+    """Serves demonstrations in shuffled batches, epoch after epoch.
 
     Args:
         demonstrations: episodes of an expert.
         batch_turns: turns per batch.
         seed: of the shuffles.
-        by_turn: True deals single turns (every turn has its own prompt); False whole episodes, for
-            conversations that grow, where one row trains all turns of an episode.
+        by_turn: True serves single turns (every turn has its own prompt); False whole episodes, for
+            growing conversations, where one row trains all turns of an episode.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Dynamic sampling: play on until enough groups can teach something.
+"""Dynamic sampling: keep playing until enough groups have a learning signal.
 
-Source: Yu et al. 2025, "DAPO", section 3.2. A group whose members all come to the same outcome has
+Source: Yu et al. 2025, "DAPO", section 3.2. A group whose members all have the same outcome has
 advantage 0 everywhere, so it is left out and others are played in its place. PRIME (Cui et al.
-2025) keeps groups whose success rate lies in a band.
+2025) keeps groups whose success rate is in a range.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ def outcomes_differ(
 
 @dataclass(eq=False)
 class DynamicCollector(Checked, Collector):
-    """Collects again and again, and keeps groups that can teach something.
+    """Collects repeatedly, and keeps groups with a learning signal.
 
-    The last try keeps all of its groups, so that an update always has something: a policy that
-    fails everywhere goes on.
+    The last try keeps all of its groups, so that an update is never empty: a policy that fails
+    everywhere continues.
     """
 
     collector: RolloutCollector
-    """Of groups."""
+    """Collector of groups."""
     teaches: Callable[[Sequence[Trajectory]], bool]
     """Whether a group is kept."""
     tries: Count = 10
-    """Most collections of an update (released code: 10)."""
+    """Maximum number of collections per update (released code: 10)."""
 
     def collect(self, update: int) -> Collected:
-        """Return as many groups as one collection has, or fewer after the last try."""
+        """Return the number of groups of one collection, or fewer after the last try."""
         wanted = self.collector.venv.num_groups
         kept: dict[int, list[Trajectory]] = {}
         turns = dropped = played = 0
@@ -61,12 +61,12 @@ class DynamicCollector(Checked, Collector):
                 dropped += useless
                 if len(kept) < wanted and (last or not useless):
                     number = len(kept)
-                    # Numbered and labelled anew: several tries have a group 0 with a member 0.
+                    # Renumbered and relabelled: several tries have a group 0 with a member 0.
                     kept[number] = [
                         replace(m, group=number, id=f"{m.id}.{tries}" if tries else m.id)
                         for m in members
                     ]
-            # What the policy does, before the choice.
+            # Metrics of the policy before the selection.
             for name, value in found.metrics.items():
                 metrics[name] = metrics.get(name, 0.0) + value
             tries += 1

@@ -16,8 +16,8 @@ def exploration(context: CollectContext, tasks: int) -> Iterator[Collected]:
     """Yield ``context.group_size`` episodes of each of some tasks, a block of tasks at a time.
 
     Args:
-        context: with the exploring agent; ``context.groups`` tasks are played side by side.
-        tasks: different tasks, drawn from the split; all of them where there are fewer.
+        context: with the exploring agent; ``context.groups`` tasks are played in parallel.
+        tasks: number of different tasks, drawn from the split; all of them if there are fewer.
     """
     venv = context.environment(context.groups * context.group_size, context.group_size)
     order = stream("exploration", context.seed).permutation(len(venv.tasks))[:tasks]
@@ -38,7 +38,7 @@ def exploration(context: CollectContext, tasks: int) -> Iterator[Collected]:
             schedule=context.schedule,
             retries=context.retries if venv.retry_helps else 0,
         )
-        # Groups are told apart over blocks.
+        # Groups are numbered across blocks.
         moved = [replace(t, group=t.group + block * context.groups) for t in played[:kept]]
         valid, _ = drop_failed_groups(moved)
         yield Collected(valid, sum(len(t.turns) for t in played))

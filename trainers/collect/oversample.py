@@ -1,11 +1,11 @@
-"""Collect from more groups than an update learns from; the slowest go on in the next update.
+"""Collect from more groups than an update learns from; the slowest continue in the next update.
 
-An update takes the first groups to be whole, so none waits for the longest episode of its batch.
-What is under way then is never dropped: short episodes come first within a batch, and to drop the
-long ones would bias the policy towards short episodes. A group that was carried over is waited for
-in the next update, so that no turn is more than one update older than what learns from it. Its
-turns are of the weights of their own update; the loss weighs every token by how much more probable
-it has become than it was for what sampled it (:mod:`creditrl.trainers.losses.importance`).
+An update takes the first groups to finish, so it does not wait for the longest episode of its
+batch. Unfinished groups are never dropped: short episodes finish first, and dropping the long ones
+would bias the policy towards short episodes. The next update waits for the groups that were carried
+over, so that no turn is more than one update older than the weights that learn from it. Turns were
+sampled by the weights of their own update; the loss weights every token by its current probability
+relative to the sampler's (:mod:`creditrl.trainers.losses.importance`).
 
 Source: Kimi k1.5 (arXiv 2501.12599), section 2.6.2, partial rollouts.
 """
@@ -38,21 +38,21 @@ class _Group:
 
     number: int
     begun: int
-    """The update whose weights it began with."""
+    """The update with whose weights it started."""
     members: dict[int, Trajectory] = field(default_factory=dict)
     tries: dict[int, int] = field(default_factory=dict)
 
 
 class OversampleCollector(Collector):
-    """Keeps ``oversample`` times as many groups under way as an update learns from.
+    """Keeps ``oversample`` times as many groups in progress as an update learns from.
 
-    With a queue of replies, which group is whole first depends on how long replies take; what is
-    sampled in it does not. A checkpoint holds which groups were under way: a resumed run plays them
-    again from their beginning.
+    With a queue of replies, the order in which groups finish depends on how long replies take;
+    their samples do not. A checkpoint records which groups were unfinished: a resumed run plays
+    them again from the start.
 
     Args:
-        context: of the run; its ``oversample`` says how many.
-        grouped: groups share a task; else each episode is a group of its own.
+        context: of the run; its ``oversample`` sets how many.
+        grouped: groups share a task; else each episode is its own group.
     """
 
     def __init__(self, context: CollectContext, *, grouped: bool) -> None:
@@ -64,14 +64,14 @@ class OversampleCollector(Collector):
         self.seen = SeenStates() if context.count_states else None
         self._next = 0  # number of the next group
         self._under_way: dict[int, _Group] = {}
-        self._whole: list[_Group] = []  # in the order in which they were
+        self._whole: list[_Group] = []  # in the order in which they finished
         self._playing: dict[int, tuple[_Group, int]] = {}  # copy -> (group, member)
         self._turns = 0
         self._stream: EpisodeStream | None = None
         self._resumed: list[int] = []
 
     def collect(self, update: int) -> Collected:
-        """Play until enough groups are whole, and those that were carried over."""
+        """Play until enough groups are finished, including those that were carried over."""
         self.context.agent.reseed(
             int(stream("sampling", self.context.seed, update).integers(2**63))
         )
@@ -112,7 +112,7 @@ class OversampleCollector(Collector):
         return Collected(kept, self._turns, metrics)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return which groups come next, and which are to be played again."""
+        """Return which groups come next, and which must be played again."""
         under_way = [*self._under_way, *(group.number for group in self._whole), *self._resumed]
         state: dict[str, Any] = {"next": self._next, "under_way": under_way}
         return state if self.seen is None else {**state, "seen": self.seen.state_dict()}
@@ -125,7 +125,7 @@ class OversampleCollector(Collector):
             self.seen.load_state_dict(state["seen"])
 
     def close(self) -> None:
-        """Drop what is under way."""
+        """Drop unfinished work."""
         self._drop()
 
     def _drop(self) -> None:
@@ -135,14 +135,14 @@ class OversampleCollector(Collector):
         self._under_way, self._whole, self._playing = {}, [], {}
 
     def _begin(self, number: int, update: int) -> None:
-        """Begin a group in copies that play nothing."""
+        """Start a group in idle copies."""
         group = self._under_way[number] = _Group(number, update)
         free = (copy for copy in range(self.venv.num_envs) if copy not in self._playing)
         for member, copy in zip(range(self.size), list(free), strict=False):
             self._play(copy, group, member)
 
     def _play(self, copy: int, group: _Group, member: int) -> None:
-        """Have a copy play a group's task: all its members the same one, with one seed."""
+        """Make a copy play a group's task: all members play the same one, with one seed."""
         block, place = divmod(group.number, self.groups)
         context, tasks = self.context, self.venv.tasks
         task = update_tasks(len(tasks), self.groups, context.seed, block)[place]

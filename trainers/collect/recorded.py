@@ -1,4 +1,4 @@
-"""Demonstrations that others recorded: an imported run's conversations in the policy's tokens."""
+"""Demonstrations recorded by others: an imported run's conversations in the policy's tokens."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ def recorded_demonstrations(
     episodes: int,
     seed: int,
 ) -> list[Trajectory]:
-    """Return a run's solved episodes with the token ids by which the policy would say them.
+    """Return a run's solved episodes with the policy's token ids for their replies.
 
-    What was observed is what the record says; the environment only tells the words of its tasks.
-    Where the run was imported in another form, thought and action are said in this one.
+    Observations are those of the record; the environment only gives the texts of its tasks. If the
+    run was imported in another form, thought and action are converted to this one.
 
     Args:
-        run: folder of an imported run, or of another one with trajectories.
+        run: folder of an imported run, or of another run with trajectories.
         venv: the environment that is trained on.
         form: of the policy's conversation.
         tokenizer: the policy's.
         chat_format: the policy's conversation format.
-        max_new_tokens: longest reply.
+        max_new_tokens: maximum length of a reply.
         episodes: how many, drawn by the seed; 0: all.
         seed: see ``episodes``.
 
     Raises:
-        ConfigError: the form tells what no record says, the run is another environment's, has too
+        ConfigError: the form shows what no record has, the run is another environment's or has too
             few solved episodes, or a reply is too long.
         DataError: there is no such run.
     """
@@ -79,7 +79,7 @@ def recorded_demonstrations(
 
 
 def _opening(trajectory: Trajectory, venv: TextVectorEnv) -> Mapping[str, Sequence[Any]]:
-    """Return what forms are told of an episode beside its observations, as columns of one row."""
+    """Return what forms get of an episode besides its observations, as columns of one row."""
     told: dict[str, Sequence[Any]] = {
         "goal": [trajectory.task.goal],
         "admissible_actions": [()],
@@ -88,7 +88,7 @@ def _opening(trajectory: Trajectory, venv: TextVectorEnv) -> Mapping[str, Sequen
     try:
         task = venv.tasks.resolve(trajectory.task.id)
     except UnknownNameError:
-        return told  # a task that only the record knows
+        return told  # a task that exists only in the record
     _, info = venv.reset(seed=0, options={"task": [task] * venv.num_groups})
     return {name: [info[name][0]] for name in told}
 

@@ -44,29 +44,29 @@ class RolloutCollector(Collector):
     """Builds prompts and reads actions."""
     _: KW_ONLY
     seed: int
-    """The run's seed; tasks, episodes and sampling follow from it and the update's number."""
+    """The run's seed; it and the update's number determine tasks, episodes and sampling."""
     hash_states: StateSource | None = None
-    """Source of the state hash that the method compares turns by."""
+    """Source of the state hash by which the method compares turns."""
     segments: bool = False
     """Record the environment's ``segment_key``."""
     retries: int = 1
-    """How often a failed episode is played again before its group is dropped."""
+    """How many times a failed episode is played again before its group is dropped."""
     expert_actions: bool = False
-    """Record what the environment's expert would have done at every turn."""
+    """Record the expert's action at every turn."""
     count_states: InitVar[bool] = False
     """Report how many different observations the run has seen."""
     schedule: Schedule = "auto"
     """Whether copies wait for each other's replies."""
 
     def __post_init__(self, count_states: bool) -> None:
-        # Replaying a failed episode needs snapshots of every start. In one process there is no
-        # worker to lose, and an engine that fails there fails again, unless a live model does.
+        # Replaying a failed episode needs snapshots of every start. In one process no worker can
+        # die, and an engine that fails there fails again, unless a live model fails.
         self.retries = self.retries if self.venv.retry_helps else 0
         self.seen = SeenStates() if count_states else None
 
     @classmethod
     def of(cls, context: CollectContext, *, grouped: bool) -> RolloutCollector:
-        """Return a collector of groups, or of as many independent episodes."""
+        """Return a collector of groups, or of the same number of independent episodes."""
         venv = context.environment(
             context.groups * context.group_size, context.group_size if grouped else 1
         )
@@ -84,7 +84,7 @@ class RolloutCollector(Collector):
         )
 
     def collect(self, update: int, attempt: int = 0) -> Collected:
-        """Play one episode in every copy with the present weights.
+        """Play one episode in every copy with the current weights.
 
         Args:
             update: number of the update.
@@ -96,7 +96,7 @@ class RolloutCollector(Collector):
         except WorkerError:
             if not self.retries:
                 raise
-            # It died where nothing can go on without it, e.g. while all starts were saved.
+            # It died when nothing can continue without it, e.g. while all starts were saved.
             trajectories = self._play(update, attempt)
         require_valid(trajectories, update)
         kept, dropped = drop_failed_groups(trajectories)
@@ -135,7 +135,7 @@ class RolloutCollector(Collector):
         return deaths, getattr(self.agent, "engines_lost", 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states that were counted."""
+        """Return the counted states."""
         return {} if self.seen is None else {"seen": self.seen.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -147,7 +147,7 @@ class RolloutCollector(Collector):
 def rollout_metrics(
     played: Sequence[Trajectory], kept: Sequence[Trajectory], dropped: int, seen: SeenStates | None
 ) -> dict[str, float]:
-    """Return what is logged of an update's episodes; ``seen`` counts the states of those kept."""
+    """Return an update's metrics; ``seen`` counts the states of the kept episodes."""
     grounded = [np.mean([turn.grounded for turn in t.turns]) for t in kept if t.turns]
     metrics = {
         "success": _share(t.success for t in kept),

@@ -9,22 +9,22 @@ __all__ = ["SeenStates"]
 
 
 class SeenStates:
-    """The states that were reached over a whole run, without those that end an episode.
+    """The states reached over a whole run, without final states of episodes.
 
     A rollout is an episode, or a branch of a tree. Equal states of different tasks count once, so
-    what tells states apart must tell tasks apart too, as a complete observation does.
+    the hash must also distinguish tasks, as a complete observation does.
     """
 
     def __init__(self) -> None:
         self._states: set[int] = set()
         self.rollouts = 0
-        """Finished ones."""
+        """Number of finished rollouts."""
 
     def __len__(self) -> int:
         return len(self._states)
 
     def add(self, states: Iterable[int], rollouts: int) -> None:
-        """Count hashes of states that were reached, and rollouts that were finished."""
+        """Count hashes of reached states, and finished rollouts."""
         self._states.update(states)
         self.rollouts += rollouts
 

@@ -1,4 +1,4 @@
-"""Tasks that an update plays: drawn from (seed, update) alone, so a resumed run draws the same."""
+"""Tasks that an update plays: drawn only from (seed, update), so a resumed run draws the same."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stream(name: str, seed: int, update: int = 0, attempt: int = 0) -> np.random
         name: purpose, one of a fixed list (its position is part of the seed).
         seed: the run's seed.
         update: number of the update.
-        attempt: another one draws anew for the same update.
+        attempt: another attempt draws again for the same update.
     """
     key = [_STREAMS.index(name), seed, update]
     return np.random.default_rng(key if not attempt else [*key, attempt])

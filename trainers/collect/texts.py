@@ -14,11 +14,11 @@ __all__ = ["environment_texts"]
 
 
 class _Reader:
-    """Plays half the copies as the expert does, half at random, and keeps what it reads."""
+    """Plays half the copies with the expert, half at random, and stores what it reads."""
 
     name = "reader"
     actions = "listed"
-    """It is shown what a policy may choose among, to read that, too."""
+    """It gets the list from which a policy may choose, to read that, too."""
 
     def __init__(self, venv: TextVectorEnv, form: PromptForm, seed: int) -> None:
         self.texts: set[str] = set()
@@ -43,7 +43,7 @@ class _Reader:
 def environment_texts(venv: TextVectorEnv, form: PromptForm, episodes: int, seed: int) -> list[str]:
     """Return the distinct prompts, replies and last observations of at least ``episodes`` episodes.
 
-    Half of them are the expert's, where there is one: solved states have symbols of their own.
+    Half of them are the expert's, if there is one: solved states have their own symbols.
 
     Args:
         venv: autoreset disabled, groups of one.

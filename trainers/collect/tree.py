@@ -1,8 +1,8 @@
-"""Collect along a tree: several rollouts at a state, on with the best, back to the rest.
+"""Collect along a tree: several rollouts at a state, continue with the best, backtrack to the rest.
 
 Source: 3SPO, arXiv 2606.09961: ranked backtracking depth-first search. Every update has the
-transitions out of one state of each tree; the frontier is a stack of states that were not gone on
-from, each with the snapshot that takes the environment back there.
+transitions out of one state of each tree; the frontier is a stack of states that were not expanded,
+each with the snapshot that restores it.
 """
 
 from __future__ import annotations
@@ -33,42 +33,42 @@ __all__ = ["TreeCollector", "TreeConfig", "difficulty_class"]
 _RECENT = 256
 """Finished branches over which success is reported."""
 _CLASS_WIDTH = 5
-"""Steps of difficulty per class; expert lengths are printed in such intervals too."""
+"""Width of a difficulty class; expert lengths are reported in the same intervals."""
 _RESTORED_BY = 256
-"""Finished branches by which a search that may go back has done so."""
+"""Finished branches after which a search that can backtrack must have done so."""
 _SKIPS = 64
-"""Tasks in a row that may be left out because their first state is given up."""
+"""Maximum number of consecutive tasks skipped because their first state is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeConfig(Checked):
-    """Growth of a tree."""
+    """How a tree grows."""
 
     rollouts: Annotated[int, Bounds(2)] = 8
-    """Rollouts at a state of score 1; a single transition is compared with nothing."""
+    """Rollouts at a state of score 1; a single transition has nothing to be compared with."""
     branches: Count = 32
-    """Finished branches after which a task is left."""
+    """Finished branches after which a task ends."""
     transitions: Count = 8
-    """Transitions after which it is left, in multiples of the environment's turn limit."""
+    """Transitions after which a task ends, in multiples of the environment's turn limit."""
     backtrack: bool = True
-    """Ablation: False begins at the first state again when a branch ends."""
+    """Ablation: False restarts at the first state when a branch ends."""
     revisit: bool = True
-    """Go on from a state that this tree has expanded before, where a path comes back to it. False
-    reads the paper's "no unexplored transition" so that such a path ends there, and counts for
-    nothing but a branch (either is inferred). Without revisits a rollout sees twice as many new
-    states as GRPO's, as the paper reports, and with them fewer than GRPO's."""
+    """Continue from a state that this tree has already expanded, if a path returns to it. False
+    reads the paper's "no unexplored transition" such that the path ends there and counts only as a
+    branch (either is inferred). Without revisits a rollout sees twice as many new states as GRPO's,
+    as the paper reports, and with them fewer than GRPO's."""
     update: Literal["step", "tree"] = "step"
-    """When transitions are judged and learned from. "step": those out of one state of each tree at
-    once, the paper's. Then most are equal, since nobody has gone on from where they led to. "tree":
-    when every tree is done, by counts that have its branches in them."""
+    """When transitions are scored and trained on. "step": those out of one state of each tree at
+    once, as in the paper. Then most are equal, since nothing has continued from their next states
+    yet. "tree": when every tree is done, by counts that include its branches."""
     back: Literal["last", "first"] = "last"
-    """Where on the frontier a new branch begins. "last": at the state that was passed over last,
-    the paper's depth first search: near the turn limit where a branch ended there. "first": at one
-    of the fewest turns, where a branch is nearly an episode."""
+    """Where on the frontier a new branch starts. "last": at the state that was skipped last, the
+    paper's depth-first search: near the turn limit if a branch ended there. "first": at a state
+    with the fewest turns, from which a branch is nearly an episode."""
     uniform: int | None = None
-    """Ablation: the rollouts at every state, whatever its score."""
+    """Ablation: number of rollouts at every state, whatever its score."""
     source: StateSource = "text"
-    """State identity: the complete observation, or the simulator's state."""
+    """What identifies a state: the complete observation, or the simulator's state."""
     scope: Literal["shared", "task"] = "shared"
     """Whether all tasks share the counts of equal states, or every task has its own."""
     success: Literal["success", "score"] = "success"
@@ -113,27 +113,27 @@ class _Tree:
     task: int = 0
     seed: int = 0
     begun: int = 0
-    """Tasks that this place has begun."""
+    """Number of tasks started in this place."""
     root: _Node | None = None
     node: _Node | None = None
-    """Where the search stands; None: it has to go back."""
+    """Current state of the search; None: it must backtrack."""
     frontier: list[_Node] = field(default_factory=list)
     expanded: set[int] = field(default_factory=set)
-    """States that it went on from."""
+    """States from which it continued."""
     branches: int = 0
     transitions: int = 0
     grown: list[tuple[Trajectory, _Node, _Node]] = field(default_factory=list)
-    """Transitions that are not judged yet, between two states."""
+    """Transitions between two states that are not scored yet."""
 
 
 class TreeCollector(Collector):
     """Grows one tree per group; an update has the transitions out of one state of each, or all.
 
     A transition is a trajectory of one turn, whose reward is 3SPO's; those out of one state are a
-    group. Where a single rollout is due, the tree steps on without an update.
+    group. If a single rollout is due, the tree continues without an update.
 
     Args:
-        context: ``groups`` trees grow side by side.
+        context: ``groups`` trees grow in parallel.
         tree: see :class:`TreeConfig`.
         scores: see :class:`StateScoreConfig`.
 
@@ -149,9 +149,9 @@ class TreeCollector(Collector):
         self.table = StateTable()
         self.seen = SeenStates() if context.count_states else None
         self.restores = 0
-        """How often a search went back to a state on its frontier."""
+        """How often a search backtracked to a state on its frontier."""
         self.skipped = 0
-        """Tasks that were left out because their first state was given up."""
+        """Tasks skipped because their first state was given up."""
         self._recent: deque[bool] = deque(maxlen=_RECENT)
         self._lengths: deque[int] = deque(maxlen=_RECENT)
         self._trees: list[_Tree] = []
@@ -160,14 +160,14 @@ class TreeCollector(Collector):
     # -- an update ------------------------------------------------------------------------------
 
     def collect(self, update: int) -> Collected:
-        """Expand one state of each tree, and more until some state had several rollouts.
+        """Expand one state of each tree, and more until a state had several rollouts.
 
-        Where every state deserves one rollout for as long as a task may take, the update has no
-        transitions: its turns count all the same, so that a budget ends the run. With
-        ``update="tree"`` every tree grows until its task is left.
+        If every state gets only one rollout for as long as a task may take, the update has no
+        transitions; its turns still count, so that a budget ends the run. With ``update="tree"``
+        every tree grows until its task is left.
 
         Raises:
-            ConfigError: the search may go back, and never did over many branches.
+            ConfigError: the search can backtrack, but never did over many branches.
         """
         self.context.agent.reseed(
             int(stream("sampling", self.context.seed, update).integers(2**63))
@@ -224,7 +224,7 @@ class TreeCollector(Collector):
         return Collected([replace(t, policy_version=update) for t in kept], turns, metrics)
 
     def _settle(self, place: int) -> int:
-        """Bring a tree to a state that is worth a rollout; returns how many, 0 where it is done."""
+        """Move a tree to a state worth rollouts; returns how many, 0 if the tree is done."""
         skips = 0
         while True:
             tree = self._trees[place]
@@ -253,7 +253,7 @@ class TreeCollector(Collector):
             if rollouts:
                 return rollouts
             if node.depth == 0:
-                # Given up before it was begun. When all are, one is tried all the same.
+                # Given up before it was started. If all are, one is tried anyway.
                 if skips >= _SKIPS:
                     return self.config.rollouts
                 skips += 1
@@ -263,14 +263,14 @@ class TreeCollector(Collector):
             self._end(tree, False)
 
     def _back(self, place: int) -> int:
-        """Return which state of its frontier a tree goes back to."""
+        """Return the frontier state to which a tree backtracks."""
         tree = self._trees[place]
         if self.config.back == "last":
             return -1
         return min(range(len(tree.frontier)), key=lambda i: (tree.frontier[i].depth, -i))
 
     def _judged(self) -> list[Trajectory]:
-        """Return the transitions of all trees, judged by now; those out of a state are a group."""
+        """Return all transitions, scored with current counts; those out of a state are a group."""
         groups: dict[tuple[int, int], list[Trajectory]] = {}
         for place, tree in enumerate(self._trees):
             for transition, node, child in tree.grown:
@@ -286,7 +286,7 @@ class TreeCollector(Collector):
         ]
 
     def _end(self, tree: _Tree, success: bool) -> None:
-        """Count the branch that ends where the tree stands."""
+        """Count the branch that ends at the tree's current state."""
         assert tree.node is not None, "a branch ends somewhere"
         states = (*tree.node.passed, tree.node.state)
         self.table.record((self._key(tree, state) for state in states), success)
@@ -302,14 +302,14 @@ class TreeCollector(Collector):
             )
 
     def _leave(self, tree: _Tree) -> None:
-        """Leave a branch: it was a rollout, and the search has to go back."""
+        """End a branch: it was a rollout, and the search must backtrack."""
         if self.seen is not None:
             self.seen.add((), rollouts=1)
         tree.branches += 1
         tree.node = None
 
     def _score(self, tree: _Tree, node: _Node) -> float:
-        """Return S of a state, as the table stands."""
+        """Return the current score S of a state."""
         return self.table.score(self._key(tree, node.state), node.depth, self.scores)
 
     def _key(self, tree: _Tree, state: int) -> int:
@@ -367,10 +367,10 @@ class TreeCollector(Collector):
             )
         for place, found in enumerate(children):
             if any(trajectory.error for trajectory in groups[place]):
-                # A worker died: what it did counts for nothing, and the search goes back.
+                # A worker died: its work is discarded, and the search backtracks.
                 groups[place] = []
                 self._trees[place].node = None
-                self._trees[place].branches += 1  # or a worker that always dies is asked for ever
+                self._trees[place].branches += 1  # or a worker that always dies is retried forever
             elif found:
                 if self.config.update == "tree":
                     here = self._node(place)
@@ -395,10 +395,11 @@ class TreeCollector(Collector):
         )
 
     def _go_on(self, tree: _Tree, found: list[tuple[float, _Node]]) -> None:
-        """Take the best transition and push the rest, the next best on top.
+        """Follow the best transition and push the rest, the next best on top.
 
-        Transitions to one state are one (inferred), and one that leads nowhere is gone on with only
-        where all do (inferred): it would be the same state with a turn less.
+        Transitions to the same state count as one (inferred), and one that does not change the
+        state is followed only if none does (inferred): it would be the same state with one turn
+        less.
         """
         assert tree.node is not None, "a tree grows from somewhere"
         tree.transitions += len(found)
@@ -412,7 +413,7 @@ class TreeCollector(Collector):
         moved = [child for child in nodes if child.state != here or child.ended]
         nodes = moved or nodes
         if not self.config.revisit:
-            # What is known already ends here; one of them stands for the branch where all are.
+            # Known states end here; if all are known, one of them represents the branch.
             fresh = [child for child in nodes if child.ended or child.state not in tree.expanded]
             nodes = fresh or nodes[:1]
         tree.node = nodes[0]
@@ -462,7 +463,7 @@ class TreeCollector(Collector):
     # -- tasks ----------------------------------------------------------------------------------
 
     def _next_task(self, place: int) -> _Tree:
-        """Begin another task, drawn from (seed, place, number of tasks begun)."""
+        """Start another task, drawn from (seed, place, number of started tasks)."""
         old = self._trees[place]
         rng = stream("tasks", self.context.seed, place, old.begun + 1)
         tree = _Tree(
@@ -475,7 +476,7 @@ class TreeCollector(Collector):
         return tree
 
     def _begin(self, place: int, tree: _Tree) -> _Node:
-        """Put a tree's copies to the start of its task; returns its first state."""
+        """Reset a tree's copies to the start of its task; returns its first state."""
         venv, size = self.venv, self.config.rollouts
         seeds: list[int | None] = [None] * venv.num_groups
         seeds[place] = tree.seed
@@ -511,7 +512,7 @@ class TreeCollector(Collector):
     # -- resuming -------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the table and every tree, its states as the actions that lead there."""
+        """Return the table and every tree, with states as the actions that lead to them."""
         return {
             "table": self.table.state_dict(),
             "restores": self.restores,
@@ -535,7 +536,7 @@ class TreeCollector(Collector):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what :meth:`state_dict` returned; the states are reached by playing the actions."""
+        """Take what :meth:`state_dict` returned; the states are restored by playing the actions."""
         self.table.load_state_dict(state["table"])
         self.restores, self.skipped = int(state["restores"]), int(state["skipped"])
         self._recent = deque(state["recent"], maxlen=_RECENT)
@@ -562,7 +563,7 @@ class TreeCollector(Collector):
     def _again(
         self, place: int, plain: dict[str, Any], reached: dict[tuple[str, ...], Snapshot]
     ) -> _Node:
-        """Reach a saved state by its actions, from the longest part that was reached before."""
+        """Restore a saved state by its actions, from the longest restored prefix."""
         path = tuple(plain["path"])
         known = next(n for n in range(len(path), -1, -1) if path[:n] in reached)
         copy = np.array([place * self.config.rollouts])
@@ -587,10 +588,10 @@ class TreeCollector(Collector):
 
 
 def difficulty_class(task: Task) -> str:
-    """Return the class that scores of a task's states are reported by.
+    """Return the class under which scores of a task's states are reported.
 
-    Five steps of the environment's own measure of difficulty, ``"5-9"``, or the type of task where
-    the difficulty is unknown.
+    Five steps of the environment's own measure of difficulty, ``"5-9"``, or the type of task if the
+    difficulty is unknown.
     """
     if math.isnan(task.difficulty):
         return task.type

@@ -1,8 +1,8 @@
-"""Explored episodes that learned models are fitted to: malformed and repetitive ones are dropped.
+"""Explored episodes to which learned models are fitted: malformed and repetitive ones are dropped.
 
-Source: HISR, arXiv 2603.18683, which filters the cloned policy's rollouts so (26,433 of 28,510 are
-kept on one benchmark, nearly all on another). What makes an episode either is not printed:
-inferred.
+Source: HISR, arXiv 2603.18683, which filters the cloned policy's rollouts this way (26,433 of
+28,510 are kept on one benchmark, nearly all on another). The paper does not define either term: our
+definitions are inferred.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ __all__ = ["is_malformed", "most_repeats", "usable"]
 
 
 def is_malformed(trajectory: Trajectory) -> bool:
-    """Return whether some reply has not the form that was asked for, or no form of an action."""
+    """Return whether a reply does not have the required form, or the form of any action."""
     return any(
         not turn.valid_format or turn.ungrounded_reason == "unparsed" for turn in trajectory.turns
     )
 
 
 def most_repeats(trajectory: Trajectory) -> int:
-    """Return how often the commonest pair of observation and action occurs; 0 without turns.
+    """Return how often the most common pair of observation and action occurs; 0 without turns.
 
-    Pairs need not follow each other: to open and close a drawer again and again repeats as well.
+    Pairs need not be consecutive: opening and closing a drawer repeatedly counts, too.
     """
     pairs = Counter((turn.observation, turn.action) for turn in trajectory.turns)
     return max(pairs.values(), default=0)
@@ -36,16 +36,16 @@ def most_repeats(trajectory: Trajectory) -> int:
 def usable(
     trajectories: Sequence[Trajectory], config: ExploreConfig
 ) -> tuple[list[Trajectory], dict[str, float]]:
-    """Return (the episodes that are kept, how many were dropped for which reason).
+    """Return (the kept episodes, the number dropped for each reason).
 
     Args:
         trajectories: explored episodes. One that is both malformed and repetitive counts as the
             former.
-        config: ``drop_malformed`` and ``drop_repeats`` say what is dropped.
+        config: ``drop_malformed`` and ``drop_repeats`` decide what is dropped.
 
     Returns:
         The episodes, and ``explored``, ``dropped_malformed`` and ``dropped_repetitive``; no metrics
-        where nothing is to be dropped.
+        if nothing is to be dropped.
 
     Raises:
         CreditInputError: none is left.

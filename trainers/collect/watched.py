@@ -1,4 +1,4 @@
-"""The policy's agent, watched: what time its replies take, and between which its weights change."""
+"""The policy's agent, watched: how long its replies take, and when its weights may change."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["Stopped", "WatchedAgent"]
 
 
 class Stopped(CreditRLError, RuntimeError):
-    """A collection was dropped."""
+    """A collection was cancelled."""
 
 
 class WatchedAgent:
-    """Answers as another agent does, and counts its time as the part "generation".
+    """Delegates to another agent, and counts its time as the part "generation".
 
     Args:
-        agent: answers.
-        watch: of the thread that asks.
+        agent: the agent that answers.
+        watch: stopwatch of the calling thread.
     """
 
     def __init__(self, agent: SampledAgent, watch: Stopwatch) -> None:
@@ -34,17 +34,18 @@ class WatchedAgent:
         self.watch = watch
         self.name = agent.name
         self.version: Callable[[], int] | None = None
-        """Returns the updates that its weights have seen, for every reply; None: for none."""
+        """Returns the updates that its weights have seen, recorded with every reply; None: not
+        recorded."""
         self._changed = threading.Condition()
         self._stopped = False
-        self._holding = False  # whether another thread waits for, or uses, a moment without replies
+        self._holding = False  # whether another thread awaits, or is in, a moment without replies
         self._under_way = 0
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
-        """Return one reply per prompt, in their order.
+        """Return one reply per prompt, in order.
 
         Raises:
-            Stopped: somebody called :meth:`stop`.
+            Stopped: :meth:`stop` was called.
         """
         self.begin(len(prompts))
         try:
@@ -54,15 +55,15 @@ class WatchedAgent:
             self.end(len(prompts))
 
     def reply_queue(self) -> ReplyQueue | None:
-        """Return the agent's queue, watched as :meth:`act` is; None: it has none."""
+        """Return the agent's queue, watched like :meth:`act`; None: it has none."""
         made = queue_of(self.agent)
         return None if made is None else _WatchedQueue(self, made)
 
     @contextmanager
     def between_replies(self) -> Iterator[None]:
-        """Hold back what another thread asks, once the replies under way are there.
+        """Hold back requests of another thread, once pending replies have arrived.
 
-        Its episodes go on afterwards, with the weights that the agent then has.
+        Its episodes continue afterwards, with the agent's new weights.
         """
         with self._changed:
             self._holding = True
@@ -75,14 +76,14 @@ class WatchedAgent:
                 self._changed.notify_all()
 
     def begin(self, replies: int, *, wait: bool = True) -> bool:
-        """Count ``replies`` as under way, when none are held back.
+        """Count ``replies`` as pending, once none are held back.
 
         Args:
-            replies: to be asked for.
+            replies: number of requested replies.
             wait: for the end of :meth:`between_replies`; False: return False then.
 
         Raises:
-            Stopped: somebody called :meth:`stop`.
+            Stopped: :meth:`stop` was called.
         """
         with self._changed:
             if wait:
@@ -101,21 +102,21 @@ class WatchedAgent:
             self._changed.notify_all()
 
     def stamped(self, reply: Reply) -> Reply:
-        """Return a reply with the version of the weights that it is of."""
+        """Return a reply with the version of the weights that sampled it."""
         return reply if self.version is None else replace(reply, weights_version=self.version())
 
     def reseed(self, seed: int) -> None:
-        """Start the sampler anew."""
+        """Restart the sampler."""
         self.agent.reseed(seed)
 
     def stop(self) -> None:
-        """Answer no more, so that another thread's collection ends."""
+        """Stop answering, so that another thread's collection ends."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
     def __getattr__(self, name: str) -> Any:
-        # Prompts are built with what the agent knows: chat format, length of replies, ...
+        # Prompts are built from the agent's attributes: chat format, length of replies, ...
         return getattr(self.agent, name)
 
 
@@ -129,17 +130,17 @@ class _WatchedQueue:
         self._held_back: list[Prompt] = []
 
     def ask(self, prompts: Sequence[Prompt]) -> None:
-        """Begin to answer these prompts, or hold them back until :meth:`replies`."""
+        """Start answering these prompts, or hold them back until :meth:`replies`."""
         self._held_back += prompts
         self._ask(wait=False)
 
     def replies(self) -> list[tuple[Prompt, Reply]]:
-        """Wait until a reply is there or :meth:`wake` was called; return all that are there.
+        """Wait until a reply arrives or :meth:`wake` is called; return all that have arrived.
 
         Raises:
-            Stopped: somebody called :meth:`WatchedAgent.stop`.
+            Stopped: :meth:`WatchedAgent.stop` was called.
         """
-        # Nothing else would be waited for: what is under way has to come in before weights change.
+        # Nothing else is awaited: pending replies must arrive before weights change.
         self._ask(wait=not self._under_way)
         with self._agent.watch.part("generation"):
             found = self._inner.replies()
@@ -149,11 +150,11 @@ class _WatchedQueue:
         return answered
 
     def wake(self) -> None:
-        """Have :meth:`replies` return, from any thread."""
+        """Make :meth:`replies` return, from any thread."""
         self._inner.wake()
 
     def close(self) -> None:
-        """Drop what is under way."""
+        """Drop unfinished work."""
         self._inner.close()
         self._agent.end(self._under_way)
         self._under_way, self._held_back = 0, []

@@ -1,6 +1,6 @@
 """Credit: pure functions from the columns of a batch to advantages. NumPy only, no torch.
 
-One idea per file; whatever a file exports is here, too. Begin with your own arrays and
+One idea per file; everything that a file exports is here, too. Start with your own arrays and
 :func:`turn_table`:
 
 Example:
@@ -15,7 +15,7 @@ Advantages: :mod:`group` (GRPO, Dr.GRPO, RLOO, REINFORCE++), :mod:`step_group` (
 Rewards of turns and tokens: :mod:`returns`, :mod:`progress` (SPA, PRM4A), :mod:`promise`
 (AgentPRM), :mod:`segments` and :mod:`hindsight` (HISR), :mod:`implicit` (iStar, PRIME, DPO),
 :mod:`state_scores` (3SPO), :mod:`imitation` (StepAgent), :mod:`archer`, :mod:`kl_reward`,
-:mod:`penalty` (actions that could not be executed), :mod:`overlong` (DAPO). What they share:
+:mod:`penalty` (actions that could not be executed), :mod:`overlong` (DAPO). Shared helpers:
 :mod:`tables`, :mod:`spread` (episodes to turns to tokens), :mod:`whiten`, :mod:`stats`,
 :mod:`check`.
 """

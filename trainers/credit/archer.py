@@ -1,8 +1,9 @@
-"""ArCHer's arithmetic: targets of utterance-level critics, their slow copies, the advantage.
+"""ArCHer's arithmetic: targets of utterance-level critics, their target networks, the advantage.
 
 Source: Zhou et al. 2024, "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL",
-arXiv 2402.19446, section 3 (the objectives of Q, V and the policy). A turn is an action, what was
-seen before it the state. Critics are twins: C of them (2), each fitted to its own copy's targets.
+arXiv 2402.19446, section 3 (the objectives of Q, V and the policy). A turn is an action, everything
+observed before it the state. Critics are twins: C of them (2), each fitted to targets of its own
+slow copy.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ def q_targets(
 ) -> FloatArray:
     """Return ``r + gamma (1 - done) V_bar(s')`` for each of C twins.
 
-    With ``returns`` w, which is ours: ``(1 - w)`` of it, and w of the turn's own return.
+    With ``returns`` w, which is ours: ``(1 - w)`` times this plus w times the turn's own return.
 
     Args:
         reward_N: reward of each turn.
-        next_value_NC: what the slow copies say of the state after it; unread where it was the last.
-        done_N: whether the turn ended its episode, at the turn limit, too.
+        next_value_NC: the slow copies' values of the next state; unused after the last turn.
+        done_N: whether the turn ended its episode, also at the turn limit.
         gamma: discount per turn, in [0, 1].
-        return_N: discounted return from the turn on; read where ``returns`` is above 0.
+        return_N: discounted return from the turn on; read if ``returns`` is above 0.
         returns: its weight, in [0, 1].
 
     Returns:
@@ -70,7 +71,7 @@ def q_targets(
 
 
 def lowest(value_NC: ArrayLike) -> FloatArray:
-    """Return the least that the twins say, [N]: an estimate that two overrate is rarer."""
+    """Return the minimum over the twins, [N]: both overestimate less often than one."""
     least_N: FloatArray = np.asarray(value_NC, dtype=np.float32).min(axis=1)
     return least_N
 

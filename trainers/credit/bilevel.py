@@ -1,7 +1,7 @@
 """Bi-level advantage estimation: over turns first, then over the tokens within each turn.
 
 Source: Wang et al. 2025, "RAGEN", the bi-level GAE of its trainer: the turn level has its own
-discount, and what it says of a turn's end is what the tokens of that turn are credited with.
+discount, and its estimate at a turn's end is credited to the tokens of that turn.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def bilevel_gae(
         delta_k = r_k + gamma_turn V_{k+1} - V_k       (V = 0 after the last turn)
         A_k     = delta_k + gamma_turn lam A_{k+1}
 
-    ``A_k + V_k`` then is the reward of turn k's last token, and the only one, of a GAE with
-    ``gamma`` and ``lam`` over that turn's tokens, as if the turn were an episode of its own.
+    ``A_k + V_k`` is then the only reward, on turn k's last token, of a GAE with ``gamma`` and
+    ``lam`` over that turn's tokens, as if the turn were a separate episode.
 
     Args:
         turns: reads ``reward_N``, ``episode_N``. The reward of a turn without tokens goes to the
-            nearest earlier turn that has some.
+            nearest earlier turn that has tokens.
         tokens: reads ``turn_M`` and ``value_M``.
         gamma_turn: discount between turns (0.95).
         gamma: discount between the tokens of a turn (1).

@@ -1,9 +1,9 @@
-"""Credit in trees: some episodes of a group left others before one of their turns.
+"""Credit in trees: some episodes of a group branched off others before one of their turns.
 
-An episode that left another one is recorded whole, so what both share stands in the table twice.
-Two columns say what is shared: ``parent_N``, the number of the episode that it left, -1 for one
-that was played from the start, and ``left_N``, the turn before which it left. A parent stands
-before its children. Without these columns every episode was played from the start.
+An episode that branched off another one is recorded as a whole, so what both share is in the table
+twice. Two columns record what is shared: ``parent_N``, the number of the episode that it left, -1
+for one that was played from the start, and ``left_N``, the turn before which it left. A parent
+precedes its children. Without these columns every episode was played from the start.
 """
 
 from __future__ import annotations
@@ -23,20 +23,19 @@ __all__ = ["Forest", "tree_advantage"]
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Episodes that left others, and the turn before which they did."""
+    """Episodes that branched off others, and the turn before which they did."""
 
     parent_B: IntArray
     """Number of the episode that each of B episodes left; -1: it was played from the start."""
     left_B: IntArray
-    """The first turn that was its own."""
+    """The first turn of its own."""
 
     @classmethod
     def of(cls, turns: TurnTable) -> Forest:
-        """Return the trees of a table, each with a single episode where nothing says otherwise.
+        """Return the trees of a table, each with a single episode unless columns say otherwise.
 
         Raises:
-            CreditInputError: an episode stands before the one that it left, or left it where it
-                had ended.
+            CreditInputError: an episode precedes the one that it left, or left it after its end.
         """
         first_B, _ = first_turns(turns.episode_N)
         parent_N = turns.scores.get("parent_N", np.full(len(turns), -1))
@@ -64,7 +63,7 @@ class Forest:
         return root_B
 
     def children(self) -> dict[tuple[int, int], list[int]]:
-        """Return the episodes that left each (episode, turn), the one that came there first."""
+        """Return the episodes that left each (episode, turn), of the first episode to reach it."""
         found: dict[tuple[int, int], list[int]] = {}
         for b in np.flatnonzero(self.parent_B >= 0).tolist():
             turn, left = int(self.left_B[b]), int(self.parent_B[b])
@@ -76,34 +75,34 @@ class Forest:
 
 
 def tree_advantage(turns: TurnTable, shrink: float = 1.0) -> tuple[FloatArray, FloatArray]:
-    """Return advantages over the ways out of states, and how much each turn counts.
+    """Return advantages over the ways out of states, and the weight of each turn.
 
-    The value of a turn, ``T``, is the mean outcome of what followed it: of its episode's return
-    where nothing branched off later, else the mean over the ways out of the next state where
-    something did, each way counting alike. A way's baseline is a mean over the *other* ways out of
-    its state, drawn towards the baseline ``b'`` that led to the state::
+    The value of a turn, ``T``, is the mean outcome of what followed it: of its episode's return if
+    nothing branched off later, else the mean over the ways out of the next branched state, with
+    equal weights. A way's baseline is a mean over the *other* ways out of its state, shrunk towards
+    the baseline ``b'`` that led to the state::
 
         b = (sum of the other ways' T + shrink * b') / (their number + shrink),    A = T - b
 
     Other ways out of a turn's state are branches off it, and the group's other episodes that were
     played from the start and left the same state at the same turn, as all do at the first (where
-    there is no ``b'``); an episode with branches there is one way, of their mean. Where there is no
-    other way, the baseline that led there stands.
+    there is no ``b'``); an episode with branches there is one way, with their mean. If there is no
+    other way, the baseline that led there is used.
 
-    ``E[A | s, a] = Q(s, a) - c(s)`` with a ``c`` that no action at ``s`` had a part in, as long as
-    whether an episode is left before a turn depends neither on what came of that turn nor on how
-    many others do. Weights give all ways out of a state together the weight of one, so turns count
-    as often as the policy comes to them. The two leave the policy gradient unbiased.
+    ``E[A | s, a] = Q(s, a) - c(s)`` with a ``c`` that does not depend on the action at ``s``, as
+    long as branching before a turn depends neither on that turn's outcome nor on how many others
+    branch. Weights give all ways out of a state together the weight of one, so turns count as often
+    as the policy reaches them. The two keep the policy gradient unbiased.
 
     Args:
         turns: flat table of N turns; reads ``return_N``, ``episode_N``, ``turn_N``, ``group_N``,
             ``parent_N`` and ``left_N`` (see the module) and ``state_N``, without which states are
-            equal at the first turn only.
+            equal only at the first turn.
         shrink: weight of ``b'`` in ways, at least 0.
 
     Returns:
         ``advantage_N`` and ``weight_N``, float32. A turn that several episodes share has the same
-        advantage in all of them, and its weight is the sum over them. Where nothing can be compared
+        advantage in all of them, and its weight is the sum over them. If nothing can be compared,
         the advantage is 0.
 
     Raises:
@@ -124,7 +123,7 @@ def tree_advantage(turns: TurnTable, shrink: float = 1.0) -> tuple[FloatArray, F
     base: dict[int, float | None] = dict.fromkeys(range(len(return_B)))
     weight_B = np.ones(len(return_B))
     advantage_N = np.zeros(len(turns))
-    for b in range(len(return_B)):  # children stand behind their parents
+    for b in range(len(return_B)):  # children come after their parents
         begin, left = int(first_B[b]), int(forest.left_B[b])
         if left:
             shared = int(first_B[forest.parent_B[b]])
@@ -133,7 +132,7 @@ def tree_advantage(turns: TurnTable, shrink: float = 1.0) -> tuple[FloatArray, F
         branched = forest.parent_B[b] >= 0
         for turn in range(left, int(length_B[b])):
             own = way[b][turn - left]
-            # A branch's first turn was compared where it left.
+            # A branch's first turn was compared at the branching point.
             if not (branched and turn == left):
                 out = {b: own, **{c: way[c][0] for c in children.get((b, turn), ())}}
                 others = [v for c, v in peers.get(key(begin + turn), {}).items() if c != b]
@@ -148,13 +147,13 @@ def tree_advantage(turns: TurnTable, shrink: float = 1.0) -> tuple[FloatArray, F
 
 
 def _keys(turns: TurnTable) -> Callable[[int], tuple[int, ...]]:
-    """Return what names the state before a row's turn within its group."""
+    """Return keys of the state before each row's turn within its group."""
     group_N, turn_N = turns.group_N.tolist(), turns.turn_N.tolist()
     state_N = np.arange(len(turns)) if turns.state_N is None else turns.state_N
     known_N = state_N.tolist()
 
     def key(row: int) -> tuple[int, ...]:
-        # All of a group begin alike, whatever is known of states.
+        # All episodes of a group start in the same state, even without state hashes.
         return (group_N[row], turn_N[row], known_N[row] if turn_N[row] else 0)
 
     return key
@@ -182,7 +181,7 @@ def _values(
 
 
 def _drawn(others: list[float], led: float | None, shrink: float) -> float | None:
-    """Return the mean of other ways, drawn towards what led to the state."""
+    """Return the mean of other ways, shrunk towards the baseline that led to the state."""
     if not others:
         return led
     if led is None:

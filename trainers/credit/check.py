@@ -15,12 +15,12 @@ __all__ = ["episode_label", "finite", "ordered"]
 
 
 def episode_label(episode: int, episode_ids: Sequence[str] = ()) -> str:
-    """Return the trajectory id of an episode, or its number where no ids are known."""
+    """Return the trajectory id of an episode, or its number if no ids are known."""
     return episode_ids[episode] if 0 <= episode < len(episode_ids) else str(episode)
 
 
 def ordered(name: str, index_N: ArrayLike) -> IntArray:
-    """Return ``index_N`` as a 1-d int array whose equal values stand together, in order.
+    """Return ``index_N`` as a 1-d int array whose equal values are adjacent, in order.
 
     Raises:
         CreditInputError: it is not 1-d, not of integers, or decreases somewhere.
@@ -52,7 +52,7 @@ def finite(
     """Return ``value_N`` as float64 after checking length and finiteness.
 
     Args:
-        name: what to call the column in the error.
+        name: name of the column in the error.
         value_N: the column.
         episode_N: episode of each row; None: row i *is* episode i.
         episode_ids: trajectory id of each episode, for the error.

@@ -2,10 +2,10 @@
 
 Source: Schulman et al. 2016, "High-Dimensional Continuous Control Using Generalized Advantage
 Estimation", eq. 16 (with the residual of eq. 10).
-Differences: observation tokens are no rows, so value and lambda-sum carry over the hole between two
-replies. The turn limit ends the episode (next value 0) unless ``at_limit="bootstrap"``: for tasks
-with a limit the usual agents fail by reaching it, and bootstrapping there would teach a failing
-episode that nothing was lost. A critic that explains little may be left out (``min_explained``).
+Differences: observation tokens are not rows, so value and lambda-sum carry over the gap between two
+replies. The turn limit ends the episode (next value 0) unless ``at_limit="bootstrap"``: in tasks
+with a turn limit, agents usually fail by reaching it, and bootstrapping there would teach that a
+failed episode lost nothing. A critic that explains little can be ignored (``min_explained``).
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class GAEConfig(Checked):
     whiten: bool = True
     """Whiten the advantages over all rows (there is no padding), after the targets are taken."""
     min_explained: Annotated[float, Bounds(high=1)] | None = None
-    """Least share of the returns' variance that the critic must explain on an update's episodes,
+    """Minimum share of the returns' variance that the critic must explain on an update's episodes,
     which it has not learned from; below it, the advantage is the discounted return without a
-    critic, whitened as usual. Ours; None: the critic always counts, as in the papers."""
+    critic, whitened as usual. Ours; None: always use the critic, as in the papers."""
 
 
 def gae_turns(
@@ -76,9 +76,9 @@ def gae_turns(
         value_N: critic's value of the state in which the turn was taken.
         episode_N: episode of each turn, non-decreasing.
         cfg: see :class:`GAEConfig`.
-        truncated_N: whether the turn's episode was cut at the limit; read for "bootstrap" only.
-        bootstrap_value_B: value after the last turn, by episode number; read for "bootstrap" only,
-            and only where the episode was truncated.
+        truncated_N: whether the turn's episode was cut at the limit; read only for "bootstrap".
+        bootstrap_value_B: value after the last turn, by episode number; read only for "bootstrap",
+            and only if the episode was truncated.
         episode_ids: trajectory id of each episode, for errors.
 
     Returns:
@@ -110,8 +110,8 @@ def gae_tokens(
 ) -> tuple[FloatArray, FloatArray]:
     """Return (advantage, value target) of every reply token.
 
-    The recursion of :func:`gae_turns` over the reply tokens of an episode as if they stood
-    together: the row after a turn's last token is the next turn's first one.
+    The recursion of :func:`gae_turns` over the reply tokens of an episode as if they were adjacent:
+    the row after a turn's last token is the next turn's first one.
 
     Args:
         value_M: critic's value before each token.
@@ -121,8 +121,8 @@ def gae_tokens(
         cfg: see :class:`GAEConfig`.
         reward_N: reward of each turn, put on the last token of its reply.
         reward_M: reward of each token (e.g. a KL penalty); added to the former.
-        truncated_N: whether the turn's episode was cut at the limit; read for "bootstrap" only.
-        bootstrap_value_B: value after the last turn, by episode number; read for "bootstrap" only.
+        truncated_N: whether the turn's episode was cut at the limit; read only for "bootstrap".
+        bootstrap_value_B: value after the last turn, by episode number; read only for "bootstrap".
         episode_ids: trajectory id of each episode, for errors.
 
     Returns:
@@ -150,7 +150,7 @@ def gae_tokens(
     after = _value_after(cfg, episode, truncated_N, bootstrap_value_B, episode_ids)[turn]
     step = np.ones(len(turn), dtype=np.bool_)
     if cfg.decay == "turn":
-        # The episode's last token steps to the next turn's value, where there is one to bootstrap.
+        # The episode's last token steps to the next turn's value, if there is one to bootstrap.
         step[:-1] = turn[1:] != turn[:-1]
     return _gae(reward, value, episode_M, step, after, cfg)
 
@@ -167,8 +167,8 @@ def gae_of_tables(
     """Return :func:`gae_tokens` of a batch's tables.
 
     Args:
-        turns: reads ``episode_N``, ``truncated_N``, ``episode_ids``, and ``reward_N`` unless one is
-            given.
+        turns: reads ``episode_N``, ``truncated_N``, ``episode_ids``, and ``reward_N`` unless a
+            reward is given.
         tokens: reads ``turn_M`` and ``value_M``.
         cfg: see :class:`GAEConfig`.
         reward_N: turn rewards other than the environment's.
@@ -213,8 +213,8 @@ def value_metrics(
         reward_M: as there.
 
     Returns:
-        ``explained_variance`` of the discounted returns by the critic, and, where
-        ``cfg.min_explained`` is set, ``critic_counts``: 1 where the advantages are the critic's.
+        ``explained_variance`` of the discounted returns by the critic, and, if
+        ``cfg.min_explained`` is set, ``critic_counts``: 1 if the advantages are the critic's.
     """
     # With lambda 1 a value's target is the discounted return, whatever the values are.
     plain = replace(cfg, lam=1.0, at_limit="end", min_explained=None)
@@ -227,7 +227,7 @@ def value_metrics(
 
 
 def explained_variance(value_M: ArrayLike, target_M: ArrayLike) -> float:
-    """Return ``1 - var(target - value) / var(target)``; 0 where the targets are constant."""
+    """Return ``1 - var(target - value) / var(target)``; 0 if the targets are constant."""
     target = np.asarray(target_M, dtype=np.float64)
     spread = float(np.var(target)) if len(target) else 0.0
     if not spread:
@@ -267,7 +267,7 @@ def _value_after(
     bootstrap_value_B: ArrayLike | None,
     episode_ids: Sequence[str],
 ) -> NDArray[np.float64]:
-    """Return, on each turn, the value that follows the last turn of its episode."""
+    """Return for each turn the value after the last turn of its episode."""
     if cfg.at_limit == "end" or len(episode_N) == 0:
         return np.zeros(len(episode_N))
     if truncated_N is None or bootstrap_value_B is None:

@@ -4,13 +4,13 @@ Sources: GRPO, Shao et al. 2024 (DeepSeekMath), section 4.1.2; Dr.GRPO, Liu et a
 ("Understanding R1-Zero-Like Training"), section 3.2; RLOO, Ahmadian et al. 2024 ("Back to Basics"),
 section 2.2; REINFORCE++ and its baseline form, Hu et al. 2025.
 Differences: members whose outcomes are equal up to rounding get exactly 0 (the printed formulas
-divide rounding noise by its own deviation). A group of one keeps its raw outcome, as released
-trainers do, or gets 0 (``singleton="zero"``).
+divide rounding noise by its own standard deviation). A group of one keeps its raw outcome, as
+released trainers do, or gets 0 (``singleton="zero"``).
 
-Released trainers have a row for every turn, and differ in what is counted. Feng et al. 2025's
-(verl-agent) counts each row in mean and deviation (``over="rows"``), takes the penalty for invalid
-actions off a row's outcome before (``penalty_N``), and whitens over tokens
-(``whiten_over="tokens"``), as verl, OpenRLHF and iStar's do. None of these is the default here.
+Released trainers have a row for every turn, and differ in what they count. Feng et al. 2025's
+(verl-agent) counts each row in mean and standard deviation (``over="rows"``), first subtracts the
+penalty for invalid actions from a row's outcome (``penalty_N``), and whitens over tokens
+(``whiten_over="tokens"``), like verl, OpenRLHF and iStar's. None of these is the default here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ GroupKind = Literal["grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++_basel
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig(Checked):
-    """Estimator that compares the members of a group, and what it does at the edges."""
+    """Estimator that compares the members of a group, and its edge cases."""
 
     kind: GroupKind = "grpo"
     """"grpo", "dr_grpo", "rloo", "reinforce++" or "reinforce++_baseline"."""
@@ -86,14 +86,14 @@ def group_advantage(
     Args:
         return_B: outcome of each episode.
         group_B: group of each episode; any integers, any order.
-        cfg: see :class:`GroupConfig`; ``cfg.over`` and ``cfg.whiten_over`` are the caller's to
-            apply through ``weight_B``.
+        cfg: see :class:`GroupConfig`; the caller applies ``cfg.over`` and ``cfg.whiten_over``
+            through ``weight_B``.
         weight_B: how often each episode counts (its number of turns for ``over="rows"``); None:
             once. ``n`` is then the sum of the weights, and a group of one is one row, not one
             episode.
-        valid_B: False for failed episodes: they count in no statistic, get advantage 0, and may
-            have any return, NaN included. Dropping single members biases the baseline, so prefer
-            :func:`whole_groups`.
+        valid_B: False for failed episodes: they are excluded from all statistics, get advantage 0,
+            and can have any return, NaN included. Dropping single members biases the baseline, so
+            prefer :func:`whole_groups`.
         episode_ids: trajectory id of each episode, for errors.
 
     Returns:
@@ -142,7 +142,7 @@ def _advantage(
     centred = stats.centred(value)
     alone = size <= 1
     if cfg.kind == "grpo":
-        # Where all values that count are equal there is no deviation to measure another row by.
+        # If all counted values are equal, there is no standard deviation to scale another row by.
         centred = centred / np.where(stats.constant_K[stats.index_N], 1.0, std + cfg.epsilon)
     elif cfg.kind == "rloo":
         centred = centred * size / np.where(alone, 1.0, size - 1.0)
@@ -161,13 +161,13 @@ def group_advantage_of_rows(
     tokens_N: ArrayLike | None = None,
     episode_ids: Sequence[str] = (),
 ) -> FloatArray:
-    """Return one advantage per turn, where each turn of an episode has a value of its own.
+    """Return one advantage per turn, for turns with separate values.
 
     The formulas are :func:`group_advantage`'s. With ``cfg.over="rows"`` all turns of the group
     count in ``n``, ``mean`` and ``std``; with "trajectories" an episode counts by its first turn,
-    and its other turns are compared with that (Feng et al. 2025's and iStar's released code). Where
-    all values that count are equal and a turn's is not, that code divides by epsilon alone; here
-    the difference is left undivided.
+    and its other turns are compared with that (Feng et al. 2025's and iStar's released code). If
+    all counted values are equal and a turn's is not, that code divides by epsilon only; here the
+    difference is not divided.
 
     Args:
         value_N: value of each turn.
@@ -218,8 +218,8 @@ def group_advantage_of_turns(
     Args:
         turns: flat table of N turns; reads ``cfg.outcome``, ``episode_N``, ``group_N``.
         cfg: see :class:`GroupConfig`.
-        penalty_N: added to the outcome as each turn sees it before anything is counted, so that
-            turns of an episode differ; see :func:`group_advantage_of_rows`.
+        penalty_N: added to each turn's copy of the outcome before any statistics, so that turns of
+            an episode differ; see :func:`group_advantage_of_rows`.
         tokens: reads ``turn_M``, for ``cfg.whiten_over="tokens"``.
 
     Returns:
@@ -244,8 +244,8 @@ def group_advantage_of_turns(
 def whole_groups(valid_B: ArrayLike, group_B: ArrayLike) -> BoolArray:
     """Return True for episodes all of whose group members are valid.
 
-    Whether an episode fails may depend on what the policy did, so a baseline over the survivors
-    is biased; the group goes as a whole.
+    Whether an episode fails can depend on the policy's actions, so a baseline over the survivors is
+    biased; the group is dropped as a whole.
 
     Args:
         valid_B: False for failed episodes.

@@ -1,7 +1,7 @@
-"""Hindsight importance: how much likelier an action looks once the outcome is known.
+"""Hindsight importance: how much more likely an action is once the outcome is known.
 
 Source: HISR, arXiv 2603.18683, eq. 5 to 8. The norm of eq. 7 is L1: it reproduces the paper's
-printed cases within 0.0011, L2 misses them by 0.26 and more.
+printed cases within 0.0011, L2 misses them by 0.26 or more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def turn_importance(
     """Return ``z_k = exp(1 / (beta |a_k|) sum_j [log pi_hind(a_k^j) - log pi(a_k^j)])``.
 
     Args:
-        hindsight_M: log-probability of each reply token given all else and the outcome.
+        hindsight_M: log-probability of each reply token given everything else and the outcome.
         logprob_M: the same under the policy that sampled.
         turn_M: turn of each token.
         num_turns: N; turns without tokens have importance 1.
@@ -55,10 +55,10 @@ def modulated(
         importance_S: importance of each segment.
         episode_S: episode of each segment, non-decreasing.
         outcome_S: outcome of the segment's episode. Without it a failed trajectory, whose rewards
-            are all near 0, is blown up to norm 1.
-        signed: keep signs, as printed: a trajectory's rewards add up to anything from -1 to 1.
-            False: a negative r counts as 0, and where none is positive z alone shares out, so that
-            they add up to 1.
+            are all near 0, is scaled up to norm 1.
+        signed: keep signs, as printed: a trajectory's rewards can sum to anything from -1 to 1.
+            False: a negative r counts as 0; if none is positive, the shares follow only z, so that
+            they sum to 1.
 
     Returns:
         float32 [S]; all 0 in a trajectory whose norm is 0.
@@ -92,13 +92,13 @@ def segment_reward(
 ) -> FloatArray:
     """Return ``(1 - alpha) r_him + alpha g_t`` of every turn.
 
-    A segment's modulated reward sits on its last turn (inferred), the grounding on every turn's.
-    The importance of a segment is the sum over its turns.
+    A segment's modulated reward is on its last turn (inferred), the grounding on every turn. The
+    importance of a segment is the sum over its turns.
 
     Args:
         reward_N: reward of the segment, read on its last turn; elsewhere ignored.
         importance_N: z of each turn.
-        segment_N: segment of each turn, numbered upwards over the whole batch.
+        segment_N: segment of each turn, numbered in ascending order over the whole batch.
         episode_N: episode of each turn.
         grounded_N: whether the action was executed.
         alpha: weight of the grounding; 0 is the ablation without it.

@@ -1,10 +1,10 @@
-"""Hierarchy-of-groups credit: compare a turn with turns that stood before the same observations.
+"""Hierarchy-of-groups credit: compare a turn with turns after the same last observations.
 
-Source: HGPO, arXiv 2602.22817: groups by the last k observations, from the present one alone to a
-history window and one more; deeper groups are purer and smaller, so their advantages are averaged
-with growing weights. As in the authors' released code a turn enters only the levels that it has
-observations for: the first turn of an episode k = 1, the second k = 1 and 2, and so on. That code
-takes the penalty for invalid actions off before turns are compared (``penalty_N``).
+Source: HGPO, arXiv 2602.22817: groups by the last k observations, from only the current one to the
+history window plus one; deeper groups are purer and smaller, so their advantages are averaged with
+growing weights. As in the authors' released code a turn enters only the levels for which it has
+observations: the first turn of an episode k = 1, the second k = 1 and 2, and so on. That code
+subtracts the penalty for invalid actions before turns are compared (``penalty_N``).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class HistoryGroupConfig(Checked):
     """Compared quantity, its normalisation and weights."""
 
     history: Natural = 2
-    """H, the history window of the prompt: groups by the last k = 1 .. H + 1 observations, as many
-    as the episode has had."""
+    """H, the history window of the prompt: groups by the last k = 1 .. H + 1 observations, limited
+    by the turns so far."""
     gamma: Fraction = 0.95
     """Discount per turn of the returns that are compared."""
     normalise: Literal["mean", "mean-std"] = "mean-std"
     """"mean-std" (the paper's household tasks) or "mean" (its WebShop)."""
     base_group: bool = False
     """Also take the episode's advantage, as k = 0: its outcome against the group's, counted once
-    per turn; divided by the unbiased deviation where ``normalise`` divides."""
+    per turn; divided by the unbiased standard deviation if ``normalise`` divides."""
     power: float = 1.0
     """The weight of level k is proportional to (k + 1) to this power."""
     epsilon: float = 1e-6
@@ -52,7 +52,7 @@ def same_history(state_N: IntArray, episode_N: IntArray, length: int) -> IntArra
     Args:
         state_N: state that each turn left.
         episode_N: episode of each turn, non-decreasing.
-        length: states, the turn's own among them; at least 1.
+        length: number of states, including the turn's own; at least 1.
 
     Returns:
         Numbers from 0; -1 for turns before the episode's ``length``-th, which have no such history.
@@ -64,7 +64,7 @@ def same_history(state_N: IntArray, episode_N: IntArray, length: int) -> IntArra
         raise CreditInputError(f"The history has length {length}: expected at least 1 state.")
     first_B, count_B = first_turns(episode_N)
     place_N = np.arange(len(state_N)) - np.repeat(first_B, count_B)
-    # What is rolled in from another episode stands in rows that are not numbered.
+    # Values rolled in from another episode are in rows that are not numbered.
     index_N = joint_index(*(np.roll(state_N, back) for back in range(length)))
     return np.where(place_N >= length - 1, index_N, -1)
 
@@ -78,8 +78,8 @@ def history_group(
 ) -> FloatArray:
     """Return the weighted mean of the advantages within groups of k equal last observations.
 
-    At level k from 1 to min(H + 1, place of the turn in its episode), over the turns of a group
-    (task and seed) whose last k observations are equal and that are two or more:
+    At level k from 1 to min(H + 1, place of the turn in its episode), over two or more turns of a
+    group (task and seed) whose last k observations are equal:
     ``A_k = (R - mean) / (std + epsilon)``. Then ``A = sum_k w_k A_k`` with ``w_k`` proportional to
     ``(k + 1)^power`` over the levels where ``A_k`` is not 0.
 
@@ -87,13 +87,13 @@ def history_group(
         turns: reads ``reward_N``, ``episode_N``, ``group_N``, ``state_N``; and ``return_N``, the
             outcome of the turn's episode, for the base group.
         cfg: see :class:`HistoryGroupConfig`.
-        return_N: ready returns of the turns for the levels from k = 1 on, instead of those that are
+        return_N: precomputed returns of the turns for the levels from k = 1 on, instead of those
             discounted from ``reward_N``.
         penalty_N: added to each turn's own return, and to its outcome in the base group, before
             turns are compared.
 
     Returns:
-        ``credit_N`` float32; 0 where no level compares.
+        ``credit_N`` float32; 0 if no level has a comparison.
 
     Raises:
         CreditInputError: ``turns.state_N`` is missing, or the rewards or returns have NaN.

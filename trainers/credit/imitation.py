@@ -1,8 +1,8 @@
-"""Rewards for acting as an expert: what a discriminator's logit is worth, and what it is fitted to.
+"""Rewards for acting like an expert: from a discriminator's logit, and the loss that fits it.
 
 Sources: Ho and Ermon 2016, "Generative Adversarial Imitation Learning", arXiv 1606.03476; Fu et al.
 2018, arXiv 1710.11248 (the logit as reward); StepAgent, arXiv 2411.03817, which rewards every turn
-so.
+this way.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ RewardForm = Literal["logit", "log", "gail"]
 
 
 def discriminator_reward(logit_N: ArrayLike, form: RewardForm = "logit") -> FloatArray:
-    """Return the reward of turns whose chance to be the expert's is ``D = sigmoid(logit)``.
+    """Return the reward of turns that are the expert's with probability ``D = sigmoid(logit)``.
 
     Args:
         logit_N: the discriminator's output for each turn.
-        form: "logit": ``log D - log(1 - D)``, which is 0 for a turn that cannot be told from the
-            expert's. "log": ``log D``, never above 0: it pays for ending early. "gail":
-            ``-log(1 - D)``, never below 0 (Ho and Ermon's): it pays for going on.
+        form: "logit": ``log D - log(1 - D)``, which is 0 for a turn that is indistinguishable from
+            the expert's. "log": ``log D``, never above 0: it rewards ending early. "gail": ``-log(1
+            - D)``, never below 0 (Ho and Ermon's): it rewards continuing.
 
     Raises:
         CreditInputError: the form is unknown, or a logit is NaN.
@@ -70,9 +70,9 @@ def imitation_reward(
 
 
 def discriminator_objective(logit_K: ArrayLike, expert_K: ArrayLike) -> tuple[float, FloatArray]:
-    """Return the mean cross-entropy of telling expert turns, and its gradient by logit.
+    """Return the mean cross-entropy of classifying expert turns, and its gradient by logit.
 
-    A logit of 0 everywhere, the best constant where both kinds are equally many, has ``log 2``.
+    A logit of 0 everywhere, the best constant for equal numbers of both kinds, gives ``log 2``.
 
     Args:
         logit_K: output for each of K turns.

@@ -1,8 +1,8 @@
-"""Implicit process rewards: what a model that learned from outcomes says of each turn or token.
+"""Implicit process rewards: the score of each turn or token by a model that learned from outcomes.
 
 Sources: iStar (also OPRL), arXiv 2509.19199: the log-ratio of a reward model to the policy that
-sampled, normalised over a group's turns, and what its released code makes of it. PRIME, Cui et al.
-2025, arXiv 2502.01456: the log-ratio to a reference, with leave-one-out baselines over tokens.
+sampled, normalised over a group's turns, and its released code's variant. PRIME, Cui et al. 2025,
+arXiv 2502.01456: the log-ratio to a reference, with leave-one-out baselines over tokens.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def group_normalised(
 ) -> FloatArray:
     """Return ``(x - mean) / max(std + epsilon, floor)`` within each group, unbiased std.
 
-    iStar's step advantage where the rows are all turns of a group's trajectories.
+    iStar's step advantage if the rows are all turns of a group's trajectories.
 
     Args:
         value_K: implicit reward of each turn or token.
         group_K: group of each.
-        floor: smallest deviation that is divided by; below it differences are rounding noise, and
-            dividing by it would make a random advantage of unit size.
-        epsilon: added to the deviation (inferred).
+        floor: minimum standard deviation to divide by; below it, differences are rounding noise,
+            and dividing by it would give random advantages of unit size.
+        epsilon: added to the standard deviation (inferred).
     """
     value = finite("value_K", value_K)
     stats = group_stats(value, np.asarray(group_K))
@@ -54,13 +54,13 @@ def group_normalised(
 def scaled_by_return(value_K: ArrayLike, episode_K: ArrayLike, epsilon: float = 1e-6) -> FloatArray:
     """Return the values divided by the batch's largest absolute reversed cumulative sum.
 
-    PRIME's normalisation, over the tokens of an episode. iStar's released code has it over the
-    tokens of a turn, which are all that it has in a row: where a turn's reward stands on one token,
-    the divisor is the largest absolute reward of a turn.
+    PRIME's normalisation, over the tokens of an episode. iStar's released code applies it over the
+    tokens of a turn, since its rows are turns: with a turn's reward on one token, the divisor is
+    the largest absolute reward of a turn.
 
     Args:
         value_K: rewards of turns or tokens, one episode (or turn) after another.
-        episode_K: what the sums stay within: the episode (or turn) of each, non-decreasing.
+        episode_K: the episode (or turn) of each, to which sums are limited; non-decreasing.
         epsilon: added to the divisor.
     """
     value = finite("value_K", value_K)
@@ -84,7 +84,7 @@ def released_step_advantage(
     ``cfg.kind`` with the *first* turns of the group's episodes: "grpo" (its mode "mean_std_norm"),
     "dr_grpo" (its default mode "mean_norm"), "rloo" (what its scripts use: ``n / (n - 1) (x -
     mean)``), or "reinforce++_baseline", whitened over tokens. A group of one episode has mean 0 and
-    deviation 1. The paper compares with all turns of the group: :func:`group_normalised`.
+    standard deviation 1. The paper compares with all turns of the group: :func:`group_normalised`.
 
     Args:
         implicit_N: implicit reward of each turn.
@@ -103,7 +103,7 @@ def released_step_advantage(
 def outcome_pairs(success_B: ArrayLike, group_B: ArrayLike) -> NDArray[np.int64]:
     """Return all (success, failure) pairs within groups, int64 [P, 2]; the episodes' numbers.
 
-    Groups of one class give none.
+    Groups with only one class give none.
     """
     success = np.asarray(success_B, dtype=np.bool_)
     group = np.asarray(group_B)
@@ -124,7 +124,7 @@ def pair_accuracy(
     *,
     mean: bool = False,
 ) -> float | None:
-    """Return the share of a batch's pairs whose success has the higher score, ties for a half.
+    """Return the share of a batch's pairs whose success has the higher score; ties count half.
 
     Args:
         implicit_N: implicit reward of each turn.
@@ -134,7 +134,7 @@ def pair_accuracy(
         mean: score an episode by the mean over its turns instead of the sum.
 
     Returns:
-        None where no group has both a success and a failure.
+        None if no group has both a success and a failure.
     """
     episode = ordered("episode_N", episode_N)
     value = finite("implicit_N", implicit_N, episode)

@@ -1,4 +1,4 @@
-"""KL to a reference policy as a reward per token, for methods that penalise it there.
+"""KL to a reference policy as a reward per token, for methods that penalise it in the reward.
 
 Source: Ziegler et al. 2019 (k1 in the reward); the estimators k1, k2, k3 are Schulman 2020,
 "Approximating KL divergence"; abs is a choice of verl's. In the loss instead:
@@ -47,7 +47,7 @@ def kl_reward(
         ``reward_M`` float32; add it to the turn rewards in ``gae_tokens(reward_M=...)``.
 
     Raises:
-        CreditInputError: NaN (names the episode where ``episode_M`` is given).
+        CreditInputError: NaN (names the episode if ``episode_M`` is given).
         ConfigError: an unknown kind.
     """
     logprob = finite("logprob_M", logprob_M, episode_M, episode_ids)

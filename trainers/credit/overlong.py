@@ -1,4 +1,4 @@
-"""A soft penalty on replies that come close to the length at which they are cut.
+"""A soft penalty on replies close to the length at which they are cut.
 
 Source: Yu et al. 2025, "DAPO", eq. 13 (soft overlong punishment).
 """

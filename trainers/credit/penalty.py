@@ -2,8 +2,8 @@
 
 Source: the invalid-action penalty of Feng et al. 2025 (GiGPO), 0.1. Environments never charge it;
 whether a method does, and on which column, is the method's choice (default: none). On an advantage
-it costs the turn itself and nobody else; on a return or outcome that is then compared within a
-group, as released trainers have it, the group's mean falls with it.
+it affects only the turn itself; on a return or outcome that is then compared within a group, as in
+released trainers, it also lowers the group's mean.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = ["ungrounded_penalty"]
 def ungrounded_penalty(grounded_N: ArrayLike, penalty: float = 0.1) -> FloatArray:
     """Return ``-penalty`` on turns whose action could not be executed, 0 elsewhere.
 
-    Add it to a turn's return or advantage, after discounting: added to the reward it would be
-    carried back to the turns before, which did nothing wrong.
+    Add it to a turn's return or advantage, after discounting: added to the reward, it would be
+    propagated back to earlier turns, which did nothing wrong.
 
     Args:
         grounded_N: whether each turn's action could be executed.
-        penalty: what is taken off, at least 0.
+        penalty: the amount subtracted, at least 0.
 
     Returns:
         ``penalty_N`` float32.

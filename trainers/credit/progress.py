@@ -1,8 +1,8 @@
 """Progress of turns: what each contributes to an episode's outcome, learned or estimated.
 
 Source: SPA, arXiv 2505.20732: contributions that sum to the predicted outcome, a reward of
-contribution and grounding, and the variants that its ablations compare with. PRM4A, arXiv
-2502.10325: values of (state, action) by running means over visits.
+contribution and grounding, and the variants of its ablations. PRM4A, arXiv 2502.10325: values of
+(state, action) by running means over visits.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def attributed_reward(
         alpha: weight of the contribution.
         beta: weight of the grounding.
         grounding: "bonus": g is 1 or 0, the paper's. Without a discount it pays 20 for a failure of
-            40 turns and 4 for a success of 6. "penalty": g is 0 or -1, which pays nothing for
-            going on.
+            40 turns and 4 for a success of 6. "penalty": g is 0 or -1, so that continuing earns
+            nothing.
     """
     progress = finite("progress_N", progress_N)
     grounded = np.asarray(grounded_N, dtype=np.float64) - (grounding == "penalty")
@@ -58,11 +58,11 @@ def completed_progress(
     outcome_N: ArrayLike,
     episode_N: ArrayLike,
 ) -> FloatArray:
-    """Return contributions that sum to each episode's outcome, not to what was predicted of it.
+    """Return contributions that sum to each episode's outcome, not to its prediction.
 
-    Ours. What is missing, ``R - sum_t c_t``, is added to the last turn: then contributions shape
-    the outcome by a potential (Ng et al. 1999), and no policy earns by what the estimator gets
-    wrong.
+    Ours. The difference ``R - sum_t c_t`` is added to the last turn: contributions are then
+    potential-based shaping of the outcome (Ng et al. 1999), and no policy gains from the
+    estimator's errors.
 
     Args:
         progress_N: contribution c of each turn.
@@ -81,10 +81,9 @@ def completed_progress(
 
 
 def progress_r2(progress_N: ArrayLike, outcome_N: ArrayLike, episode_N: ArrayLike) -> float:
-    """Return by which share contributions predict outcomes better than their mean does.
+    """Return R2, by how much contributions predict outcomes better than the mean outcome does.
 
-    ``1 - mean (sum_t c_t - R)^2 / var(R)`` over episodes, at most 1; 0 where all outcomes are
-    equal.
+    ``1 - mean (sum_t c_t - R)^2 / var(R)`` over episodes, at most 1; 0 if all outcomes are equal.
 
     Args:
         progress_N: contribution c of each turn.
@@ -104,7 +103,7 @@ def progress_r2(progress_N: ArrayLike, outcome_N: ArrayLike, episode_N: ArrayLik
 
 
 def mean_progress(outcome_N: ArrayLike, episode_N: ArrayLike) -> FloatArray:
-    """Return ``R / T``: every turn contributes alike (SPA's variant "Mean")."""
+    """Return ``R / T``: every turn contributes equally (SPA's variant "Mean")."""
     episode = ordered("episode_N", episode_N)
     outcome = finite("outcome_N", outcome_N, episode)
     return (outcome / np.bincount(episode)[episode]).astype(np.float32)
@@ -165,7 +164,7 @@ def visit_values(
 
     Args:
         outcome_N: R in [0, 1] of the turn's episode.
-        state_N: state that the turn left; made distinct by task by the caller.
+        state_N: state that the turn left; the caller makes states of different tasks distinct.
         action_N: number of its action.
         steps_N: k, the turns that remained (released code: turns from the start).
         gamma: discount (0.95).

@@ -1,12 +1,11 @@
-"""AgentPRM's labels and loss: the promise of a turn, and its progress over the turn before.
+"""AgentPRM's labels and loss: the promise of a turn, and its progress over the previous turn.
 
 Source: Xi et al. 2025, "AgentPRM: Process Reward Models for LLM Agents via Step-Wise Promise and
 Progress", arXiv 2511.08325: a model is fitted to ``Q(s_t, a_t)``, the promise, by ``L_Q + beta
-L_A``, where ``L_A`` asks that differences between the promises of successive turns are the
-advantages; labels are made by temporal differences and GAE (by summaries: the paper was not at
-hand).
-Our reading: ``V(s_t) = Q(s_{t-1}, a_{t-1})``, as where an action has one result; before the first
-turn of an episode the mean promise of all first turns. Both losses are mean squares, and ``L_A``
+L_A``, where ``L_A`` fits differences between the promises of successive turns to the advantages;
+labels are computed by temporal differences and GAE (from summaries: we could not read the paper).
+Our reading: ``V(s_t) = Q(s_{t-1}, a_{t-1})``, as if actions were deterministic; before the first
+turn of an episode, the mean promise of all first turns. Both losses are mean squares, and ``L_A``
 has no term for first turns.
 """
 
@@ -23,10 +22,10 @@ __all__ = ["promise_before", "promise_objective"]
 
 
 def promise_before(promise_N: ArrayLike, episode_N: ArrayLike) -> FloatArray:
-    """Return the value of the state before each turn: the promise of the turn before it.
+    """Return the value of the state before each turn: the previous turn's promise.
 
     Args:
-        promise_N: what the model says of each turn.
+        promise_N: the model's output for each turn.
         episode_N: episode of each turn, non-decreasing.
 
     Returns:
@@ -53,7 +52,7 @@ def promise_objective(
     """Return ``L_Q + beta L_A`` and its gradient by each promise.
 
     ``L_Q`` is the mean of ``(q_t - Q_t)^2`` over K turns, ``L_A`` that of
-    ``(q_t - q_{t-1} - A_t)^2`` over those that have a turn before them.
+    ``(q_t - q_{t-1} - A_t)^2`` over those that have a previous turn.
 
     Args:
         promise_K: q of the turns of whole episodes.

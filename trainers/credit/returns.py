@@ -1,4 +1,4 @@
-"""Returns: what an episode, or the rest of it, paid.
+"""Returns: the summed reward of an episode, or of the rest of it.
 
 Source: Sutton & Barto 2018, eq. 3.8 (discounted return).
 """

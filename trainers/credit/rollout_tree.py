@@ -1,11 +1,11 @@
-"""Rollout-tree credit: what an action gained at a state, over all visits of a group's episodes.
+"""Rollout-tree credit: what an action gained in a state, over all visits of a group's episodes.
 
 Source: RTMC, "Step-Level Credit Assignment via Rollout Trees", arXiv 2604.11037: the episodes of a
 group that meet in a state are branches of one tree; Q is the mean return of a state and action, V
-that of the state, ``A = Q - V``. These formulas are as a later paper quotes them; returns from
-first visits and a V that a prior smooths are as summaries tell, the paper was not at hand.
+that of the state, ``A = Q - V``. These formulas are as quoted by a later paper; returns from first
+visits and the smoothing of V by a prior are from summaries, because we could not read the paper.
 Our reading: the prior is the mean outcome of the group's episodes, as if ``prior`` more visits had
-had it. States and actions are hashes and texts, in place of the paper's signatures of coding
+had it. States and actions are hashes and texts, instead of the paper's signatures of coding
 sessions.
 """
 
@@ -32,8 +32,8 @@ class RolloutTreeConfig(Checked):
     gamma: Fraction = 0.99
     """Discount per turn of the returns, in [0, 1]."""
     prior: NonNegative = 2.0
-    """Visits that the group's mean outcome counts for in V, at least 0. At 0 a state that one
-    episode alone visited, by one action, gets credit 0."""
+    """Weight of the group's mean outcome in V, in visits, at least 0. At 0, a state that only one
+    episode visited, with one action, gets credit 0."""
 
 
 def rollout_tree(turns: TurnTable, action_N: ArrayLike, cfg: RolloutTreeConfig) -> FloatArray:
@@ -42,8 +42,8 @@ def rollout_tree(turns: TurnTable, action_N: ArrayLike, cfg: RolloutTreeConfig) 
     ``Q(s, a)`` is the mean discounted return of the group's episodes from their first visit of
     (s, a), ``V(s)`` that over all actions of s, and with ``n(s)`` such visits and the mean outcome
     ``m`` of the group's episodes ``V'(s) = (n V + prior g m) / (n + prior)``. ``g``, the mean of
-    gamma to the turns that follow these visits, brings ``m`` to the size of V: where all episodes
-    of a group win, no turn is blamed for being early.
+    gamma to the turns that follow these visits, scales ``m`` to V: if all episodes of a group
+    succeed, no turn is penalised for being early.
 
     Args:
         turns: reads ``reward_N``, ``return_N``, ``episode_N``, ``group_N``, ``state_N``.
@@ -51,7 +51,7 @@ def rollout_tree(turns: TurnTable, action_N: ArrayLike, cfg: RolloutTreeConfig) 
         cfg: see :class:`RolloutTreeConfig`.
 
     Returns:
-        ``credit_N`` float32, in units of return; equal for turns of a group that did the same in
+        ``credit_N`` float32, in units of return; equal for turns of a group with the same action in
         the same state. Without a prior it averages to 0 over the first visits of a state.
 
     Raises:

@@ -1,7 +1,7 @@
 """Segments: consecutive turns of an episode that serve one sub-goal.
 
 Source: HISR, arXiv 2603.18683: at least four segments for household tasks and three for WebShop
-"whenever possible". Three ways to find them: by the environment's own word for a turn's sub-goal,
+"whenever possible". Three ways to find them: by the environment's own label of a turn's sub-goal,
 by jumps of the policy's entropy, or by asking a language model.
 """
 
@@ -25,14 +25,14 @@ _LONGEST_QUOTE = 200
 def rule_segments(keys: Sequence[str], least: int = 1) -> list[int]:
     """Return the segment of each turn of one episode, from 0.
 
-    A segment ends where the sub-goal changes. A turn without one (an action that could not be done,
-    a look around) belongs to the segment before it, so that repeated trial and error on one target
-    stays one segment. With fewer than ``least`` segments the longest is halved until there are as
-    many, or one per turn (inferred).
+    A segment ends where the sub-goal changes. A turn without one (an action that could not be
+    executed, a look around) belongs to the previous segment, so that repeated trial and error on
+    one target stays one segment. With fewer than ``least`` segments, the longest is halved until
+    there are enough, or one per turn (inferred).
 
     Args:
         keys: ``segment_key`` of each turn; "" where undefined.
-        least: segments that an episode should have.
+        least: minimum number of segments that an episode should have.
     """
     starts = [0] if keys else []
     current = keys[0] if keys else ""
@@ -44,15 +44,15 @@ def rule_segments(keys: Sequence[str], least: int = 1) -> list[int]:
 
 
 def entropy_segments(entropy: FloatArray, least: int = 1, jump: float = 1.0) -> list[int]:
-    """Return the segment of each turn of one episode: a jump of entropy begins one.
+    """Return the segment of each turn of one episode: a jump of entropy starts one.
 
-    Where the policy hesitates it chooses what to do next. A turn begins a segment where its entropy
-    exceeds that of the turn before it by more than ``jump`` standard deviations of the episode's
+    Where the policy hesitates, it chooses what to do next. A turn starts a segment if its entropy
+    exceeds that of the previous turn by more than ``jump`` standard deviations of the episode's
     differences; the largest rises come first until there are ``least`` segments (inferred).
 
     Args:
         entropy: mean token entropy of each turn's reply.
-        least: segments that an episode should have.
+        least: minimum number of segments that an episode should have.
         jump: see above, at least 0.
     """
     size = len(entropy)
@@ -72,7 +72,7 @@ def parse_ranges(text: str, turns: int) -> list[int]:
     The last bracketed list counts; ranges are 1-based and inclusive.
 
     Raises:
-        DataError: there is none, or its ranges do not cover 1 to ``turns`` in order.
+        DataError: there is no list, or its ranges do not cover 1 to ``turns`` in order.
     """
     lists = _LIST.findall(text)
     if not lists:
@@ -94,7 +94,7 @@ def parse_ranges(text: str, turns: int) -> list[int]:
                 f"Range {found[0].strip(' ,')} of {shown}: expected consecutive ranges that begin "
                 f"at turn {len(segments) + 1}."
             )
-        if last > turns:  # before there is a list as long as somebody says
+        if last > turns:  # before allocating a list of a length that the text dictates
             raise DataError(f"{shown} covers {last} turns: expected all {turns}.")
         segments += [number] * (last - first + 1)
         at, number = found.end(), number + 1

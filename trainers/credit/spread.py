@@ -78,9 +78,9 @@ def reward_on_last_token(
 ) -> FloatArray:
     """Put each turn's reward on the last token of its reply, 0 elsewhere.
 
-    A turn without tokens hands its reward to the nearest earlier token of its episode: the last
-    decision that could have caused it. Where there is none (the episode's first turns are without
-    tokens) the reward came before any decision of the policy and is left out.
+    The reward of a turn without tokens goes to the nearest earlier token of its episode: the last
+    decision that could have caused it. If there is none (the episode's first turns have no tokens),
+    the reward came before any decision of the policy and is left out.
 
     Args:
         reward_N: reward of each turn.
@@ -103,7 +103,7 @@ def reward_on_last_token(
     if len(turn) == 0:
         return np.zeros(0, dtype=np.float32)
     own_N = (token_N >= 0) & (episode[turn[np.maximum(token_N, 0)]] == episode)
-    # The last token of all ends its own turn, so there is a number for every token.
+    # The very last token ends its own turn, so there is a number for every token.
     return np.bincount(token_N[own_N], weights=reward[own_N]).astype(np.float32)
 
 

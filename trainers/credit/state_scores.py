@@ -1,8 +1,7 @@
-"""State scores of 3SPO: what is left to learn at a state, from how trajectories through it ended.
+"""State scores of 3SPO: what is left to learn in a state, from outcomes of trajectories through it.
 
 Source: 3SPO, arXiv 2606.09961: the score of a state, the number of rollouts there, and the reward
-of a turn between two states. A state with a score near 1 is worth many rollouts; at 0 a branch is
-cut.
+of a turn between two states. A state with a score near 1 gets many rollouts; at 0 a branch is cut.
 """
 
 from __future__ import annotations
@@ -33,25 +32,25 @@ class StateScoreConfig(Checked):
     """3SPO's numbers."""
 
     alpha: NonNegative = 50.0
-    """Growth of lambda with the clock. At 50 scores are nearly 0 or 1 whatever the clock (rollouts
-    0, 1 or 8 from the second turn on); the released class has 1, where 2 to 7 are reached too."""
+    """Growth of lambda with the clock. At 50, scores are nearly 0 or 1 whatever the clock (0, 1 or
+    8 rollouts from the second turn on); the released class uses 1, which also gives 2 to 7."""
     lambda_clock: Literal["depth", "global"] = "depth"
     """What t in ``lambda_t = alpha ln t`` counts, from 1: the turns of an episode (inferred from
-    "constant for a fixed depth"), or trajectories so far and one more (the released code)."""
+    "constant for a fixed depth"), or trajectories so far plus one (the released code)."""
     xi: Count = 10
-    """The paper's xi: failures through a state before it may be given up."""
+    """The paper's xi: failures through a state before it can be given up."""
     zeta: Fraction = 0.1
-    """The paper's zeta: success rate up to which it then is."""
+    """The paper's zeta: success rate up to which it is then given up."""
     novelty: bool = True
-    """Ablation: False takes the novelty weight as 0."""
+    """Ablation: False sets the novelty weight to 0."""
     score_difference: bool = True
     """Ablation: False leaves the difference of scores out of the turn's reward."""
     differences: Literal["scores", "rates"] = "scores"
-    """What a turn's reward compares. "scores": ``S(s) - S(s')``, the paper's. There a state that is
-    given up has the score of one that is mastered, so that the way into it is paid best; so has a
-    failed end, and a state that nobody passed has that of one where all fail. "rates": success
-    rates, ``rate(s') - rate(s)``, which is an advantage. There the end of an episode has what it
-    gained, and a state that nobody passed the rate of the one that was left."""
+    """What a turn's reward compares. "scores": ``S(s) - S(s')``, the paper's. There, a state that
+    is given up has the same score as one that is mastered, so that moving into it is rewarded most;
+    a failed end has the same score, and an unvisited state has that of one where all fail. "rates":
+    success rates, ``rate(s') - rate(s)``, which is an advantage. There, the end of an episode has
+    its outcome as rate, and an unvisited state the rate of the previous state."""
     novelty_decay: float = 0.1
     """Decay of the novelty weight ``w = 1/2 exp(-decay N)``."""
     fixed_weight: Annotated[float, Bounds(0, 0.5)] | None = None
@@ -69,8 +68,8 @@ class StateScoreConfig(Checked):
 def state_score(visits: int, successes: int, clock: int, cfg: StateScoreConfig) -> float:
     """Return S(s) in [0, 1].
 
-    1 for a state that no trajectory went through; 0 where at least ``xi`` failed and the success
-    rate is at most ``zeta``; else ``exp(-lambda_t rate)`` with ``lambda_t = alpha
+    1 for an unvisited state; 0 if at least ``xi`` trajectories failed and the success rate is at
+    most ``zeta``; else ``exp(-lambda_t rate)`` with ``lambda_t = alpha
     ln t`` and ``rate = successes / (visits + 1e-6)``.
 
     Args:
@@ -93,7 +92,7 @@ def rollouts_at(score: float, most: int = 8) -> int:
 
 
 def novelty_weight(visits: int, cfg: StateScoreConfig) -> float:
-    """Return w, what novelty weighs in the reward of a turn: ``1/2 exp(-0.1 N(s))``, in [0, 1/2].
+    """Return w, the weight of novelty in the reward of a turn: ``1/2 exp(-0.1 N(s))``, in [0, 1/2].
 
     Args:
         visits: N(s), completed trajectories through the state that the turn left.
@@ -116,15 +115,16 @@ def turn_reward(
     """Return ``w 1[s' != s] + (1/2 - w)(S(s) - S(s')) + 1/2 R_success``.
 
     With ``cfg.differences="rates"`` it is ``w 1[s' != s] + (1 - w)(rate(s') - rate(s))``: the
-    outcome is the rate of an end, and counts once.
+    outcome is the rate of the final state, and counts once.
 
     Args:
         moved: whether the action led to another state.
         before: S(s), or rate(s).
-        after: S(s'); 0 at the end of an episode, failed ones too (inferred), so that reaching it is
-            never punished by its novelty. Or rate(s').
+        after: S(s'), or rate(s'); 0 at the end of an episode, also of a failed one (inferred), so
+            that novelty never penalises reaching it.
         visits: N(s); w is :func:`novelty_weight`'s.
-        success: 1 (or the environment's score) on the turn that ends an episode so, else 0.
+        success: 1 (or the environment's score) on the turn that ends an episode with success, else
+            0.
         cfg: the ablations.
     """
     weight = novelty_weight(visits, cfg)
@@ -143,12 +143,12 @@ class StateTable:
     def __init__(self) -> None:
         self._counts: dict[int, list[int]] = {}
         self.trajectories = 0
-        """Completed ones."""
+        """Completed trajectories."""
         self.solved = 0
-        """Of these, successes."""
+        """Successful ones among them."""
 
     def __len__(self) -> int:
-        """States that a completed trajectory went through."""
+        """Number of states visited by completed trajectories."""
         return len(self._counts)
 
     def record(self, states: Iterable[int], success: bool) -> None:
@@ -181,7 +181,7 @@ class StateTable:
 
         Args:
             state: its key.
-            otherwise: what a state has that no trajectory went through.
+            otherwise: the rate of an unvisited state.
         """
         visits, successes = self._counts.get(state, (0, 0))
         return successes / visits if visits else otherwise
@@ -196,14 +196,14 @@ class StateTable:
         gained: float,
         cfg: StateScoreConfig,
     ) -> float:
-        """Return :func:`turn_reward` of a turn, by the counts as they stand.
+        """Return :func:`turn_reward` of a turn, by current counts.
 
         Args:
             state: key of the state that it left.
             after: key of the state that it led to; None: the episode ended.
             moved: whether these differ.
             depth: turns before it, from 0.
-            gained: R_success, read where the episode ended.
+            gained: R_success, read if the episode ended.
             cfg: see :class:`StateScoreConfig`.
         """
         success = gained if after is None else 0.0
@@ -254,13 +254,13 @@ def episode_rewards(
     table: StateTable,
     cfg: StateScoreConfig,
 ) -> list[float]:
-    """Return :func:`turn_reward` of each turn of a finished episode, by the counts as they stand.
+    """Return :func:`turn_reward` of each turn of a finished episode, by current counts.
 
     Args:
         states: of T turns, the state that each left, and the one in which the episode ended.
         keys: T keys of the table, of the states that were left.
         gained: R_success of the last turn.
-        table: is read only.
+        table: only read.
         cfg: see :class:`StateScoreConfig`.
     """
     last = len(keys) - 1

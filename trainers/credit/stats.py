@@ -16,7 +16,7 @@ EQUAL_RTOL = 1e-6
 """Values whose range is below this share of their largest magnitude count as equal.
 
 About eight float32 steps: returns that differ only by the order in which rewards were added must
-not be blown up to unit advantages by a division by their own rounding noise.
+not be scaled up to unit advantages through division by their own rounding noise.
 """
 
 
@@ -30,11 +30,11 @@ class GroupStats:
     """Rows of the group, or the sum of their weights."""
     mean_K: NDArray[np.float64]
     std_K: NDArray[np.float64]
-    """Standard deviation with ``ddof`` as asked; 0 where it is undefined (a single row)."""
+    """Standard deviation with the given ``ddof``; 0 where it is undefined (a single row)."""
     constant_K: NDArray[np.bool_]
-    """Whether all values that count in the group are equal up to rounding."""
+    """Whether all counted values of the group are equal up to rounding."""
     rounding_K: NDArray[np.float64]
-    """Differences up to this size are rounding in the group."""
+    """Differences up to this size count as rounding in the group."""
 
     def centred(self, value_N: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return value minus group mean, exactly 0 for the equal values of constant groups."""
@@ -82,7 +82,7 @@ def group_stats(
         value_N: finite values.
         group_N: group of each row; any integers.
         weight_N: how often each row counts, 0 for rows that are only compared with the others;
-            None: once. Each group has a row that counts.
+            None: once. Each group has a row with a positive weight.
         ddof: 1 for the unbiased variance, 0 for the biased one.
     """
     _, index_N = np.unique(group_N, return_inverse=True)

@@ -1,10 +1,10 @@
-"""Step-group credit: compare a turn with turns that left the same state.
+"""Step-group credit: compare a turn with turns taken in the same state.
 
 Source: Feng et al. 2025, "Group-in-Group Policy Optimization" (GiGPO), section 4.2, the step-level
 relative advantage A^S.
 Differences: none for the two normalisations; "mean" is the default (their F_norm = 1 variant),
-"mean-std" what their household script sets. Released code takes the penalty for invalid actions off
-the returns before they are compared (``penalty_N``).
+"mean-std" what their household script sets. Released code subtracts the penalty for invalid actions
+from the returns before they are compared (``penalty_N``).
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def compared_returns(
     return_N: ArrayLike | None = None,
     penalty_N: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
-    """Return what turns at one state are compared by: their discounted returns, or ready ones.
+    """Return the values by which turns in one state are compared: discounted or given returns.
 
     Args:
-        turns: reads ``reward_N`` and ``episode_N``, where no returns are given.
+        turns: reads ``reward_N`` and ``episode_N``, if no returns are given.
         gamma: discount per turn, in [0, 1].
-        return_N: ready returns of the turns; None: discounted from ``reward_N``.
-        penalty_N: added to each turn's own return, so that it is not carried to turns before.
+        return_N: precomputed returns of the turns; None: discounted from ``reward_N``.
+        penalty_N: added to each turn's own return, so that it does not propagate to earlier turns.
 
     Raises:
         CreditInputError: NaN (names the episode), or another number of values than turns.
@@ -84,8 +84,8 @@ def step_group(
     Args:
         turns: flat table of N turns; reads ``reward_N``, ``episode_N``, ``group_N``, ``state_N``.
         cfg: see :class:`StepGroupConfig`.
-        return_N: ready returns of the turns, instead of those that are discounted from
-            ``reward_N``; ``cfg.gamma`` is then not read.
+        return_N: precomputed returns of the turns, instead of those discounted from ``reward_N``;
+            ``cfg.gamma`` is then not read.
         penalty_N: added to each turn's own return before turns are compared.
 
     Returns:
@@ -109,14 +109,14 @@ def step_group(
 def similar_states(text_N: Sequence[str], group_N: IntArray, threshold: float) -> IntArray:
     """Number the states of turns so that similar texts of a group share a number.
 
-    A turn joins the first state of its group whose first text is at least ``threshold`` alike, in
-    the order of the turns; else it begins another one. Alike is ``2 M / T`` with M matching and T
-    all characters of both (``difflib.SequenceMatcher``), as in the authors' released code.
+    In order, a turn joins the first state of its group whose first text has a similarity of at
+    least ``threshold``; else it starts another one. Similarity is ``2 M / T`` with M matching and T
+    total characters of both (``difflib.SequenceMatcher``), as in the authors' released code.
 
     Args:
-        text_N: what stood before each turn.
+        text_N: observation before each turn.
         group_N: group of each turn; groups share no state.
-        threshold: in (0, 1]; 1 asks for equal texts.
+        threshold: in (0, 1]; 1 requires equal texts.
 
     Raises:
         ConfigError: the threshold is not in (0, 1].
@@ -140,7 +140,7 @@ def similar_states(text_N: Sequence[str], group_N: IntArray, threshold: float) -
 
 
 def _alike(first: str, text: str, threshold: float) -> bool:
-    # Matching blocks are a common subsequence, so what has none so long need not be matched.
+    # Matching blocks form a common subsequence, so texts without one long enough need no matching.
     most = int((1 - threshold) * (len(first) + len(text)) + 1e-6)
     if Indel.distance(first, text, score_cutoff=most) > most:
         return False

@@ -1,4 +1,4 @@
-"""Turn and token tables from a researcher's own arrays, where no environment made them.
+"""Turn and token tables from a researcher's own arrays, instead of an environment's episodes.
 
 Those of finished episodes: :func:`creditrl.trainers.batch.turn_table`.
 
@@ -12,7 +12,7 @@ Example:
     >>> group_advantage_of_turns(turns, GroupConfig(kind="rloo")).tolist()
     [1.0, 1.0, -1.0]
 
-    Where a function reads more, it is given more: GiGPO's step groups read states.
+    If a function reads more columns, pass them too: GiGPO's step groups read states.
 
     >>> from creditrl.trainers.credit import StepGroupConfig, step_group
     >>> turns = turn_table([0, 1, 0], ["a", "a", "b"], state=["hall", "kitchen", "hall"])
@@ -49,24 +49,24 @@ def turn_table(
 ) -> TurnTable:
     """Return the table of N turns that credit functions read, from lists or arrays of N values.
 
-    Only rewards and episodes are needed; what is left out is filled, and a function says in its
-    docstring what it reads. Labels (episodes, groups, tasks, states) are integers or strings.
+    Only rewards and episodes are needed; other columns have defaults, and a function's docstring
+    lists what it reads. Labels (episodes, groups, tasks, states) are integers or strings.
 
     Args:
         reward: of each turn.
-        episode: of each turn; the turns of an episode stand together, in order. Episodes are
-            numbered in the order in which they come, and errors name them as here.
-        group: of each turn's episode, the episodes that are compared; None: all are one group.
-        task: of each turn's episode; None: a group has one task, and no other group has it.
-        state: what stood before each turn, equal where it was the same; None: there is none.
+        episode: of each turn; the turns of an episode are adjacent, in order. Episodes are numbered
+            in order of appearance, and errors name them as here.
+        group: of each turn's episode; a group's episodes are compared. None: all are one group.
+        task: of each turn's episode; None: every group has a different task.
+        state: label of the state before each turn, equal for equal states; None: there is none.
         grounded: whether each action could be executed; None: all could.
         success: whether the turn's episode succeeded; None: none did.
         truncated: whether it was cut at the turn limit; None: none was.
         scores: further columns by name (``{"progress_N": ...}``); integers stay integers.
 
     Raises:
-        CreditInputError: a column that has another length, NaN or infinity, no labels, or what
-            should be equal within an episode and is not; an episode that comes twice.
+        CreditInputError: a column has another length, NaN or infinity, invalid labels, or differs
+            within an episode where it must be equal; or an episode appears twice.
     """
     label = _labels("episode", episode)
     rows = len(label)
@@ -140,15 +140,15 @@ def token_table(
 
     Args:
         turn: row of each token's turn in the turn table, from 0, non-decreasing.
-        logprob: log-probability under the sampler; None: NaN, which what reads it refuses.
+        logprob: log-probability under the sampler; None: NaN, which functions that read it refuse.
         old_logprob: under the training model before the update.
         ref_logprob: under the reference policy.
         value: the critic's, before the token.
         scores: further columns by name (``{"implicit_M": ...}``).
 
     Raises:
-        CreditInputError: a column that has another length, NaN or infinity; turns that are no
-            rows, or go back.
+        CreditInputError: a column has another length, NaN or infinity; turns are not rows, or
+            decrease.
     """
     turn_M = ordered("turn", turn)
     if len(turn_M) and turn_M[0] < 0:
@@ -173,7 +173,7 @@ def token_table(
 
 
 def _array(name: str, values: ArrayLike, rows: int | None, dtype: Any = None) -> NDArray[Any]:
-    """Return a flat array of ``rows`` values; None: as many as there are."""
+    """Return a flat array of ``rows`` values; None: any number."""
     try:
         column = np.asarray(values, dtype=dtype)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -216,7 +216,7 @@ def _labels(name: str, values: ArrayLike, rows: int | None = None) -> NDArray[An
 
 
 def _numbered(labels: NDArray[Any]) -> IntArray:
-    """Return integers as they are, and strings by numbers."""
+    """Return integers unchanged, and strings as numbers."""
     if labels.dtype.kind == "i":
         return labels
     return np.unique(labels, return_inverse=True)[1]

@@ -1,10 +1,10 @@
-"""Advantages between states whose value was measured by continuations.
+"""Advantages between states whose values were measured by continuations.
 
 Source: Kazemnejad et al. 2024 ("VinePPO", arXiv 2410.01679), section 4: ``A_t = r_t + gamma
 V(s_{t+1}) - V(s_t)``, with ``V`` the mean return of K continuations from the state.
-Differences: where only some states have a value, the turns between two of them share the
-difference of these; before the first, V is the mean return of the group's other episodes, which
-began in the same state.
+Differences: if only some states have a value, the turns between two of them share the difference;
+before the first, V is the mean return of the group's other episodes, which started in the same
+state.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ __all__ = ["vine_advantage"]
 
 
 def vine_advantage(turns: TurnTable, gamma: float = 1.0) -> FloatArray:
-    """Return how much more a turn came to than was to be expected of the state that it left.
+    """Return how much more a turn achieved than expected in its state.
 
     With ``u`` the last state with a value at or before a turn, ``v`` the next one after it and
     ``d`` the turns from ``u`` to ``v``::
 
         A = sum_{u <= k < v} gamma^(k - u) r_k + gamma^d V(v) - V(u)
 
-    Behind the last such state all that follows is summed, and nothing comes after the end: a
+    After the last such state, all later rewards are summed, and the value after the end is 0: a
     terminal state's value is exact.
 
     Args:
@@ -39,8 +39,8 @@ def vine_advantage(turns: TurnTable, gamma: float = 1.0) -> FloatArray:
         gamma: discount per turn, in [0, 1].
 
     Returns:
-        ``advantage_N`` float32. Before the first value of an episode without others in its group it
-        is the return up to there and the value.
+        ``advantage_N`` float32. Before the first value of an episode without others in its group,
+        it is the return up to there plus the value.
 
     Raises:
         CreditInputError: NaN in a column (names the episode), gamma out of range.
@@ -53,7 +53,7 @@ def vine_advantage(turns: TurnTable, gamma: float = 1.0) -> FloatArray:
     value_N = np.where(valued_N, finite("value_N", value_N, turns.episode_N, ids), 0.0)
     reward_N = finite("reward_N", turns.reward_N, turns.episode_N, ids)
     last_N = np.append(turns.episode_N[1:] != turns.episode_N[:-1], True)[: len(turns)]
-    # What follows a turn: the next state's value where it has one, else the rest up to there.
+    # What follows a turn: the next state's value if it has one, else the rest up to the next value.
     ends_N = np.append(valued_N[1:], True)[: len(turns)] | last_N
     after_N = np.where(last_N, 0.0, np.append(value_N[1:], 0.0)[: len(turns)])
     rest_N = reverse_scan(
@@ -74,7 +74,7 @@ def vine_advantage(turns: TurnTable, gamma: float = 1.0) -> FloatArray:
 
 
 def _start(turns: TurnTable, gamma: float) -> FloatArray:
-    """Return the mean return of the other episodes of each turn's group; 0 where there are none."""
+    """Return the mean return of the other episodes of each turn's group; 0 if there are none."""
     first_B, _ = first_turns(turns.episode_N)
     whole_B = discounted_return(turns.reward_N, turns.episode_N, gamma)[first_B]
     whole_N = whole_B[turns.episode_N]

@@ -1,6 +1,6 @@
 """Whitening: mean 0 and variance 1 over the rows that count.
 
-Source: PPO's normalised advantages as language-model trainers do it (Ziegler et al. 2019, released
+Source: PPO's normalised advantages as in language-model trainers (Ziegler et al. 2019, released
 code): unbiased variance, ``rsqrt(var + 1e-8)``.
 """
 
@@ -29,7 +29,7 @@ def whiten(
     """Return ``(x - mean) / sqrt(var + 1e-8)`` over the rows of the mask.
 
     Args:
-        value_N: values; those outside the mask may be anything, NaN included.
+        value_N: values; those outside the mask can be anything, NaN included.
         mask_N: True where a row counts; None: everywhere.
         weight_N: how often a row counts in mean and variance (e.g. the turns of a trajectory, or
             the tokens of a turn); a row with 0 is whitened by the others' numbers. None: once.
@@ -51,7 +51,7 @@ def whiten(
     if len(value) == 0 or (weight is not None and not weight.any()):
         return out_N
     stats = group_stats(value, np.zeros(len(value), dtype=np.int64), weight)
-    # Where all that counts is equal, a row beside has no deviation to be measured by.
+    # If all counted values are equal, another row has no standard deviation to be scaled by.
     flat = centre and stats.constant_K[0]
     scale = 1.0 if flat else 1.0 / np.sqrt(stats.std_K[0] ** 2 + WHITEN_EPSILON)
     out_N[mask] = (stats.centred(value) if centre else value) * scale

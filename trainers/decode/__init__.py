@@ -1,1 +1,1 @@
-"""Sampling from the policy while it trains: weights that sample, and how engines get them."""
+"""Sampling from the policy while it trains: sampling weights, and how engines get them."""

@@ -26,12 +26,12 @@ __all__ = ["PolicyAgent", "Sampler", "Sampling", "engine_settings", "start_engin
 
 
 class PolicyAgent(SampledAgent, Protocol):
-    """An agent that speaks as a policy does."""
+    """An agent that replies as a policy does."""
 
     chat_format: ChatFormat
 
     def weights_changed(self) -> None:
-        """Compute with the policy's present weights from now on."""
+        """Use the policy's current weights from now on."""
         ...
 
 
@@ -49,21 +49,20 @@ class Sampler(ABC):
 
     @abstractmethod
     def agent(self, policy: Policy, **sampling: Unpack[Sampling]) -> PolicyAgent:
-        """Return an agent that computes with the policy's present weights.
+        """Return an agent that computes with the policy's current weights.
 
-        Where an engine has room for one set of weights, agents of other policies are of no use
-        from now on.
+        If an engine holds only one set of weights, agents of other policies become invalid.
         """
 
     @abstractmethod
     def held(self, policy: Policy, **sampling: Unpack[Sampling]) -> tuple[PolicyAgent, HeldWeights]:
         """Return an agent for another thread, and the weights that it computes with.
 
-        These change when they are told to, and not with the policy's.
+        These change only on request, not with the policy's.
         """
 
     def rest(self) -> None:  # noqa: B027 (most have nothing to free)
-        """Free what sampling alone needs, until the next reply is asked for."""
+        """Free what only sampling needs, until the next reply is requested."""
 
     def close(self) -> None:  # noqa: B027
         """Release what it holds."""
@@ -97,7 +96,7 @@ class TransformersSampler(Sampler):
         twin = twin_of(policy.model)
         agent = TransformersAgent(
             twin,
-            # Tokenizers may not be asked by two threads at once.
+            # Two threads must not use a tokenizer at once.
             copy.deepcopy(policy.tokenizer),
             image_processor=policy.image_processor,
             **self.settings,
@@ -107,11 +106,11 @@ class TransformersSampler(Sampler):
 
 
 class VLLMSampler(Sampler):
-    """A vLLM engine decodes; it is started when the first agent is asked for.
+    """A vLLM engine decodes; it is started when the first agent is requested.
 
     Args:
         config: of the run.
-        folder: of the run, for weights on their way to a server.
+        folder: of the run, for weights in transit to a server.
     """
 
     def __init__(self, config: TrainConfig, folder: Path) -> None:
@@ -169,7 +168,7 @@ class VLLMSampler(Sampler):
             self._engine.sleep()
 
     def close(self) -> None:
-        """End the engine in this process; a server goes on."""
+        """Stop the engine in this process; a server keeps running."""
         if self._sync is not None:
             self._sync.close()
         if self._engine is not None:
@@ -189,7 +188,7 @@ class VLLMSampler(Sampler):
 
 
 def engine_settings(config: TrainConfig, policy: Policy) -> tuple[Any, dict[str, Any]]:
-    """Return what :func:`start_engine` makes an engine of: plain values, to be sent anywhere."""
+    """Return plain settings, easy to send, from which :func:`start_engine` makes an engine."""
     cfg = config.rollout.vllm
     rank = 0
     if has_lora(policy.model) and cfg.sync.adapters is not False:
@@ -212,7 +211,7 @@ def engine_settings(config: TrainConfig, policy: Policy) -> tuple[Any, dict[str,
 
 
 def start_engine(shape: Any, settings: dict[str, Any]) -> LocalEngine:
-    """Return an engine in this process for a model of this shape, without weights so far."""
+    """Return an engine in this process for a model of this shape, without weights yet."""
     with tempfile.TemporaryDirectory(prefix="creditrl-shape-") as folder:
         # The shape is enough: the weights come with the first sync.
         shape.save_pretrained(folder)

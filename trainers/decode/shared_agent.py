@@ -1,7 +1,7 @@
-"""The policy's replies, when several processes train it: each rank decodes for some of the copies.
+"""The policy's replies when several processes train it: each rank decodes for some of the copies.
 
-Rank 0 asks and draws; the draws decide what is said, whoever decodes it. So a run in several
-processes plays the episodes that it plays in one.
+Rank 0 asks and draws random numbers; these decide the replies, whichever rank decodes them. So a
+run in several processes plays the same episodes as in one.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["COPY_BLOCK", "SharedAgent"]
 
 COPY_BLOCK = 8
-"""Neighbouring copies that one rank or one engine decodes for: members of a group begin with equal
-prompts."""
+"""Number of neighbouring copies for which one rank or engine decodes: members of a group start with
+equal prompts."""
 
 
 class SharedAgent(TransformersAgent):
     """An agent over a policy that may be sharded; every rank has one, and rank 0's is asked.
 
     Args:
-        policy: decodes with its weights of now.
+        policy: decodes with its current weights.
         settings: arguments of :class:`TransformersAgent`.
     """
 
@@ -37,7 +37,7 @@ class SharedAgent(TransformersAgent):
         self.policy = policy
 
     def answer(self, prompts: Sequence[Prompt], uniform_BT: torch.Tensor) -> list[Reply]:
-        """Return the replies to at least one prompt that these draws give."""
+        """Return the replies to at least one prompt for these draws."""
         if self.policy.sharded is None:
             self.model = self.policy.model
             return super().answer(prompts, uniform_BT)

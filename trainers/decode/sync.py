@@ -1,9 +1,9 @@
-"""New weights for a generation engine, and proof that it computes with them.
+"""New weights for a generation engine, and a check that it computes with them.
 
-An engine that goes on with old weights says nothing: replies look as before, and training moves
-away from what samples its data. Known causes: weight matrices packed at load time (vLLM on a CPU),
-an adapter of a known number that is not read again, prefixes that were computed before. So after
-every sync a few prompts are asked, and the answers compared with the training model's.
+An engine that keeps old weights gives no sign: replies look as before, and the policy drifts away
+from what samples its data. Known causes: weight matrices packed at load time (vLLM on a CPU), an
+adapter with a known number that is not read again, cached prefixes. So after every sync the engine
+answers a few prompts, and the answers are compared with the training model's.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _PICTURE = (96, 96)
 
 
 class Probe:
-    """Fixed prompts whose next tokens an engine and a policy must agree on.
+    """Fixed prompts on whose next tokens an engine and a policy must agree.
 
-    Two checks. The mean difference is at most the tolerance: that finds wrong weights. And where
-    the policy's numbers have moved since the last check by more than a tenth of the tolerance, the
-    engine's are not the very same as before: that finds old weights after an update so small that
-    the first check cannot tell old from new, because an engine's rounding repeats itself exactly.
+    Two checks. The mean difference is at most the tolerance: that finds wrong weights. And if the
+    policy's numbers have changed since the last check by more than a tenth of the tolerance, the
+    engine's must not be identical to before: that finds old weights after an update too small for
+    the first check, because an engine's rounding is reproducible.
 
     Args:
         config: see :class:`SyncConfig`.
-        vocabulary: tokens that the policy knows.
-        context: most tokens of a row.
+        vocabulary: size of the policy's vocabulary.
+        context: maximum number of tokens of a row.
         dtype: of the policy's weights.
         pictures: reads pictures for a policy that sees.
     """
@@ -104,7 +104,7 @@ class Probe:
         return next_logprobs(policy, self.prompts, self.images)
 
     def judge(self, name: str, theirs: list[dict[int, float]], ours_PV: torch.Tensor) -> float:
-        """Return the mean difference in nats of an engine's answers to what is expected.
+        """Return the mean difference in nats between an engine's answers and the expected ones.
 
         Raises:
             EngineError: see :meth:`check`.
@@ -146,8 +146,8 @@ class WeightSync:
     Args:
         engine: in this process, or a server.
         config: see :class:`SyncConfig`.
-        folder: for weights on their way, emptied on :meth:`close`; None: a temporary one.
-        engine_has: the policy whose base weights the engine was started with, where it was.
+        folder: for weights in transit, emptied on :meth:`close`; None: a temporary one.
+        engine_has: the policy with whose base weights the engine was started, if any.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class WeightSync:
         self._pushes = 0
 
     def push(self, policy: Policy) -> float:
-        """Make the engine compute with the policy's present weights.
+        """Make the engine compute with the policy's current weights.
 
         Returns:
             The probe's mean difference in nats per token; 0 without a probe.
@@ -194,7 +194,7 @@ class WeightSync:
         return self.probe.check(self.engine, policy)
 
     def close(self) -> None:
-        """Remove the weights that were on their way."""
+        """Remove the weights in transit."""
         for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
         self._folders.clear()
@@ -225,7 +225,7 @@ class WeightSync:
         self.engine.load_adapter(folder)
 
     def _fresh(self) -> Path:
-        """Return an empty folder; the one before stays, since the engine may read it still."""
+        """Return an empty folder; the previous one stays, since the engine may still read it."""
         if self._root is not None:
             self._root.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=f"sync-{self._pushes}-", dir=self._root))
@@ -265,7 +265,7 @@ def _mean_gap(theirs: list[dict[int, float]], ours_PV: torch.Tensor) -> float:
 
 
 def _named(policy: Policy, *, fold: bool) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the weights by the names that transformers saves them under, tied ones once.
+    """Yield the weights under the names that transformers saves, tied ones once.
 
     Args:
         policy: with adapters or without.

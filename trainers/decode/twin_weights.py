@@ -1,4 +1,4 @@
-"""Weights that sample while the policy's move: a copy of the policy, or those in an engine."""
+"""Weights that sample while the policy's change: a copy of the policy, or those in an engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["EngineWeights", "TwinWeights", "twin_of"]
 
 
 def twin_of(model: Any) -> Any:
-    """Return a copy of a model that shares the weights which training does not move."""
+    """Return a copy of a model that shares the weights which training does not change."""
     frozen = {id(p): p for p in model.parameters() if not p.requires_grad}
     return copy.deepcopy(model, frozen)
 
@@ -24,7 +24,7 @@ class TwinWeights:
     """The weights of a copy of the policy's model, on the same device.
 
     Args:
-        policy: its trained weights are taken over.
+        policy: its trained weights are copied.
         twin: see :func:`twin_of`.
         changed: called when the copy's weights have changed.
     """
@@ -33,18 +33,18 @@ class TwinWeights:
         self.policy = policy
         self.changed = changed
         self._weights = _trained(twin)
-        # One for all collections: memory that was used in one queue is used again in that one only.
+        # One for all collections: memory used in one stream is reused only in that stream.
         self._stream: Any = None
         if policy.device.type == "cuda":
             self._stream = torch.cuda.Stream(policy.device)  # type: ignore[no-untyped-call]
 
     def take(self) -> None:
-        """Take over the policy's weights as they stand."""
+        """Copy the policy's current weights."""
         self._copy(_trained(self.policy.model))
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
-        """Let the thread's work stand in a queue of its own on a GPU."""
+        """Use a separate stream for the thread's work on a GPU."""
         if self._stream is None:
             yield
             return
@@ -53,11 +53,11 @@ class TwinWeights:
         self._stream.synchronize()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the weights that were taken last; live tensors."""
+        """Return the weights that were copied last; live tensors."""
         return {name: value.detach() for name, value in self._weights.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Hold these weights; the policy stays as it is."""
+        """Hold these weights; the policy does not change."""
         self._copy(state)
 
     def _copy(self, weights: dict[str, Any]) -> None:
@@ -72,11 +72,11 @@ class TwinWeights:
 class EngineWeights:
     """The weights in an engine, which has its own.
 
-    A copy of those that training moves is kept in the memory of the host, for checkpoints.
+    A copy of those that training changes is kept in host memory, for checkpoints.
 
     Args:
-        policy: its weights are taken over.
-        push: brings the policy's weights into the engine.
+        policy: its weights are copied.
+        push: sends the policy's weights to the engine.
     """
 
     def __init__(self, policy: Policy, push: Callable[[], object]) -> None:
@@ -85,7 +85,7 @@ class EngineWeights:
         self._weights: dict[str, torch.Tensor] = {}
 
     def take(self) -> None:
-        """Take over the policy's weights as they stand."""
+        """Copy the policy's current weights."""
         self.push()
         self._weights = _on_host(_trained(self.policy.model))
 
@@ -94,11 +94,11 @@ class EngineWeights:
         return nullcontext()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the weights that were taken last."""
+        """Return the weights that were copied last."""
         return dict(self._weights)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Hold these weights; the policy stays as it is."""
+        """Hold these weights; the policy does not change."""
         live = _trained(self.policy.model)
         present = _on_host(live)
         try:
@@ -109,7 +109,7 @@ class EngineWeights:
 
 
 def _trained(model: Any) -> dict[str, Any]:
-    """Return the weights that training moves, by name; live ones."""
+    """Return the weights that training changes, by name; live ones."""
     return {name: value for name, value in model.named_parameters() if value.requires_grad}
 
 

@@ -1,7 +1,7 @@
 """Losses: pure functions from log-probabilities and advantages to a scalar.
 
 :mod:`policy` (PPO, GRPO, DAPO, GSPO, turn ratios, REINFORCE and cloning), :mod:`value`, :mod:`kl`,
-:mod:`importance` (replies that another policy drew), and what makes micro-batches exact:
+:mod:`importance` (replies sampled by another policy), and helpers that make micro-batches exact:
 :mod:`aggregate` (one weight per token) and :mod:`metrics` (sums that add). Import the module you
 need. :mod:`config` and :mod:`aggregate` do not import torch, the others do; so this package
 re-exports only those two.

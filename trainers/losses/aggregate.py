@@ -1,12 +1,12 @@
 """Weights of reply tokens in a loss: one per token, for a whole minibatch at once.
 
-A loss is ``sum_m w_m l_m``. The weights carry every normaliser, so a minibatch may be cut into
-micro-batches of any size: their gradients add up to the whole minibatch's, exactly.
+A loss is ``sum_m w_m l_m``. The weights carry every normaliser, so a minibatch can be cut into
+micro-batches of any size: their gradients sum exactly to the whole minibatch's.
 
 Sources: token-mean, DAPO, Yu et al. 2025, eq. 8; seq-mean-token-mean, GRPO, Shao et al. 2024, eq.
 3; seq-mean-token-sum and its constant divisor, Dr.GRPO, Liu et al. 2025, section 3.2; turn-mean,
-iStar, arXiv 2509.19199, eq. 6 (the factor 1/(NT)); batch-turn-mean, PPO's mean over steps where
-steps are turns.
+iStar, arXiv 2509.19199, eq. 6 (the factor 1/(NT)); batch-turn-mean, PPO's mean over steps, if steps
+are turns.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def aggregation_weights(
     Args:
         aggregate: see above.
         turn_M: turn of each token; any integers, any order.
-        episode_M: episode of each token. For per-row normalisation where each turn is a row of its
-            own (the "sequence" of trainers with a history window), pass ``turn_M`` here, too.
+        episode_M: episode of each token. For per-row normalisation with each turn as a separate row
+            (the "sequence" of trainers with a history window), pass ``turn_M`` here, too.
         length_divisor: a constant ``c`` that makes the weight of ``seq-mean-token-sum`` ``1 / (B
-            c)``; read for that one alone. None: 1.
+            c)``; read only for that aggregate. None: 1.
 
     Returns:
         ``weight_M`` float32. Episodes and turns without tokens count in no normaliser.

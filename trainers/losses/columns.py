@@ -1,4 +1,4 @@
-"""Columns that a loss takes as constants: NumPy or torch, brought to the policy's device."""
+"""Columns that a loss treats as constants: NumPy or torch, moved to the policy's device."""
 
 from __future__ import annotations
 

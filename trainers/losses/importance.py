@@ -1,17 +1,17 @@
-"""Truncated importance sampling: replies drawn by another policy than the one that is trained.
+"""Truncated importance sampling: replies sampled by a policy other than the trained one.
 
 An engine rounds differently from the training model, and an engine that samples while the policy
 is optimised has older weights. The gradient of the clipped loss is an expectation over the training
-model's replies at the start of the update (``old``); over the sampler's (``mu``) it is made right
-by the weight ``old / mu``, and bounded by a cap on it.
+model's replies at the start of the update (``old``); over the sampler's (``mu``) the weight ``old /
+mu`` corrects it, and a cap bounds the weight.
 
 Sources: Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training"
-(token weights, cap 2); one policy that ratios are taken to and another one that sampled: the
-decoupled objective of Hilton et al. 2022, "Batch size-invariance for policy optimization"; the cap:
-Ionides 2008, "Truncated importance sampling".
-Differences: also one weight per turn, or per episode of many turns. The latter has no bias but for
-the cap, and a variance that grows with the episode's length; a weight per token ignores that states
-are reached with other probabilities, too.
+(token weights, cap 2); one policy for the ratios and another one that sampled: the decoupled
+objective of Hilton et al. 2022, "Batch size-invariance for policy optimization"; the cap: Ionides
+2008, "Truncated importance sampling".
+Differences: also one weight per turn, or per episode of many turns. The latter has no bias except
+for the cap, but its variance grows with the episode's length; a weight per token ignores that the
+probabilities of reaching states differ, too.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def importance_weights(
 
     Args:
         old_logprob_M: log-probability under the training model at the start of the update.
-        sampler_logprob_M: under the distribution that the token was drawn from.
-        cap: largest weight, above 0.
+        sampler_logprob_M: under the distribution from which the token was sampled.
+        cap: maximum weight, above 0.
         unit_M: the turn or episode of each token, whose tokens share one weight; all of them must
-            be here. None: every token has its own.
+            be present. None: every token has its own.
 
     Returns:
         (``weight_M``, ``capped_M``: whether the cap was in force), both without gradient.

@@ -3,7 +3,7 @@
 Source: Schulman 2020, "Approximating KL divergence" (k1, k2, k3); k3 in the loss is GRPO's, Shao et
 al. 2024, eq. 4; abs is a choice of verl's.
 Differences: the log-ratio and the estimate are clamped, as released trainers do, so that one token
-the reference finds impossible cannot overflow float32 and own the gradient.
+that the reference finds impossible cannot overflow float32 and dominate the gradient.
 """
 
 from __future__ import annotations

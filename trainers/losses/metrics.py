@@ -1,4 +1,4 @@
-"""Metrics of a loss as sums, so that those of micro-batches (and ranks) add up to the whole's."""
+"""Metrics of a loss as sums, so that those of micro-batches (and ranks) sum to the whole's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 __all__ = ["add_metrics", "mean_metrics"]
 
-# What each sum is divided by when it becomes a mean.
+# The divisor of each sum for its mean.
 _DENOMINATOR = {
     "ratio_sum": "units",
     "clipped_low": "units",
@@ -50,13 +50,13 @@ def add_metrics(parts: Iterable[Mapping[str, torch.Tensor]]) -> dict[str, torch.
 
 
 def mean_metrics(total: Mapping[str, torch.Tensor]) -> dict[str, float]:
-    """Turn added sums into the figures people read.
+    """Turn accumulated sums into reported metrics.
 
     Args:
         total: what :func:`add_metrics` returned.
 
     Returns:
-        ``loss*`` and ``*_max`` as they are; means of the sums under names without ``_sum``;
+        ``loss*`` and ``*_max`` unchanged; means of the sums under names without ``_sum``;
         ``clip_fraction`` (share of ratios, i.e. of tokens, turns or sequences, whose gradient the
         clip stopped, or whose weight it bounded); ``entropy_per_turn``; ``explained_variance`` of a
         critic (NaN for constant targets). Waits for the device once.
@@ -80,7 +80,7 @@ def mean_metrics(total: Mapping[str, torch.Tensor]) -> dict[str, float]:
         n, error, mean_error = value["tokens"], value["squared_error_sum"], value["error_sum"]
         spread = value["target_square_sum"] / n - (value["target_sum"] / n) ** 2
         residual = error / n - (mean_error / n) ** 2
-        # Below this the targets are equal but for rounding, and the ratio says nothing.
+        # Below this the targets are equal up to rounding, and the ratio is meaningless.
         floor = 1e-7 * value["target_square_sum"] / n
         out["explained_variance"] = 1.0 - residual / spread if spread > floor else float("nan")
     return out

@@ -56,8 +56,8 @@ def policy_loss(
       a cap 1.
 
     Micro-batches: compute ``weight_M = aggregation_weights(...)`` once for the whole minibatch and
-    pass its rows; the gradients then add up to the minibatch's. A micro-batch holds whole turns or
-    episodes where the ratio (or ``entropy_reduce="turn"``) is theirs.
+    pass its rows; the gradients then sum to the minibatch's. A micro-batch must hold whole turns or
+    episodes if the ratio (or ``entropy_reduce="turn"``) is per turn or episode.
 
     Args:
         logprob_M: log-probability of each token under the policy, with gradient.
@@ -65,26 +65,26 @@ def policy_loss(
             ``ratio="none"``.
         advantage_M: advantage of each token.
         turn_M: turn of each token; any integers.
-        episode_M: episode of each token; any integers. With one row per turn, pass what a
-            "sequence" means to you.
+        episode_M: episode of each token; any integers. With one row per turn, pass the index that
+            defines your "sequence".
         cfg: see :class:`PolicyLossConfig`.
         weight_M: weight of each token; None: :func:`aggregation_weights` of this call's tokens.
-        ref_logprob_M: needed where ``cfg.kl_coef`` is not 0; otherwise reported if given.
+        ref_logprob_M: needed if ``cfg.kl_coef`` is not 0; otherwise reported if given.
         sampler_logprob_M: log-probability under the sampler; see ``cfg.sampler_cap``.
-        entropy_M: entropy of each token's distribution, with gradient; needed where
+        entropy_M: entropy of each token's distribution, with gradient; needed if
             ``cfg.entropy_coef`` is not 0.
 
     Returns:
         The scalar loss, and detached sums that add over micro-batches (:func:`add_metrics`,
-        :func:`mean_metrics`): counts ``tokens turns units`` (units are what has a ratio), ``loss
+        :func:`mean_metrics`): counts ``tokens turns units`` (a unit has one ratio), ``loss
         loss_policy loss_kl loss_entropy``, ``ratio_sum ratio_max``, ``clipped_low clipped_high
         clipped_dual``, ``old_kl_sum`` (k3 from the old policy), ``ref_kl_sum``, ``entropy_sum``,
         ``sampler_weight_sum sampler_capped sampler_gap_sum sampler_kl_sum`` (k3 from the sampler).
         No tokens give a loss of 0.
 
     Raises:
-        CreditInputError: a column of another length, one that the config needs is missing, or a
-            loss that is not finite (names the column with NaN or infinity, and the episode).
+        CreditInputError: a column has another length, a column that the config needs is missing, or
+            the loss is not finite (names the column with NaN or infinity, and the episode).
     """
     logprob = logprob_M.float()
     advantage = constant("advantage_M", advantage_M, logprob)
@@ -149,7 +149,7 @@ def policy_loss(
 def _units(
     cfg: PolicyLossConfig, turn: torch.Tensor, episode: torch.Tensor
 ) -> tuple[torch.Tensor | None, torch.Tensor]:
-    """Return each token's unit (what has a ratio; None: the token itself) and its length."""
+    """Return each token's unit (which has one ratio; None: the token itself) and its length."""
     if cfg.ratio in ("token", "none"):
         return None, torch.ones_like(turn, dtype=torch.float32)
     which = turn if cfg.ratio == "turn" else episode
@@ -168,7 +168,7 @@ def _log_ratio(
     if unit is None:
         return torch.clamp(d, -cfg.limit, cfg.limit)
     total = torch.zeros_like(d).index_add(0, unit, d.detach())[unit]
-    # Each token carries the unit's ratio with the gradient of its own log-probability alone. Over l
+    # Each token carries the unit's ratio with the gradient of only its own log-probability. Over l
     # equally weighted tokens that averages to the mean's derivative; the sum's is l times as large.
     scale = torch.ones_like(size) if cfg.mean_ratio else size
     fixed = total / size if cfg.mean_ratio else total
@@ -183,7 +183,7 @@ def _clipped(
     cfg: PolicyLossConfig,
     metrics: dict[str, torch.Tensor],
 ) -> torch.Tensor:
-    """Return the loss of each token; count ratios and clips in units of what has a ratio."""
+    """Return the loss of each token; count ratios and clips per unit with a ratio."""
     per_unit = 1.0 / size
     fixed = rho.detach()
     metrics["units"] = per_unit.sum()

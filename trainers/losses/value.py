@@ -29,11 +29,11 @@ def value_loss(
 
     Args:
         value_M: the critic's values, with gradient.
-        old_value_M: its values when the batch was collected; may be None where ``cfg.clip`` is.
+        old_value_M: its values when the batch was collected; may be None if ``cfg.clip`` is.
         target_M: value targets (from GAE, before whitening).
         cfg: see :class:`ValueLossConfig`.
         weight_M: weight of each row; None: ``1 / M``. For micro-batches pass the rows of the whole
-            minibatch's weights; the gradients then add up.
+            minibatch's weights; the gradients then sum to the minibatch's.
 
     Returns:
         The scalar loss and detached sums that add over micro-batches (``tokens loss_value

@@ -1,4 +1,4 @@
-"""Models: the policy, its tokenizer and adapters, and what is learned beside it."""
+"""Models: the policy, its tokenizer and adapters, and the models learned with it."""
 
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 

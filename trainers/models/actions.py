@@ -1,4 +1,4 @@
-"""Numbers of actions, by which turns that did the same are known; learns nothing."""
+"""Numbers of actions, which identify turns with the same action; learns nothing."""
 
 from __future__ import annotations
 

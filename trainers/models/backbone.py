@@ -1,8 +1,8 @@
-"""The network of a learned model: a language model of its own that begins as the policy.
+"""The network of a learned model: a separate language model initialised from the policy.
 
-Either a copy of all weights, or adapters of its own on base weights that it shares with the policy
-and with the method's other models. Where several ranks train the policy they train it as well: its
-micro-batches are dealt over them, and a copy's weights are sharded as the policy's are.
+Either a copy of all weights, or separate adapters on base weights that it shares with the policy
+and with the method's other models. If several ranks train the policy, they train it as well: its
+micro-batches are distributed over them, and a copy's weights are sharded like the policy's.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ B = TypeVar("B")
 
 
 class Backbone:
-    """A trainable network that begins as the policy, with an optional head on top.
+    """A trainable network initialised from the policy, with an optional head on top.
 
     Args:
-        policy: as it stands.
+        policy: with its current weights.
         config: see :class:`BackboneConfig`.
         name: of the model; names its adapter.
-        head: a module on the last hidden state, trained with the network; it stands whole on every
+        head: a module on the last hidden state, trained with the network; it is whole on every
             rank.
         logits: give the head the logits of the next token instead.
         seed: of the adapters' initial weights.
-        follows: it is moved towards another network, never by steps of its own.
+        follows: it is moved towards another network, never by its own steps.
 
     Raises:
-        ConfigError: the base is to be shared and the policy trains all of its weights.
+        ConfigError: the base must be shared, but the policy trains all of its weights.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Backbone:
         self.name = name
         self.logits = logits
         self.follows = follows
-        # float32 whatever the policy's: AdamW's small steps are lost in bfloat16.
+        # float32 whatever the policy's type: AdamW's small steps are lost in bfloat16.
         self.dtype = torch.promote_types(policy.base.dtype, torch.float32)
         self.head = head.to(policy.device, self.dtype) if head is not None else None
         self.steps = 0
@@ -80,7 +80,7 @@ class Backbone:
             self._network = policy
             add_lora(policy.model, name, config.lora, seed)
         else:
-            # It reads words, whatever the policy is shown (plain_rows of a batch).
+            # It reads words, even if the policy sees pictures (plain_rows of a batch).
             copied = without_lora(policy.model).to(self.dtype).requires_grad_(True)
             self._network = Policy(copied, policy.tokenizer)
             self._network.checkpointing = policy.checkpointing
@@ -93,7 +93,7 @@ class Backbone:
 
     @contextmanager
     def on(self) -> Iterator[Policy]:
-        """Give the network as a policy to score with, while the context lasts."""
+        """Yield the network as a policy for scoring, for the duration of the context."""
         if not self.shared:
             yield self._network
             return
@@ -106,7 +106,7 @@ class Backbone:
         return self._network.ranks
 
     def parameters(self) -> list[torch.nn.Parameter]:
-        """Return what the optimizer moves: adapters or all weights, and the head's."""
+        """Return the optimizer's parameters: adapters or all weights, and the head's."""
         return self._parameters
 
     def _found_parameters(self) -> list[torch.nn.Parameter]:
@@ -124,7 +124,7 @@ class Backbone:
     def ends(
         self, ends: TurnEnds, turn_index: IntArray | None = None
     ) -> list[tuple[EndBatch, bool]]:
-        """Return this rank's micro-batches of the ends of some turns, or of all; as :meth:`rows`.
+        """Return this rank's micro-batches of the ends of some or all turns; like :meth:`rows`.
 
         Args:
             ends: where turns end.
@@ -139,7 +139,7 @@ class Backbone:
         )
 
     def read(self, ends: TurnEnds, turn_index: IntArray | None = None) -> FloatArray:
-        """Return what the head says where turns end, float32 [K, D], without a gradient.
+        """Return the head's outputs at the ends of turns, float32 [K, D], without a gradient.
 
         Every rank gets all of it. Arguments are those of :meth:`ends`; K keeps their order.
         """
@@ -156,10 +156,10 @@ class Backbone:
         return self.ranks.total(found_KD)
 
     def at_ends(self, batch: EndBatch, *, grad: bool = True) -> torch.Tensor:
-        """Return the last hidden state (or the logits), or the head's output, where turns end.
+        """Return the last hidden state (or the logits), or the head's output, at the ends of turns.
 
         Returns:
-            float32 or wider [K, D], or what the head makes of it.
+            float32 or wider [K, D], or the head's output shape.
         """
         import torch
 
@@ -173,11 +173,11 @@ class Backbone:
     def step(
         self, batches: Iterable[tuple[B, bool]], loss: Callable[[B], torch.Tensor]
     ) -> dict[str, float]:
-        """Take one optimizer step on a sum of losses, each of which is let go before the next.
+        """Take one optimizer step on a sum of losses, freeing each one before the next.
 
         Args:
             batches: this rank's micro-batches (:meth:`rows`, :meth:`ends`).
-            loss: what each adds to the sum.
+            loss: the contribution of each to the sum.
 
         Returns:
             ``loss`` (the sum, over all ranks) and ``grad_norm``.

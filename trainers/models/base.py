@@ -23,7 +23,7 @@ __all__ = ["Batch", "LearnedModel", "OnlineModel", "scored_by", "zero_head"]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One update's episodes in every form that a model may read; all agree on N and M."""
+    """One update's episodes in every form that a model can read; all agree on N and M."""
 
     trajectories: list[Trajectory]
     """Episodes with turns, in the order of the tables: ``episode_N`` counts them."""
@@ -31,7 +31,7 @@ class Batch:
     turns: TurnTable
     tokens: TokenTable
     plain_rows: Rows | None = None
-    """The same reply tokens after prompts in words, where those of ``rows`` show pictures."""
+    """The same reply tokens after prompts in words, if those of ``rows`` have pictures."""
 
     @classmethod
     def of(cls, trajectories: Sequence[Trajectory], *, merge_equal: bool = True) -> Batch:
@@ -54,15 +54,15 @@ class Batch:
 
 
 class LearnedModel:
-    """A model that a method fits beside the policy: a critic, an estimator of progress, ...
+    """A model that a method fits besides the policy: a critic, an estimator of progress, ...
 
     In every update :meth:`observe` and :meth:`score` are called before the credit is computed and
     :meth:`fit` after the policy's step. Scoring changes nothing, so that episodes can be held out.
     """
 
     reads_words: ClassVar[bool] = False
-    """Whether it reads ``plain_rows`` where there are some: it can stand beside a policy that is
-    shown pictures."""
+    """Whether it reads ``plain_rows`` if there are any: then it works with a policy that sees
+    pictures."""
     name: ClassVar[str]
     """Names its metrics and its part of a checkpoint; unique among a method's models."""
 
@@ -71,7 +71,7 @@ class LearnedModel:
     ) -> dict[str, float]:
         """Fit on explored episodes, once, before the policy trains.
 
-        Called where the method explores first (:attr:`Method.explore`).
+        Called if the method explores first (:attr:`Method.explore`).
 
         Args:
             policy: as cloned; it sampled the episodes.
@@ -79,18 +79,18 @@ class LearnedModel:
             show: reports progress: ``show(step, seconds, loss=...)``.
 
         Returns:
-            Metrics, held-out ones among them.
+            Metrics, including held-out ones.
         """
         return {}
 
     def observe(self, batch: Batch) -> None:
         """Learn from an update's episodes before they are scored (PRIME's and ArCHer's order).
 
-        :meth:`fit` returns the metrics, and learns by itself where this was not called.
+        :meth:`fit` returns the metrics, and learns itself if this was not called.
         """
 
     def score(self, batch: Batch) -> Batch:
-        """Return the batch with this model's columns added; the model stays as it is."""
+        """Return the batch with this model's columns added; the model does not change."""
         return batch
 
     def fit(self, batch: Batch, credit: Credit) -> dict[str, float]:
@@ -113,12 +113,12 @@ class OnlineModel(LearnedModel):
     """Metrics of what it learned before the episodes were scored."""
 
     def observe(self, batch: Batch) -> None:
-        """Learn before the episodes are scored, where :attr:`update` says so."""
+        """Learn before the episodes are scored, if :attr:`update` says so."""
         if self.update == "before":
             self._learned = self._learn(batch)
 
     def fit(self, batch: Batch, credit: Credit) -> dict[str, float]:
-        """Learn, unless it has; returns what :meth:`_learn` does."""
+        """Learn, unless it already has; returns the metrics of :meth:`_learn`."""
         learned, self._learned = self._learned, None
         return self._learn(batch) if learned is None else learned
 
@@ -144,7 +144,7 @@ def _plain_rows(trajectories: Sequence[Trajectory], merge_equal: bool) -> Rows |
 
 
 def zero_head(width: int, hidden: int, seed: int) -> tuple[torch.nn.Module, torch.nn.Linear]:
-    """Return a head that says 0 of every state until it learns, and its last layer.
+    """Return a head that outputs 0 for every state until it learns, and its last layer.
 
     Args:
         width: of a state.
@@ -165,7 +165,7 @@ def zero_head(width: int, hidden: int, seed: int) -> tuple[torch.nn.Module, torc
 
 
 def scored_by(model: LearnedModel, batch: Batch) -> Batch:
-    """Return the batch with a model's columns, which are numbers all of them.
+    """Return the batch with a model's columns, checked to be finite.
 
     Raises:
         CreditInputError: the model gave NaN or infinity; names it, the episode and the turn.

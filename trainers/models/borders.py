@@ -1,7 +1,7 @@
-"""Borders: runs of symbols that stand at the same places in all texts of one length.
+"""Borders: runs of symbols at the same places in all texts of one length.
 
-A grid's outer wall says nothing, but read symbol by symbol it is half of a small room's text. As
-one token each, its parts cost a model little, and what lies inside keeps one token a symbol at
+A grid's outer wall carries no information, but symbol by symbol it is half of a small room's text.
+As one token each, its parts cost a model little, and the inside keeps one token per symbol at
 regular places.
 """
 
@@ -14,15 +14,15 @@ from collections.abc import Iterable
 __all__ = ["find_borders"]
 
 _MIN_TEXTS = 32
-"""Texts of one length that must agree; fewer may agree by chance."""
+"""Minimum number of texts of one length that must agree; fewer can agree by chance."""
 
 
 def find_borders(texts: Iterable[str]) -> list[str]:
     """Return runs of two or more symbols that can be one token each, longest first.
 
-    A run is kept only if, reading left to right and taking the longest run that fits, it is found
-    in no text where texts of that length differ. So texts of one length that differ inside
-    their borders alone are cut into equally many tokens.
+    A run is kept only if, reading left to right and taking the longest run that fits, it never
+    occurs in a text at places where texts of that length differ. So texts of one length that differ
+    only inside their borders are cut into the same number of tokens.
 
     Args:
         texts: prompts and replies of the environment; only runs without letters and digits count.
@@ -48,7 +48,7 @@ def find_borders(texts: Iterable[str]) -> list[str]:
         }
         if not wrong:
             break
-        # One at a time: a run may be found elsewhere only because a longer one was misplaced.
+        # One at a time: a run can occur elsewhere only because a longer one was misplaced.
         runs.remove(_longest_first(wrong)[0])
     return _longest_first(runs)
 
@@ -58,7 +58,7 @@ def _longest_first(runs: Iterable[str]) -> list[str]:
 
 
 def _agreed(group: list[str]) -> list[bool]:
-    """Return, per place, whether the texts agree there on a symbol."""
+    """Return for each place whether all texts have the same symbol there."""
     return [
         not symbol.isalnum() and all(text[i] == symbol for text in group)
         for i, symbol in enumerate(group[0])

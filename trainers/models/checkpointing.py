@@ -1,7 +1,7 @@
-"""Gradient checkpointing: compute a model's blocks again in the backward pass, not keep them.
+"""Gradient checkpointing: recompute a model's blocks in the backward pass instead of storing them.
 
 Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost". One more forward pass per
-update; of each block only its input is kept.
+update; only the input of each block is stored.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["checkpointed"]
 
 @contextmanager
 def checkpointed(decoder: Any) -> Iterator[None]:
-    """Checkpoint every block of a model of transformers while the context lasts.
+    """Checkpoint every block of a transformers model for the duration of the context.
 
-    A block checkpoints itself in training mode alone. Only the blocks are put into it, not what is
-    inside them: dropout stays off, so that the same numbers come out.
+    A block checkpoints itself only in training mode. Only the blocks are put into it, not their
+    submodules: dropout stays off, so that the numbers stay the same.
 
     Raises:
         ConfigError: the model has no blocks that can be checkpointed.

@@ -1,7 +1,7 @@
-"""The critic: a value before each reply token, fitted to targets that a method gives.
+"""The critic: a value before each reply token, fitted to a method's targets.
 
 Source: the value function of PPO (Schulman et al. 2017) in its token form. Two kinds, see
-:class:`CriticConfig`: a network of its own, or a head on the policy's hidden states.
+:class:`CriticConfig`: a separate network, or a head on the policy's hidden states.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class CriticConfig(Checked):
     """A value function over reply tokens, and how it is fitted."""
 
     kind: Literal["copy", "head"] = "copy"
-    """"copy": a network of its own, begun as a LoRA-free copy of the policy (as much memory as its
-    weights in float32, and AdamW's two moments). "head": a small MLP on the policy's last hidden
-    state, which it does not move (next to no memory; as good as these states are)."""
+    """"copy": a separate network, initialised as a LoRA-free copy of the policy (memory for its
+    weights in float32 and AdamW's two moments). "head": a small MLP on the policy's last hidden
+    state, without gradients into the policy (almost no memory; only as good as these states)."""
     hidden: Count = 64
     """Width of the head's hidden layer, for kind "head"; "copy" has a linear head."""
     lr: Positive = 1e-4
@@ -48,34 +48,34 @@ class CriticConfig(Checked):
     epochs: Count = 1
     """Passes over an update's rows."""
     warmup: Natural = 0
-    """Updates at the beginning in which it learns and the policy stays as it is."""
+    """Number of first updates in which it learns and the policy stays fixed."""
     normalise: bool = False
-    """Fit to targets less their running mean, divided by their running deviation. The head is
-    rescaled whenever these move, so that no value changes (PopArt, van Hasselt et al. 2016, arXiv
-    1602.07714). A step is then as large for rewards of 0.1 as for rewards of 10. No paper here
-    prints it, so the default fits to the targets as they are."""
+    """Fit to targets minus their running mean, divided by their running standard deviation. The
+    head is rescaled whenever these change, so that no value changes (PopArt, van Hasselt et al.
+    2016, arXiv 1602.07714). A step is then as large for rewards of 0.1 as for rewards of 10. No
+    paper here mentions it, so the default fits to the unnormalised targets."""
     normalise_rate: Annotated[float, Bounds(0, 1, open_low=True)] = 0.1
     """Weight of an update's targets in these running statistics, in (0, 1]; the first n updates
-    count alike up to n = 1 / rate (inferred)."""
+    have equal weight up to n = 1 / rate (inferred)."""
     minibatches: Count = 1
-    """Optimizer steps per pass; the distinct rows are dealt over them."""
+    """Optimizer steps per pass; the distinct rows are split over them."""
     loss: ValueLossConfig = field(default_factory=ValueLossConfig)
-    """Clip of a value's step; in deviations of the targets where these are normalised."""
+    """Clip of a value's step; in standard deviations of the targets if these are normalised."""
     weight_decay: float = 0.0
-    """AdamW's."""
+    """AdamW's weight decay."""
     grad_clip: float = 1.0
-    """Largest norm of the gradient."""
+    """Maximum norm of the gradient."""
     token_budget: Count = 16384
     """Padded tokens per micro-batch."""
 
 
 class Critic(LearnedModel):
-    """Values over reply tokens; begins at 0 everywhere.
+    """Values over reply tokens; initially 0 everywhere.
 
     Args:
         policy: whose network is copied, or whose hidden states are read.
         config: see :class:`CriticConfig`.
-        seed: of the head's initial weights and of the deal of rows over minibatches.
+        seed: of the head's initial weights and of the split of rows over minibatches.
     """
 
     name = "critic"
@@ -98,7 +98,7 @@ class Critic(LearnedModel):
         self.net = torch.nn.ModuleDict({"head": head})
         if body is not None:
             self.net["body"] = body.requires_grad_(True)
-        # float32 whatever the policy's: AdamW's small steps are lost in bfloat16.
+        # float32 whatever the policy's type: AdamW's small steps are lost in bfloat16.
         self._dtype = torch.promote_types(policy.base.dtype, torch.float32)
         self.net.to(policy.device, self._dtype)
         self._sharded: ShardedModel | None = None
@@ -131,7 +131,7 @@ class Critic(LearnedModel):
         return self.fit_targets(batch.rows, credit.value_target_M, batch.tokens.value_M)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return weights, optimizer, scale, and the number of fits (it seeds the deal of rows)."""
+        """Return weights, optimizer, scale, and the number of fits (it seeds the split of rows)."""
         from creditrl.trainers.parallel.sharding import full_tensors
 
         return {
@@ -174,14 +174,14 @@ class Critic(LearnedModel):
 
         Args:
             rows: the batch's rows; M reply tokens.
-            target_M: what the value before each token should be.
-            old_value_M: the values when the batch was collected, for the clip; None: as they are
-                now.
+            target_M: target of the value before each token.
+            old_value_M: the values when the batch was collected, for the clip; None: the current
+                ones.
 
         Returns:
-            ``loss`` (mean over tokens and steps; of normalised values where the config says so),
-            ``target_std`` (what they are divided by), ``explained_variance`` (of the targets by the
-            old values; 0 where the targets are constant), ``value_mean``, ``target_mean``,
+            ``loss`` (mean over tokens and steps; of normalised values if the config says so),
+            ``target_std`` (their divisor), ``explained_variance`` (of the targets by the old
+            values; 0 if the targets are constant), ``value_mean``, ``target_mean``,
             ``clip_fraction`` (share of tokens), ``grad_norm``.
 
         Raises:
@@ -269,7 +269,7 @@ class Critic(LearnedModel):
         """Return its own network's last hidden states, [R, L, D]."""
         import torch
 
-        # Padding stands at the right, where a causal model does not look: no mask.
+        # Padding is on the right, where a causal model does not attend: no mask.
         again = self.policy.checkpointing and torch.is_grad_enabled()
         with checkpointed(self.net["body"]) if again else nullcontext():
             out = self.net["body"](input_ids=ids_RL, use_cache=False)
@@ -280,7 +280,7 @@ class Critic(LearnedModel):
         return self.policy.micro_batches(rows, self.config.token_budget)
 
     def _minibatches(self, rows: Rows, rng: np.random.Generator) -> Iterator[np.ndarray[Any, Any]]:
-        """Deal the rows over the minibatches; yields the tokens of each."""
+        """Split the rows over the minibatches; yields the tokens of each."""
         if not rows.num_tokens:
             return
         order_R = rng.permutation(len(rows))

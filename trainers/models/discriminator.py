@@ -1,8 +1,8 @@
-"""StepAgent's discriminator: the chance that a turn is the expert's, given what was read before it.
+"""StepAgent's discriminator: the probability that a turn is the expert's, given its context.
 
 Source: StepAgent, arXiv 2411.03817 (inverse reinforcement learning at every turn), after GAIL,
 arXiv 1606.03476. Both kinds of turns come from the states that the agent visited, so that it judges
-what was done there, not where the agent went.
+actions, not which states the agent visited.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ __all__ = ["Discriminator", "DiscriminatorConfig"]
 
 @dataclass(frozen=True, slots=True)
 class DiscriminatorConfig(Checked):
-    """A model that tells the expert's turns from the agent's, and when it learns."""
+    """A model that distinguishes the expert's turns from the agent's, and when it learns."""
 
     scorer: TurnScorerConfig = field(
         default_factory=lambda: TurnScorerConfig(
             backbone=BackboneConfig(lr=1e-5), batch=64, held_out=0.0
         )
     )
-    """Its network; a batch counts turns (inferred). Nothing is held out: every update judges it on
-    episodes that it has not seen."""
+    """Its network; a batch counts turns (inferred). Nothing is held out: every update evaluates it
+    on episodes that it has not seen."""
     update: Literal["before", "after"] = "before"
     """Whether it learns from an update's turns before it scores them (GAIL's order), or after."""
 
@@ -42,15 +42,15 @@ class DiscriminatorConfig(Checked):
 class Discriminator(OnlineModel, TurnScorer):
     """Adds ``discriminator_N``, the logit of each turn; 0 until it has learned.
 
-    Turns at which agent and expert agree count once for each: that is how it learns where the two
-    cannot be told apart. Turns for which the expert knows no action teach it nothing, but are
-    scored as all others: a 0 there would make it worth while to get lost.
+    Turns at which agent and expert agree count once for each: so it learns where the two are
+    indistinguishable. Turns for which the expert knows no action are not learned from, but are
+    scored like all others: a 0 there would reward getting lost.
 
     Args:
-        policy: which it begins as.
+        policy: its initial network.
         config: its own.
-        most: pairs of an update that it learns from, drawn; None: all.
-        others: as of :class:`TurnScorer`; the seed is of the draw, too.
+        most: maximum number of an update's pairs to learn from, drawn at random; None: all.
+        others: as for :class:`TurnScorer`; the seed also determines the draw.
     """
 
     name = "discriminator"
@@ -72,7 +72,7 @@ class Discriminator(OnlineModel, TurnScorer):
         return batch.with_scores(discriminator_N=self.outputs(batch.trajectories))
 
     def judge(self, pairs: list[Trajectory]) -> dict[str, float]:
-        """Return how well it tells the turns of :func:`expert_pairs` apart.
+        """Return how well it distinguishes the turns of :func:`expert_pairs`.
 
         Returns:
             ``gain``, by how much its cross-entropy is below a constant's, ``log 2``; ``accuracy``,
@@ -89,7 +89,7 @@ class Discriminator(OnlineModel, TurnScorer):
         return {**found, "accuracy": float((gap_P > 0).mean())} if len(gap_P) else found
 
     def _learn(self, batch: Batch) -> dict[str, float]:
-        """Learn from the turns; returns ``loss``, and of before ``gain`` and ``accuracy``."""
+        """Learn from the turns; returns ``loss``, and ``gain`` and ``accuracy`` before learning."""
         pairs = expert_pairs(
             batch.trajectories,
             differing=False,

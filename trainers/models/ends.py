@@ -1,4 +1,4 @@
-"""Ends of turns: the token at which a model that judges whole turns is read.
+"""Ends of turns: the token at which a model of whole turns is read.
 
 A row of :func:`creditrl.trainers.batch.build_rows` is cut before the last reply token, which
 predicts nothing. An estimator of a turn is read *at* that token, so its rows hold it.
@@ -21,11 +21,11 @@ __all__ = ["EndBatch", "TurnEnds", "turn_ends"]
 
 @dataclass(frozen=True, slots=True)
 class TurnEnds:
-    """R model inputs and for each of N turns the place of its last token."""
+    """R model inputs, and for each of N turns the place of its last token."""
 
     ids: tuple[tuple[int, ...], ...]
     """Token ids of each row: a whole episode where its context only grows, else one turn. Equal
-    rows are one: an agent that walks into a wall says the same at the same place again."""
+    rows are merged: an agent that walks into a wall repeats the same reply to the same prompt."""
     row_N: IntArray
     position_N: IntArray
 
@@ -33,7 +33,8 @@ class TurnEnds:
         """Yield the rows in padded batches of at most ``token_budget`` ids, longest first.
 
         Args:
-            token_budget: most ids of a batch, padding included; a longer row is one of its own.
+            token_budget: maximum number of ids of a batch, padding included; a longer row is a
+                batch by itself.
             turn_index: only these turns (ascending); None: all.
         """
         turn_K = np.arange(len(self.row_N)) if turn_index is None else turn_index
@@ -59,7 +60,7 @@ class TurnEnds:
 
 @dataclass(frozen=True, slots=True)
 class EndBatch:
-    """Some rows, padded at the right, with the K turns that end in them."""
+    """Some rows, right-padded, with the K turns that end in them."""
 
     ids_RL: NDArray[np.int64]
     row_K: IntArray

@@ -1,4 +1,4 @@
-"""The expert's turns beside the agent's, at the states that the agent visited."""
+"""The expert's turns next to the agent's, in the states that the agent visited."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ExpertMatch", "agrees", "expert_pairs"]
 
 
 def agrees(turn: Turn) -> bool:
-    """Return whether the agent did what the expert would have done."""
+    """Return whether the agent's action is the expert's."""
     return turn.action == turn.expert or turn.reply_ids == turn.expert_ids
 
 
@@ -27,16 +27,16 @@ def expert_pairs(
     most: int | None = None,
     seed: Sequence[int] = (),
 ) -> list[Trajectory]:
-    """Return the expert's and the agent's turn at every state where the expert knows one.
+    """Return the expert's and the agent's turn in every state for which the expert knows one.
 
-    Both stand before the same prompt, each in an episode of its own: the expert's first, which
-    counts as a success; the pair is a group. Turns without reply tokens are left out.
+    Both follow the same prompt, each in a separate episode: the expert's first, which counts as a
+    success; the pair is a group. Turns without reply tokens are left out.
 
     Args:
         trajectories: finished episodes.
-        differing: leave out the turns at which the agent did what the expert would have done.
-        required: there must be a turn with an expert's action.
-        most: pairs at most; they are drawn.
+        differing: leave out the turns at which the agent's action is the expert's.
+        required: raise if no turn has an expert's action.
+        most: maximum number of pairs, drawn at random.
         seed: of the draw.
 
     Raises:
@@ -73,9 +73,9 @@ def expert_pairs(
 
 
 class ExpertMatch(LearnedModel):
-    """Adds ``match_N``: 1 where the agent did what the expert would have done, -1 where it did not.
+    """Adds ``match_N``: 1 if the agent's action is the expert's, -1 if not.
 
-    0 where the expert knew no action. It learns nothing.
+    0 if the expert knew no action. It learns nothing.
     """
 
     name = "expert_match"

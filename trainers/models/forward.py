@@ -1,8 +1,8 @@
 """Forward passes of a policy's model: scores of reply tokens, and last hidden states.
 
-Logits are made at the positions that predict reply tokens and nowhere else. Positions that several
-tokens share (equal prompts, see :mod:`creditrl.trainers.batch`) are computed once; so are, where
-the model's layers allow it, beginnings that rows share.
+Logits are computed only at the positions that predict reply tokens. Positions that several tokens
+share (equal prompts, see :mod:`creditrl.trainers.batch`) are computed once; so are prefixes that
+rows share, if the model's layers allow it.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ __all__ = ["Forward", "Layers"]
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """What a model's layers allow, tried once on a few tokens."""
+    """What a model's layers allow, tested once on a few tokens."""
 
     plain_head: bool
     """Whether the logits are the output layer on the last hidden state, and nothing more; some
     models cap or scale them (Gemma 2, Granite, Cohere)."""
     local_mlp: bool
-    """Whether the last block's MLP may be computed at some positions only."""
+    """Whether the last block's MLP can be computed at only some positions."""
     share_prefixes: bool
-    """Whether beginnings that rows share may be computed once."""
+    """Whether prefixes that rows share can be computed once."""
 
     @classmethod
     def of(cls, model: Any, device: torch.device) -> Layers:
-        """Try the layers of a causal language model, which stands whole on the device."""
+        """Test the layers of a causal language model, which is whole on the device."""
         import torch
 
         ids = torch.arange(4, device=device).unsqueeze(0)
@@ -88,14 +88,14 @@ class Forward:
     """A model and how it is run; see the attributes of :class:`Policy`."""
 
     model: Any
-    """The causal language model itself, inside its adapters where it has some."""
+    """The causal language model itself, inside its adapters if it has any."""
     layers: Layers
     device: torch.device
     pictures: PictureReader | None
     checkpointing: bool
     share_prefixes: bool
     compiled: dict[int, Any] | None
-    """Compiled decoders by the id of the decoder; None: nothing is compiled."""
+    """Compiled decoders by the decoder's id; None: nothing is compiled."""
     sharded: bool
     """Whether weights are gathered for a pass."""
     logits_per_chunk: int
@@ -128,7 +128,7 @@ class Forward:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return log-probabilities and entropies of the tokens of replies compared as a whole.
 
-        Every prompt is read once, with the whole list behind it; see :mod:`agents.tree_scores`.
+        Every prompt is read once, followed by the whole list; see :mod:`agents.tree_scores`.
         """
         import torch
 
@@ -186,7 +186,7 @@ class Forward:
         token_E: torch.Tensor,
         temperature: float,
     ) -> torch.Tensor:
-        """Return the log-probability of E tokens after U places of rows that see what they may."""
+        """Return the log-probability of E tokens after U places of rows with attention masks."""
         import torch
 
         dtype = self.model.get_output_embeddings().weight.dtype
@@ -205,7 +205,7 @@ class Forward:
     def _token_scores(
         self, rows: RowBatch, temperature: float, with_entropy: bool, with_hidden: bool
     ) -> ReplyScores:
-        """Return the scores of all tokens, each as drawn by itself."""
+        """Return the scores of all tokens, each sampled independently."""
         import torch
 
         row_U, position_U, place_M = distinct_places(rows, self.device)
@@ -255,7 +255,7 @@ class Forward:
         pictured = any(images)
 
         def mlp_at(size: int, row: torch.Tensor, position: torch.Tensor) -> Any:
-            # Blocks that are computed again in the backward pass are so without the hooks.
+            # Blocks recomputed in the backward pass run without the hooks.
             few = 2 * len(row) <= size and not self.model.training and not again
             mlp = last_mlp(decoder) if few and self.layers.local_mlp else None
             return nullcontext() if mlp is None else only_at(mlp, row, position)
@@ -263,7 +263,7 @@ class Forward:
         if self.compiled is not None and not (pictured or again or self.sharded):
             out = _run_compiled(self.compiled, decoder, ids_RL)
             return cast("torch.Tensor", out.last_hidden_state[row_U, position_U])
-        # Weights that are gathered for a pass, and blocks that are run again, want one pass.
+        # Weights that are gathered for a pass, and blocks that are recomputed, need a single pass.
         one_pass = pictured or again or self.sharded or self.model.training
         if self.share_prefixes and self.layers.share_prefixes and not one_pass:
             shared = find_prefixes(*(at.cpu().numpy() for at in (ids_RL, row_U, position_U)))
@@ -273,7 +273,7 @@ class Forward:
         if pictured:
             assert self.pictures is not None, "checked by the caller"
             inputs = self.pictures.embed(self.model, ids_RL, images)
-        # No attention mask: padding stands at the right, where a causal model does not look.
+        # No attention mask: padding is on the right, where a causal model does not attend.
         with (
             mlp_at(ids_RL.numel(), row_U, position_U),
             checkpointed(decoder) if again else nullcontext(),
@@ -328,12 +328,12 @@ class Forward:
 
 
 def _run_compiled(known: dict[int, Any], decoder: Any, ids_RL: torch.Tensor) -> Any:
-    """Return what the compiled decoder computes; it is compiled when it is first asked for."""
+    """Return the compiled decoder's output; it is compiled on first use."""
     import torch
 
     compiled = known.get(id(decoder))
     if compiled is None:
-        # It keeps its decoder alive, so no other has that id; a reference may be the second.
+        # It keeps its decoder alive, so no other has that id; a reference can be the second one.
         while len(known) > 1:
             known.pop(next(iter(known)))
         compiled = known[id(decoder)] = torch.compile(decoder, dynamic=True)
@@ -347,7 +347,7 @@ def _run_compiled(known: dict[int, Any], decoder: Any, ids_RL: torch.Tensor) -> 
 
 
 def _tries_prefixes(model: Any, ids: torch.Tensor) -> bool:
-    """Return whether two rows that share a beginning come out as they do by themselves."""
+    """Return whether two rows that share a prefix give the same results as separately."""
     import torch
 
     if not can_share(model):
@@ -356,7 +356,7 @@ def _tries_prefixes(model: Any, ids: torch.Tensor) -> bool:
     ids_RL = torch.cat([ids, ids.flip(1)]).repeat(1, 2)
     ids_RL = torch.cat([ids_RL[:1], ids_RL[:1], ids_RL])
     ids_RL[1, -1] = 0
-    # Three tokens that two rows share, one that the third has alone, none of the last's.
+    # Three tokens that two rows share, one that only the third has, none of the last's.
     shared = SharedPrefixes(
         row_K=np.array([0, 2, 3]),
         length_K=np.array([3, 1, 0]),

@@ -1,7 +1,7 @@
-"""HISR's hindsight model: restore a lost turn from everything before and after it, and the outcome.
+"""HISR's hindsight model: restore a masked turn from all turns around it, and the outcome.
 
 Source: HISR, arXiv 2603.18683. Continued training of the policy on a cloze over finished
-trajectories; what it makes likelier than the policy did is what mattered for the outcome.
+trajectories; turns that it finds more likely than the policy did mattered for the outcome.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ __all__ = ["HindsightConfig", "HindsightModel"]
 
 @dataclass(frozen=True, slots=True)
 class HindsightConfig(Checked):
-    """A model that restores a lost turn from all else and the outcome."""
+    """A model that restores a masked turn from everything else and the outcome."""
 
     backbone: BackboneConfig = field(default_factory=lambda: BackboneConfig(lr=1e-6))
-    """Its network, begun as the policy (HISR: lr 1e-6)."""
+    """Its network, initialised from the policy (HISR: lr 1e-6)."""
     epochs: Count = 1
     """Passes over the explored turns."""
     batch: Count = 192
-    """Turns of an optimizer step (household tasks 192, WebShop 24)."""
+    """Turns per optimizer step (household tasks 192, WebShop 24)."""
     turns_per_episode: int | None = None
-    """Lost turns that are learned from, per episode; None: all."""
+    """Masked turns to learn from, per episode; None: all."""
     bare: bool = False
-    """For small models that were taught no English: no instructions, and the lost turn last, as
-    such a model met it, behind what came after it, the outcome and what came before."""
+    """For small models that know no English: no instructions, and the masked turn last, in the form
+    known to such a model: after the later turns, the outcome and the earlier turns."""
     reach: int | None = None
-    """Turns before and after the masked one that are shown; None: all."""
+    """Number of turns before and after the masked one to show; None: all."""
     online: bool = False
-    """Go on learning while the policy trains, which is the paper's own wish."""
+    """Continue learning while the policy trains, which the paper suggests."""
     held_out: Annotated[float, Bounds(0, 1, open_high=True)] = 0.1
-    """Share of the explored tasks that is kept for judging the model, in [0, 1)."""
+    """Share of the explored tasks that is held out to evaluate the model, in [0, 1)."""
 
 
 class HindsightModel(LearnedModel):
     """Adds ``hindsight_M``, the log-probability of each reply token in hindsight.
 
     Args:
-        policy: which it begins as.
+        policy: its initial network.
         config: see :class:`HindsightConfig`.
-        outcome: what is told of an episode: 1 on success, or the environment's score.
-        temperature: of the sampler; probabilities are of distributions at it.
+        outcome: the outcome shown to the model: 1 on success, or the environment's score.
+        temperature: of the sampler; probabilities are at this temperature.
         seed: of adapters and of the order of turns.
     """
 
@@ -98,8 +98,8 @@ class HindsightModel(LearnedModel):
         """Learn to restore turns of explored episodes.
 
         Returns:
-            ``loss`` (per token), and of held-out episodes ``nll`` in hindsight and ``policy_nll``,
-            the policy's own on the same turns, which it must beat.
+            ``loss`` (per token), and on held-out episodes ``nll`` in hindsight and ``policy_nll``,
+            the policy's own on the same turns, which the model must beat.
         """
         learn, held = split_by_task(trajectories, self.config.held_out, self.seed)
         metrics = self._learn(learn, show)
@@ -115,7 +115,7 @@ class HindsightModel(LearnedModel):
         return replace(batch, tokens=batch.tokens.with_scores(hindsight_M=found_M))
 
     def fit(self, batch: Batch, credit: Credit) -> dict[str, float]:
-        """Go on learning, where the config says so."""
+        """Continue learning, if the config says so."""
         return self._learn(batch.trajectories, None) if self.config.online else {}
 
     def logprobs(self, trajectories: Sequence[Trajectory]) -> FloatArray:
@@ -169,11 +169,11 @@ class HindsightModel(LearnedModel):
     def _lost(
         self, trajectories: Sequence[Trajectory], rng: np.random.Generator | None
     ) -> list[Trajectory]:
-        """Return an episode of one turn per lost turn: the cloze, and the reply to restore.
+        """Return an episode of one turn per masked turn: the cloze, and the reply to restore.
 
         Args:
             trajectories: episodes.
-            rng: draws the turns of each episode where not all are learned from; None: all.
+            rng: draws the turns of each episode if not all are used; None: all.
         """
         texts: list[str] = []
         replies: list[tuple[int, ...]] = []
@@ -213,13 +213,13 @@ class HindsightModel(LearnedModel):
         return self._format.first(messages)
 
     def _sign(self, outcome: float) -> str:
-        """Return a token that every tokenizer has, one for either half of outcomes.
+        """Return a token that every tokenizer has, a different one for each half of outcomes.
 
-        A small tokenizer that learned from texts without digits would read 0.0 and 1.0 alike.
+        A small tokenizer trained on texts without digits would not distinguish 0.0 and 1.0.
         """
         return str(self._tokenizer.bos_token if outcome > 0.5 else self._tokenizer.unk_token)
 
     def _cut(self, prompt: tuple[int, ...], reply: tuple[int, ...]) -> tuple[int, ...]:
-        """Leave out the beginning of a cloze that the model's context has no room for."""
+        """Cut the start of a cloze that does not fit into the model's context."""
         room = max(1, self._limit - len(reply))
         return prompt[-room:]

@@ -1,8 +1,8 @@
 """An implicit process reward model: a language model whose log-ratio to another is the reward.
 
 Sources: iStar, arXiv 2509.19199 (trajectory DPO on successes against failures of a group); PRIME,
-arXiv 2502.01456 (cross-entropy on outcomes). Fitted to outcomes alone, it says something of each
-turn, because the log-ratio is a sum over tokens.
+arXiv 2502.01456 (cross-entropy on outcomes). Fitted only to outcomes, it still scores each turn,
+because the log-ratio is a sum over tokens.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ class ImplicitPRMConfig(Checked):
     """A reward model whose token rewards are log-ratios, fitted to outcomes."""
 
     backbone: BackboneConfig = field(default_factory=lambda: BackboneConfig(lr=1e-6))
-    """Its network, begun as the policy (iStar and PRIME: lr 1e-6)."""
+    """Its network, initialised from the policy (iStar and PRIME: lr 1e-6)."""
     model: str = "policy"
     """Initial weights: the policy, or a text model (folder or name) with the policy's tokenizer,
-    which reads the observation in words beside a policy that is shown pictures (iStar on
-    VisualSokoban)."""
+    which reads the observation in words while the policy sees pictures (iStar on VisualSokoban)."""
     beta: Positive = 0.05
     """Scale of the log-ratio."""
     loss: Literal["pairs", "outcome"] = "pairs"
@@ -56,7 +55,7 @@ class ImplicitPRMConfig(Checked):
     """Whether it learns from an update's episodes after it has scored them (iStar: "latest PRM from
     the previous training step"), or before (PRIME)."""
     batch: Count = 64
-    """Pairs, or episodes, of an optimizer step (iStar: 64)."""
+    """Pairs, or episodes, per optimizer step (iStar: 64)."""
     epochs: Count = 1
     """Passes over an update's pairs or episodes."""
     mean_over_turns: bool = False
@@ -72,9 +71,9 @@ class ImplicitPRM(OnlineModel):
     to itself, which is rounding noise.
 
     Args:
-        policy: which it begins as.
+        policy: its initial network.
         config: see :class:`ImplicitPRMConfig`.
-        temperature: of the sampler; all ratios are of distributions at it.
+        temperature: of the sampler; all ratios are at this temperature.
         seed: of adapters and of the order of pairs.
     """
 
@@ -99,7 +98,7 @@ class ImplicitPRM(OnlineModel):
             network = _text_model(config, policy, seed)
         self.backbone = Backbone(network, config.backbone, self.name, seed=seed)
         if network is not policy and self.backbone.shared:
-            network.shard()  # a base of its own, beside adapters that stay whole
+            network.shard()  # its own base; adapters stay whole
 
     # ---- as a learned model ---------------------------------------------------------------------
 
@@ -134,7 +133,7 @@ class ImplicitPRM(OnlineModel):
         return np.float32(self.config.beta) * (own_M - self._against(batch))
 
     def _learn(self, batch: Batch) -> dict[str, float]:
-        """Take steps on the batch's outcomes; returns ``loss``, ``accuracy`` of before, ``items``.
+        """Take steps on the batch's outcomes; returns ``loss``, prior ``accuracy``, ``items``.
 
         Items are pairs or episodes.
         """
@@ -163,8 +162,8 @@ class ImplicitPRM(OnlineModel):
         """Take one step on some pairs or episodes.
 
         The loss couples episodes only through their scores. So the scores come first, without a
-        gradient; then each micro-batch adds the gradient of its tokens, weighed by that of the loss
-        with respect to its episodes' scores. The sum is the whole gradient, exactly.
+        gradient; then each micro-batch adds the gradient of its tokens, weighted by that of the
+        loss with respect to its episodes' scores. The sum is exactly the whole gradient.
         """
         episodes = np.unique(chosen)
         part = _rows(batch).select_episodes(episodes)
@@ -197,7 +196,7 @@ class ImplicitPRM(OnlineModel):
         return {"loss": loss, "accuracy": accuracy, "grad_norm": metrics["grad_norm"]}
 
     def _part(self, weight_B: FloatArray, share_M: FloatArray, rows: RowBatch) -> torch.Tensor:
-        """Return what has the loss's gradient, of a micro-batch."""
+        """Return a value with the loss's gradient, for a micro-batch."""
         import torch
 
         with self.backbone.on() as network:
@@ -207,7 +206,7 @@ class ImplicitPRM(OnlineModel):
         return (weight * scores.logprob_M).sum()
 
     def _against(self, batch: Batch) -> FloatArray:
-        """Return the log-probabilities that the ratio is to, [M]."""
+        """Return the log-probabilities in the denominator of the ratio, [M]."""
         tokens = batch.tokens
         if self.config.against == "reference":
             return tokens.require("ref_logprob_M", hint="set Method.needs_reference")
@@ -225,12 +224,12 @@ class ImplicitPRM(OnlineModel):
 
 
 def _rows(batch: Batch) -> Rows:
-    """Return the rows to read: in words, where the policy was shown pictures."""
+    """Return the rows to read: in words, if the policy saw pictures."""
     return batch.rows if batch.plain_rows is None else batch.plain_rows
 
 
 def _text_model(config: ImplicitPRMConfig, policy: Policy, seed: int) -> Policy:
-    """Load the text model that a reward model begins as.
+    """Load the text model from which a reward model starts.
 
     Raises:
         ConfigError: its tokens are not the policy's, so it cannot read the policy's replies.
@@ -239,7 +238,7 @@ def _text_model(config: ImplicitPRMConfig, policy: Policy, seed: int) -> Policy:
     loaded = Policy.load(
         config.model,
         lora=config.backbone.lora if adapted else None,
-        # A frozen base may be coarse; what is trained whole is made float32.
+        # A frozen base may be of low precision; fully trained weights are float32.
         dtype="bfloat16" if adapted and str(policy.base.dtype) == "torch.bfloat16" else "float32",
         device=policy.device,
         seed=seed,

@@ -1,7 +1,7 @@
 """Low-rank adapters on a policy, by peft.
 
-Source: Hu et al. 2021, "LoRA". With the adapter off the model is the one it was attached to, which
-makes the reference policy of a KL term cost nothing.
+Source: Hu et al. 2021, "LoRA". With the adapter off, the model is the original one, so the
+reference policy of a KL term costs nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 POLICY_ADAPTER = "default"
-"""Name of the adapter that is the policy; others belong to learned models."""
+"""Name of the policy's adapter; others belong to learned models."""
 
 
 def attach_lora(model: PreTrainedModel, config: LoRAConfig, seed: int = 0) -> PeftModel:
@@ -55,7 +55,7 @@ def attach_lora(model: PreTrainedModel, config: LoRAConfig, seed: int = 0) -> Pe
 
 
 def load_lora(model: PreTrainedModel, folder: str | os.PathLike[str]) -> PeftModel:
-    """Return the model with the adapters of a folder, to be trained on."""
+    """Return the model with the adapters of a folder, to train further."""
     import peft
 
     with _without_future_warnings():
@@ -64,7 +64,7 @@ def load_lora(model: PreTrainedModel, folder: str | os.PathLike[str]) -> PeftMod
 
 
 def renew_lora(model: PeftModel, seed: int = 0) -> PeftModel:
-    """Fold the adapters into the base weights and begin them anew; the model's output stays."""
+    """Fold the adapters into the base weights and reset them; the output does not change."""
     config = model.peft_config["default"]
     return _adapted(model.merge_and_unload(), config, seed)
 
@@ -78,7 +78,7 @@ def merge_lora(model: PeftModel) -> PreTrainedModel:
 
 
 def add_lora(model: PeftModel, name: str, config: LoRAConfig, seed: int = 0) -> None:
-    """Add fresh adapters of another name; the policy's stay on, and ours change nothing yet.
+    """Add fresh adapters with another name; the policy's stay on, and ours have no effect yet.
 
     Raises:
         ConfigError: the name is taken, or no layer has one of the names in ``config.targets``.
@@ -97,7 +97,7 @@ def add_lora(model: PeftModel, name: str, config: LoRAConfig, seed: int = 0) -> 
 
 @contextmanager
 def use_lora(model: PeftModel, name: str) -> Iterator[None]:
-    """Compute with another adapter than the policy's while the context lasts; it may be nested."""
+    """Use another adapter than the policy's for the duration of the context; can be nested."""
     before = model.active_adapter
     model.set_adapter(name)
     try:
@@ -108,7 +108,7 @@ def use_lora(model: PeftModel, name: str) -> Iterator[None]:
 
 @contextmanager
 def only_own_lora(model: Any) -> Iterator[None]:
-    """Take away, when the context ends, the adapters that were added while it lasted."""
+    """Remove, when the context ends, the adapters that were added in it."""
     before = set(model.peft_config) if has_lora(model) else set()
     try:
         yield
@@ -126,7 +126,7 @@ def lora_state(model: PeftModel, name: str = POLICY_ADAPTER) -> dict[str, Any]:
 
 
 def own_weights(weights: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all weights of a model but the adapters of learned models, which keep them."""
+    """Return all weights of a model except learned models' adapters, which those store."""
     return {
         name: value
         for name, value in weights.items()
@@ -139,16 +139,16 @@ def own_weights(weights: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_weights(model: Any, weights: dict[str, Any]) -> None:
-    """Give a model its adapters, or all of its weights.
+    """Load a model's adapters, or all of its weights.
 
     Raises:
-        RuntimeError: they are another model's.
+        RuntimeError: they belong to another model.
     """
     if not has_lora(model):
         model.load_state_dict(weights)
         return
     if is_whole(model, weights):
-        # Adapters of learned models may stand beside them, here or there.
+        # Adapters of learned models may exist besides them on either side.
         model.load_state_dict(own_weights(weights), strict=False)
         return
     import peft
@@ -170,7 +170,7 @@ def has_lora(model: Any) -> bool:
 
 
 def without_lora(model: Any) -> Any:
-    """Return a copy of the model as it was before adapters were attached; weights are its own."""
+    """Return a copy of the model without its adapters, with separate weights."""
     import copy
 
     copied = copy.deepcopy(model)
@@ -209,7 +209,7 @@ def _adapted(model: PreTrainedModel, config: PeftConfig, seed: int) -> PeftModel
 
 @contextmanager
 def _without_future_warnings() -> Iterator[None]:
-    # peft asks transformers by names that it will drop; the user can do nothing about that.
+    # peft uses deprecated names of transformers; the user can do nothing about that.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         yield

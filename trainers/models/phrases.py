@@ -1,8 +1,8 @@
-"""Names and phrases: what a text environment always says in one breath.
+"""Names and phrases: fixed word sequences of a text environment.
 
-Such an environment calls things by a word and a number ("cabinet 2") and speaks in set pieces ("You
-arrive at", ", you see a"). Word by word they are most of a prompt. As one token each they leave
-less than half of it, and a name is copied in one step.
+Such an environment names things by a word and a number ("cabinet 2") and uses set phrases ("You
+arrive at", ", you see a"). Word by word they are most of a prompt. As one token each they shorten
+it to less than half, and a name is copied in one step.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from itertools import pairwise
 __all__ = ["find_phrases"]
 
 _MIN_COUNT = 16
-"""Occurrences in different texts below which a run is left to its words."""
+"""Minimum number of occurrences in different texts; rarer runs stay separate words."""
 _MOST_MERGES = 512
 _WORD = re.compile(r" ?[^\W\d_]+")
 _NUMBER = re.compile(r" \d+")
 _LOWER = re.compile(r"[a-z]")
 _ALONE = frozenset("\nabcdefghijklmnopqrstuvwxyz")
-"""Line ends, and letters of which a code is spelled: words have a space before them."""
+"""Line ends, and letters that spell codes: words have a space before them."""
 
 
 def find_phrases(texts: Iterable[Sequence[str]]) -> list[str]:
     """Return runs of pieces that can be one token each, longest first.
 
-    A *name* is a word and the number after it. A *phrase* grows from the pair of neighbours that is
-    most frequent, again and again (byte-pair encoding over words); it holds no number, no letter of
-    a code, no line end and no word that names begin with, so what differs between two situations
-    stays apart.
+    A *name* is a word and the number after it. A *phrase* grows by repeatedly merging the most
+    frequent pair of neighbours (byte-pair encoding over words); it contains no number, no letter of
+    a code, no line end and no first word of a name, so what differs between two situations stays
+    separate.
 
     Args:
         texts: each cut into pieces: words and numbers with the space before them, other characters
@@ -58,14 +58,14 @@ def _is_name(word: str, number: str) -> bool:
 
 
 def _merged(runs: Counter[tuple[str, ...]]) -> list[str]:
-    """Return the phrases that are left when the most frequent neighbours have become one."""
+    """Return the phrases that result from merging the most frequent neighbours."""
     made = set()
     for _ in range(_MOST_MERGES):
         pairs: Counter[tuple[str, str]] = Counter()
         for run, count in runs.items():
             for pair in pairwise(run):
                 pairs[pair] += count
-        # Symbols alone are no words: a grid of them keeps one token each.
+        # Mere symbols are not words: in a grid they keep one token each.
         possible = [p for p, n in pairs.items() if n >= _MIN_COUNT and _LOWER.search(p[0] + p[1])]
         if not possible:
             break

@@ -1,8 +1,8 @@
-"""The trained policy: a causal language model, its tokenizer, and what it makes of replies.
+"""The trained policy: a causal language model, its tokenizer, and its scores of replies.
 
-Replies are scored as they were sampled: logits are made at the positions that predict reply tokens
-and nowhere else, in float32, divided by the sampler's temperature. Positions that several tokens
-share (equal prompts, see :mod:`creditrl.trainers.batch`) are computed once.
+Replies are scored as they were sampled: logits are computed only at the positions that predict
+reply tokens, in float32, divided by the sampler's temperature. Positions that several tokens share
+(equal prompts, see :mod:`creditrl.trainers.batch`) are computed once.
 
 On one core, the default small policy: 300 distinct rows of 42 tokens (2,150 one-token turns) take
 about 70 ms to score and 190 ms for a whole update, gradient and AdamW included.
@@ -54,7 +54,7 @@ __all__ = ["Policy"]
 class Policy:
     """A model to train, with its tokenizer.
 
-    The model stands in evaluation mode (no dropout), in which gradients flow as well.
+    The model is in evaluation mode (no dropout), in which gradients also flow.
 
     Args:
         model: a causal language model of transformers, or a peft model around one.
@@ -65,17 +65,16 @@ class Policy:
 
     Attributes:
         model: the live model; inside :meth:`reference` the reference.
-        tokenizer: with its chat template, where it has one.
-        share_prefixes: beginnings that rows have in common are computed once, where the model's
-            layers allow it.
-        checkpointing: where a gradient is recorded, blocks are computed again in the backward pass
-            instead of being kept.
+        tokenizer: with its chat template, if it has one.
+        share_prefixes: common prefixes of rows are computed once, if the model's layers allow it.
+        checkpointing: if a gradient is recorded, blocks are recomputed in the backward pass instead
+            of being stored.
         pictures: reader of pictures; None for a text model.
-        compile: the decoder is compiled for :meth:`reply_logprobs` and :meth:`hidden_at`, but where
-            it reads pictures; it then computes rows whole, and nothing of them once for several.
-        ranks: the processes that train it together; one alone, unless a run sets more.
-        logits_per_chunk: most logits that are made at a time (2**26: 256 MiB); with a
-            gradient, chunks are computed again in the backward pass instead of being kept.
+        compile: the decoder is compiled for :meth:`reply_logprobs` and :meth:`hidden_at`, except
+            when it reads pictures; it then computes whole rows, without sharing prefixes.
+        ranks: the processes that train it together; only one, unless a run sets more.
+        logits_per_chunk: maximum number of logits computed at a time (2**26: 256 MiB); with a
+            gradient, chunks are recomputed in the backward pass instead of being stored.
     """
 
     logits_per_chunk: int = 2**26
@@ -127,11 +126,11 @@ class Policy:
     ) -> Policy:
         """Return a policy with random weights; see :func:`build_small_policy`.
 
-        Equal seeds give equal weights, rounded where ``dtype`` is coarse; adapters are float32.
+        Equal seeds give equal weights, rounded to ``dtype``; adapters are float32.
         """
         model: Any = build_small_policy(config, tokenizer, seed)
         for weight in model.parameters():
-            # Not what is no weight: rotary frequencies stay exact, as where a model is loaded.
+            # Weights only: rotary frequencies stay exact, as in a loaded model.
             weight.data = weight.data.to(weight_type(dtype))
         return cls(model.to(device), tokenizer, lora=lora, seed=seed)
 
@@ -152,9 +151,9 @@ class Policy:
 
         Args:
             path_or_name: a folder, or a name that ``from_pretrained`` resolves.
-            lora: attach fresh adapters; a folder with adapters goes on with its own.
+            lora: attach fresh adapters; a folder with adapters continues with its own.
             dtype: of the weights; ``"auto"``: as stored. Adapters are float32.
-            device: ``"auto"`` takes a GPU where there is one.
+            device: ``"auto"`` uses a GPU if there is one.
             attention: transformers' ``attn_implementation``; None: its default.
             seed: of fresh adapters.
 
@@ -184,8 +183,8 @@ class Policy:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write weights and tokenizer in transformers' (adapters: peft's) own layout.
 
-        With adapters, the base model is written beside them (``base/``) unless it was loaded from
-        somewhere that it can be loaded from again.
+        With adapters, the base model is written next to them (``base/``) unless it can be loaded
+        again from its source.
         """
         if self.sharded is not None:
             with self.gathered() as whole:
@@ -196,11 +195,11 @@ class Policy:
 
     @property
     def has_own_base(self) -> bool:
-        """Whether adapters belong to a base model that can be loaded from nowhere else."""
+        """Whether adapters belong to a base model that cannot be loaded from elsewhere."""
         return has_lora(self.model) and (self._base_moved or not self.base.config._name_or_path)
 
     def merged(self) -> Policy:
-        """Return a policy of equal outputs without adapters; its weights are copies."""
+        """Return a policy with equal outputs and no adapters; its weights are copies."""
         if not has_lora(self.model):
             whole = without_lora(self.model)
         else:
@@ -208,10 +207,10 @@ class Policy:
         return Policy(whole, self.tokenizer, image_processor=self.image_processor)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the trained weights, and the reference's where they cannot be told otherwise.
+        """Return the trained weights, and the reference's if needed.
 
-        The tensors are the live ones: write them, or clone them, before training goes on. Those
-        of a sharded model are made whole, by all ranks together.
+        The tensors are the live ones: write them, or clone them, before training continues. Those
+        of a sharded model are gathered by all ranks together.
         """
         if has_lora(self.model) and not self._base_moved:
             weights = lora_state(self.model)
@@ -224,7 +223,7 @@ class Policy:
         """Take what :meth:`state_dict` returned, in place.
 
         Raises:
-            CheckpointError: it is of another kind of policy or of another shape.
+            CheckpointError: it belongs to another kind of policy or has another shape.
         """
         if state["lora"] != has_lora(self.model):
             kinds = {True: "LoRA adapters", False: "full weights"}
@@ -248,15 +247,15 @@ class Policy:
     # ---- over several processes -----------------------------------------------------------------
 
     def shard(self, *, with_reference: bool = False) -> None:
-        """Spread the weights, and a frozen reference's, over :attr:`ranks`; nothing where alone.
+        """Shard the weights, and a frozen reference's, over :attr:`ranks`, unless alone.
 
-        Call it when all learned models stand beside the policy (they begin as copies of it) and no
-        optimizer does: the parameters are others afterwards. From now on every rank must ask for
-        equally many scores.
+        Call it when all learned models exist (they start as copies of the policy) and no optimizer
+        does: the parameters are replaced. From then on, every rank must request the same number of
+        scores.
 
         Args:
-            with_reference: the reference will be asked for: where it is a copy of the weights, and
-                none was made, it is made now.
+            with_reference: the reference will be used: if it is a copy of the weights and was not
+                made yet, make it now.
         """
         if self.ranks.size == 1 or self._sharded:
             return
@@ -264,13 +263,13 @@ class Policy:
 
         if with_reference and self._reference is None and not has_lora(self.model):
             self.freeze_reference()
-        self._known_layers()  # asks the model as a whole
+        self._known_layers()  # tests the whole model
         for model in filter(lambda m: m is not None, (self.model, self._reference)):
             base = model.get_base_model() if has_lora(model) else model
             self._sharded.append(ShardedModel(model, base.get_decoder(), self.ranks))
 
     def unshard(self) -> None:
-        """Have all weights on every rank again; the model is another object afterwards."""
+        """Gather all weights on every rank again; the model is another object afterwards."""
         if not self._sharded:
             return
         with self.ranks.together("unshard"):
@@ -283,13 +282,13 @@ class Policy:
 
     @property
     def sharded(self) -> ShardedModel | None:
-        """How the live model is sharded; None where it is whole."""
+        """How the live model is sharded; None if it is whole."""
         return next((s for s in self._sharded if s.model is self.model), None)
 
     def whole_model(self) -> Any:
         """Return a model with all weights: the live one, or the twin of a sharded one, filled.
 
-        The twin's weights are those of now; :meth:`release` lets them go.
+        The twin's weights are current; :meth:`release` frees them.
         """
         sharded = self.sharded
         if sharded is None:
@@ -303,14 +302,14 @@ class Policy:
         return whole
 
     def release(self) -> None:
-        """Free what :meth:`whole_model` made, because it is old or its memory is needed."""
+        """Free the result of :meth:`whole_model`, if outdated or to regain its memory."""
         if self.sharded is not None and self.sharded.filled:
             with self.ranks.together("release"):
                 self.sharded.release()
 
     @contextmanager
     def gathered(self) -> Iterator[Policy]:
-        """Give this policy with whole weights, to be read: to save it, or to hand it on."""
+        """Yield this policy with whole, read-only weights: to save it, or to pass it on."""
         if self.sharded is None:
             yield self
             return
@@ -340,7 +339,7 @@ class Policy:
         load_weights(model, weights)
 
     def _run(self, work: Any, *arguments: Any) -> Any:
-        """Compute with the live model's parts, wherever its weights are."""
+        """Compute with the live model's parts, whether its weights are sharded or not."""
         sharded = self.sharded
         return work(*arguments) if sharded is None else sharded.run(work, *arguments)
 
@@ -348,7 +347,7 @@ class Policy:
 
     @property
     def base(self) -> Any:
-        """The causal language model itself, inside its adapters where it has some."""
+        """The causal language model itself, inside its adapters if it has any."""
         return self.model.get_base_model() if has_lora(self.model) else self.model
 
     @property
@@ -368,21 +367,21 @@ class Policy:
 
     @property
     def num_trainable(self) -> int:
-        """Weights that training moves."""
+        """Number of weights that training changes."""
         return sum(p.numel() for p in self.trainable_parameters())
 
     def trainable_parameters(self) -> list[torch.nn.Parameter]:
-        """Return the parameters for the optimizer: the adapters' where there are some, else all."""
+        """Return the parameters for the optimizer: the adapters' if there are any, else all."""
         return [p for p in self.model.parameters() if p.requires_grad]
 
     # ---- the reference --------------------------------------------------------------------------
 
     def freeze_reference(self) -> None:
-        """Make the policy as it stands the reference.
+        """Make the current policy the reference.
 
-        Without adapters this keeps a copy of the weights: once more the policy's memory. With
-        adapters they are folded into the base weights and begun anew, which costs nothing later;
-        call it before the optimizer is built, because the trained parameters are new ones.
+        Without adapters this stores a copy of the weights: the policy's memory a second time.
+        Adapters are folded into the base weights and reset, which costs nothing later; call it
+        before the optimizer is built, because the trained parameters are new ones.
         """
         with self.ranks.together("freeze"):
             if not has_lora(self.model):
@@ -393,7 +392,7 @@ class Policy:
 
     @contextmanager
     def reference(self) -> Iterator[Policy]:
-        """Make this object score as the reference policy while the context lasts.
+        """Make this object score as the reference policy for the duration of the context.
 
         With adapters the reference is the model with them off. Otherwise it is a frozen copy, made
         by :meth:`freeze_reference`, or now, if that was never called.
@@ -450,7 +449,7 @@ class Policy:
     ) -> FloatArray:
         """Return the log-probability of every reply token, float32 [M], without a gradient.
 
-        Where several ranks train together each computes some of them, so all must ask.
+        If several ranks train together, each computes some of them, so all must call it.
         """
         logprob_M = np.zeros(rows.num_tokens, dtype=np.float32)
         for batch, counts in self.micro_batches(rows, token_budget):
@@ -491,7 +490,7 @@ class Policy:
             hidden_UD = forward.hidden(ids_RL, row_U, position_U)
             return forward.model.get_output_embeddings()(hidden_UD) if logits else hidden_UD
 
-        # A place that several turns are read at is computed once; written twice, it would lose the
+        # A place at which several turns are read is computed once; written twice, it would lose the
         # gradient of all but one.
         width = ids_RL.shape[1]
         place_U, of_K = np.unique(row_K * width + position_K, return_inverse=True)
@@ -504,7 +503,7 @@ class Policy:
         return state_UD[torch.from_numpy(of_K).to(self.device)]
 
     def _forward(self) -> Forward:
-        """Return the live model with how it is run."""
+        """Return the live model with its settings for forward passes."""
         return Forward(
             model=self.base,
             layers=self._known_layers(),

@@ -1,7 +1,7 @@
 """Folders of a policy: weights and tokenizer in transformers' (adapters: peft's) own layout.
 
-With adapters, the base model stands beside them (``base/``) unless it can be loaded again from
-where it came from.
+With adapters, the base model is stored next to them (``base/``) unless it can be loaded again from
+its source.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _BASE_FOLDER = "base"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PolicyFiles:
-    """What a folder of a policy holds, or the name of a model."""
+    """The contents of a policy's folder, or the name of a model."""
 
     model: Any
     tokenizer: PreTrainedTokenizerBase
     image_processor: Any = None
     own_base: bool = False
-    """Whether adapters belong to a base model that can be loaded from nowhere else."""
+    """Whether adapters belong to a base model that cannot be loaded from elsewhere."""
 
     @classmethod
     def read(
@@ -75,7 +75,8 @@ class PolicyFiles:
                 check_sums(folder)
                 model = load_lora(model, folder)
                 if (folder / _GENERATION_FILE).is_file():
-                    # The base's own, where it was loaded from, does not know how long replies are.
+                    # The base model's own config, at its source, does not have the length of
+                    # replies.
                     settings = GenerationConfig.from_pretrained(folder)
                     model.base_model.model.generation_config = settings
         except Exception as error:
@@ -90,7 +91,7 @@ class PolicyFiles:
         return cls(model, tokenizer, image_processor, (folder / _BASE_FOLDER).is_dir())
 
     def write(self, folder: Path) -> None:
-        """Write them, with check sums."""
+        """Write them, with checksums."""
         places = (folder, folder / _BASE_FOLDER)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +102,7 @@ class PolicyFiles:
                 self.image_processor.save_pretrained(folder)
             with quiet_bars():
                 if has_lora(self.model):
-                    # Adapters of learned models are theirs, not the policy's.
+                    # Adapters of learned models belong to those, not to the policy.
                     self.model.save_pretrained(str(folder), selected_adapters=[POLICY_ADAPTER])
                     base = self.model.get_base_model()
                     base.generation_config.save_pretrained(folder)

@@ -1,12 +1,12 @@
-"""Compute the beginning that rows share once.
+"""Compute prefixes that rows share only once.
 
-Members of a group stand before one prompt, and a causal model computes the same at its positions
-whatever follows. So rows that begin alike are run in two passes: their common beginnings, once
-each, and then what is each row's own, which reads the keys and values of its beginning. Loss and
-gradient are the same; with eight replies as long as their prompt, 72 tokens are run instead of 128.
+Members of a group share a prompt, and a causal model computes the same at its positions whatever
+follows. So rows with a common prefix run in two passes: the prefixes, once each, and then each
+row's own rest, which reads the keys and values of its prefix. Loss and gradient are the same; with
+eight replies as long as their prompt, 72 tokens are run instead of 128.
 
-No position that predicts a reply token lies in a beginning, so hidden states are read from the
-second pass alone.
+No position that predicts a reply token is in a prefix, so hidden states are read only from the
+second pass.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ if TYPE_CHECKING:
 
 __all__ = ["SharedPrefixes", "can_share", "find_prefixes", "hidden_after_prefixes"]
 
-# Two passes cost more than one where little is saved: the share of tokens, and their number (on a
+# Two passes cost more than one if they save little: minimum share of tokens, and their number (on a
 # CPU two thousand tokens of a model of 0.2 M weights take as long as a second pass's calls).
 _SAVED_SHARE, _SAVED_TOKENS = 0.15, 512
-# Number of places at which beginnings may end that are tried.
+# Number of places tried as ends of prefixes.
 _CANDIDATES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SharedPrefixes:
-    """Rows that begin alike: R rows, K beginnings."""
+    """Rows with common prefixes: R rows, K prefixes."""
 
     row_K: IntArray
-    """A row that has the beginning."""
+    """A row that has the prefix."""
     length_K: IntArray
-    """Tokens of it."""
+    """Tokens of the prefix."""
     prefix_R: IntArray
-    """The beginning of each row, an index below K."""
+    """The prefix of each row, an index below K."""
     suffix: int
-    """Most tokens that a row has after its beginning."""
+    """Maximum number of tokens of a row after its prefix."""
 
 
 def find_prefixes(
     ids_RL: NDArray[np.int64], row_M: IntArray, position_M: IntArray
 ) -> SharedPrefixes | None:
-    """Return which beginnings to compute once, None where that would save too little.
+    """Return which prefixes to compute once, None if that would save too little.
 
     Args:
         ids_RL: token ids, padded at the right.
@@ -67,8 +67,8 @@ def find_prefixes(
     first_R = np.full(size, width, dtype=np.int64)
     np.minimum.at(first_R, row_M, position_M)
     if (first_R > last_R).any():
-        return None  # a row that nothing is read from
-    # Rows that begin alike stand together when they are sorted; big-endian bytes sort like ids.
+        return None  # a row from which nothing is read
+    # Rows with a common prefix are adjacent when sorted; big-endian bytes sort like ids.
     keys = ids_RL.astype(">u4")
     order = np.array(sorted(range(size), key=[row.tobytes() for row in keys].__getitem__))
     ids = ids_RL[order]
@@ -83,7 +83,7 @@ def find_prefixes(
     for least in tried.tolist():
         start_K = np.flatnonzero(np.concatenate([[True], reach < least]))
         of = np.cumsum(np.concatenate([[0], (reach < least).astype(np.int64)]))
-        # A beginning ends where its rows part, and before the first place that one is read at.
+        # A prefix ends where its rows differ, and before the first place at which one is read.
         length_K = np.minimum.reduceat(first, start_K)
         inner = reach >= least
         np.minimum.at(length_K, of[1:][inner], alike[inner])
@@ -103,9 +103,9 @@ def find_prefixes(
 
 
 def can_share(model: Any) -> bool:
-    """Return whether a model's layers all look at everything before them, and take a mask.
+    """Return whether all of a model's layers attend to everything before them, and take a mask.
 
-    Other layers (windows, recurrent states) would need their own way to go on from a beginning.
+    Other layers (windows, recurrent states) would need their own way to continue from a prefix.
     """
     config = model.config.get_text_config()
     if getattr(config, "_attn_implementation", None) not in ("sdpa", "eager"):
@@ -124,7 +124,7 @@ def hidden_after_prefixes(
     position_U: torch.Tensor,
     trimmed: Callable[[int, torch.Tensor, torch.Tensor], AbstractContextManager[None]],
 ) -> torch.Tensor:
-    """Return the last hidden state at U positions, [U, D], beginnings computed once.
+    """Return the last hidden state at U positions, [U, D], with prefixes computed once.
 
     Args:
         decoder: the model without its output layer.
@@ -132,8 +132,8 @@ def hidden_after_prefixes(
         shared: see :func:`find_prefixes`.
         row_U: row of each position.
         position_U: position within the row.
-        trimmed: opens the context of a pass over a number of tokens that is read at some (row,
-            position) only.
+        trimmed: opens the context of a pass over a number of tokens that is read only at some (row,
+            position).
     """
     import torch
 
@@ -152,7 +152,7 @@ def hidden_after_prefixes(
         layer.keys = layer.keys.index_select(0, prefix_R)
         layer.values = layer.values.index_select(0, prefix_R)
     step_S = torch.arange(shared.suffix, device=device)
-    # What lies beyond a row's end is never read; it only has to be an id and a position.
+    # Values beyond a row's end are never read; they only have to be valid ids and positions.
     position_RS = (length_R.unsqueeze(1) + step_S).clamp(max=width - 1)
     mask = _mask(length_R, longest, shared, begun.last_hidden_state.dtype)
     own_U = position_U - length_R[row_U]
@@ -171,7 +171,7 @@ def hidden_after_prefixes(
 def _mask(
     length_R: torch.Tensor, longest: int, shared: SharedPrefixes, dtype: torch.dtype
 ) -> torch.Tensor:
-    """Return what is added to attention scores, [R or 1, 1, S, longest + S]: 0 or the least."""
+    """Return the additive attention mask, [R or 1, 1, S, longest + S]: 0 or the minimum."""
     import torch
 
     steps, device = shared.suffix, length_R.device

@@ -1,4 +1,4 @@
-"""PRM4A's process critic: the chance that a (state, action) ends well.
+"""PRM4A's process critic: the probability that a (state, action) ends in success.
 
 Source: PRM4A, arXiv 2502.10325: targets by running means over visits, soft-label cross-entropy.
 """
@@ -26,14 +26,14 @@ __all__ = ["ProcessCritic", "visit_targets"]
 
 
 class ProcessCritic(TurnScorer):
-    """Adds ``process_N``, a chance in (0, 1); fitted to explored episodes, and to fresh ones.
+    """Adds ``process_N``, a probability in (0, 1); fitted to explored episodes, and to fresh ones.
 
     Args:
-        arguments: as of :class:`TurnScorer`.
+        arguments: as for :class:`TurnScorer`.
         gamma: discount of the targets.
         from_start: count turns from the start of an episode in the discount (the released code).
         outcome: R of an episode.
-        others: as there.
+        others: as for :class:`TurnScorer`.
     """
 
     name = "process_critic"
@@ -76,7 +76,7 @@ class ProcessCritic(TurnScorer):
         )
 
     def score(self, batch: Batch) -> Batch:
-        """Return the batch with the chance of each turn."""
+        """Return the batch with the probability of each turn."""
         return batch.with_scores(process_N=_sigmoid(self.outputs(batch.trajectories)))
 
 
@@ -89,7 +89,7 @@ def visit_targets(
 ) -> FloatArray:
     """Return PRM4A's target of each turn: see :func:`visit_values`.
 
-    States are told apart by task, hash and, where none was recorded, by their observation.
+    States are distinguished by task and hash or, if none was recorded, by observation.
     """
     turns = [(t, place, turn) for t in trajectories for place, turn in enumerate(t.turns)]
     episode_N = episode_of_turns(trajectories)

@@ -28,12 +28,12 @@ Outcome = Literal["success", "score"]
 
 
 class ProgressEstimator(TurnScorer):
-    """Adds ``progress_N``; fitted to explored episodes, and to fresh ones where ``refit`` says so.
+    """Adds ``progress_N``; fitted to explored episodes, and to fresh ones if ``refit`` is set.
 
     Args:
-        arguments: as of :class:`TurnScorer`.
+        arguments: as for :class:`TurnScorer`.
         outcome: what the contributions sum to: 1 on success, or the environment's score.
-        others: as there.
+        others: as for :class:`TurnScorer`.
     """
 
     name = "progress"
@@ -85,7 +85,7 @@ def outcomes(trajectories: Sequence[Trajectory], outcome: Outcome) -> FloatArray
 def sums_r2(
     output_N: FloatArray, episode_N: IntArray, outcome_B: FloatArray, constant: float
 ) -> dict[str, float]:
-    """Return ``r2`` of sums over turns as predictions of outcomes, and how many were judged.
+    """Return ``r2`` of sums over turns as predictions of outcomes, and how many were evaluated.
 
     Args:
         output_N: the part of each turn.

@@ -17,12 +17,12 @@ __all__ = ["PromiseModel"]
 
 
 class PromiseModel(TurnScorer):
-    """Adds ``promise_N``, an estimate of ``Q(s, a)`` of every turn; begins at 0 everywhere.
+    """Adds ``promise_N``, an estimate of ``Q(s, a)`` of every turn; initially 0 everywhere.
 
     Args:
-        arguments: as of :class:`TurnScorer`.
+        arguments: as for :class:`TurnScorer`.
         beta: weight of the progress in its loss.
-        others: as there.
+        others: as for :class:`TurnScorer`.
     """
 
     name = "promise"

@@ -20,13 +20,13 @@ __all__ = ["Replay", "Transition"]
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One turn: what was read, what was replied, what came of it."""
+    """One turn: prompt, reply and outcome."""
 
     prompt: NDArray[np.int32]
     reply: NDArray[np.int32]
     reward: float
     next_prompt: NDArray[np.int32] | None
-    """Prompt of the next turn; None where there was none."""
+    """Prompt of the next turn; None if there was none."""
     earned: float = 0.0
     """Discounted return of its episode from this turn on."""
 
@@ -34,12 +34,12 @@ class Transition:
 class Replay:
     """The newest turns, at most ``capacity`` of them.
 
-    Token ids are kept as they were read: of a conversation that only grows, each turn holds its
-    whole beginning.
+    Token ids are stored as they were read: in a growing conversation, each turn holds the whole
+    prefix.
 
     Args:
-        capacity: most turns; the oldest go first.
-        gamma: discount per turn of the returns that it keeps.
+        capacity: maximum number of turns; the oldest are dropped first.
+        gamma: discount per turn of the stored returns.
     """
 
     def __init__(self, capacity: int, gamma: float = 1.0) -> None:
@@ -48,16 +48,16 @@ class Replay:
         self._turns: list[Transition] = []
 
     def __len__(self) -> int:
-        """Turns that it holds."""
+        """Number of stored turns."""
         return len(self._turns)
 
     @property
     def longest_reply(self) -> int:
-        """Most tokens of a reply."""
+        """Maximum number of tokens of a reply."""
         return max((len(turn.reply) for turn in self._turns), default=0)
 
     def add(self, trajectories: Sequence[Trajectory], reward_N: FloatArray) -> None:
-        """Take in the turns of episodes.
+        """Add the turns of episodes.
 
         Args:
             trajectories: finished episodes.
@@ -102,7 +102,7 @@ class Replay:
         rewards, done = state["rewards"].tolist(), state["done"].tolist()
         returns = state["returns"].tolist()
         prompts = parts[0::2]
-        # The turns of an episode stand together, and only the oldest are ever missing.
+        # The turns of an episode are adjacent, and only the oldest are ever missing.
         self._turns = [
             Transition(
                 prompts[i], parts[2 * i + 1], reward, None if end else prompts[i + 1], returns[i]

@@ -1,9 +1,9 @@
-"""Running mean and deviation of a critic's targets, and the head that keeps its values under them.
+"""Running mean and std of a critic's targets, and rescaling of the head to keep its values.
 
 Source: van Hasselt et al. 2016, "Learning values across many orders of magnitude" (PopArt), arXiv
 1602.07714, eq. 4 to 7.
-Differences: the first n batches count alike up to ``n = 1 / rate``, and a critic that has learned
-nothing takes the first batch's mean for its value, where theirs keeps to 0.
+Differences: the first n batches have equal weight up to ``n = 1 / rate``, and an untrained critic
+uses the first batch's mean as its value, where theirs stays at 0.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 __all__ = ["RunningScale"]
 
 _LEAST = 1e-6
-"""Deviations below this are taken for rounding, and divided by 1."""
+"""Standard deviations below this count as rounding, and are replaced by 1."""
 
 
 @dataclass(slots=True)
 class RunningScale:
-    """Mean and mean square of everything seen so far, the last batches most."""
+    """Mean and mean square of everything seen so far, weighted towards the last batches."""
 
     rate: float = 0.1
-    """Weight of a new batch, once ``1 / rate`` of them were seen."""
+    """Weight of a new batch, after the first ``1 / rate`` of them."""
     mean: float = 0.0
     square: float = 1.0
     batches: int = 0
 
     @property
     def std(self) -> float:
-        """The deviation that is divided by; 1 where the values do not differ."""
+        """The standard deviation used as divisor; 1 if the values do not differ."""
         variance = self.square - self.mean**2
         return float(np.sqrt(variance)) if variance > _LEAST**2 else 1.0
 
@@ -46,17 +46,17 @@ class RunningScale:
         return found
 
     def restored(self, value: FloatArray) -> FloatArray:
-        """Return the values that :meth:`normalised` was given, float32."""
+        """Return the values before :meth:`normalised`, float32."""
         found: FloatArray = (value.astype(np.float64) * self.std + self.mean).astype(np.float32)
         return found
 
     def see(self, value: FloatArray, head: torch.nn.Linear) -> None:
-        """Take a batch of targets in, and rescale the last layer so that no value changes.
+        """Add a batch of targets, and rescale the last layer so that no value changes.
 
         Args:
             value: the targets.
-            head: the layer that gives normalised values; its weights are changed in place. Left as
-                it is at the first batch, before which it knows nothing.
+            head: the layer that gives normalised values; its weights are changed in place.
+                Unchanged at the first batch, before which it has not learned.
         """
         import torch
 

@@ -1,4 +1,4 @@
-"""Log-probabilities and entropies of reply tokens, of the logits that predict them."""
+"""Log-probabilities and entropies of reply tokens, from the logits that predict them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Menus", "ReplyScores", "distinct_places", "menus_of", "score_tokens"]
 
 Menus: TypeAlias = Sequence[tuple[int, ...] | None]
-"""The tokens that each reply token was drawn among, None for all; empty: all among all."""
+"""The tokens from which each reply token was drawn, None for all; empty: all tokens from all."""
 
 
 class ReplyScores(NamedTuple):
@@ -25,7 +25,7 @@ class ReplyScores(NamedTuple):
     logprob_M: torch.Tensor
     """Log-probability under the sampling distribution, float32 or wider."""
     entropy_M: torch.Tensor | None = None
-    """Entropy of the distribution that the token was drawn from, in nats."""
+    """Entropy of the distribution from which the token was drawn, in nats."""
     hidden_M: torch.Tensor | None = None
     """Last hidden state before the token, [M, D]."""
 
@@ -33,7 +33,7 @@ class ReplyScores(NamedTuple):
 def distinct_places(
     rows: RowBatch, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return (row, position) of the U distinct places that predict, and each token's among them."""
+    """Return (row, position) of the U distinct predicting places, and each token's index."""
     import torch
 
     width = rows.ids_RL.shape[1]
@@ -47,7 +47,7 @@ def distinct_places(
 
 
 def menus_of(rows: RowBatch) -> Menus:
-    """Return the tokens that each token was drawn among."""
+    """Return the tokens from which each token was drawn."""
     if rows.tree_M is None or rows.node_M is None:
         return ()
     pairs = zip(rows.tree_M.tolist(), rows.node_M.tolist(), strict=True)
@@ -91,7 +91,7 @@ def _among(
     logprob_M: torch.Tensor,
     entropy_M: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the values among each token's menu, and those given where it has none."""
+    """Return the values over each token's menu, or the given ones if it has none."""
     import torch
 
     device = scaled_UV.device
@@ -110,7 +110,7 @@ def _among(
     sum_K = torch.zeros_like(most_K).index_add(0, of_E, share_E)
     total_K = most_K + torch.log(sum_K)
     logprob_K = scaled_UV[place_M[at_K], token_M[at_K]] - total_K
-    # What was forced is certain to the last bit, as the sampler has it.
+    # A forced token has exactly probability 1, as in the sampler.
     logprob_K = torch.where(size_K == 1, torch.zeros_like(logprob_K), logprob_K)
     logprob_M = logprob_M.index_copy(0, at_K, logprob_K)
     if entropy_M is not None:

@@ -29,14 +29,14 @@ __all__ = ["SegmentPRM"]
 
 
 class SegmentPRM(TurnScorer):
-    """Adds ``segment_N`` and ``segment_reward_N`` (0 but on a segment's last turn); then frozen.
+    """Adds ``segment_N`` and ``segment_reward_N`` (0 except on a segment's last turn); then frozen.
 
     Args:
-        policy: which it begins as.
-        config: as of :class:`TurnScorer`.
+        policy: its initial network.
+        config: as for :class:`TurnScorer`.
         segmenter: cuts the episodes.
-        outcome: what an episode's rewards sum to.
-        others: as of :class:`TurnScorer`.
+        outcome: the outcome to which an episode's rewards sum.
+        others: as for :class:`TurnScorer`.
     """
 
     name = "segment_prm"

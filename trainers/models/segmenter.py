@@ -28,19 +28,19 @@ _LEAD_IN = "Segments:"
 
 @dataclass(frozen=True, slots=True)
 class SegmenterConfig(Checked):
-    """Cut of episodes into segments."""
+    """How episodes are cut into segments."""
 
     kind: Literal["rule", "entropy", "llm", "turn"] = "rule"
     """"rule": the environment's ``segment_key``; "entropy": jumps of the policy's entropy; "llm":
     a language model is asked; "turn": every turn is a segment."""
     least: Count = 4
-    """Segments that an episode should have (household tasks 4, WebShop 3)."""
+    """Minimum number of segments that an episode should have (household tasks 4, WebShop 3)."""
     jump: float = 1.0
-    """Of "entropy": how large a rise begins a segment, in standard deviations (inferred)."""
+    """For "entropy": rise that starts a segment, in standard deviations (inferred)."""
     model: str = ""
-    """Of "llm": name of a model behind an OpenAI-compatible endpoint."""
+    """For "llm": name of a model behind an OpenAI-compatible endpoint."""
     base_url: str = ""
-    """Of "llm": the endpoint."""
+    """For "llm": the endpoint."""
 
     def __post_init__(self) -> None:
         Checked.__post_init__(self)
@@ -51,16 +51,17 @@ class SegmenterConfig(Checked):
 
 
 class Segmenter:
-    """Says which turns belong together.
+    """Decides which turns belong together.
 
     Args:
         config: see :class:`SegmenterConfig`.
-        policy: whose entropy is read by "entropy".
+        policy: its entropy is used by "entropy".
         agent: asked by "llm"; None: a client of the endpoint that the config names.
         temperature: of the sampler.
 
     Attributes:
-        fallbacks: episodes about which the model gave no usable answer, so that the rule decided.
+        fallbacks: number of episodes without a usable answer of the model, for which the rule
+            decided.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Segmenter:
         by_rule = [rule_segments([turn.segment for turn in t.turns], least) for t in trajectories]
         if kind == "rule":
             return segment_ids(by_rule)
-        # Several processes ask once: answers differ, and these cut alike.
+        # Several processes ask only once: answers vary, and all must cut the same way.
         ranks = self.policy.ranks
         asked = by_rule if ranks.rank else self._asked(trajectories, by_rule)
         return segment_ids(ranks.same(asked))
@@ -122,7 +123,7 @@ class Segmenter:
     def _asked(
         self, trajectories: Sequence[Trajectory], by_rule: list[list[int]]
     ) -> list[list[int]]:
-        """Ask about every episode, once more about those whose answer is wrong; else the rule's."""
+        """Ask about every episode, again about those with a wrong answer; else use the rule."""
         assert self._agent is not None, "a model is asked"
         found: list[list[int] | None] = [None] * len(trajectories)
         problems = [""] * len(trajectories)

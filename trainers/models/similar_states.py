@@ -1,4 +1,4 @@
-"""States that turns share because what was seen there is alike; learns nothing."""
+"""States that turns share because their observations are similar; learns nothing."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def build_small_policy(
     """Return a Qwen2 model with random weights, in evaluation mode, on the CPU.
 
     With 32 tokens and the default shape it has 133,824 parameters. Equal seeds give equal weights;
-    torch's global generator is left alone. Attention runs through PyTorch's ``sdpa``: on a CPU it
+    torch's global generator is not touched. Attention runs through PyTorch's ``sdpa``: on a CPU it
     is as fast as the eager form for 256 rows of 43 tokens (67 ms forward, 200 ms with backward, one
     core), and needs no memory for the square of the length.
 

@@ -24,14 +24,14 @@ __all__ = ["StepPRM"]
 class StepPRM(ImplicitPRM):
     """Adds ``implicit_N``, ``beta (log pi_phi - log pi_ref)`` of every turn of the agent.
 
-    It is 0 where the expert knows no action: no pair was ever made there. Where the agent did what
-    the expert would have done there is nothing to prefer, so no pair either, but a reward.
+    It is 0 if the expert knows no action: no pair was ever made there. If the agent's action is the
+    expert's, there is nothing to prefer, so no pair either, but a reward.
 
     Args:
-        policy: which it begins as, and whose reference the ratio is to.
+        policy: its initial network; the ratio is to its reference.
         config: its ``against`` is "reference".
-        most: pairs of an update that it learns from, drawn; None: all.
-        others: as of :class:`ImplicitPRM`; the seed is of the draw, too.
+        most: maximum number of an update's pairs to learn from, drawn at random; None: all.
+        others: as for :class:`ImplicitPRM`; the seed also determines the draw.
     """
 
     name = "step_prm"
@@ -60,10 +60,10 @@ class StepPRM(ImplicitPRM):
         return replace(batch, tokens=tokens.with_scores(implicit_M=own_M))
 
     def pairs(self, trajectories: list[Trajectory]) -> Batch | None:
-        """Return the turns that differ, and the expert's, as a batch; None where there are none.
+        """Return the turns that differ, and the expert's, as a batch; None if there are none.
 
         Raises:
-            ConfigError: the expert knows nothing, of the first episodes that it sees.
+            ConfigError: the expert knows no action in any of the first episodes.
         """
         found = expert_pairs(
             trajectories,

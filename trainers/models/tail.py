@@ -1,9 +1,9 @@
-"""Leave out of the last block what no reply token needs.
+"""Skip computations of the last block that no reply token needs.
 
 A block's MLP works on each position alone, and after the last block only the positions that predict
-a reply token are read. So its MLP runs on these and nowhere else: with two blocks and one-token
-replies this saves a third of all multiplications, and the numbers stay the same (1.3 times faster
-scores and 1.4 times faster updates of the default small policy, on one core).
+a reply token are read. So its MLP runs only on these: with two blocks and one-token replies this
+saves a third of all multiplications, and the numbers stay the same (1.3 times faster scores and 1.4
+times faster updates of the default small policy, on one core).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["last_mlp", "only_at"]
 
 
 def last_mlp(decoder: Any) -> torch.nn.Module | None:
-    """Return the MLP of the decoder's last block, None where the model is built differently."""
+    """Return the MLP of the decoder's last block, None if the model is built differently."""
     import torch
 
     blocks = getattr(decoder, "layers", None)
@@ -33,8 +33,8 @@ def last_mlp(decoder: Any) -> torch.nn.Module | None:
 def only_at(mlp: torch.nn.Module, row_U: torch.Tensor, position_U: torch.Tensor) -> Iterator[None]:
     """Run ``mlp`` on U positions of its input [R, L, D] only; elsewhere its output is 0.
 
-    Do not use it where the forward pass is repeated later (gradient checkpointing of blocks): there
-    it would be gone.
+    Do not use it if the forward pass is repeated later (gradient checkpointing of blocks): the
+    repetition would not be restricted.
     """
     shape: list[torch.Size] = []
 

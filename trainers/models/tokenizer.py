@@ -1,9 +1,8 @@
 """A tokenizer for a small policy, made from the environment's own text.
 
 A word is one token, and so is every symbol, every space and every line end: a 6x6 grid of symbols
-is 36 tokens and its row ends, whatever stands side by side. What is always said together can be
-one token too. Encoding loses nothing: ``decode(encode(text)) == text`` for text of characters that
-were seen.
+is 36 tokens and its row ends, whatever symbols are adjacent. Fixed word sequences can be one token
+too. Encoding is lossless: ``decode(encode(text)) == text`` for text of known characters.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ __all__ = ["build_tokenizer"]
 SPECIAL_TOKENS = ("<|pad|>", "<|bos|>", "<|eos|>", "<|unk|>")
 """Ids 0 to 3. Never written by an environment; none is added when text is encoded."""
 
-# A word takes the space before it along. Capitals belong to a word only where small letters follow:
-# in grids they are symbols ("XPS" is three). The last alternative takes any character by itself.
-# Small letters in one run with digits are a code, and spelled, digits too: it names one thing, and
-# a policy that has tokens for parts of it learns it by heart, where it should copy what it sees.
+# A word includes the space before it. Capitals belong to a word only if small letters follow: in
+# grids they are symbols ("XPS" is three). The last alternative takes any character by itself. Small
+# letters in one run with digits are a code and are spelled, with digits: it names one thing, and a
+# policy with tokens for parts of it memorises it, where it should copy what it sees.
 _WORD_PIECE = r" ?(?:\p{Lu}|(?<![a-z0-9]))(?>\p{Ll}+)(?![0-9])"
 _NUMBER_PIECE = r" ?(?<![a-z])(?<![a-z][0-9])(?<![a-z][0-9]{2})(?>\p{N}{1,3})(?!\p{N}{0,8}[a-z])"
 _PIECE = rf"{_WORD_PIECE}|{_NUMBER_PIECE}|[\s\S]"
 
-# A conversation without words of its own: replies end with the token that the policy ends them by.
+# A conversation without extra words: replies end with the policy's own end token.
 _CHAT_TEMPLATE = (
     "{% for m in messages %}{{ m['content'] }}"
     "{% if m['role'] == 'assistant' %}<|eos|>{% endif %}{% endfor %}"
 )
 
-# Unigram scores: of all ways to spell a piece the one with the highest sum is taken, so a whole
-# word wins over its parts and known parts over letters; bytes only where nothing else is known.
+# Unigram scores: the spelling of a piece with the highest sum is used, so a whole word wins over
+# its parts and known parts over letters; bytes only if nothing else is known.
 _WORD, _CHARACTER, _BYTE = -1.0, -10.0, -20.0
 
 
@@ -54,26 +53,26 @@ def build_tokenizer(
     borders: bool = True,
     phrases: bool = True,
 ) -> PreTrainedTokenizerFast:
-    """Return a tokenizer whose vocabulary is what occurs in ``texts``.
+    """Return a tokenizer with the vocabulary of ``texts``.
 
     The vocabulary holds the special tokens, every character, and the most frequent words. Equal
-    counts of words give equal vocabularies, whatever the order of the texts. It is saved by
+    word counts give equal vocabularies, in any order of the texts. It is saved by
     ``save_pretrained`` and loaded by ``AutoTokenizer.from_pretrained``.
 
     Args:
         texts: prompts and replies of the environment.
-        max_vocab: most tokens; rare words beyond it are spelled by their parts, rare characters are
-            unseen.
+        max_vocab: maximum number of tokens; rare words beyond it are spelled by their parts, rare
+            characters count as unseen.
         min_count: words that occur less often are spelled.
-        fallback: what unseen characters become: ``"unk"``, one token that does not decode back, or
+        fallback: encoding of unseen characters: ``"unk"``, one token that does not decode back, or
             ``"bytes"``, 256 more tokens in which any text can be written.
         borders: make the runs of :func:`find_borders` one token each: a 6x6 grid of 41 symbols is
-            then some 26 tokens, and a model reads it in two thirds of the time.
+            then about 26 tokens, and a model reads it in two thirds of the time.
         phrases: make the names and phrases of :func:`find_phrases` one token each: a household's
             observations are then less than half as long.
 
     Raises:
-        ConfigError: there is no text, or the special tokens and bytes alone pass ``max_vocab``.
+        ConfigError: there is no text, or the special tokens and bytes already exceed ``max_vocab``.
     """
     require_extra("tokenizers", "train")
     require_extra("transformers", "train")
@@ -139,7 +138,7 @@ def build_tokenizer(
 
 
 def _any_of(phrases: list[str]) -> str:
-    """Return a pattern of phrases, the first that fits before the others, never within a word."""
+    """Return a pattern of phrases, in order of priority, never within a word."""
     edge = r"[\p{L}\p{N}]"
     return "|".join(
         f"{f'(?<!{edge})' if phrase[0].isalnum() else ''}{re.escape(phrase)}"
@@ -149,5 +148,5 @@ def _any_of(phrases: list[str]) -> str:
 
 
 def _most_frequent(counts: Counter[str], most: int) -> list[str]:
-    """Return the most frequent strings; ties go by the alphabet, so the result is determined."""
+    """Return the most frequent strings; ties are broken alphabetically."""
     return sorted(counts, key=lambda text: (-counts[text], text))[: max(most, 0)]

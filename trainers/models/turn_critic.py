@@ -1,7 +1,7 @@
 """The critic of turns: one value before each reply, fitted to one target per turn.
 
 Source: the value function of Turn-PPO, arXiv 2512.17008, whose state is everything before a turn's
-reply. It is a :class:`Critic` that is read, and fitted, before the first token of each reply alone.
+reply. It is a :class:`Critic` that is read, and fitted, only before the first token of each reply.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["TurnCritic"]
 
 
 class TurnCritic(Critic):
-    """Adds ``value_N``, the value of the state before each turn; begins at 0 everywhere.
+    """Adds ``value_N``, the value of the state before each turn; initially 0 everywhere.
 
-    A turn without reply tokens is no decision and is not read: it has the value of the turn before
-    it in its episode, or 0. Arguments are those of :class:`Critic`.
+    A turn without reply tokens is not a decision and is not read: it has the value of the previous
+    turn of its episode, or 0. Arguments are those of :class:`Critic`.
     """
 
     name = "turn_critic"
@@ -33,7 +33,7 @@ class TurnCritic(Critic):
         read_N = np.zeros(len(value_N), dtype=np.bool_)
         read_N[turn_K] = True
         begins_N = batch.turns.turn_N == 0
-        # The last row at or before each turn that was read, or with which its episode began.
+        # The last row at or before each turn that was read, or the first row of its episode.
         own_N = np.maximum.accumulate(np.where(read_N | begins_N, np.arange(len(value_N)), 0))
         return batch.with_scores(value_N=value_N[own_N])
 

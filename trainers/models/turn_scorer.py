@@ -1,7 +1,7 @@
-"""A model that gives a number to every turn, read at the last token of its reply.
+"""A model that gives every turn a number, read at the last token of its reply.
 
 SPA's progress estimator, HISR's segment reward model and PRM4A's process critic are such models;
-they differ in what the numbers are fitted to.
+they differ in the targets of the numbers.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ class TurnScorerConfig(Checked):
     """A language model with a head that is read at the last token of each turn's reply."""
 
     backbone: BackboneConfig = field(default_factory=lambda: BackboneConfig(lr=3e-6, warmup=500))
-    """Its network, begun as the policy (SPA: lr 3e-6, 500 steps of warm-up)."""
+    """Its network, initialised from the policy (SPA: lr 3e-6, 500 steps of warm-up)."""
     hidden: Natural = 64
     """Width of the head's hidden layer; 0: a linear head."""
     reads: Literal["hidden", "logits"] = "hidden"
-    """What the head reads: the last hidden state, or the logits of the next token (SPA's released
+    """Input of the head: the last hidden state, or the logits of the next token (SPA's released
     code)."""
     epochs: Count = 1
     """Passes over the explored episodes."""
     batch: Count = 8
-    """Episodes of an optimizer step (SPA: 8)."""
+    """Episodes per optimizer step (SPA: 8)."""
     held_out: Annotated[float, Bounds(0, 1, open_high=True)] = 0.1
-    """Share of the explored tasks that is kept for judging the model, in [0, 1)."""
+    """Share of the explored tasks that is held out to evaluate the model, in [0, 1)."""
 
 
 class TurnScorer(LearnedModel):
     """Base of models with one number per turn.
 
     Args:
-        policy: which the network begins as.
+        policy: the initial network.
         config: see :class:`TurnScorerConfig`.
         refit: updates between fits to an update's episodes; 0: it is frozen before training.
         seed: of the head's weights and of the order of episodes.
@@ -100,9 +100,9 @@ class TurnScorer(LearnedModel):
         self.updates = int(state.get("updates", 0))  # older checkpoints of frozen models lack it
 
     def fit(self, batch: Batch, credit: Credit) -> dict[str, float]:
-        """Learn from an update's episodes where it is time to; returns ``loss`` and ``grad_norm``.
+        """Learn from an update's episodes if a fit is due; returns ``loss`` and ``grad_norm``.
 
-        They were scored before, so what is said of these scores is said of held-out episodes.
+        They were scored before, so metrics of these scores are on held-out episodes.
         """
         self.updates += 1
         if not self.refit or self.updates % self.refit:
@@ -111,7 +111,7 @@ class TurnScorer(LearnedModel):
         return self.learn(episodes, self.objective(episodes), epochs=1)
 
     def objective(self, trajectories: Sequence[Trajectory]) -> Objective:
-        """Return what is learned of these episodes, for models that are fitted to any."""
+        """Return the objective of these episodes, for models that are fitted to any."""
         raise NotImplementedError
 
     def learn(
@@ -124,9 +124,9 @@ class TurnScorer(LearnedModel):
     ) -> dict[str, float]:
         """Take ``epochs`` passes over episodes; returns the mean ``loss`` and ``grad_norm``.
 
-        The objective may couple the turns of an episode (a sum that is to meet an outcome): the
+        The objective can couple the turns of an episode (a sum that must match an outcome): the
         outputs of a step's episodes come first, without a gradient; then each micro-batch adds the
-        gradient of its turns, weighed by that of the objective. The sum is the whole gradient.
+        gradient of its turns, weighted by that of the objective. The sum is the whole gradient.
 
         Args:
             trajectories: episodes with turns.
@@ -162,7 +162,7 @@ class TurnScorer(LearnedModel):
         return self.backbone.read(ends, turn_K)[:, 0]
 
     def _part(self, slope_N: FloatArray, batch: EndBatch) -> torch.Tensor:
-        """Return what has the loss's gradient, of a micro-batch."""
+        """Return a value with the loss's gradient, for a micro-batch."""
         import torch
 
         values = self.backbone.at_ends(batch).squeeze(-1)
@@ -181,7 +181,7 @@ def split_by_task(
 
     Args:
         trajectories: episodes; those without turns are left out.
-        share: of the tasks that are held out; at least one where there are two and it is above 0.
+        share: of tasks to hold out; at least one task if there are two and it is above 0.
         seed: of the choice.
     """
     episodes = [t for t in trajectories if t.turns]

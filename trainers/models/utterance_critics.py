@@ -1,10 +1,10 @@
-"""ArCHer's critics: how good a turn's reply is, and how good it was to be asked for one.
+"""ArCHer's critics: the value of a turn's reply, and of the state before it.
 
 Source: Zhou et al. 2024, "ArCHer", arXiv 2402.19446. Q is read at the last token of a turn's reply,
-V at the last token of its prompt. Both have twins, and slow copies that give the targets: for Q
-``r + gamma V_bar(s')``, for V the ``Q_bar(s, a)`` of a reply that the present policy gives.
-Differences: the network begins as the policy and reads prompt and reply in one row, where the
-released one is a RoBERTa that reads both apart; a new critic says 0 everywhere.
+V at the last token of its prompt. Both have twins, and slow copies that give the targets: for Q ``r
++ gamma V_bar(s')``, for V the ``Q_bar(s, a)`` of a reply of the current policy. Differences: the
+network is initialised from the policy and reads prompt and reply in one row, while the released one
+is a RoBERTa that reads them separately; a new critic is 0 everywhere.
 """
 
 from __future__ import annotations
@@ -35,47 +35,46 @@ __all__ = ["UtteranceCritics", "UtteranceCriticsConfig"]
 
 @dataclass(frozen=True, slots=True)
 class UtteranceCriticsConfig(Checked):
-    """Q and V of whole turns, their slow copies, and the memory that they learn from."""
+    """Q and V of whole turns, their slow copies, and the memory from which they learn."""
 
     backbone: BackboneConfig = field(default_factory=lambda: BackboneConfig(lr=1e-5))
-    """Their network, begun as the policy (released: a RoBERTa of its own; lr 1e-5)."""
+    """Their network, initialised from the policy (released: a separate RoBERTa; lr 1e-5)."""
     hidden: Count | None = None
     """Width of the two hidden layers of each head; None: the network's (released)."""
     twins: Count = 2
-    """Critics of each kind, of which the lowest counts; 1 is the ablation without a twin."""
+    """Number of critics of each kind, whose minimum is used; 1 is the ablation without a twin."""
     tau: Annotated[float, Bounds(0, 1, open_low=True)] = 0.1
-    """Share of the live critics that a step moves into the slow copies, in (0, 1]; 1 is the
+    """Rate at which a step moves the slow copies towards the live critics, in (0, 1]; 1 is the
     ablation without targets: the copies are the critics."""
     returns: Fraction = 0.0
-    """Weight, in [0, 1], of the discounted return that the turn's own episode had in Q's target;
-    the rest is the slow copies'. At 0, the paper's, an outcome comes back by one turn as the copies
-    follow once, and the first turns of long episodes learn last; at 1 nothing is bootstrapped, and
-    what the memory holds is judged by the policies that collected it."""
+    """Weight, in [0, 1], of the turn's own discounted return in Q's target; the rest comes from the
+    slow copies. At 0, as in the paper, an outcome propagates back by one turn per update of the
+    copies, and the first turns of long episodes learn last; at 1 nothing is bootstrapped, and turns
+    in the memory are valued under the policies that collected them."""
     actions: Literal["fresh", "replayed"] = "fresh"
-    """What V is the mean over: replies that the present policy is asked for, in every step anew
-    (the paper), or the replies in the memory, which cost nothing and are partly of older
-    policies."""
+    """Replies over which V is the mean: new ones of the current policy in every step (the paper),
+    or those in the memory, which cost nothing but are partly from older policies."""
     max_new_tokens: Count | None = None
-    """Most tokens of such a reply; None: as many as the longest in the memory has."""
+    """Maximum number of tokens of such a reply; None: as many as the longest in the memory."""
     update: Literal["before", "after"] = "before"
     """Whether they learn from an update's turns before these are scored (the paper), or after."""
     capacity: Count = 10_000
-    """Most turns in the memory (released: 10,000)."""
+    """Maximum number of turns in the memory (released: 10,000)."""
     batch: Count = 256
-    """Turns of an optimizer step, drawn from the memory (released: 64 times 4)."""
+    """Turns per optimizer step, drawn from the memory (released: 64 times 4)."""
     steps: Count = 5
-    """Optimizer steps per update (released: 5, and more for games)."""
+    """Optimizer steps per update (released: 5, or more for games)."""
 
 
 class UtteranceCritics(OnlineModel):
-    """Adds ``q_N`` and ``v_N``, each the lowest that its twins say.
+    """Adds ``q_N`` and ``v_N``, each the minimum over its twins.
 
     Args:
-        policy: which the network begins as, and which is asked for replies.
+        policy: the initial network, and the source of replies.
         config: see :class:`UtteranceCriticsConfig`.
         gamma: discount per turn.
         temperature: of the sampler; fresh replies are sampled at it.
-        seed: of the heads, of what is drawn from the memory, and of fresh replies.
+        seed: of the heads, of draws from the memory, and of fresh replies.
     """
 
     name = "utterance_critics"
@@ -137,9 +136,9 @@ class UtteranceCritics(OnlineModel):
     # ---- values and fitting ---------------------------------------------------------------------
 
     def values(self, trajectories: Sequence[Trajectory]) -> tuple[FloatArray, FloatArray]:
-        """Return what each twin says of every turn of episodes: (q_NC, v_NC), float32."""
+        """Return each twin's values of every turn of episodes: (q_NC, v_NC), float32."""
         ends = turn_ends(trajectories)
-        # Equal rows are read once: moves of one token are few, and so are a small task's states.
+        # Equal rows are read once: there are few one-token actions, and few states in a small task.
         number: dict[tuple[int, ...], int] = {}
         place_R = np.array([number.setdefault(row, len(number)) for row in ends.ids], dtype=int)
         ends = TurnEnds(tuple(number), place_R[ends.row_N], ends.position_N)
@@ -152,7 +151,7 @@ class UtteranceCritics(OnlineModel):
         """Remember the batch's turns and take steps on turns drawn from the memory.
 
         Returns means over the steps: ``loss`` (per critic), ``grad_norm``, ``q_target`` and
-        ``v_target``; and ``replay``, the turns in the memory.
+        ``v_target``; and ``replay``, the number of turns in the memory.
         """
         self.replay.add(batch.trajectories, batch.turns.reward_N)
         rng = np.random.default_rng([self.seed, self.fits])
@@ -174,7 +173,7 @@ class UtteranceCritics(OnlineModel):
         q_target_KC, v_target_KC = self.targets(drawn, asked)
 
         ends, reply_K = _ends(prompts, replayed)
-        # Q's K places come first, then V's; a place counts for the half of the heads that is its.
+        # Q's K places come first, then V's; a place counts only for its half of the heads.
         none = np.zeros_like(q_target_KC)
         target = np.block([[q_target_KC, none], [none, v_target_KC]])
         counts = np.block([[none + 1, none], [none, none + 1]]) / np.float32(len(drawn))
@@ -191,11 +190,11 @@ class UtteranceCritics(OnlineModel):
     def targets(
         self, drawn: Sequence[Transition], replies: Sequence[tuple[int, ...]]
     ) -> tuple[FloatArray, FloatArray]:
-        """Return what Q and V should be of K turns, (q_target_KC, v_target_KC), by the slow copies.
+        """Return the slow copies' targets of Q and V for K turns, (q_target_KC, v_target_KC).
 
         Args:
             drawn: the turns.
-            replies: token ids of a reply of the present policy to each one's prompt.
+            replies: token ids of the current policy's reply to each one's prompt.
         """
         twins = self.config.twins
         prompts = [tuple(turn.prompt.tolist()) for turn in drawn]
@@ -219,12 +218,12 @@ class UtteranceCritics(OnlineModel):
         return q_target_KC, v_target_KC
 
     def _ask(self, prompts: Sequence[tuple[int, ...]], seed: int) -> list[tuple[int, ...]]:
-        """Return the present policy's replies to prompts, as token ids; the same on every rank."""
+        """Return the current policy's replies to prompts, as token ids; the same on every rank."""
         ranks = self.policy.ranks
         model = self.policy.whole_model()
         replies = [] if ranks.rank else self._replies(model, prompts, seed)
         self.policy.release()
-        # Rounding may make other replies elsewhere, and micro-batches are dealt of equal ones.
+        # Rounding can give other replies on other ranks, but all must split the same micro-batches.
         return ranks.same(replies)
 
     def _replies(
@@ -244,7 +243,7 @@ class UtteranceCritics(OnlineModel):
         return [reply.token_ids for reply in replies]
 
     def _follow(self, tau: float) -> None:
-        """Move the slow copies towards the critics: heads, and the part that they train."""
+        """Move the slow copies towards the critics: heads, and the trained part."""
         import torch
 
         with torch.no_grad():
@@ -252,7 +251,7 @@ class UtteranceCritics(OnlineModel):
                 slow.copy_(polyak(slow, live, tau))
 
     def _read(self, critics: Backbone, ends: TurnEnds) -> FloatArray:
-        """Return what all heads say at K places, float32 [K, 2C]."""
+        """Return the outputs of all heads at K places, float32 [K, 2C]."""
         return critics.read(ends).reshape(-1, 2 * self.config.twins)
 
     def _error(self, target: FloatArray, counts: FloatArray, batch: EndBatch) -> torch.Tensor:
@@ -266,7 +265,7 @@ class UtteranceCritics(OnlineModel):
 
 
 def _heads(width: int, hidden: int, count: int, seed: int) -> torch.nn.Module:
-    """Return independent small networks on one state, whose outputs stand side by side."""
+    """Return independent small networks on one state, with concatenated outputs."""
     import torch
 
     class Heads(torch.nn.Module):

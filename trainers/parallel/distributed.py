@@ -1,9 +1,9 @@
 """One training run in several processes, as torchrun starts them.
 
-Rank 0 runs it: it plays, evaluates, decides and writes, as it does alone. The other ranks follow:
-they decode for some of the copies, score and learn from some of the rows, and hold their part of
-the weights: the policy's, its reference's, and those of learned models, which are trained likewise.
-Adapters and heads stand whole on every rank.
+Rank 0 runs it: it plays, evaluates, decides and writes, as in a single process. The other ranks
+follow: they decode for some of the copies, score and learn from some of the rows, and hold their
+part of the weights: the policy's, its reference's, and those of learned models, which are trained
+the same way. Adapters and heads are whole on every rank.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Phase = Literal["clone", "train"]
 
 
 class SharedTrainer(Trainer):
-    """A trainer that every rank has; what rank 0's is told, the others' do as well.
+    """A trainer that every rank has; calls of rank 0's are repeated by the others.
 
     Args:
         phase: which of the run's trainers this is.
-        policy: stands whole on every rank; its weights are sharded here.
-        arguments: as of :class:`Trainer`.
-        options: as of :class:`Trainer`.
+        policy: whole on every rank; its weights are sharded here.
+        arguments: as for :class:`Trainer`.
+        options: as for :class:`Trainer`.
     """
 
     def __init__(self, phase: Phase, policy: Policy, *arguments: Any, **options: Any) -> None:
@@ -55,13 +55,13 @@ class SharedTrainer(Trainer):
             return super().pretrain(trajectories, turns, seconds, show)
 
     def reply_loss(self, trajectories: Sequence[Trajectory]) -> float:
-        """Return what :meth:`Trainer.reply_loss` does, each rank reading some of them."""
+        """Return :meth:`Trainer.reply_loss`, with each rank reading some of the episodes."""
         with self.policy.ranks.together("reply_loss", list(trajectories)):
             self.policy.release()
             return super().reply_loss(trajectories)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what one process, or several, go on from: every tensor whole."""
+        """Return the state from which one or several processes can continue: every tensor whole."""
         with self.policy.ranks.together("state"):
             return super().state_dict()
 
@@ -77,12 +77,12 @@ class SharedTrainer(Trainer):
 
     def _learn(self, collected: Collected, progress: float) -> dict[str, float]:
         with self.policy.ranks.together("learn", collected, self.clock.updates, progress):
-            # Whole weights were for decoding, and are old after this.
+            # Whole weights were for decoding, and are outdated after this.
             self.policy.release()
             return super()._learn(collected, progress)
 
     def follow(self, command: str, payload: tuple[Any, ...]) -> None:
-        """Do what rank 0's trainer was told."""
+        """Repeat a call of rank 0's trainer."""
         if command == "learn":
             collected, self.clock.updates, progress = payload
             self._learn(collected, progress)
@@ -99,14 +99,14 @@ class SharedTrainer(Trainer):
 
 
 def trainer_for(phase: Phase, policy: Policy, *arguments: Any, **options: Any) -> Trainer:
-    """Return a trainer of the policy: a :class:`SharedTrainer` where several ranks train it."""
+    """Return a trainer of the policy: a :class:`SharedTrainer` if several ranks train it."""
     if policy.ranks.size == 1:
         return Trainer(policy, *arguments, **options)
     return SharedTrainer(phase, policy, *arguments, **options)
 
 
 def check_shared(config: TrainConfig) -> None:
-    """Raise for what does not work in several processes.
+    """Raise for settings that do not work in several processes.
 
     Raises:
         ConfigError: names the setting, and what to set instead.
@@ -139,12 +139,12 @@ def follow(
     ranks: Ranks,
     build_policy: Callable[[Any], Policy],
 ) -> None:
-    """Do this rank's share of the run until rank 0 says that it is over.
+    """Do this rank's share of the run until rank 0 reports that it is over.
 
     Args:
         config: of the run; that of rank 0.
         ranks: this is not rank 0.
-        build_policy: returns the policy that the run begins with, given rank 0's tokenizer.
+        build_policy: returns the run's initial policy, given rank 0's tokenizer.
     """
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
@@ -184,7 +184,7 @@ def follow(
 
 
 class _NoCollector(Collector):
-    """Stands where rank 0 has a collector."""
+    """Placeholder for rank 0's collector."""
 
     def collect(self, update: int) -> Collected:
         raise CreditRLError("Only rank 0 collects.")
@@ -197,7 +197,7 @@ def _follower(config: TrainConfig, phase: Phase, policy: Policy) -> SharedTraine
     served = config.rollout.backend == "vllm-server" and not cloning
 
     def handed_on() -> None:
-        """Help rank 0 bring the weights to a server."""
+        """Help rank 0 send the weights to a server."""
         with policy.gathered():
             pass
 

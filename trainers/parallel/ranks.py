@@ -1,7 +1,7 @@
-"""The processes of one training run: what torchrun started, or one process alone.
+"""The processes of one training run: those started by torchrun, or a single one.
 
-Rank 0 leads: it plays environments, decides and writes. The others do with it what needs the model,
-told by :meth:`Ranks.together` on rank 0 and heard by :meth:`Ranks.hear` on the others.
+Rank 0 leads: it plays environments, decides and writes. The others join in whatever needs the
+model, sent by :meth:`Ranks.together` on rank 0 and received by :meth:`Ranks.hear` on the others.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ class _HasRows(Protocol):
 B = TypeVar("B", bound=_HasRows)
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-# Words of gloo and NCCL about a process at the other end that has gone.
+# Messages of gloo and NCCL when a process at the other end has died.
 _LOST = (
     *("closed by peer", "reset by peer", "broken pipe", "connection closed"),
     *("ncclremoteerror", "communicator was aborted"),
 )
-# Words of gloo about one that has not gone for all that is known, and does not answer.
+# Messages of gloo when a process is not known to have died, but does not answer.
 _SILENT = ("timed out waiting", "application timeout")
 _PATIENCE = timedelta(hours=1)
-"""How long processes wait for each other: one that loads a model may need some of it."""
+"""How long processes wait for each other: one that loads a model may take long."""
 _BEAT = 60.0
-"""Seconds between signs of rank 0, which may play and evaluate for longer than others wait."""
+"""Seconds between rank 0's heartbeats, which can play and evaluate for longer than others wait."""
 _WAIT = "wait"
 
 
 @dataclass(slots=True)
 class Ranks:
-    """This process among those of a run; a run of one process needs no others and asks none."""
+    """This process among those of a run; a run of one process does not communicate."""
 
     rank: int = 0
     size: int = 1
@@ -66,16 +66,16 @@ class Ranks:
     """Process group for plain values; gloo."""
     _depth: int = field(default=0, repr=False)
     _turn: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
-    """Held by whoever tells the others something: a block of :meth:`together`, or a sign."""
+    """Held while sending to the others: by a block of :meth:`together`, or a heartbeat."""
     _over: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
 
     @contextmanager
     def together(self, command: str, *payload: Any) -> Iterator[None]:
-        """Have the other ranks do what this block does; within such a block they do so already.
+        """Make the other ranks do the same as this block; in a nested block they already do.
 
         Args:
             command: what :meth:`hear` returns to them.
-            payload: and what goes with it; plain values, arrays, tensors on the CPU.
+            payload: its arguments; plain values, arrays, tensors on the CPU.
         """
         leads = self.size > 1 and self.rank == 0 and not self._depth
         with self._turn if leads else nullcontext():
@@ -97,12 +97,12 @@ class Ranks:
         return command, payload
 
     def begin_signs(self) -> None:
-        """Let rank 0 say now and then that it is there, until it says "stop"."""
+        """Let rank 0 send heartbeats until it sends "stop"."""
 
         def sign() -> None:
             while not self._over.wait(_BEAT):
                 with self._turn:
-                    # An error comes again to who asks next.
+                    # An error recurs in the next call.
                     with suppress(RuntimeError, CreditRLError):
                         if not self._over.is_set():
                             self.same((_WAIT, ()))
@@ -121,7 +121,7 @@ class Ranks:
         return box[0]  # type: ignore[return-value]
 
     def same_tensors(self, state: Any) -> Any:
-        """Return rank 0's nested state, tensor by tensor, so that no copy of all is made."""
+        """Return rank 0's nested state, tensor by tensor, so that it is never copied as a whole."""
         if self.size == 1:
             return state
         import torch
@@ -158,7 +158,7 @@ class Ranks:
             return send(form)
 
     def gather(self, value: T) -> list[T]:
-        """Return the values of all ranks, in their order, on every rank."""
+        """Return the values of all ranks, in order, on every rank."""
         if self.size == 1:
             return [value]
         import torch.distributed as dist
@@ -181,7 +181,7 @@ class Ranks:
         return tensor.numpy()
 
     def average_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Put the mean over the ranks into the gradients of parameters that every rank has whole.
+        """Average over the ranks the gradients of parameters that every rank has whole.
 
         Those of sharded parameters are means already.
         """
@@ -204,7 +204,7 @@ class Ranks:
             p.grad = part.view_as(p).to(p.dtype)
 
     def budget(self, tokens: int, length_R: Sequence[int] | np.ndarray[Any, Any]) -> int:
-        """Return the token budget of a micro-batch by which every rank gets some rows.
+        """Return the token budget of a micro-batch with which every rank gets some rows.
 
         Args:
             tokens: the budget of one process.
@@ -231,17 +231,17 @@ class Ranks:
         return self.deal(list(cut(self.budget(tokens, length_R))))
 
     def share(self, loss: torch.Tensor, counts: bool) -> torch.Tensor:
-        """Return a micro-batch's part of a loss, whose gradients the ranks take the mean of.
+        """Return a micro-batch's part of a loss, whose gradients the ranks average.
 
-        That mean is then the gradient of the sum of what each of them has of the loss.
+        That mean is then the gradient of the sum of all parts of the loss.
         """
         return loss if self.size == 1 else loss * (self.size if counts else 0)
 
     def deal(self, batches: Sequence[B]) -> list[tuple[B, bool]]:
         """Return this rank's micro-batches, by tokens; the flag says whether one counts.
 
-        A sharded model computes on all ranks at once, so each gets equally many: those with fewer
-        repeat a small one, whose results must be thrown away.
+        A sharded model computes on all ranks at once, so each gets the same number: those with
+        fewer repeat a small one, whose results must be discarded.
         """
         if self.size == 1 or not batches:
             return [(batch, True) for batch in batches]
@@ -257,10 +257,10 @@ class Ranks:
         return [(b, True) for b in mine] + [(smallest, False)] * (most - len(mine))
 
     def leave(self) -> None:
-        """Leave the others, at the end of a run; the process of a follower ends here, with code 0.
+        """Leave the process group at the end of a run; a follower's process ends here, with code 0.
 
-        It ends without the interpreter's own end: gloo's threads outlive the group while a sharded
-        model knows it, and one that still lets go of a Python object then aborts the process.
+        It ends without the interpreter's shutdown: gloo's threads outlive the group while a sharded
+        model refers to it, and a thread that then releases a Python object aborts the process.
         """
         if self.size == 1:
             return
@@ -275,7 +275,7 @@ class Ranks:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Stands for a tensor on its way."""
+    """Placeholder for a tensor in transit."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -286,7 +286,7 @@ ALONE = Ranks()
 
 
 def launched() -> int | None:
-    """Return the rank that torchrun gave this process; None where it was started by itself."""
+    """Return the rank that torchrun gave this process; None if torchrun did not start it."""
     if "TORCHELASTIC_RUN_ID" not in os.environ and "WORLD_SIZE" not in os.environ:
         return None
     missing = [name for name in _VARIABLES if name not in os.environ]
@@ -308,7 +308,7 @@ def started() -> tuple[int, int]:
 
 
 def join(device: str = "auto") -> Ranks:
-    """Return this process's place among those that torchrun started; alone where it started none.
+    """Return this process's place among those that torchrun started; alone if it started none.
 
     Args:
         device: "cpu", "cuda", or "auto": a GPU where there is one.
@@ -319,7 +319,7 @@ def join(device: str = "auto") -> Ranks:
     if launched() is None or int(os.environ["WORLD_SIZE"]) == 1:
         return ALONE
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        # Killed, torchrun takes nobody along; whoever starts it anew would find the GPUs taken.
+        # A killed torchrun leaves its processes running; a restart would find the GPUs occupied.
         first = os.environ["LOCAL_RANK"] == "0"
         end_after_parent(
             f"torchrun (process {os.getppid()}) has ended, and so do its processes on this "
@@ -350,17 +350,17 @@ def join(device: str = "auto") -> Ranks:
 
 
 def without_ranks() -> dict[str, str]:
-    """Return this process's environment variables without torchrun's, for a run beside it."""
+    """Return this process's environment variables without torchrun's, for a separate run."""
     odd = ("TORCHELASTIC_", "TORCHRUN_", "GROUP_", "ROLE_", "LOCAL_WORLD")
     return {k: v for k, v in os.environ.items() if k not in _VARIABLES and not k.startswith(odd)}
 
 
 @contextmanager
 def lost_others() -> Iterator[None]:
-    """Raise :class:`LostRankError` where torch says that a process at the other end has gone.
+    """Raise :class:`LostRankError` if torch reports that a process at the other end has died.
 
-    Where one has said nothing for too long, nobody else will say so: that is an error with words.
-    Whatever else is wrong (a server that is gone, NCCL that cannot begin) is an error of its own.
+    If one has not answered for too long, no other process reports it: that error has a message.
+    Other failures (a dead server, NCCL that cannot start) raise their own errors.
     """
     try:
         yield

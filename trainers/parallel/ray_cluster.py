@@ -20,7 +20,7 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def connect(config: TrainConfig) -> Callable[[], None]:
-    """Join the run's Ray cluster, where it names one; returns what leaves it.
+    """Join the run's Ray cluster, if it names one; returns a function that leaves it.
 
     Raises:
         MissingExtraError: Ray is not installed.
@@ -31,7 +31,7 @@ def connect(config: TrainConfig) -> Callable[[], None]:
         return lambda: None
     require_extra("ray", "ray")
     if cfg.address == "local":
-        # Ray listens on the loopback alone where it may not form clusters, which it reads here.
+        # Ray listens only on the loopback if it may not form clusters, which it reads here.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     import ray
 
@@ -80,7 +80,7 @@ def connect(config: TrainConfig) -> Callable[[], None]:
 
 
 def _guard() -> subprocess.Popen[bytes] | None:
-    """Start what ends Ray's agents if this process is killed; Linux has what it looks at."""
+    """Start the guard that ends Ray's agents if this process is killed; it needs Linux."""
     if sys.platform != "linux":
         return None
     return subprocess.Popen(
@@ -93,9 +93,9 @@ def _guard() -> subprocess.Popen[bytes] | None:
 
 
 def _gpus_here(config: TrainConfig) -> list[str]:
-    """Return the GPUs of this machine that engines may have: those that train nothing, or all.
+    """Return the GPUs of this machine that engines may use: those that train nothing, or all.
 
-    All where the others are too few: engines may share one with the policy (``gpus`` below 1).
+    All if the others are too few: engines can share one with the policy (``gpus`` below 1).
     """
     import torch
 
@@ -112,7 +112,7 @@ def _gpus_here(config: TrainConfig) -> list[str]:
 
 @contextlib.contextmanager
 def _visible(gpus: Sequence[str]) -> Iterator[None]:
-    """Let what is started in this context see these GPUs only."""
+    """Make only these GPUs visible to processes started in this context."""
     before = os.environ.get(_VISIBLE)
     os.environ[_VISIBLE] = ",".join(gpus)
     try:

@@ -1,10 +1,10 @@
 """Policies that decode on the machines of a Ray cluster, behind the same agents.
 
-Each engine is an actor: a copy of the policy, or a vLLM engine. New weights are handed to all of
-them once per update, and a few prompts are asked to see that each computes with them; so it is with
-one that takes the place of another, before its replies count. What decides the draws is made here
-and goes with each call (random numbers, or a seed for every request of vLLM's), so an engine that
-goes costs no episode: another one gives its replies.
+Each engine is an actor: a copy of the policy, or a vLLM engine. New weights are sent to all of them
+once per update, and a few prompts check that each computes with them; the same holds for a
+replacement engine, before its replies count. The randomness of draws is generated here and sent
+with each call (random numbers, or a seed for every vLLM request), so a lost engine costs no
+episode: another one gives its replies.
 """
 
 from __future__ import annotations
@@ -63,32 +63,32 @@ __all__ = [
 ]
 
 _ATTEMPTS = 3
-"""How often prompts are asked whose engines go, and how often in a row an engine is begun again
-that goes before it has shown that it computes with the policy's weights."""
+"""How often prompts of lost engines are retried, and how often in a row an engine is restarted that
+is lost before it has shown that it computes with the policy's weights."""
 
 
 _WAKE = 0.02
-"""Seconds after which a queue looks whether it was woken."""
+"""Seconds after which a queue checks whether it was woken."""
 
 
 @dataclass(slots=True, eq=False)
 class _Place:
-    """One engine, and what it still has to show before its replies count."""
+    """One engine, and its pending checks before its replies count."""
 
     number: int
     actor: Any
     probe: Probe | None = None
     pending: list[Any] = field(default_factory=list)
-    """Futures of the weights that it was given, and of its answers to the probe; before it was
-    given any, of its beginning."""
+    """Futures of the weights sent to it, and of its answers to the probe; before any were sent, of
+    its start."""
     told: bool = True
-    """Whether it was given weights. One that takes the place of another gets them when it has
-    begun: calls that wait for room would keep the weights of every update in Ray's memory."""
+    """Whether weights were sent to it. A replacement gets them once it has started: calls that wait
+    for room would keep the weights of every update in Ray's memory."""
     awaited: bool = True
-    """Whether others wait for it: not for one that takes the place of another, until it is ready,
-    since what is left of the cluster may have no room for it."""
+    """Whether others wait for it: not for a replacement until it is ready, since the rest of the
+    cluster may have no room for it."""
     failures: int = 0
-    """How often in a row it has gone before it was ready."""
+    """How often in a row it was lost before it was ready."""
     gap: float = 0.0
 
 
@@ -97,10 +97,10 @@ class RayEngines(ABC):
 
     Args:
         config: of the run.
-        policy: whose shape and tokenizer they take; weights come with :meth:`load`.
+        policy: gives their shape and tokenizer; weights come with :meth:`load`.
 
     Attributes:
-        lost: engines that have gone so far.
+        lost: number of engines lost so far.
     """
 
     def __init__(self, config: TrainConfig, policy: Policy) -> None:
@@ -108,33 +108,33 @@ class RayEngines(ABC):
         self._cfg = config.rollout.ray
         self._sync = config.rollout.vllm.sync
         self._stale: Policy | None = None
-        # What an engine is told, to compute with the present weights: methods and what they take.
+        # Calls that bring an engine to the current weights: methods and their arguments.
         self._steps: list[tuple[str, Any]] = []
         self._whole: list[tuple[str, Any]] = []  # all weights; adapters come on top of them
         self._new: list[tuple[str, Any]] = []
         self._probe: Probe | None = None
         self._expected_PV: Any = None
         self.lost = 0
-        self._why = ""  # the last one went
+        self._why = ""  # the last one was lost
         self._places = [_Place(n, self._start()) for n in range(self._cfg.engines)]
 
     def renew(self, policy: Policy) -> None:
-        """Compute with the policy's weights as they stand at the next call.
+        """Use the policy's weights as of the next call.
 
-        They are handed over then, and not now, which all ranks of a run would have to take part in.
+        They are sent then and not now, because sending needs all ranks of a run.
         """
         self._stale = policy
 
     def hand_over(self) -> None:
-        """Hand the weights over that :meth:`renew` announced."""
+        """Send the weights that :meth:`renew` announced."""
         if self._stale is not None:
             self.load(self._stale)
 
     def load(self, policy: Policy) -> float:
-        """Give all engines the policy's present weights; of a run's ranks the first calls this.
+        """Send the policy's current weights to all engines; called by a run's first rank.
 
         Returns:
-            The largest mean difference of an engine's log-probabilities to the policy's.
+            The largest mean difference between an engine's log-probabilities and the policy's.
 
         Raises:
             EngineError: an engine computes with other weights, or none lasts.
@@ -156,7 +156,7 @@ class RayEngines(ABC):
     def close(self) -> None:
         """End the engines."""
         for place in self._places:
-            with contextlib.suppress(Exception):  # the cluster may have gone before
+            with contextlib.suppress(Exception):  # the cluster may already be gone
                 self.ray.kill(place.actor)
         self._places.clear()
 
@@ -164,11 +164,11 @@ class RayEngines(ABC):
 
     @abstractmethod
     def agent(self, policy: Policy, settings: dict[str, Any]) -> PolicyAgent:
-        """Return an agent whose replies the engines give."""
+        """Return an agent whose replies come from the engines."""
 
     @abstractmethod
     def _actor(self) -> tuple[type, tuple[Any, ...]]:
-        """Return the class of an engine, and what it is made of."""
+        """Return the class of an engine, and its arguments."""
 
     @abstractmethod
     def _hand_over(self, policy: Policy) -> None:
@@ -176,10 +176,10 @@ class RayEngines(ABC):
 
     @abstractmethod
     def _context_of(self, policy: Policy) -> int:
-        """Return the most tokens that an engine reads."""
+        """Return the maximum number of tokens that an engine reads."""
 
     def _add(self, method: str, what: Any, *, whole: bool) -> None:
-        """Have engines told something: of all weights, or of what comes on top of them."""
+        """Queue a call for the engines: with all weights, or with changes on top of them."""
         step = (method, self.ray.put(what))
         if whole:
             self._whole = [step]
@@ -191,14 +191,14 @@ class RayEngines(ABC):
     def _ask(
         self, method: str, prompts: Sequence[Any], copies: Sequence[int], *more: Any
     ) -> list[Any]:
-        """Return the answers to the prompts, in their order; any engine gives any of them.
+        """Return the answers to the prompts, in order; any engine can give any of them.
 
         Args:
             method: of the engines, that takes prompts.
-            prompts: to deal.
-            copies: which of the collection's each belongs to.
-            more: what the method takes beside them: one value per prompt each where it is an
-                array, else a value for all.
+            prompts: to distribute.
+            copies: the collection's environment copy of each prompt.
+            more: further arguments of the method: an array has one value per prompt, another value
+                is for all.
         """
         found: dict[int, Any] = {}
         for _ in range(_ATTEMPTS):
@@ -221,7 +221,7 @@ class RayEngines(ABC):
         raise self._none_lasts(f"{len(prompts) - len(found)} prompts found none that lasted")
 
     def ready(self) -> list[_Place]:
-        """Return the engines that compute with the present weights, at least one.
+        """Return the engines that compute with the current weights, at least one.
 
         Raises:
             EngineError: one computes with others, or none lasts.
@@ -240,7 +240,7 @@ class RayEngines(ABC):
         return ready
 
     def _settle(self, place: _Place) -> None:
-        """Wait until an engine has taken its weights, and see whether it computes with them."""
+        """Wait until an engine has its weights, and check that it computes with them."""
         if not place.pending:
             return
         answers = self.answers_of(place, place.pending)
@@ -257,7 +257,7 @@ class RayEngines(ABC):
         place.failures, place.awaited = 0, True
 
     def answers_of(self, place: _Place, future: Any) -> Any:
-        """Wait for an engine; None where it has gone, and another was started in its place."""
+        """Wait for an engine; None if it was lost and another one was started in its place."""
         try:
             return self.ray.get(future, timeout=PATIENCE)
         except lost_errors(self.ray) as error:
@@ -281,7 +281,7 @@ class RayEngines(ABC):
         )
 
     def silent(self, who: str = "all engines") -> EngineError:
-        """Return the error of engines that do not answer."""
+        """Return the error for engines that do not answer."""
         return EngineError(
             f"No answer from {who} on the Ray cluster for {PATIENCE:.0f} s: expected room for "
             f"{self._cfg.engines} engines (rollout.ray.engines)."
@@ -291,7 +291,7 @@ class RayEngines(ABC):
 
     def _start(self, *, again: bool = False) -> Any:
         cfg = self._cfg
-        # In place of one that has gone: what is left of the cluster may be full.
+        # In place of a lost one: the rest of the cluster may be full.
         options: dict[str, Any] = {"scheduling_strategy": "SPREAD", "num_cpus": 0}
         if cfg.gpus:
             options["num_gpus"] = cfg.gpus
@@ -301,7 +301,7 @@ class RayEngines(ABC):
         return self.ray.remote(engine).options(**options).remote(*arguments)
 
     def _replace(self, place: _Place) -> None:
-        """Begin an engine anew, or leave its place empty where it goes again and again."""
+        """Restart an engine, or leave its place empty if it is lost repeatedly."""
         with contextlib.suppress(Exception):
             self.ray.kill(place.actor)
         place.failures += 1
@@ -313,7 +313,7 @@ class RayEngines(ABC):
         place.told = place.awaited = False
 
     def _tell(self, place: _Place, steps: Sequence[tuple[str, Any]]) -> None:
-        """Give an engine weights and ask it for a proof; calls are done in the order they came."""
+        """Send weights to an engine and probe it; calls run in order of arrival."""
         place.pending += [getattr(place.actor, name).remote(what) for name, what in steps]
         if self._probe is not None:
             probe = place.probe = place.probe or copy.copy(self._probe)
@@ -332,7 +332,7 @@ class TransformersEngines(RayEngines):
     """Engines that are copies of the policy."""
 
     def __init__(self, config: TrainConfig, policy: Policy) -> None:
-        # What a copy is built from; other sections have types that are made by each process.
+        # The inputs of a copy; other sections have types created in each process.
         said = config.rollout
         self._config = TrainConfig(
             policy=config.policy,
@@ -345,13 +345,13 @@ class TransformersEngines(RayEngines):
         super().__init__(config, policy)
 
     def agent(self, policy: Policy, settings: dict[str, Any]) -> PolicyAgent:
-        """Return an agent whose replies the engines give."""
+        """Return an agent whose replies come from the engines."""
         return RayAgent(policy, self, **settings)
 
     def answer(
         self, sampling: dict[str, Any], prompts: Sequence[Prompt], uniform_BT: torch.Tensor
     ) -> list[Reply]:
-        """Return the replies that these draws give, in the order of the prompts."""
+        """Return the replies for these draws, in the order of the prompts."""
         self.hand_over()
         copies = [prompt.copy for prompt in prompts]
         return self._ask("answer", prompts, copies, uniform_BT.numpy(), sampling)
@@ -372,7 +372,7 @@ class TransformersEngines(RayEngines):
 
 
 class VLLMEngines(RayEngines):
-    """vLLM engines: together they sample as one :class:`TokenEngine` does, and take weights."""
+    """vLLM engines: together they sample like one :class:`TokenEngine`, and take weights."""
 
     def __init__(self, config: TrainConfig, policy: Policy) -> None:
         shape, settings = engine_settings(config, policy)
@@ -381,46 +381,46 @@ class VLLMEngines(RayEngines):
         self._context = 0
         self.name = settings["name"]
         super().__init__(config, policy)
-        engine: Any = self  # each is probed by itself, and not by the sync
+        engine: Any = self  # each is probed separately, and not by the sync
         self._push = WeightSync(engine, replace(self._sync, probe=False))
 
     def agent(self, policy: Policy, settings: dict[str, Any]) -> PolicyAgent:
-        """Return an agent whose replies the engines give."""
+        """Return an agent whose replies come from the engines."""
         return RayVLLMAgent(policy, self, **settings)
 
     @property
     def context(self) -> int:
-        """Most tokens of a row, reply included."""
+        """Maximum number of tokens of a row, reply included."""
         if not self._context:
             [self._context] = self._ask("context", [None], [0])
         return self._context
 
     def generate(self, requests: Sequence[TokenRequest], rule: SamplingRule) -> list[TokenAnswer]:
-        """Return one answer per request, in their order."""
+        """Return one answer per request, in order."""
         self.hand_over()
         return self._ask("generate", requests, [request.copy for request in requests], rule)
 
     def token_queue(self, rule: SamplingRule) -> TokenQueue:
-        """Return a queue whose requests join those that the engines are at work on."""
+        """Return a queue whose requests join those in progress on the engines."""
         return _RayQueue(self, rule)
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Have engines compute with these weights."""
+        """Make the engines compute with these weights."""
         named = [(name, value.detach().cpu()) for name, value in weights]
         self._add("load_weights", named, whole=True)
 
     def load_adapter(self, folder: Path) -> None:
-        """Have engines compute with the LoRA adapter of a folder, which they need not see."""
+        """Make the engines compute with the LoRA adapter of a folder, which they need not see."""
         files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
         self._add("load_adapter", files, whole=False)
 
     def reset_cache(self) -> None:
-        """Do nothing: engines that take weights forget what they computed with others."""
+        """Do nothing: engines that take weights drop results of older ones."""
 
     def close(self) -> None:
         """End the engines."""
         self._push.close()
-        with contextlib.suppress(Exception):  # one may have gone
+        with contextlib.suppress(Exception):  # one may be lost
             closed = [place.actor.close.remote() for place in self._places]
             self.ray.wait(closed, num_returns=len(closed), timeout=10.0)
         super().close()
@@ -436,7 +436,7 @@ class VLLMEngines(RayEngines):
 
 
 class _RayQueue:
-    """Requests under way to vLLM engines on a cluster; another engine answers for one that goes."""
+    """Pending requests to vLLM engines on a cluster; another engine answers for a lost one."""
 
     def __init__(self, engines: VLLMEngines, rule: SamplingRule) -> None:
         self._engines = engines
@@ -448,12 +448,12 @@ class _RayQueue:
         self._woken = threading.Event()
 
     def ask(self, questions: Sequence[TokenRequest]) -> None:
-        """Begin to answer these requests."""
+        """Start answering these requests."""
         self._engines.hand_over()
         self._send({next(self._numbers): request for request in questions})
 
     def replies(self) -> list[tuple[TokenRequest, TokenAnswer]]:
-        """Wait until an answer is there or :meth:`wake` was called; return all that are there."""
+        """Wait until an answer arrives or :meth:`wake` is called; return all that have arrived."""
         ray = self._engines.ray
         found: list[tuple[TokenRequest, TokenAnswer]] = []
         begin = time.monotonic()
@@ -468,7 +468,7 @@ class _RayQueue:
                 place = self._polls.pop(future)
                 answers = self._engines.answers_of(place, future)
                 mine = {n: r for n, (r, at) in self._under_way.items() if at is place}
-                if answers is None:  # it has gone, and what it was asked with it
+                if answers is None:  # it was lost, and its requests with it
                     self._send(mine)
                     continue
                 for number, answer in answers:
@@ -480,11 +480,11 @@ class _RayQueue:
         return found
 
     def wake(self) -> None:
-        """Have :meth:`replies` return, from any thread."""
+        """Make :meth:`replies` return, from any thread."""
         self._woken.set()
 
     def close(self) -> None:
-        """Drop what is under way."""
+        """Drop pending requests."""
         for place in {id(place): place for _, place in self._under_way.values()}.values():
             place.actor.drop.remote()
         self._under_way.clear()
@@ -494,7 +494,7 @@ class _RayQueue:
         ready = self._engines.ready()
         parts: dict[int, list[int]] = {}
         for number, request in requests.items():
-            # Copies stay with their engine, which knows how their prompts begin.
+            # Copies stay with their engine, which has cached their prompts' prefixes.
             parts.setdefault(request.copy // COPY_BLOCK % len(ready), []).append(number)
         for k, numbers in parts.items():
             place = ready[k]
@@ -509,11 +509,10 @@ class _RayQueue:
 
 
 class RayAgent(TransformersAgent):
-    """An agent whose replies copies of the policy on a Ray cluster give.
+    """An agent whose replies come from copies of the policy on a Ray cluster.
 
     Args:
-        policy: whose weights they compute with; brought to them before the first reply and after
-            :meth:`weights_changed`.
+        policy: its weights are used; sent before the first reply and after :meth:`weights_changed`.
         engines: of the run.
         tokenizer: None: the policy's.
         settings: arguments of :class:`TransformersAgent`.
@@ -529,15 +528,15 @@ class RayAgent(TransformersAgent):
 
     @property
     def engines_lost(self) -> int:
-        """Engines that have gone so far."""
+        """Number of engines lost so far."""
         return self.engines.lost
 
     def weights_changed(self) -> None:
-        """Compute with the policy's present weights from now on."""
+        """Use the policy's current weights from now on."""
         self.engines.renew(self.policy)
 
     def answer(self, prompts: Sequence[Prompt], uniform_BT: torch.Tensor) -> list[Reply]:
-        """Return the replies to at least one prompt that these draws give."""
+        """Return the replies to at least one prompt for these draws."""
         sampling = {
             "temperature": self.temperature,
             "greedy": self.greedy,
@@ -547,12 +546,12 @@ class RayAgent(TransformersAgent):
 
 
 class RayVLLMAgent(VLLMAgent):
-    """An agent whose replies vLLM engines on a Ray cluster give.
+    """An agent whose replies come from vLLM engines on a Ray cluster.
 
     Args:
-        policy: as of :class:`RayAgent`.
+        policy: as for :class:`RayAgent`.
         engines: of the run.
-        tokenizer: as of :class:`RayAgent`.
+        tokenizer: as for :class:`RayAgent`.
         settings: arguments of :class:`VLLMAgent`.
     """
 
@@ -572,18 +571,18 @@ class RayVLLMAgent(VLLMAgent):
 
     @property
     def engines_lost(self) -> int:
-        """Engines that have gone so far."""
+        """Number of engines lost so far."""
         return self.engine.lost  # type: ignore[attr-defined, no-any-return]
 
 
 class RaySampler(Sampler):
-    """Engines on a Ray cluster decode; they are started when the first agent is asked for.
+    """Engines on a Ray cluster decode; they are started when the first agent is requested.
 
     Args:
         config: of the run.
 
     Raises:
-        MissingExtraError: they are to run vLLM, which is not installed there.
+        MissingExtraError: they should run vLLM, which is not installed there.
     """
 
     def __init__(self, config: TrainConfig) -> None:
@@ -600,11 +599,11 @@ class RaySampler(Sampler):
 
     def held(self, policy: Policy, **sampling: Unpack[Sampling]) -> tuple[PolicyAgent, HeldWeights]:
         """Return an agent over the engines, whose weights are their own already."""
-        # Tokenizers may not be asked by two threads at once.
+        # Two threads must not use a tokenizer at once.
         agent = self._agent(policy, copy.deepcopy(policy.tokenizer), sampling)
         engines = self._engines
         assert engines is not None, "started for the agent"
-        # Now, in the thread that moves the policy, and not when the other one asks.
+        # Now, in the thread that updates the policy, and not when the other one asks.
         return agent, EngineWeights(policy, lambda: engines.load(policy))
 
     def _agent(self, policy: Policy, tokenizer: Any, sampling: Sampling) -> PolicyAgent:
@@ -647,7 +646,7 @@ class RaySampler(Sampler):
 
 
 def _last_line(error: Exception) -> str:
-    """Return what went wrong; lines before it say where."""
+    """Return the error message; lines before it are the traceback."""
     return str(error).strip().rpartition("\n")[2]
 
 
@@ -707,7 +706,7 @@ class _VLLMEngine:
         """(number, request) by the request's identity."""
 
     def context(self, prompts: list[None]) -> list[int]:
-        """Return the most tokens of a row, once for each that asks."""
+        """Return the maximum number of tokens of a row, once per prompt."""
         return [self._engine.context for _ in prompts]
 
     def load_weights(self, weights: list[tuple[str, torch.Tensor]]) -> None:
@@ -728,18 +727,18 @@ class _VLLMEngine:
         return self._engine.top_logprobs(prompts, count, images)
 
     def generate(self, requests: list[TokenRequest], rule: SamplingRule) -> list[TokenAnswer]:
-        """Return one answer per request, in their order."""
+        """Return one answer per request, in order."""
         return self._engine.generate(requests, rule)
 
     def ask(self, numbers: list[int], requests: list[TokenRequest], rule: SamplingRule) -> None:
-        """Begin to answer requests, which have numbers."""
+        """Start answering numbered requests."""
         if self._queue is None or rule != self._rule:
             self._queue, self._rule = self._engine.token_queue(rule), rule
         self._asked.update({id(r): (n, r) for n, r in zip(numbers, requests, strict=True)})
         self._queue.ask(requests)
 
     def answers(self) -> list[tuple[int, TokenAnswer]]:
-        """Wait until one is there; return (number, answer) of all that are, none if none comes."""
+        """Wait for an answer; return (number, answer) of all that arrived, none if none comes."""
         found: list[tuple[int, TokenAnswer]] = []
         while self._queue is not None and self._asked and not found:
             for request, answer in self._queue.replies():
@@ -755,7 +754,7 @@ class _VLLMEngine:
         self._asked.clear()
 
     def close(self) -> None:
-        """Leave no files on its machine."""
+        """Remove its files from its machine."""
         if self._adapter is not None:
             self._adapter.cleanup()
         self._engine.close()

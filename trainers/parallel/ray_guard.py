@@ -1,8 +1,9 @@
-"""Ends what Ray leaves behind when the process that started a cluster on this machine is killed.
+"""Ends Ray's remaining processes when the process that started a local cluster is killed.
 
-Ray's servers go with that process, and the agents beside its raylet do not: they wait for servers
-that have gone. This file runs as a program of its own, with the standard library alone, notes now
-and then what runs below the raylet, and ends what is left of it when its own parent has gone.
+Ray's servers end with that process, but the agents next to its raylet do not: they wait for the
+servers that are gone. This file runs as a separate program, with only the standard library,
+periodically records the processes below the raylet, and ends the remaining ones when its own parent
+is gone.
 
     python -I -S ray_guard.py
 """
@@ -17,19 +18,19 @@ import time
 __all__ = ["main"]
 
 _LOOK = 1.0
-"""Seconds between looks."""
+"""Seconds between checks."""
 _GRACE = 5.0
-"""Seconds in which Ray's processes may end by themselves."""
+"""Seconds in which Ray's processes can end by themselves."""
 
 
 def _processes() -> dict[int, tuple[str, int, str]]:
-    """Return (name, parent, time of its start) of every process."""
+    """Return (name, parent, start time) of every process."""
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
-                    # The program's name stands in brackets and may hold anything.
+                    # The program's name is in brackets and can contain anything.
                     head, _, tail = file.read().rpartition(")")
                 words = tail.split()
                 found[int(name)] = (head.partition("(")[2], int(words[1]), words[19])
@@ -37,7 +38,7 @@ def _processes() -> dict[int, tuple[str, int, str]]:
 
 
 def _below_raylets(of: int) -> set[tuple[int, str]]:
-    """Return (process, time of its start) of what runs below the raylets of a process."""
+    """Return (process, start time) of the processes below the raylets of a process."""
     found = _processes()
     above = {pid for pid, (name, parent, _) in found.items() if name == "raylet" and parent == of}
     below: set[int] = set()
@@ -59,7 +60,7 @@ def main() -> None:
     time.sleep(_GRACE)
     found = _processes()
     for pid, began in known:
-        # A number may be another process's by now.
+        # The id may belong to another process by now.
         if pid in found and found[pid][2] == began:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""A model whose weights are spread over the ranks of a run (PyTorch's FSDP2).
+"""A model whose weights are sharded over the ranks of a run (PyTorch's FSDP2).
 
 Adapters stay whole on every rank: they are small, and learned models share and swap them; so do
-heads of learned models. Beside the sharded model stands its twin, of the same structure and without
-weights, which is filled for whatever needs them whole: decoding, saving, handing them to an engine.
+heads of learned models. The sharded model has a twin of the same structure without weights, which
+is filled for whatever needs whole weights: decoding, saving, sending them to an engine.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class ShardedModel:
     """Shards a model in place; computes with it, and fills its twin.
 
     Args:
-        model: a causal language model of transformers, a peft model around one, or a decoder.
+        model: a transformers causal language model, a peft model around one, or a decoder.
         decoder: the part of it with the blocks.
-        ranks: over which it is spread.
+        ranks: the ranks over which it is sharded.
 
     Attributes:
         twin: the same structure, with whole weights between :meth:`fill` and :meth:`release`.
-        filled: whether it has them.
+        filled: whether the twin has weights.
     """
 
     def __init__(self, model: torch.nn.Module, decoder: torch.nn.Module, ranks: Ranks) -> None:
@@ -60,21 +60,21 @@ class ShardedModel:
         coarse = any(p.dtype.itemsize < 4 for p in model.parameters())
         options: dict[str, Any] = {
             "mesh": init_device_mesh(ranks.device, (ranks.size,)),
-            # The outer part as well, so that no weights stay whole when nobody computes.
+            # The outer part as well, so that no weights stay whole between computations.
             "reshard_after_forward": True,
-            # Gradients of 16 bits are added up in 32.
+            # 16-bit gradients are accumulated in 32 bits.
             "mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float32 if coarse else None),
             "ignored_params": set(whole.values()),
         }
         for block in _blocks(decoder):
             fully_shard(block, **options)
         self._root: Any = fully_shard(_Root(model), **options)
-        # Taken now: while it computes, the model shows whole weights in their place.
+        # Taken now: during computation, the model has whole weights in their place.
         sharded = {name: p for name, p in model.named_parameters(remove_duplicate=False)}
         self._places = {name: p for name, p in sharded.items() if isinstance(p, DTensor)}
 
     def run(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Do some work with the model's parts; every rank must, equally often."""
+        """Do some work with the model's parts; every rank must, the same number of times."""
         return self._root(work, *arguments)  # type: ignore[no-any-return]
 
     def fill(self) -> Any:
@@ -83,7 +83,8 @@ class ShardedModel:
             self._put(lambda p: p.full_tensor())
             self.filled = True
             self._fills += 1
-            # Read by what keeps results of old weights: memory may be given out at one place twice.
+            # Read by caches of results of old weights: memory can be allocated twice at one
+            # address.
             self.twin.weights_version = self._fills
         return self.twin
 
@@ -94,7 +95,7 @@ class ShardedModel:
             self.filled = False
 
     def load(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Take whole weights; adapters that are not among them stay as they are.
+        """Load whole weights; adapters that are not among them do not change.
 
         Raises:
             RuntimeError: names or shapes differ.
@@ -125,7 +126,7 @@ class ShardedModel:
 
 
 class _Root(torch.nn.Module):
-    """Module to call for computing with any part of a model, so that weights are gathered."""
+    """Module through which any part of a model is called, so that weights are gathered."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
@@ -138,8 +139,8 @@ class _Root(torch.nn.Module):
 def full_tensors(state: Any) -> Any:
     """Return a nested state with every sharded tensor whole, on rank 0; every rank must.
 
-    There it is on the CPU: the states of several models are more than a GPU has. The others, which
-    write nothing, get shapes without memory.
+    There it is on the CPU: the states of several models exceed a GPU's memory. The other ranks,
+    which write nothing, get shapes without memory.
     """
     if isinstance(state, DTensor):
         whole = state.full_tensor()
@@ -152,10 +153,10 @@ def full_tensors(state: Any) -> Any:
 
 
 def clip_gradients(parameters: Sequence[torch.nn.Parameter], largest: float) -> float:
-    """Scale gradients down to a norm of at most ``largest``; returns what their norm was.
+    """Scale gradients down to a norm of at most ``largest``; returns their previous norm.
 
     They may be sharded, whole and equal on every rank, or of both kinds (a head on a sharded
-    network), which torch does not take together.
+    network), which torch does not handle together.
     """
     sharded = [p for p in parameters if isinstance(p, DTensor)]
     whole = [p for p in parameters if not isinstance(p, DTensor)]
@@ -166,7 +167,7 @@ def clip_gradients(parameters: Sequence[torch.nn.Parameter], largest: float) -> 
         for part in (sharded, whole)
     ]
     norm = math.hypot(*(float(n.full_tensor() if isinstance(n, DTensor) else n) for n in norms))
-    scale = min(1.0, largest / (norm + 1e-6))  # as torch has it
+    scale = min(1.0, largest / (norm + 1e-6))  # as in torch
     for p in parameters:
         if p.grad is not None:
             p.grad.mul_(scale)
@@ -176,7 +177,7 @@ def clip_gradients(parameters: Sequence[torch.nn.Parameter], largest: float) -> 
 def shard_weights(
     weights: Mapping[str, torch.Tensor], module: torch.nn.Module
 ) -> dict[str, torch.Tensor]:
-    """Return a module's whole weights as it keeps them, for its ``load_state_dict``."""
+    """Return a module's whole weights in its own layout, for its ``load_state_dict``."""
     plain = module.state_dict()
     return {name: shard_like(v, plain[name]) if name in plain else v for name, v in weights.items()}
 
@@ -184,7 +185,7 @@ def shard_weights(
 def shard_optimizer_state(
     state: dict[str, Any], parameters: list[torch.nn.Parameter]
 ) -> dict[str, Any]:
-    """Return an optimizer's whole state as it is kept beside these parameters."""
+    """Return an optimizer's whole state in the layout of these parameters."""
     moments = {
         number: {
             key: shard_like(value, parameters[number])
@@ -198,9 +199,9 @@ def shard_optimizer_state(
 
 
 def shard_like(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """Return a whole tensor as the parameter is kept: sharded or whole, on its device.
+    """Return a whole tensor in the parameter's layout: sharded or whole, on its device.
 
-    A tensor that is sharded already stays as it is.
+    A tensor that is already sharded is returned unchanged.
     """
     if not isinstance(parameter, DTensor) or isinstance(value, DTensor):
         return value

@@ -1,1 +1,1 @@
-"""Memory of a run before it starts: what it needs, and what to change where it does not fit."""
+"""Memory of a run before it starts: what it needs, and what to change if it does not fit."""

@@ -1,4 +1,4 @@
-"""The memory plan of a recipe, and what to change where it does not fit."""
+"""The memory plan of a recipe, and what to change if it does not fit."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ __all__ = [
 ]
 
 _SPARE = 0.1
-"""Share of the device that is left to its allocator, and to what is not counted."""
+"""Share of the device that is reserved for its allocator and for uncounted memory."""
 _PROMPT_TOKENS = 4096
-"""Tokens of a prompt, where rows are shorter than the context: iStar's and 3SPO's on WebShop."""
+"""Tokens of a prompt, if rows are shorter than the context: iStar's and 3SPO's on WebShop."""
 _CPU_CACHE, _GPU_CACHE = 32_768, 131_072
 """Tokens of a batch that the transformers agent decodes at once."""
 _LEAST_BUDGET = 2048
-"""Padded tokens of a micro-batch below which it is not cut: a conversation must fit."""
+"""Minimum padded tokens of a reduced micro-batch: a conversation must fit."""
 
 Change = Callable[[TrainConfig], tuple[str, TrainConfig] | None]
-"""Returns the flags and the changed config; None where it changes nothing."""
+"""Returns the flags and the changed config; None if it changes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Advice:
 
     flags: tuple[str, ...]
     plan: MemoryPlan
-    """With these flags."""
+    """The plan with these flags."""
     fits: bool
 
 
@@ -69,7 +69,7 @@ def plan_of(config: TrainConfig, device: int, gpu: bool, ranks: int = 1) -> Memo
         config: of the run.
         device: bytes of the device's memory (of which a vLLM engine takes a share).
         gpu: whether the device is a GPU.
-        ranks: processes that train together, each on a device of its own.
+        ranks: processes that train together, each on its own device.
 
     Raises:
         DataError: the model's config is not found.
@@ -106,7 +106,7 @@ def _learned(config: TrainConfig, weight_bytes: int) -> list[LearnedShape]:
     for path, part in config_parts(config.method, ""):
         begun_as = getattr(part, "model", "policy")
         if hasattr(part, "backbone") and begun_as != "policy":
-            # Built as the policy here: building it as what it is would load its weights.
+            # Built from the policy here: building it as configured would load its weights.
             method = put_part(method, path, replace(part, model="policy"))
             of_their_own[f"{path}.backbone"] = begun_as
         if isinstance(part, (BackboneConfig, CriticConfig)):
@@ -134,10 +134,10 @@ def needs_reference(config: TrainConfig) -> bool:
 
 
 def advise(config: TrainConfig, device: int, gpu: bool, ranks: int = 1) -> Advice | None:
-    """Return what makes a run fit into a number of bytes; None where it fits as it is.
+    """Return what makes a run fit into a number of bytes; None if it already fits.
 
-    Changes are tried in their order, the ones that cost nothing but time first; those that are not
-    needed in the end are left out. Where all of them do not do, they are all returned.
+    Changes are tried in order, those that cost only time first; those that turn out to be
+    unnecessary are left out. If all of them are not enough, all are returned.
     """
     room = (1 - _SPARE) * device
     plan = plan_of(config, device, gpu, ranks)
@@ -145,7 +145,7 @@ def advise(config: TrainConfig, device: int, gpu: bool, ranks: int = 1) -> Advic
         return None
     taken: list[Change] = []
     changed = config
-    # Twice: smaller micro-batches do nothing while speaking is what needs the most, and help later.
+    # Twice: smaller micro-batches have no effect while decoding needs the most, and help later.
     for change in [*_changes(), *_changes()]:
         found = change(changed)
         if found is None:
@@ -158,7 +158,7 @@ def advise(config: TrainConfig, device: int, gpu: bool, ranks: int = 1) -> Advic
             break
     fits = plan.peak <= room
     if fits:
-        for change in reversed(taken.copy()):  # what changes the most is left out first
+        for change in reversed(taken.copy()):  # the largest changes are left out first
             others = [other for other in taken if other is not change]
             if plan_of(_changed(config, others)[0], device, gpu, ranks).peak <= room:
                 taken = others
@@ -167,7 +167,7 @@ def advise(config: TrainConfig, device: int, gpu: bool, ranks: int = 1) -> Advic
 
 
 def _changed(config: TrainConfig, changes: list[Change]) -> tuple[TrainConfig, tuple[str, ...]]:
-    """Return the config after some changes, and the flags; of equal flags the last one."""
+    """Return the config after some changes, and the flags; the last one of equal flags."""
     flags: dict[str, str] = {}
     for change in changes:
         found = change(config)
@@ -180,7 +180,7 @@ def _changed(config: TrainConfig, changes: list[Change]) -> tuple[TrainConfig, t
 
 
 def _changes() -> Iterator[Change]:
-    """Yield what may be changed, gentlest first; None where it changes nothing."""
+    """Yield possible changes, gentlest first; None if one changes nothing."""
     yield _in_turns
     yield _checkpointing
     for budget in (8192, 4096, _LEAST_BUDGET):
@@ -269,7 +269,7 @@ def _fewer_copies(copies: int) -> Change:
 
 
 def _shared_bases(config: TrainConfig) -> tuple[str, TrainConfig] | None:
-    """Let learned models share the policy's base, where it has adapters and they do not."""
+    """Let learned models share the policy's base, if it has adapters and they do not."""
     if config.policy.lora is None:
         return None
     return _change_parts(
@@ -288,7 +288,7 @@ def _small_critic(config: TrainConfig) -> tuple[str, TrainConfig] | None:
 
 
 def _adapters(config: TrainConfig) -> tuple[str, TrainConfig] | None:
-    """Train adapters; learned models share the base, which is what they do by themselves."""
+    """Train adapters; learned models then share the base by default."""
     if config.policy.lora is not None:
         return None
     lora = LoRAConfig(rank=16, alpha=32)
@@ -301,7 +301,7 @@ def _adapters(config: TrainConfig) -> tuple[str, TrainConfig] | None:
 def _speaking(
     config: TrainConfig, shape: ModelShape, weight_bytes: int, device: int, gpu: bool, ranks: int
 ) -> dict[str, int]:
-    """Return what the policy needs while it speaks."""
+    """Return the memory that the policy needs while it decodes."""
     rollout = config.rollout
     if rollout.backend == "vllm-server" or rollout.ray.decodes:
         return {}
@@ -317,7 +317,7 @@ def _speaking(
     at_once = min(rollout.token_budget or (_GPU_CACHE if gpu else _CPU_CACHE), copies * row)
     kept = 0
     if get_form(rollout.form).context != "window":
-        # What was read of a growing conversation is kept between its turns.
+        # The cache of a growing conversation is kept between its turns.
         kept = min(2 * at_once, copies * row)
     return {"cache_tokens": at_once + kept, "prefill_tokens": at_once}
 
@@ -341,14 +341,14 @@ def put_part(config: Any, path: str, value: Any) -> Any:
 
 
 def plan_line(config: TrainConfig) -> str:
-    """Return a line that says whether a run will fit; it never stops one."""
+    """Return a line on whether a run will fit; it never stops one."""
     try:
         ranks, here = started()
         device, name, gpu = device_of(config, None, here)
         plan = plan_of(config, device, gpu, ranks)
         advice = advise(config, device, gpu, ranks)
     except Exception as error:
-        # A model or a method of a kind that is not known here may train all the same.
+        # A model or method of an unknown kind may still train.
         return f"Memory: not reckoned ({' '.join(str(error).split())})"
     line = f"Memory: about {plan.peak / GIB:.2f} of {device / GIB:.1f} GiB ({name}){each_of(ranks)}"
     if advice is None:
@@ -359,12 +359,12 @@ def plan_line(config: TrainConfig) -> str:
 
 
 def each_of(ranks: int) -> str:
-    """Return the words that say that several processes need as much each."""
+    """Return a phrase saying that each of several processes needs this much."""
     return "" if ranks == 1 else f", for each of {ranks} processes"
 
 
 def device_of(config: TrainConfig, gib: float | None, here: int) -> tuple[int, str, bool]:
-    """Return (bytes, name, whether it is a GPU); processes of a machine share what is no GPU's."""
+    """Return (bytes, name, whether it is a GPU); processes share memory that is not a GPU's."""
     if gib is not None:
         return int(gib * GIB), f"a GPU of {gib:g} GiB", True
     found, name = device_bytes(config.policy.device)

@@ -1,9 +1,9 @@
 """Device memory that a training run needs, estimated before anything is loaded.
 
-Weights, gradients and optimizer states are exact. Activations are counted as what autograd keeps of
-a block of a Llama-like decoder (RMS norms, attention without a stored matrix, gated MLP). Where
-micro-batches are full and every token is scored, plan and peak agree within 10 % (``creditrl bench
-gpu --sections memory``). Everything here is arithmetic on numbers; where these come from is
+Weights, gradients and optimizer states are exact. Activations are counted as the tensors that
+autograd stores for a block of a Llama-like decoder (RMS norms, attention without a stored matrix,
+gated MLP). If micro-batches are full and every token is scored, plan and peak agree within 10 %
+(``creditrl bench gpu --sections memory``). Everything here is arithmetic on numbers that come from
 :mod:`creditrl.trainers.plan.shape`.
 """
 
@@ -31,49 +31,49 @@ _ADAMW_MOMENTS = 2
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """A causal language model as far as its memory goes; widths are numbers."""
+    """The memory-related sizes of a causal language model; widths are counts of numbers."""
 
     parameters: int
     """All weights; tied ones count once."""
     body: int
-    """Without the output layer where it has weights of its own."""
+    """Weights without the output layer, if that has its own."""
     layers: int
     hidden: int
     heads: int
-    """Of queries."""
+    """Number of query heads."""
     kv_heads: int
-    """Of keys and values."""
+    """Number of key-value heads."""
     head_size: int
     mlp: int
-    """Width of a block's gated MLP; of a mixture, of the experts that a token visits, summed."""
+    """Width of a block's gated MLP; for a mixture, summed over the experts that a token visits."""
     vocabulary: int
     context: int
-    """Most tokens that it reads."""
+    """Maximum number of tokens that it reads."""
     adapter_per_rank: int = 0
     """Weights of LoRA adapters of rank 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedShape:
-    """A model that the method fits beside the policy."""
+    """A model that the method fits besides the policy."""
 
     name: str
     parameters: int
-    """Weights of its own, float32."""
+    """Number of its own weights, float32."""
     token_budget: int
     """Padded tokens per micro-batch of its fitting; 0: it has no activations worth counting."""
     weight_bytes: int = _FLOAT
-    """Bytes of a weight that its activations pass through."""
+    """Bytes per weight of the network behind its activations."""
     lora: bool = False
-    """Whether it trains adapters on the policy's weights, or on others that stay as they are."""
+    """Whether it trains adapters, on the policy's weights or on other frozen ones."""
     frozen_bytes: int = 0
-    """Bytes of these others."""
+    """Bytes of these other weights."""
     follows: bool = False
-    """Whether it is a slow copy: without gradients, optimizer and fitting."""
+    """Whether it is a slow copy, without gradients, optimizer or fitting."""
 
     @property
     def own_network(self) -> bool:
-        """Whether it trains a network of its own: neither adapters nor a head alone."""
+        """Whether it trains its own network, not only adapters or a head."""
         return not self.lora and self.token_budget > 0
 
 
@@ -94,56 +94,56 @@ class Load:
     entropy: bool = False
     """Whether the loss has an entropy bonus."""
     logits_per_chunk: int = 2**26
-    """Logits that are there at a time."""
+    """Logits in memory at a time."""
     cache_tokens: int = 0
-    """Tokens whose keys and values are kept while the policy speaks."""
+    """Tokens whose keys and values are cached while the policy decodes."""
     prefill_tokens: int = 0
-    """Tokens that are read at once while it speaks."""
+    """Tokens that are read at once during decoding."""
     engine_bytes: int = 0
-    """A vLLM engine beside the policy, with weights and cache of its own."""
+    """Bytes of a vLLM engine besides the policy, with its own weights and cache."""
     engine_sleeps: bool = True
     """Whether it frees its memory while the policy is optimised."""
     ahead: bool = False
-    """Whether episodes are collected while the policy is optimised, with weights of their own."""
+    """Whether episodes are collected while the policy is optimised, with separate weights."""
     ranks: int = 1
-    """Processes that train together, over which weights and what belongs to them are sharded; the
-    budgets of tokens, and what is kept while it speaks, are those of one of them."""
+    """Processes that train together, over which weights, gradients and optimizer states are
+    sharded; token budgets and caches of decoding are those of one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """A run's memory in bytes: what is always there, and what comes and goes."""
+    """A run's memory in bytes: permanent and temporary."""
 
     resident: Mapping[str, int]
-    """Weights, gradients, optimizer states, by whose they are."""
+    """Weights, gradients and optimizer states, by owner."""
     phases: Mapping[str, int]
     """Additional memory of each phase of an update; phases do not overlap."""
 
     @property
     def peak(self) -> int:
-        """Bytes at the fullest moment."""
+        """Bytes at the peak."""
         return sum(self.resident.values()) + max(self.phases.values(), default=0)
 
     @property
     def fullest(self) -> str:
-        """Name of the phase with the most."""
+        """Name of the phase that needs the most."""
         return max(self.phases, key=lambda name: self.phases[name])
 
 
 def memory_plan(shape: ModelShape, load: Load, learned: Sequence[LearnedShape] = ()) -> MemoryPlan:
-    """Return what a run needs, on each rank where several train it.
+    """Return the memory that a run needs; on each rank, if several train it.
 
-    Gradients stay between updates (they are let go before the next backward pass), so they count
-    as always there.
+    Gradients stay between updates (they are freed before the next backward pass), so they count as
+    permanent.
 
-    Of several ranks each has its shard of what is as large as a model; adapters stand whole on
-    each. What computes has the weights (and their gradients) of a part of the model whole at a
-    time. While it speaks, or hands its weights on, it has all of them, and so it has when it
-    begins: learned models are copied from a whole policy, one after the other.
+    With several ranks, each has its shard of everything as large as a model; adapters are whole on
+    each. Computation gathers the weights (and their gradients) of one part of the model at a time.
+    For decoding, and for passing weights on, all of them are gathered, and also at the start:
+    learned models are copied from a whole policy, one after the other.
 
     Args:
         shape: of the policy.
-        load: what is done with it.
+        load: how it is used.
         learned: the method's models.
     """
     ranks = load.ranks
@@ -155,7 +155,7 @@ def memory_plan(shape: ModelShape, load: Load, learned: Sequence[LearnedShape] =
     # With adapters the reference is the model with them off.
     reference = whole if load.reference and full else 0
     ours, moved = (part, ranks) if full else ("", 1)
-    # Of coarse weights AdamW moves copies, and their gradients are added to those of the copies.
+    # AdamW updates float32 copies of bfloat16 weights, whose gradients are added to the copies'.
     coarse = trained * width if width < _FLOAT else 0
     resident = {
         f"weights{part}": _split(whole, ranks),
@@ -199,7 +199,7 @@ def memory_plan(shape: ModelShape, load: Load, learned: Sequence[LearnedShape] =
     if ranks > 1:
         networks = [model.parameters * _FLOAT for model in learned if model.own_network]
         begin = whole + reference + max(networks, default=0)
-        # Not on top of gradients and optimizers, which come later.
+        # Not in addition to gradients and optimizers, which come later.
         more = max(0, begin - sum(resident.values()))
         phases = {"begin, with all weights": more, **phases}
     if load.engine_bytes and not load.engine_sleeps:
@@ -213,9 +213,9 @@ def memory_plan(shape: ModelShape, load: Load, learned: Sequence[LearnedShape] =
 
 
 def _backward(shape: ModelShape, load: Load, *, lora: bool) -> int:
-    """Return the bytes of a micro-batch of the policy at its fullest moment.
+    """Return the bytes of a micro-batch of the policy at its peak.
 
-    That is either at the logits, behind all blocks, or in a block after the logits are gone.
+    That is either at the logits, after all blocks, or in a block after the logits are freed.
     """
     tokens, b = load.token_budget, load.weight_bytes
     again = load.checkpointing
@@ -233,9 +233,9 @@ def activation_bytes(
     lora: bool = False,
     checkpointing: bool = False,
 ) -> int:
-    """Return the bytes that autograd keeps of a forward pass, without logits.
+    """Return the bytes that autograd stores for a forward pass, without logits.
 
-    With checkpointing only the input of each block is kept, and one block is whole at a time.
+    With checkpointing only the input of each block is stored, and one block at a time is complete.
     """
     b, width = weight_bytes, shape.hidden
     block = _block(shape, b, lora)
@@ -246,12 +246,12 @@ def activation_bytes(
 
 
 def _block(shape: ModelShape, b: int, lora: bool) -> int:
-    """Return the bytes that autograd keeps of a token in one block, ``b`` those of a number.
+    """Return the bytes that autograd stores per token in one block; ``b`` bytes per number.
 
     For both norms the float32 input and, for their own gradient, the normed values; the input of
     every linear layer; queries, keys and values, and the attention's output, which is the input of
-    the layer behind; of the MLP the gate before and after its activation, and the other branch.
-    With adapters on frozen weights the linear layers' inputs are kept for the adapters, in float32,
+    the next layer; in the MLP, the gate before and after its activation, and the other branch. With
+    adapters on frozen weights, the linear layers' inputs are stored for the adapters, in float32,
     once for each layer that casts them, and norms have no gradient.
     """
     width, heads = shape.hidden, shape.heads * shape.head_size
@@ -266,10 +266,10 @@ def _block(shape: ModelShape, b: int, lora: bool) -> int:
 
 
 def logit_bytes(shape: ModelShape, tokens: int, chunk: int, *, entropy: bool = False) -> int:
-    """Return the bytes of logits with what their gradient needs, where every token is scored.
+    """Return the bytes of logits and of what their gradient needs, if every token is scored.
 
-    A chunk is there at a time: in float32 the logits, their exponentials and three parts of their
-    gradient; with an entropy, the shares, their products and the gradients of both.
+    One chunk is in memory at a time: in float32 the logits, their exponentials and three parts of
+    their gradient; with an entropy, the probabilities, their products and the gradients of both.
     """
     rows = min(tokens, max(1, chunk // shape.vocabulary))
     return rows * shape.vocabulary * _FLOAT * (8 if entropy else 5)
@@ -281,15 +281,15 @@ def cache_bytes_per_token(shape: ModelShape, weight_bytes: int) -> int:
 
 
 def _split(size: int, ranks: int) -> int:
-    """Return the bytes that the largest of equal shards has."""
+    """Return the bytes of the largest of equal shards."""
     return -(-size // ranks)
 
 
 def _gathered(shape: ModelShape, weight_bytes: int, ranks: int, *, trained: bool) -> int:
     """Return the bytes of sharded weights that are whole at a time while a model computes.
 
-    These are the embeddings and the output layer, the block that computes and the next one; where
-    they are trained, in float32 their gradients as well.
+    These are the embeddings and the output layer, the computing block and the next one; if they are
+    trained, also their gradients in float32.
     """
     if ranks == 1:
         return 0
@@ -299,5 +299,5 @@ def _gathered(shape: ModelShape, weight_bytes: int, ranks: int, *, trained: bool
 
 
 def _passing(shape: ModelShape, weight_bytes: int) -> int:
-    """Return the bytes per token that pass through a block and are let go."""
+    """Return the bytes per token that a block uses temporarily."""
     return weight_bytes * 3 * (shape.mlp + shape.hidden)

@@ -1,7 +1,7 @@
 """Inputs of the memory plan: shapes of models without their weights, and the device.
 
-Models are built on torch's ``meta`` device, where weights have a shape and no memory: so the counts
-are those of the very code that will train.
+Models are built on torch's ``meta`` device, where weights have a shape but no memory: so the counts
+come from the same code that will train.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ _KNOWN: dict[str, dict[str, Any]] = {
         **_sizes(4096, 32, 32, 8, 14336, tie_word_embeddings=False),
     },
 }
-"""Models of the papers, as their config.json says; nothing is asked of the hub for these."""
+"""Models of the papers, from their config.json; the hub is not accessed for these."""
 
 _SMALL_VOCABULARY = 300
-"""Words of a small policy's tokenizer, about: it is trained when the run begins."""
+"""Approximate vocabulary of a small policy's tokenizer, which is trained when the run starts."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -113,7 +113,7 @@ def model_shape(model: str, small: SmallPolicyConfig | None = None) -> ModelShap
 
 @functools.lru_cache(maxsize=64)
 def adapter_per_rank(model: str, small: SmallPolicyConfig, targets: tuple[str, ...]) -> int:
-    """Return the weights of adapters of rank 1 beside the named linear layers (none: all of them).
+    """Return the number of weights of rank-1 adapters on the named linear layers (none: all).
 
     An adapter of a layer has ``rank * (inputs + outputs)`` weights; the output layer has none.
     """
@@ -175,7 +175,7 @@ def learned_shapes(
 
 
 def device_bytes(device: str) -> tuple[int, str]:
-    """Return (memory of the device, what it is called): a GPU's, or this machine's.
+    """Return (memory of the device, its name): a GPU's, or this machine's.
 
     Args:
         device: ``"auto"``, ``"cpu"`` or a GPU's name for torch.
@@ -192,7 +192,7 @@ def device_bytes(device: str) -> tuple[int, str]:
 
 
 def _owners(part: Any, seen: set[int] | None = None) -> list[Any]:
-    """Return what has an optimizer in a learned model: backbones, or the model itself."""
+    """Return the parts of a learned model with an optimizer: backbones, or the model itself."""
     seen = set() if seen is None else seen
     if id(part) in seen or isinstance(part, (Policy, torch.nn.Module)):
         return []
@@ -224,14 +224,14 @@ def _fresh(model: str, small: SmallPolicyConfig) -> Any:
 
 
 def model_on(device: str, config: Any) -> Any:
-    """Return a model with random weights, of text or of pictures and text."""
+    """Return a model with random weights, for text or for pictures and text."""
     import transformers
 
     kinds: Any = transformers  # its loaders are untyped
     with torch.device(device):
         try:
             made: Any = kinds.AutoModelForCausalLM.from_config(config)
-        except ValueError:  # of pictures and text
+        except ValueError:  # for pictures and text
             made = kinds.AutoModelForImageTextToText.from_config(config)
     return made.eval()
 

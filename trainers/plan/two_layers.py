@@ -1,10 +1,9 @@
-"""A model of a recipe's shape with two layers: for what must run where its weights cannot be had.
+"""A model of a recipe's shape with two layers: for machines without its weights.
 
-It is of the model's architecture by its published config, with head size, query heads to a
-key-value head, MLP to width, tied or separate embeddings and vision tower as there; but of two
-layers, as wide as one key-value head with its queries, with a small vocabulary and random weights.
-It is written as a folder as the hub would give it, so whatever loads a model loads it in the usual
-way.
+It has the architecture of the model's published config, including head size, query heads per
+key-value head, MLP-to-width ratio, tied or separate embeddings and vision tower; but only two
+layers, the width of one key-value head with its queries, a small vocabulary and random weights. It
+is written as a folder in the hub's layout, so it is loaded in the usual way.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _TEMPLATES = {
     "qwen": (_CHATML, ("<|im_start|>", "<|im_end|>", *_MARKS), "<|im_end|>"),
     "llama": (_LLAMA, ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"), "<|eot_id|>"),
 }
-"""By type of model: the template in its documented format, its tokens, the one that ends a turn."""
+"""By model type: the template in its documented format, its tokens, the one that ends a turn."""
 
 
 def write_two_layers(model: str, texts: Sequence[str], folder: Path, seed: int = 0) -> int:
@@ -43,9 +42,9 @@ def write_two_layers(model: str, texts: Sequence[str], folder: Path, seed: int =
 
     Args:
         model: a name that the memory plan knows, or a folder with a config.
-        texts: what its tokenizer is made from; unseen characters are bytes.
-        folder: takes weights in bfloat16, config, tokenizer, and an image processor where the
-            model reads pictures.
+        texts: from which its tokenizer is made; unseen characters are bytes.
+        folder: takes weights in bfloat16, config, tokenizer, and an image processor if the model
+            reads pictures.
         seed: of the weights.
 
     Raises:
@@ -87,7 +86,7 @@ def write_two_layers(model: str, texts: Sequence[str], folder: Path, seed: int =
 
 
 def _narrow(text: Any) -> None:
-    """Leave one key-value head with its queries, and as much of the width."""
+    """Keep one key-value head with its queries, and the corresponding width."""
     share = text.num_key_value_heads or text.num_attention_heads
     if text.num_attention_heads % share or text.hidden_size % share:
         return
