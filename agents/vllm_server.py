@@ -7,7 +7,8 @@ server's template.)
 The server is started by its user, on this machine or another one, with ``--logprobs-mode
 processed_logprobs``. To train, it also needs ``--enable-lora --max-lora-rank 16`` and
 ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1`` in its environment; or, to train all weights,
-``VLLM_SERVER_DEV_MODE=1``. Both are passed through a folder that the server can read.
+``VLLM_SERVER_DEV_MODE=1``. Both reach it through a folder that it sees. To be shown pictures, it
+needs ``--enable-scale-out``.
 """
 
 from __future__ import annotations
@@ -153,7 +154,10 @@ class ServerEngine:
             prompts, self._client.request(_GENERATE, bodies) if bodies else [], strict=True
         ):
             if answer.error:
-                raise EngineError(f"The vLLM server gives no log-probabilities: {answer.error}")
+                raise EngineError(
+                    "The vLLM server gives no log-probabilities of a prompt with a picture: "
+                    f"{self._told(answer)}"
+                )
             try:
                 self._check_read(ids, pictures, answer.data["prompt_token_ids"])
                 top = answer.data["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
@@ -239,8 +243,7 @@ class ServerEngine:
         if not request.images:
             return _answer(request, answer)
         if answer.error:
-            advice = f" {_NO_GENERATE.format(url=self.base_url)}" if answer.refused else ""
-            return TokenAnswer(error=f"{answer.error}{advice}")
+            return TokenAnswer(error=self._told(answer))
         try:
             choice = answer.data["choices"][0]
             ids = tuple(int(token) for token in choice["token_ids"])
@@ -252,6 +255,11 @@ class ServerEngine:
             return TokenAnswer(error=_NO_GENERATE.format(url=self.base_url))
         self._check_read(request.prompt_ids, request.images, read)
         return TokenAnswer(ids, logprobs)
+
+    def _told(self, answer: ChatAnswer) -> str:
+        """Return why there is no answer, and what a server needs that refuses pictures."""
+        advice = f" {_NO_GENERATE.format(url=self.base_url)}" if answer.refused else ""
+        return f"{answer.error}{advice}"
 
     def _check_read(self, ids: tuple[int, ...], images: tuple[Any, ...], read: Any) -> None:
         """Raise where the server makes other tokens of a picture than the policy does."""
@@ -374,7 +382,7 @@ class ServerEngine:
 
 _NO_GENERATE = (
     "{url} answers no token ids with log-probabilities to a prompt with pictures: expected a vLLM "
-    "server, 0.32 or newer, with its path /inference/v1/generate."
+    "server, 0.32 or newer, started with --enable-scale-out (its path /inference/v1/generate)."
 )
 
 

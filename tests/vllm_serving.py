@@ -88,6 +88,8 @@ def serving(folder: Path, policy: Any) -> Iterator[str]:
     command += ["--enforce-eager", "--no-enable-chunked-prefill"]
     command += ["--max-num-batched-tokens", "8192", "--logprobs-mode", "processed_logprobs"]
     command += ["--enable-lora", "--max-lora-rank", "8"]
+    if policy.image_processor is not None:
+        command += ["--enable-scale-out"]
     with log.open("wb") as file:
         server = subprocess.Popen(
             command,

@@ -214,7 +214,7 @@ def test_an_engine_for_text_says_how_to_show_a_picture(server):
 def test_a_server_without_the_path_fails_the_episode_and_says_which_it_needs(server):
     server.knows_pictures = False
     [reply] = make_agent(server).act([TWO])
-    assert "0.32 or newer, with its path /inference/v1/generate" in reply.error
+    assert "0.32 or newer, started with --enable-scale-out" in reply.error
 
 
 def test_an_agent_of_a_server_finds_the_models_processor(server, policy, tmp_path):
