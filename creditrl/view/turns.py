@@ -203,7 +203,7 @@ class TurnIndex:
         whole = {
             name: pa.chunked_array([chunk for part in parts for chunk in part.chunks])
             for name, parts in columns.items()
-            if parts
+            if any(part.num_chunks for part in parts)
         }
         if not whole:
             return

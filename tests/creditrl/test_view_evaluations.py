@@ -69,6 +69,15 @@ def test_an_evaluation_without_episodes_says_so(made: Path, tmp_path: Path) -> N
         ViewedRun(tmp_path / "other.json")
 
 
+def test_an_evaluation_whose_episodes_all_failed_is_viewed(tmp_path: Path) -> None:
+    out = tmp_path / "failed.json"
+    agent = ["--agent", "command", "--command", "false", "--episodes", "2"]
+    assert run(["eval", "VisualSokoban", *agent, "--out", str(out)]) == 2
+    viewed = ViewedRun(out)
+    assert viewed.answer("run")["episodes"] == 2
+    assert "ended (code 1)" in viewed.answer("episode/0")["error"]
+
+
 def test_an_evaluation_under_way_is_viewed(made: Path, tmp_path: Path) -> None:
     from creditrl.store import TrajectoryStore
 
