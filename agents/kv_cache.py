@@ -22,8 +22,9 @@ def cache_argument(model: Any, cache: Any) -> dict[str, Any]:
 
 
 def cache_of(output: Any) -> Any:
-    """Return the cache in the output of a forward pass."""
-    return output["cache"] if "cache" in output else output.past_key_values
+    """Return the cache that a forward pass left."""
+    # An output does not contain what is None, and asking a new release for the old name warns.
+    return output.cache if hasattr(output, "cache") else output.past_key_values
 
 
 @functools.cache

@@ -1,0 +1,21 @@
+"""The cache of a model, by the name that its release gives it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from creditrl.agents.kv_cache import cache_of
+
+
+class NewOutput(dict[str, Any]):
+    """A new release's output of a pass without a cache: it does not contain what is None."""
+
+    cache = None
+
+    @property
+    def past_key_values(self) -> None:
+        raise AssertionError("the old name warns")
+
+
+def test_a_new_release_is_not_asked_by_the_old_name() -> None:
+    assert cache_of(NewOutput()) is None
