@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -123,19 +124,37 @@ COMMANDS: tuple[Command, ...] = (
 
 
 def main() -> None:
-    """Run the command line and exit with its exit code."""
+    """Run the command line and leave with its exit code."""
+    if not _debugs(sys.argv):
+        warnings.formatwarning = _warning_line
     sys.exit(run(sys.argv[1:]))
+
+
+def _warning_line(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
+    """Return a warning as errors are shown: in one line, without the place in the code."""
+    from creditrl.terminal import printable
+
+    return f"Warning: {printable(' '.join(str(message).split()))}\n"
+
+
+def _debugs(argv: Sequence[str]) -> bool:
+    return "--debug" in argv or os.environ.get("CREDITRL_DEBUG", "") not in ("", "0")
 
 
 def run(argv: Sequence[str]) -> int:
     """Run a command and return its exit code.
 
     0: done; 1: done, and the answer is no (a failed check); 2: the request cannot be carried out,
-    and one line on stderr gives the reason; 130: interrupted. ``--debug`` or ``CREDITRL_DEBUG=1``
-    shows tracebacks.
+    one line on stderr says why; 130: interrupted. ``--debug`` or ``CREDITRL_DEBUG=1`` shows
+    tracebacks, and where a warning comes from.
     """
     arguments = [argument for argument in argv if argument != "--debug"]
-    debug = len(arguments) < len(argv) or os.environ.get("CREDITRL_DEBUG", "") not in ("", "0")
     try:
         raise_again()
         return _dispatch(arguments)
@@ -148,7 +167,7 @@ def run(argv: Sequence[str]) -> int:
         return BROKEN_PIPE
     except Exception as error:
         line = disk_line(error)
-        if debug or (line is None and not isinstance(error, (CreditRLError, OSError))):
+        if _debugs(argv) or (line is None and not isinstance(error, (CreditRLError, OSError))):
             raise
         from creditrl.terminal import printable
 

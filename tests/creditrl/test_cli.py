@@ -62,6 +62,17 @@ def test_debug_shows_the_traceback() -> None:
         assert "Traceback" in told.stderr and "UnknownNameError" in told.stderr
 
 
+def test_a_warning_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "warns.py").write_text('import warnings\nwarnings.warn("odd\\nthing")\n')
+    said = subprocess.run(
+        [sys.executable, "-m", "creditrl", "--version", "--plugin", "warns.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert said.stderr == "Warning: odd thing\n"
+
+
 def test_envs_lists_what_gymnasium_knows(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["envs"]) == 0
     out = capsys.readouterr().out
