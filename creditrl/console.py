@@ -29,9 +29,10 @@ def console() -> Console:
 def table(*columns: str, title: str | None = None) -> Table:
     """Return an empty table with these columns; numbers are right-justified by ``>name``."""
     from rich import box
-    from rich.table import Table
 
-    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    from creditrl.terminal import TitledTable
+
+    made = TitledTable(title, box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
         made.add_column(
             name.removeprefix(">"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
 from rich.text import Text
 
-__all__ = ["PlainConsole", "plain", "printable"]
+__all__ = ["PlainConsole", "TitledTable", "plain", "printable"]
 
 _SHOWN = {
     number: ascii(chr(number))[1:-1]
@@ -48,3 +49,17 @@ class PlainConsole(Console):
     def render_str(self, text: str, **options: Any) -> Text:
         """Return the text that a string is shown as; here every string of every table comes by."""
         return super().render_str(printable(text), **options)
+
+
+class TitledTable(Table):
+    """A table whose title may be wider than its columns: it wraps where the console ends."""
+
+    def __init__(self, heading: str | None, **options: Any) -> None:
+        super().__init__(**options)
+        self.heading = heading
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Give the title, then the table."""
+        if self.heading is not None:
+            yield plain(self.heading, "table.title")
+        yield from super().__rich_console__(console, options)

@@ -10,7 +10,7 @@ from rich.table import Table
 
 import creditrl
 from creditrl.progress import Progress
-from creditrl.terminal import PlainConsole, plain, printable
+from creditrl.terminal import PlainConsole, TitledTable, plain, printable
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,12 @@ def test_a_console_obeys_no_text_in_lines_tables_titles_and_captions():
     text.encode()
     assert text.count("[/b][red]x[/] :smile: ") == text.count("\\x1b]0;title\\x07") == 6
     assert "\x1b[2J" not in text and "\x1b]" not in text and "\x07" not in text
+
+
+def test_a_title_may_be_wider_than_its_table():
+    out = PlainConsole(file=io.StringIO(), width=40)
+    out.print(TitledTable("A title wider than the columns"))
+    assert out.file.getvalue().splitlines()[0] == "A title wider than the columns"
 
 
 def test_a_text_of_ours_is_obeyed_by_no_console_of_somebody_else():
