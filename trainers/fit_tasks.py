@@ -29,14 +29,15 @@ def fit_tasks(
     cfg, clone, rollout = config.eval, config.clone, config.rollout
     venv = environments.get(1)
     name = config.env.id
-    if not has_splits(venv.env_class):
+    splits = has_splits(venv.env_class)
+    if not splits:
         progress.line(f"{name} has no splits: it is evaluated on the tasks it trains on.")
     for split in cfg.also_splits:
         environments.get(1, split=split)  # an unknown one raises here
 
     def fit(field: str, wanted: int, split: str | None, first: int = 0) -> int:
         found = len(environments.get(1, split=split).tasks)
-        where = "training" if split is None else repr(split)
+        where = "training" if split is None or not splits else repr(split)
         count = f"{found} task{'' if found == 1 else 's'}"
         if first >= found:
             begun = f" from eval.first={first} on" if first else ""

@@ -66,7 +66,7 @@ def test_an_environment_of_ones_own_works_in_the_commands_of_the_guide(folder: P
         told[line.split()[1]] = creditrl(folder, line, stdin="jump\njump\nclimb\njump\n")
     assert "22 rules hold, 0 broken" in told["check"] and "Solved after 4 turns" in told["play"]
     assert re.search(r"after grpo +(9\d\.\d|100\.0) %", told["train"])
-    assert "16 held-out levels" in told["train"] and "has no expert" in told["train"]
+    assert "16 levels of training" in told["train"] and "has no expert" in told["train"]
     assert (folder / "runs/stairs/credit.parquet").is_file() and (folder / "stairs.html").is_file()
     # The next command works when it is pasted.
     for name in ("check", "play", "train"):

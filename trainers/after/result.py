@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from creditrl.agents.eval_result import EvalResult
 from creditrl.agents.shown import ShownTable, html_tables
-from creditrl.envs.register import short_name
+from creditrl.envs.register import environment_class, short_name
 from creditrl.runs import RunFolder
 from creditrl.trainers.clock import Clock
 from creditrl.trainers.config import TrainConfig
+from creditrl.trainers.environments import has_splits
 from creditrl.trainers.stopwatch import sum_parts
 from creditrl.view.curves import learning_curve
 
@@ -87,6 +88,10 @@ class TrainResult:
         """Return success before and after as text."""
         cfg, method = self.config.eval, self.config.method.name
         levels = len(next(iter(self.evaluations["after"].values())).episodes)
+        counted = f"level{'' if levels == 1 else 's'}"
+        played = f"{counted} of training"
+        if has_splits(environment_class(self.config.env.id)):
+            played = f"held-out {counted} ({cfg.split})"
         moments = {
             "before": "before",
             "after": f"after {method}",
@@ -108,8 +113,7 @@ class TrainResult:
                 )
         greedy = ("success, greedy",) if cfg.greedy else ()
         return ShownTable(
-            f"{short_name(self.config.env.id)}: {levels} held-out level"
-            f"{'' if levels == 1 else 's'} ({cfg.split}), 95 % intervals",
+            f"{short_name(self.config.env.id)}: {levels} {played}, 95 % intervals",
             ("policy", f"success, T={cfg.temperature:g}", *greedy, "turns", "grounding"),
             tuple(rows),
             "\n".join(self.verdicts()),
