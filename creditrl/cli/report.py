@@ -87,7 +87,7 @@ def run(argv: list[str]) -> int:
     if len(pictures) < len(report.figures):
         print(f"Plots were left out. For them: {install_command('view')}")
     elif pictures:
-        print(f"Beside it {len(pictures)} pictures, which the HTML file holds as well.")
+        wrote(*pictures)
     if options.analysis or not runs:
         look_step(page)
     else:
