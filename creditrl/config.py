@@ -513,7 +513,7 @@ def find_recipe(name: str) -> RecipeFile:
     recipe of that file name in the package, so ``@recipes/quickstart.toml`` works everywhere.
 
     Raises:
-        UnknownNameError: neither exists; names the nearest recipe and all of them.
+        UnknownNameError: neither is there; names the nearest recipe.
     """
     wanted = name.removeprefix("@")
     if wanted.endswith(".toml"):
@@ -532,8 +532,8 @@ def find_recipe(name: str) -> RecipeFile:
     if plain in known:
         return _SmallRecipe(plain.removesuffix(_SMALL))
     raise UnknownNameError(
-        f"{missing}{did_you_mean(plain, known)} Known: {', '.join(known) or '(none)'}. "
-        "A file of your own is given as @path/to/file.toml."
+        f"{missing}{did_you_mean(plain, known)} `creditrl train --help` lists the recipes; a file "
+        "of your own is given as @path/to/file.toml."
     )
 
 
