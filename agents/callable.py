@@ -307,6 +307,11 @@ def _module(place: str, spec: str) -> ModuleType:
     except ConfigError:
         raise
     except BaseException as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == place:
+            raise ConfigError(
+                f"--agent {spec}: there is no module {place} here. A file is named with its .py, "
+                "e.g. my_agent.py:act."
+            ) from None
         why = _said_of(f"--agent {spec}: {place} cannot be imported", error)
         raise ConfigError(f"{why}.") from error
 
