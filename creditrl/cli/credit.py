@@ -246,13 +246,8 @@ def _episodes(
             kept.append((update, part))
     if not kept:
         raise ConfigError(
-            f"{source.path} has no stored episodes to score: expected some in "
-            f"{source.trajectories}. "
-            + (
-                "Wait until an episode has ended."
-                if source.is_evaluation
-                else "Train with --run.trajectories-every 1."
-            )
+            f"{source.trajectories} has no episodes to score: expected some that ended without an "
+            "error." + ("" if source.is_evaluation else " Train with --run.trajectories-every 1.")
         )
     chosen = [(update, t) for update, part in reversed(kept) for t in part]
     turns = sum(len(t.turns) for _, t in chosen)
