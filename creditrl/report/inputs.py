@@ -173,6 +173,8 @@ def _nothing(place: Path) -> str:
         return (
             f"{place} is no run, but holds {len(inside)}. Name them: `creditrl report {place}/*`."
         )
+    elif inside := sorted(place.glob("*.json")):
+        what += f"; for evaluations in it, name the files: `creditrl report {place}/*.json`"
     return (
         f"No run in {place}: {what}. Expected a folder of `creditrl train` or a file of "
         "`creditrl eval`."
