@@ -145,6 +145,6 @@ def require_trust(where: str, found: Mapping[str, str], given: Iterable[str]) ->
     if left:
         shown = "; ".join(f"--{flag.replace('_', '-')} {what}" for flag, what in left.items())
         raise ConfigError(
-            f"{where} asks for {shown}. Nothing of it was done: if it is yours, or you know it, "
-            f"add {TRUST}, or say again what you want of it."
+            f"{where} asks for {shown}. Nothing was done. If you trust this, add {TRUST}, or "
+            "give the flag yourself."
         )
