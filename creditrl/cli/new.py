@@ -35,7 +35,7 @@ def run(argv: list[str]) -> int:
     kinds = ("env", "method")
     word = argv[0] if argv and not argv[0].startswith("-") else ""
     if word not in kinds:
-        found = f"Nothing new of the kind {word!r}.{did_you_mean(word, kinds)}"
+        found = f"Unknown kind {word!r}.{did_you_mean(word, kinds)}"
         raise ConfigError(
             f"{found if word else 'Missing kind.'} "
             "Expected `creditrl new env NAME` or `creditrl new method NAME`."

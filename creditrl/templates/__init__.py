@@ -45,7 +45,7 @@ def write_package(
 
     Args:
         kind: what it brings.
-        name: of the package, in small letters; dashes become underscores in Python.
+        name: of the package, in lower case; dashes become underscores in Python.
         folder: a new one; None: one with the package's name.
 
     Raises:
@@ -87,8 +87,8 @@ def _template(name: str) -> str:
 def _check_name(kind: str, name: str) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*", name):
         raise ConfigError(
-            f"{name!r} is no name for a package: expected small letters, digits and single dashes, "
-            "beginning with a letter, e.g. my-stairs."
+            f"{name!r} cannot name a package: expected lower-case letters, digits and single "
+            "dashes, beginning with a letter, e.g. my-stairs."
         )
     module = name.replace("-", "_")
     taken = any(map(keyword.iskeyword, (module, class_name(name))))
