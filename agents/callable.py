@@ -18,7 +18,7 @@ from typing import Any
 from creditrl.agents.base import Agent
 from creditrl.agents.outside import turn_info
 from creditrl.background import agents_background
-from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
+from creditrl.errors import ConfigError, UnknownNameError, did_you_mean, kind_of
 from creditrl.plugins import search_here
 from creditrl.types import Prompt, Reply
 
@@ -117,8 +117,8 @@ class CallableAgent:
             return
         if not callable(getattr(player, "act", None)):
             raise ConfigError(
-                f"{self.name} makes a {type(player).__name__} without act(): expected an object "
-                "with act(observation, info), or make it a function of (observation, info)."
+                f"{self.name} returns {kind_of(player)} without act(): expected an object with "
+                "act(observation, info), or make it a function of (observation, info)."
             )
         self._players[copy] = player
         self._awaits = self._awaits or is_coroutine(player.act)
@@ -179,9 +179,9 @@ class CallableAgent:
 
     def _read(self, said: Any) -> Reply:
         if not isinstance(said, str):
-            kind = type(said).__name__
-            return Reply("", error=f"{self.name} returned a {kind}: expected the action, a str")
-        return Reply(str.__str__(said))  # the plain text, if it is a subclass
+            found = kind_of(said)
+            return Reply("", error=f"{self.name} returned {found}: expected the action, a str")
+        return Reply(str.__str__(said))  # of a subclass, the plain text
 
 
 def import_agent(spec: str, **options: Any) -> Agent:
@@ -215,8 +215,8 @@ def import_agent(spec: str, **options: Any) -> Agent:
         found = getattr(found, part)
     if not callable(found) and not callable(getattr(found, "act", None)):
         raise ConfigError(
-            f"--agent {spec} is a {type(found).__name__}: expected a function of (observation, "
-            "info), or a class with act(observation, info)."
+            f"--agent {spec} is {kind_of(found)}: expected a function of (observation, info), or a "
+            "class with act(observation, info)."
         )
     given = {key: value for key, value in options.items() if value is not None}
     name = given.pop("name", f"callable:{spec}")

@@ -14,6 +14,7 @@ from creditrl.agents.intervals import Estimate, mean_interval, wilson_interval
 from creditrl.agents.shown import ShownTable, html_tables, print_tables
 from creditrl.envs.register import short_name
 from creditrl.envs.tasks import Coverage
+from creditrl.errors import kind_of
 from creditrl.results import RESULTS_FORMAT, environment_version, task_set_hash, write_results
 
 if TYPE_CHECKING:
@@ -313,7 +314,7 @@ def _typed(record: _T) -> _T:
         if type(value) is not kind and not (kind is float and type(value) is int):
             if kind is Mapping and isinstance(value, Mapping):
                 continue
-            raise TypeError(f"{name} is a {type(value).__name__}, not a {kind.__name__}")
+            raise TypeError(f"{name} is {kind_of(value)}, not a {kind.__name__}")
     return record
 
 

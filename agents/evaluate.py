@@ -32,7 +32,7 @@ from creditrl.envs.prompt import PromptForm
 from creditrl.envs.register import environment_class, environment_id
 from creditrl.envs.tasks import HELD_OUT, Coverage
 from creditrl.envs.vector import TextVectorEnv
-from creditrl.errors import ConfigError, CreditRLError, DataError, EngineError
+from creditrl.errors import ConfigError, CreditRLError, DataError, EngineError, kind_of
 from creditrl.results import first_hash, found_commit, task_hash
 from creditrl.types import Task, Trajectory
 
@@ -444,9 +444,7 @@ def _make(
     venv = made.unwrapped
     if not isinstance(venv, TextVectorEnv):
         made.close()
-        raise ConfigError(
-            f"{env} makes a {type(venv).__name__}: expected an environment of CreditRL."
-        )
+        raise ConfigError(f"{env} makes {kind_of(venv)}: expected an environment of CreditRL.")
     return venv
 
 

@@ -775,7 +775,7 @@ async def _body(response: httpx.Response, most: int) -> bytes:
             # zlib treats a size of 0 as unbounded.
             found += piece if unpack is None else unpack.decompress(piece, most - len(found) + 1)
         except zlib.error as error:
-            raise _OversizeError(f"the answer is no gzip, as it says ({error})") from None
+            raise _OversizeError(f"the answer is not gzip, as it says ({error})") from None
         if len(found) > most:
             raise _OversizeError(f"the answer has more than {most:,} bytes (max_bytes)")
     return bytes(found)
@@ -791,7 +791,7 @@ _jitter = random.Random()
 
 
 def _value(name: str, text: str) -> Any:
-    """Return the value of a setting in a line; anything that is not JSON is a string."""
+    """Return the value of a setting in a line; what is not JSON is a string."""
     try:
         value = read_json(text)
     except OutsideJSONError:

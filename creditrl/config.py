@@ -45,7 +45,14 @@ from typing import (
     get_type_hints,
 )
 
-from creditrl.errors import ConfigError, DataError, UnknownNameError, did_you_mean, require_extra
+from creditrl.errors import (
+    ConfigError,
+    DataError,
+    UnknownNameError,
+    did_you_mean,
+    kind_of,
+    require_extra,
+)
 from creditrl.files import write_atomic
 from creditrl.flags import override
 
@@ -338,8 +345,7 @@ def _dump(value: Any, path: str) -> Any:
     if isinstance(value, (list, tuple)):
         return [_dump(item, f"{path}[{i}]") for i, item in enumerate(value)]
     raise ConfigError(
-        f"{path} is a {type(value).__name__}: "
-        "a config file holds numbers, strings, lists and tables."
+        f"{path} is {kind_of(value)}: a config file holds numbers, strings, lists and tables."
     )
 
 

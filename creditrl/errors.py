@@ -37,6 +37,7 @@ __all__ = [
     "WorkerError",
     "WrapperError",
     "did_you_mean",
+    "kind_of",
     "require_extra",
     "require_one_of",
 ]
@@ -143,6 +144,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the nearest known name, or an empty string."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def kind_of(value: object) -> str:
+    """Return the name of a value's type with its article, e.g. ``"an int"``."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 def require_extra(module: str, extra: str) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from creditrl.errors import DataError, OutsideJSONError
+from creditrl.errors import DataError, OutsideJSONError, kind_of
 
 __all__ = [
     "DEEPEST",
@@ -62,8 +62,8 @@ def read_json(text: str | bytes, *, most: int = MOST_ANSWER, largest: int = LARG
         largest: integers are limited to minus this to this.
 
     Raises:
-        OutsideJSONError: it is not JSON, too long, nested more than :data:`DEEPEST` times, or
-            contains a number that is not finite or too large.
+        OutsideJSONError: it is not JSON; or too long, nested more than :data:`DEEPEST` times, or
+            holds a number that is not finite or too large.
     """
     if len(text) > most:
         raise OutsideJSONError(f"it has {len(text):,} bytes, expected at most {most:,}")
@@ -71,13 +71,13 @@ def read_json(text: str | bytes, *, most: int = MOST_ANSWER, largest: int = LARG
         try:
             text = text.decode(json.detect_encoding(text))
         except UnicodeDecodeError as error:
-            why = f"it is no text ({error.reason} at byte {error.start:,})"
+            why = f"it is not text ({error.reason} at byte {error.start:,})"
             raise OutsideJSONError(why) from None
     text = text.removeprefix("\ufeff")
     begin = len(text) - len(text.lstrip(" \t\n\r"))
     value, end = find_json(text, begin, largest=largest)
     if text[end:].strip(" \t\n\r"):
-        raise OutsideJSONError(f"it is no JSON: more follows at character {end:,}")
+        raise OutsideJSONError(f"it is not JSON: more follows at character {end:,}")
     return value
 
 
@@ -106,9 +106,9 @@ def read_object_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error}).") from None
     except OutsideJSONError as error:
-        raise DataError(f"{path}: no readable JSON ({error}).") from None
+        raise DataError(f"{path}: not readable as JSON ({error}).") from None
     if not isinstance(found, dict):
-        raise DataError(f"{path}: expected a JSON object, found a {type(found).__name__}.")
+        raise DataError(f"{path}: expected a JSON object, found {kind_of(found)}.")
     return found
 
 
@@ -135,7 +135,7 @@ def find_json(
     try:
         value, end = _decoder(pairs, words, largest).raw_decode(text, at)
     except json.JSONDecodeError as error:
-        found = OutsideJSONError(f"it is no JSON: {error.msg} at character {error.pos:,}")
+        found = OutsideJSONError(f"it is not JSON: {error.msg} at character {error.pos:,}")
         found.line = error.lineno
         raise found from None
     except RecursionError:
@@ -169,7 +169,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, int) and abs(value) > LARGEST_INT:
         return "a number with too many digits"  # Python prints no more than 4,300
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return repr(value) if number else f"a {type(value).__name__}"
+    return repr(value) if number else kind_of(value)
 
 
 @functools.cache

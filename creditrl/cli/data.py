@@ -244,7 +244,7 @@ def _describe(data: OfficialData, folder: Path) -> None:
 
 
 def _is_damaged_json(path: Path) -> bool:
-    """Return whether a file is not JSON: truncated or garbled, rather than edited by somebody."""
+    """Return whether a file is not JSON: cut or garbled, not one that somebody has changed."""
     try:
         json.loads(path.read_bytes())
     except (ValueError, RecursionError):

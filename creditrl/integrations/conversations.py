@@ -116,7 +116,7 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
         try:
             records = read_json(text, most=MOST_FILE, largest=_LARGEST)
         except OutsideJSONError as error:
-            raise DataError(f"{path} is no JSON: {error}. Expected a list of records.") from None
+            raise DataError(f"{path} is not JSON: {error}. Expected a list of records.") from None
         if not records:
             raise DataError(f"{path} holds no record: its list is empty.")
         yield from enumerate(records, start=1)
@@ -130,7 +130,7 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
             record = read_json(line, most=MOST_FILE, largest=_LARGEST)
         except OutsideJSONError as error:
             raise DataError(
-                f"{path}, record {number} (line {at}) is no JSON: {error}. "
+                f"{path}, record {number} (line {at}) is not JSON: {error}. "
                 "Expected a list of records, or one record per line."
             ) from None
         yield number, record

@@ -220,10 +220,10 @@ def _evaluation(place: Path) -> RunRecord:
         if not result.episodes:
             raise KeyError("episodes")
     except UnicodeDecodeError:
-        raise DataError(f"{place}: no text; expected a file of `creditrl eval`.") from None
+        raise DataError(f"{place} is not text: expected a file of `creditrl eval`.") from None
     except ValueError as error:
         raise DataError(
-            f"{place}: no readable JSON ({error}); was its writing cut off? Run it again."
+            f"{place}: not readable as JSON ({error}). Expected a file of `creditrl eval`."
         ) from None
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise DataError(

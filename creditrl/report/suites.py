@@ -101,7 +101,7 @@ def _result(file: Path) -> EvalResult:
     try:
         content = read_json_file(file)
     except OutsideJSONError as error:
-        raise DataError(f"{file}: no readable JSON ({error}).") from None
+        raise DataError(f"{file}: not readable as JSON ({error}).") from None
     fault = schema_fault(content)
     if fault:
         raise DataError(

@@ -237,10 +237,10 @@ async def _body(request: Request, takes: tuple[str, ...] | None) -> dict[str, An
     try:
         data = read_json(bytes(received), most=len(received))
     except OutsideJSONError as error:
-        why = f"The body is no JSON that is read here: {error}."
+        why = f"The body is not JSON that is read here: {error}."
         raise _Refused(400, "bad_request", why) from None
     if not isinstance(data, dict):
-        raise _Refused(400, "bad_request", "The body is no JSON object.")
+        raise _Refused(400, "bad_request", "The body is not a JSON object.")
     for key in data:
         if takes is not None and key not in takes:
             known = ", ".join(takes) or "none"

@@ -38,6 +38,7 @@ from creditrl.errors import (
     IncompleteDataWarning,
     SnapshotError,
     UnknownNameError,
+    kind_of,
 )
 from creditrl.types import Snapshot
 
@@ -151,9 +152,9 @@ def ends_and_limits(subject: Subject) -> str:
     for _ in range(LONGEST_EPISODE):
         _, reward, terminated, truncated, info = env.step(choose_by(rng, info))
         for name, flag in (("terminated", terminated), ("truncated", truncated)):
-            expect(type(flag) is bool, f"{name} is a {type(flag).__name__}, expected a Python bool")
-        expect(type(reward) is float, f"reward is a {type(reward).__name__}, expected a float")
-        # An episode that could not be scored reports it, and its reward cannot be mistaken for one.
+            expect(type(flag) is bool, f"{name} is {kind_of(flag)}, expected a Python bool")
+        expect(type(reward) is float, f"reward is {kind_of(reward)}, expected a float")
+        # An episode that nobody could score says so, and has no reward that could be taken for one.
         unscored = (terminated or truncated) and bool(info.get("error"))
         expect(np.isfinite(reward) or (unscored and np.isnan(reward)), f"reward is {reward}")
         expect(not (terminated and truncated), "an episode is terminated and truncated at once")
@@ -240,7 +241,7 @@ def refuses_what_is_no_string(subject: Subject) -> str:
     _expect_refusals("step", env.step, others)
     turned = env.step(np.str_(action))[4]
     expect(turned["turn"] <= 1, f"refused actions cost {turned['turn'] - 1} turns")
-    expect(type(turned["action"]) is str, f"info['action'] is a {type(turned['action']).__name__}")
+    expect(type(turned["action"]) is str, f"info['action'] is {kind_of(turned['action'])}")
     env.close()
     copies = 4
     venv = subject.vector(copies)
@@ -362,7 +363,7 @@ def state_keys(subject: Subject) -> str:
         for _ in range(TURNS):
             key, world = env.state_key("state"), env.state_key("world")
             for name, value in (("state", key), ("world", world)):
-                expect(type(value) is bytes, f"state_key({name!r}) is a {type(value).__name__}")
+                expect(type(value) is bytes, f"state_key({name!r}) is {kind_of(value)}")
             now = {"state_key('world')": world.hex(), **_facts(info)}
             expect_equal(facts.setdefault(key, now), now, "two visits of one state key")
             _check_text_key(env, observation)
@@ -519,7 +520,7 @@ def _check_info(info: Mapping[str, Any], types: Mapping[str, type], where: str) 
             f"info[{key!r}] is a {found.__name__} {where}, expected {kind.__name__}",
         )
     for action in info["admissible_actions"]:
-        expect(type(action) is str, f"admissible_actions holds a {type(action).__name__} {where}")
+        expect(type(action) is str, f"admissible_actions holds {kind_of(action)} {where}")
     expect(0.0 <= info["score"] <= 1.0, f"info['score'] is {info['score']} {where}")
     reason = info["ungrounded_reason"]
     expect(reason in _REASONS, f"info['ungrounded_reason'] is {reason!r} {where}")

@@ -15,7 +15,7 @@ from creditrl.envs.sotopia.dialogue import Action, Transcript, Turns
 from creditrl.envs.sotopia.named import make_named
 from creditrl.envs.sotopia.profiles import Combination, Visibility
 from creditrl.envs.sotopia.rendering import introduction, observation
-from creditrl.errors import ConfigError
+from creditrl.errors import ConfigError, kind_of
 
 __all__ = [
     "PARTNERS",
@@ -110,7 +110,7 @@ def make_partner(which: str | Partner) -> Partner:
         return made
     if not isinstance(which, Partner):
         raise ConfigError(
-            f"partner is a {type(which).__name__}: expected a name ({', '.join(PARTNERS)}) or an "
+            f"partner is {kind_of(which)}: expected a name ({', '.join(PARTNERS)}) or an "
             "object with name, deterministic and reply(asks). An agent becomes a partner by "
             "creditrl.agents.AgentPartner(agent, form)."
         )

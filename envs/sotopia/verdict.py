@@ -8,7 +8,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from creditrl.envs.sotopia.dialogue import Transcript
 from creditrl.envs.sotopia.named import make_named
-from creditrl.errors import ConfigError
+from creditrl.errors import ConfigError, kind_of
 
 __all__ = ["JUDGES", "Judge", "NoJudge", "Verdict", "VerdictStatus", "make_judge"]
 
@@ -105,7 +105,7 @@ def make_judge(which: str | Judge) -> Judge:
         return made
     if not isinstance(which, Judge):
         raise ConfigError(
-            f"judge is a {type(which).__name__}: expected a name ({', '.join(JUDGES)}) or an "
+            f"judge is {kind_of(which)}: expected a name ({', '.join(JUDGES)}) or an "
             "object with name, deterministic and score(episodes)."
         )
     return which

@@ -60,7 +60,7 @@ def read_graph(text: str, source: str) -> dict[str, Any]:
         source: where it comes from, for messages.
 
     Raises:
-        DataError: it is no JSON object; names the line.
+        DataError: it is not a JSON object; names the line.
     """
     try:
         graph = json.loads(text)
@@ -440,7 +440,7 @@ class OfficialFolder:
         """Yield (line, entry, file) of all files of JSON lines of a name, packed or not.
 
         Raises:
-            DataError: a line is no JSON; names file and line.
+            DataError: a line is not JSON; names file and line.
         """
         return self._lines(name)
 

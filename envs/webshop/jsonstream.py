@@ -162,7 +162,7 @@ class _Text:
                     continue
                 cut = " (is the file cut?)" if self._whole else ""
                 reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-                raise self.error(f"is no JSON there: {reason}{cut}") from error
+                raise self.error(f"is not JSON there: {reason}{cut}") from error
             # A number may go on where the text ends: 1, 12, 12.5, 12.5e3.
             rest = self._text[end : end + 1]
             if (rest and rest not in ".eE0123456789") or not self._more(size):
@@ -182,7 +182,7 @@ class _Text:
                 raw = self._unpack.read(size)
                 new = self._decoder.decode(raw, final=not raw)
             except UnicodeDecodeError as error:
-                raise self.error("is no UTF-8 text") from error
+                raise self.error("is not UTF-8 text") from error
             except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
                 raise self.error(f"cannot be unpacked ({error})") from error
             if self._watch is not None:

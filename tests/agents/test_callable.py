@@ -96,7 +96,7 @@ def test_what_a_function_raises_ends_its_own_episode_alone():
     )
     assert good == Reply("left")
     assert bad.error.startswith("mine: KeyError: 'lamp' (test_callable.py, line ")
-    assert odd.error == "mine returned a int: expected the action, a str"
+    assert odd.error == "mine returned an int: expected the action, a str"
 
 
 def test_threads_call_at_once_and_no_more_than_allowed():
@@ -158,7 +158,7 @@ def test_files_modules_and_batched_agents_are_found(tmp_path, monkeypatch):
     [
         ("", "act", "has no 'act'"),
         ("def acts(o, i): ...", "act", "Did you mean 'acts'?"),
-        ("act = 3", "act", "is a int: expected a function"),
+        ("act = 3", "act", "is an int: expected a function"),
         ("def act(a, b, c): ...", "act", "act needs 3 arguments"),
         ("import no_such_thing", "act", "ModuleNotFoundError: No module named 'no_such_thing'"),
         ("def act(:", "act", "SyntaxError"),

@@ -192,7 +192,7 @@ def test_rows_are_those_that_were_played(endpoint, folder):
     assert list(found.cells) == ["all"] and found.cells["all"]["self-chat"].goal.n == 2
     with pytest.raises(ConfigError, match="side=0: the table plays both sides"):
         goal_table(Talker(), "small-talk", judge=judge, data_dir=folder, side=0)
-    with pytest.raises(ConfigError, match="partner is a int"):
+    with pytest.raises(ConfigError, match="partner is an int"):
         goal_table(Talker(), 3, judge=judge, data_dir=folder)
 
 

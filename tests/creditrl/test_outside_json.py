@@ -43,9 +43,9 @@ def test_what_is_within_bounds_is_read_as_python_reads_it(value):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "no JSON: Expecting value at character 0"),
+        ("", "not JSON: Expecting value at character 0"),
         ('{"a": 1} {', "more follows at character 8"),
-        (b'"\xff"', "no text"),
+        (b'"\xff"', "not text"),
         ("NaN", "NaN is no finite number"),
         ("[-Infinity]", "-Infinity is no finite number"),
         ("1e400", "1e400 is no finite number"),

@@ -252,7 +252,7 @@ def test_results_are_replaced_in_one_step(run):
     run.write_results({"a": math.nan})
     assert run.read_results()["a"] is None
     (run.path / "results.json").write_text("{")
-    with pytest.raises(DataError, match="results.json: no readable JSON"):
+    with pytest.raises(DataError, match="results.json: not readable as JSON"):
         run.read_results()
     (run.path / "evaluations" / "before.json").write_text('{"sampled": {}}')
     with pytest.raises(DataError, match="before.json: not an evaluation"):

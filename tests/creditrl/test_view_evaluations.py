@@ -170,7 +170,7 @@ def test_damaged_results_are_named_and_the_other_evaluations_listed(
     folder = shutil.copytree(made / "suite-expert", tmp_path / "suite")
     (folder / "ALFWorld-valid_unseen.json").write_text('{"agent": "exp')
     page = Shelf(folder).page().decode()
-    assert "ALFWorld-valid_unseen.json: no readable JSON" in page
+    assert "ALFWorld-valid_unseen.json: not readable as JSON" in page
     assert page.count("100.0 %") == len(find_evaluations(folder)) - 1
 
 

@@ -131,7 +131,7 @@ def test_what_is_malformed_is_named_by_record_and_field(record: Any, message: st
 def test_a_line_that_is_no_json_is_named(tmp_path: Path):
     path = tmp_path / "data.jsonl"
     path.write_text(f"{json.dumps(ETO)}\n\n{{oops\n")
-    with pytest.raises(DataError, match=r"record 2 \(line 3\) is no JSON"):
+    with pytest.raises(DataError, match=r"record 2 \(line 3\) is not JSON"):
         list(read_conversations(path, REACT))
 
 
@@ -140,7 +140,7 @@ def test_a_list_without_records_and_one_without_end_are_refused_in_a_line(
 ):
     path = tmp_path / "data.json"
     words = ["data", "import", str(path), "--env", "ALFWorld", "--out", str(tmp_path / "run")]
-    for text, message in (("[]", "holds no record"), ("[" * 100_000, "is no JSON")):
+    for text, message in (("[]", "holds no record"), ("[" * 100_000, "is not JSON")):
         path.write_text(text)
         assert run(words) == 2
         said = capsys.readouterr().err

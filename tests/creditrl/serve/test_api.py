@@ -136,7 +136,7 @@ def test_sessions_are_limited_and_idle_ones_give_way(
         ("step", {"actoin": "up"}, "Unknown field 'actoin'. Known: action, tokens, cost."),
         ("reset", {"task": 1.5}, "task: expected an index or an id."),
         ("reset", {"seed": "x"}, "seed: expected a whole number"),
-        ("reset", [1], "no JSON object"),
+        ("reset", [1], "not a JSON object"),
     ],
 )
 def test_a_bad_request_says_what_was_expected(

@@ -32,7 +32,7 @@ def test_what_stands_behind_the_colon_is_handed_on(monkeypatch: pytest.MonkeyPat
     [
         ("smalltalk", "Did you mean 'small-talk'"),
         ("small-talk:loud", "expected partner='small-talk', nothing behind it"),
-        (3, "partner is a int: expected a name"),
+        (3, "partner is an int: expected a name"),
     ],
 )
 def test_wrong_partners_are_refused(which: object, message: str) -> None:
@@ -45,5 +45,5 @@ def test_wrong_judges_are_refused() -> None:
         make_judge("chat")
     with pytest.raises(ConfigError, match="judge='rule' is unknown"):
         make_judge("rule")
-    with pytest.raises(ConfigError, match="judge is a object"):
+    with pytest.raises(ConfigError, match="judge is an object"):
         make_judge(object())  # type: ignore[arg-type]

@@ -70,16 +70,16 @@ def test_packed_files_are_unpacked(tmp_path: Path, ending: str, pack) -> None:
     [
         ("", r"the file is empty, expected '\['"),
         ("{}", r"begins with '{', expected '\[': a JSON array"),
-        ('[{"a": 1}, {"a": 2', "no JSON there: .*is the file cut.*after 1 values"),
+        ('[{"a": 1}, {"a": 2', "not JSON there: .*is the file cut.*after 1 values"),
         ('[{"a": 1}, {"a"', "after 1 values"),
         ("[1, 2", "ends too early; after 2 values"),
         ("[1, 2,", "ends too early; after 2 values"),
         ("[1 2]", "has '2' where ',' is expected; after 1 values"),
         ("[1, 2]]", "goes on with ']' after its end"),
-        ("[1, nul, 2]", "is no JSON there: .*after 1 values"),
+        ("[1, nul, 2]", "is not JSON there: .*after 1 values"),
         ('["abc]', "Unterminated string.*is the file cut"),
         ("[" * 100_000, "is nested too deeply"),
-        ("[" + "9" * 5000 + "]", "is no JSON there: Exceeds the limit"),
+        ("[" + "9" * 5000 + "]", "is not JSON there: Exceeds the limit"),
         ("<!doctype html>", "begins with '<'"),
     ],
 )
@@ -106,7 +106,7 @@ def test_other_damage(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=says):
             list(items_of_object(path))
     path.write_bytes(b'["\xff"]')
-    with pytest.raises(DataError, match="is no UTF-8 text"):
+    with pytest.raises(DataError, match="is not UTF-8 text"):
         list(items_of_array(path))
 
 
