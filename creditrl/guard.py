@@ -54,8 +54,7 @@ def _pass_on(words: IO[bytes], last: bytes) -> None:
 
 
 def _descendants() -> list[int]:
-    """Return the processes below this one; including the program's orphans, which became
-    children."""
+    """Return the processes below this one, with the program's orphans, now our children."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         if name.isdigit():

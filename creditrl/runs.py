@@ -263,8 +263,7 @@ class RunFolder:
         self.write_results({**self.read_results(), **results})
 
     def write_evaluations(self, name: str, results: Mapping[str, EvalResult]) -> None:
-        """Store the evaluations of one moment: in full in ``evaluations/``, in short in the
-        results.
+        """Store the evaluations of one moment: in ``evaluations/``, and a summary in the results.
 
         Args:
             name: the moment, e.g. ``"before"``, ``"after"``.

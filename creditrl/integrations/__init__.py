@@ -1,5 +1,4 @@
-"""Integrations with other trainers and evaluation frameworks: one file each, imported
-separately."""
+"""Integrations with other trainers and evaluation frameworks, a file each."""
 
 from __future__ import annotations
 

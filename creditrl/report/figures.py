@@ -189,8 +189,7 @@ def _count(x: float) -> str:
 
 
 def _text(label: str) -> str:
-    """Return a label that matplotlib does not treat as mathematics, or omit for a leading
-    underscore."""
+    """Return a label that matplotlib takes neither for mathematics nor for a hidden one."""
     shown = label.replace("$", r"\$")
     return " " + shown if shown.startswith("_") else shown
 

@@ -114,7 +114,7 @@ def environment_app(
                     if isinstance(error, kind):
                         return refusal(status, code, str(error))
                 return refusal(500, "failed", str(error))
-            except Exception as error:  # a bug of the environment gives an answer, not a closed connection
+            except Exception as error:  # a bug of the environment
                 return refusal(500, "failed", f"{type(error).__name__}: {error}")
 
         return handle

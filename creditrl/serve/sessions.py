@@ -39,8 +39,7 @@ __all__ = [
 
 
 class SessionLostError(CreditRLError, LookupError):
-    """There is no session with that name: it was closed, was idle for too long, or never
-    existed."""
+    """There is no such session: it was closed, was idle for too long, or never existed."""
 
 
 class SessionLimitError(CreditRLError, RuntimeError):
