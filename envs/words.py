@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 IMAGE_PLACEHOLDER = "<image>"
-"""Stands in a prompt where the processor puts the picture."""
+"""Placeholder in a prompt at which the processor inserts the picture."""
 
 
 def _no_scene(observation: str) -> str:
@@ -42,7 +42,7 @@ class ExampleTurn:
     thought: str
     action: str
     observation: str
-    """Answer of the environment."""
+    """The environment's answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Example:
     """First observation."""
     turns: tuple[ExampleTurn, ...]
     goal: str = ""
-    """Goal; may be empty where the first observation states it."""
+    """Goal; may be empty if the first observation states it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class EnvWords:
     slots: str = ""
     """Meaning of the templates' slots; a sentence."""
     invalid_answer: str = "An action that cannot be done changes nothing and costs a turn."
-    """How the environment answers an action that it cannot do; a sentence."""
+    """The environment's answer to an action that it cannot execute; a sentence."""
     rules: str = ""
     """Rules that the agent must know; sentences."""
     text_legend: str = ""
@@ -83,30 +83,30 @@ class EnvWords:
     window_trim: Callable[[str], str] = _unchanged
     """Part of an observation that a prompt with a window includes."""
     observation_holds_past: bool = False
-    """An observation tells the earlier turns itself, so a prompt with a window does not."""
+    """Whether observations include the earlier turns, so prompts with a window leave them out."""
     example: Example | None = None
-    """For one-shot prompts; None: there is none."""
+    """Example for one-shot prompts; None: there is none."""
     speech: bool = False
-    """Actions hold speech, whose capitals matter."""
+    """Whether actions contain speech, whose capitals matter."""
     hidden_actions: tuple[str, ...] = ("help",)
     """Admissible actions that prompts do not list."""
     offers: Callable[[Ask], Sequence[str]] | None = None
     """Actions that a window prompt lists; None: the admissible actions and the hint."""
     choices: Callable[[Ask], Sequence[str]] | None = None
-    """The actions to choose among where replies are listed: what is admissible, and of open actions
-    those that slots make (queries of the goal's words, offers at prices on a grid); None: the
-    admissible actions without the hidden ones."""
+    """Returns the actions to choose from if replies are listed: the admissible ones, and filled-in
+    open-ended ones (queries of the goal's words, offers at prices on a grid); None: the admissible
+    actions without the hidden ones."""
     compact: Callable[[Ask], str] | None = None
-    """What a small policy reads in form "compact": the goal, and what the observations so far have
-    told, in few words; None: the observation."""
+    """Returns the text for a small policy in form "compact": a short summary of the goal and the
+    observations so far; None: the observation."""
     separator: str = ", "
-    """Stands between the admissible actions that a window prompt lists."""
+    """Separator of the admissible actions in a window prompt."""
     max_prompt_chars: int | None = None
-    """Longer window prompts are built again without their history (WebShop: 13,000, verl-agent)."""
+    """Longer window prompts are rebuilt without history (WebShop: 13,000, verl-agent)."""
 
 
 GENERIC = EnvWords()
-"""The words of an environment whose record names none, or that has no record."""
+"""Default words, for an environment without a record or without words in it."""
 
 
 def words_for(ask: Ask) -> EnvWords:
@@ -119,7 +119,7 @@ def words_for(ask: Ask) -> EnvWords:
 
 
 def listed_actions(ask: Ask) -> tuple[str, ...]:
-    """Return the actions to choose among where replies are listed, each once."""
+    """Return the actions to choose from if replies are listed, each once."""
     words = words_for(ask)
     if words.choices is not None:
         return tuple(dict.fromkeys(words.choices(ask)))
@@ -127,7 +127,7 @@ def listed_actions(ask: Ask) -> tuple[str, ...]:
 
 
 def task_message(goal: str, observation: str) -> str:
-    """Return what begins a conversation: the goal, where the observation does not state it."""
+    """Return the first message: the observation, with the goal if it does not state it."""
     if not goal or goal in observation:
         return observation
     return f"Your task: {goal}\n{observation}"

@@ -2,7 +2,7 @@
 
 One process holds many copies and makes one engine call per step for all of them. A worker that dies
 is reported with its copies and tasks, and restarted; its copies end that step truncated, with the
-reason in ``info["error"]``, and the other workers' copies go on.
+reason in ``info["error"]``, and the other workers' copies continue.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from creditrl.types import IntArray, Snapshot, StateSource, Task
 __all__ = ["WORKER_TIMEOUT", "WorkerPool", "WorkerSpec", "answered", "portable"]
 
 WORKER_TIMEOUT = 600.0
-"""Seconds that a worker has for an answer before it counts as dead: one that was stopped, or whose
-machine swaps, would be waited for as long as it lasts."""
+"""Seconds that a worker has for an answer before it counts as dead; else a stopped worker, or one
+whose machine swaps, would be waited for indefinitely."""
 _PARENT_CHECK = 5.0
-"""Seconds after which an idle worker looks whether its parent still lives."""
+"""Seconds after which an idle worker checks whether its parent is alive."""
 _SLICES = 20
-"""Parts that a worker's time is waited for in. Only whole ones count, so that a process that was
-itself stopped meanwhile (Ctrl-Z) finds its workers in time."""
+"""Number of slices in which a worker is waited for. Only complete slices count, so a process that
+was itself stopped meanwhile (Ctrl-Z) does not give up its workers."""
 
 
 WorkerSpec: TypeAlias = tuple[type[TextEnv[Any]], Any, int, int | None]
@@ -49,16 +49,16 @@ class WorkerPool:
     """``num_envs`` copies over ``workers`` processes.
 
     Attributes:
-        tasks: of each copy.
-        deaths: how many workers have died so far.
-        restarts: how often a worker is started again while it begins or goes back.
+        tasks: task of each copy.
+        deaths: number of workers that have died so far.
+        restarts: maximum number of restarts of a worker during ``begin`` or ``restore``.
 
     Args:
         env_class: environment whose engine each worker builds for its share.
         config: the environment's config.
         max_turns: turn limit.
         num_envs: copies in all.
-        workers: processes; copies are dealt in consecutive blocks.
+        workers: number of processes; copies are assigned in consecutive blocks.
         context: start method; None takes fork on Linux and spawn elsewhere.
         max_steps: steps after which an episode is truncated; see :class:`Copies`.
         timeout: seconds that a worker has for an answer; then it counts as dead.
@@ -81,11 +81,11 @@ class WorkerPool:
         if not 0 < timeout < math.inf:
             raise ConfigError(f"worker_timeout={timeout!r}: expected seconds, above 0.")
         self._timeout = timeout
-        # By thread: several may wait, each for other workers.
+        # Per thread: several may wait, each for different workers.
         self._left = threading.local()
         methods = mp.get_all_start_methods()
         if context is None:
-            # Elsewhere forks are missing, or crash in system libraries (macOS).
+            # Elsewhere fork is missing, or crashes in system libraries (macOS).
             context = "fork" if sys.platform == "linux" else "spawn"
         if context not in methods:
             raise ConfigError(f"worker_context={context!r}: this system has {', '.join(methods)}.")
@@ -97,7 +97,7 @@ class WorkerPool:
             self._workers.append(self._start(block[1] - block[0]))
 
     def _lay_out(self, spec: WorkerSpec, num_envs: int, workers: int) -> None:
-        """Say which copies each worker has; none is started yet."""
+        """Assign copies to workers; none is started yet."""
         self._spec = spec
         blocks = np.array_split(np.arange(num_envs), workers)
         self._blocks = [(int(block[0]), int(block[-1]) + 1) for block in blocks]
@@ -105,7 +105,8 @@ class WorkerPool:
         self.tasks: list[Any] = [None] * num_envs
         self.deaths = 0
         self._last: Frame | None = None
-        # Copies whose world went with their worker, and why; they wait for begin() or restore().
+        # Copies whose world was lost with their worker, and why; they wait for begin() or
+        # restore().
         self._lost: dict[int, str] = {}
         self._workers: list[tuple[Any, Any]] = []
 
@@ -150,7 +151,7 @@ class WorkerPool:
         return self._collect("snapshot", index_K)
 
     def restore(self, index_K: IntArray, snapshots: Sequence[Snapshot]) -> Frame:
-        """Put snapshots into copies and return how they look."""
+        """Put snapshots into copies and return their frame."""
         answers = self._ask_again(
             "restore", index_K, lambda at: ([snapshots[k] for k in at.tolist()],)
         )
@@ -164,15 +165,15 @@ class WorkerPool:
         return self._collect("state_keys", index_K, source)
 
     def expert_actions(self, index_K: IntArray) -> list[str | None]:
-        """Return an expert's next action per copy; None also where the copy's worker died."""
+        """Return an expert's next action per copy; None also if the copy's worker died."""
         return self._collect("expert_actions", index_K, lost=None)
 
     def expert_plans(self, index_K: IntArray) -> list[list[str] | None]:
-        """Return the actions by which the expert finishes each copy's episode."""
+        """Return the actions with which the expert finishes each copy's episode."""
         return self._collect("expert_plans", index_K, lost=None)
 
     def segment_keys(self, index_K: IntArray) -> list[str]:
-        """Name the sub-goal of each copy's last action; "" also where the copy's worker died."""
+        """Name the sub-goal of each copy's last action; "" also if the copy's worker died."""
         return self._collect("segment_keys", index_K, lost="")
 
     def render(self, index: int, mode: str) -> Any:
@@ -188,8 +189,8 @@ class WorkerPool:
     def _start(self, size: int, *, again: bool = False) -> tuple[Any, Any]:
         """Start a worker with ``size`` copies; ``again``: in place of one that died."""
         ours, theirs = self._ctx.Pipe()
-        # A forked child inherits our ends of all pipes; while it holds one, the worker behind it
-        # would not see that this process has gone.
+        # A forked child inherits our ends of all pipes; while it holds one, that pipe's worker
+        # would not notice that this process is gone.
         forked = self._ctx.get_start_method() == "fork"
         inherited = [ours, *(connection for _, connection in self._workers)] if forked else []
         process = self._ctx.Process(
@@ -204,7 +205,7 @@ class WorkerPool:
         return process, ours
 
     def _send(self, worker: int, message: tuple[Any, ...]) -> None:
-        """Ask a worker something; raises a connection error where it is known to be dead."""
+        """Ask a worker something; raises a connection error if it is known to be dead."""
         self._left.slices = _SLICES
         try:
             self._workers[worker][1].send(message)
@@ -212,11 +213,11 @@ class WorkerPool:
             raise self._silent(worker) from None
 
     def _receive(self, worker: int) -> tuple[bool, Any]:
-        """Wait for (whether it went well, the answer or error); EOFError where it died.
+        """Wait for (success, the answer or error); EOFError if the worker died.
 
         Raises:
-            TimeoutError: it has said nothing for the whole time, and was ended. All that were asked
-                together have one time.
+            TimeoutError: it did not answer in time, and was ended. All workers asked together share
+                one time limit.
         """
         process, connection = self._workers[worker]
         ends = [connection, process.sentinel]
@@ -224,7 +225,7 @@ class WorkerPool:
             self._left.slices -= 1
             if self._left.slices <= 0:
                 raise self._silent(worker)
-        # An answer may be in the pipe although the process has ended since.
+        # An answer may be in the pipe although the process has since ended.
         if not connection.poll():
             raise EOFError
         try:
@@ -246,7 +247,7 @@ class WorkerPool:
         self._workers[worker][0].kill()
 
     def _end(self, worker: int) -> str:
-        """Let go of a dead worker; says how it died."""
+        """Release a dead worker; returns how it died."""
         process, connection = self._workers[worker]
         connection.close()
         process.join(timeout=1)
@@ -292,11 +293,11 @@ class WorkerPool:
                 if ok:
                     answers.append((at, answer))
                 else:
-                    # Read the other answers first, so that no stale one waits in a pipe.
+                    # Read the other answers first, so no stale one remains in a pipe.
                     failure = failure or answer
         except BaseException:
-            # Interrupted (Ctrl-C) between question and answer: an answer that comes later would be
-            # taken for the next one's, so these workers are replaced.
+            # Interrupted (Ctrl-C) between question and answer: a late answer would be taken for the
+            # next question's, so these workers are replaced.
             for worker in unread:
                 self._kill(worker)
                 self._bury(worker)
@@ -308,10 +309,10 @@ class WorkerPool:
     def _ask_again(
         self, method: str, index_K: IntArray, arguments: Callable[[IntArray], tuple[Any, ...]]
     ) -> list[tuple[IntArray, Any]]:
-        """Ask what a worker that was restarted can answer as well.
+        """Ask a question that a restarted worker can answer too.
 
         Raises:
-            WorkerError: workers die again and again.
+            WorkerError: workers die repeatedly.
         """
         answers, dead = self._ask(method, index_K, arguments)
         for _ in range(self.restarts):
@@ -332,7 +333,7 @@ class WorkerPool:
         return answers
 
     def _collect(self, method: str, index_K: IntArray, *extra: Any, **default: Any) -> list[Any]:
-        """Return one value per copy; ``lost=`` is that of copies whose worker died."""
+        """Return one value per copy; ``lost=`` for copies whose worker died."""
         result: list[Any] = [None] * len(index_K)
         alive: IntArray = np.arange(len(index_K))
         if self._lost:
@@ -357,7 +358,7 @@ class WorkerPool:
         return result
 
     def _bury(self, worker: int, error: BaseException | None = None) -> str:
-        """Restart a dead worker; return one line that says which copies and tasks were lost."""
+        """Restart a dead worker; return one line that names the lost copies and tasks."""
         cause = self._end(worker)
         if isinstance(error, TimeoutError):
             cause = str(error)
@@ -396,7 +397,7 @@ class WorkerPool:
         )
 
     def _remember(self, index_K: IntArray, frame: Frame) -> Frame:
-        """Keep each copy's last look, which a casualty shows once more."""
+        """Store each copy's last frame, which a copy with a dead worker shows again."""
         n = len(self.tasks)
         if self._last is None or len(index_K) == n:
             if len(index_K) == n:
@@ -437,11 +438,11 @@ def _join(answers: Sequence[tuple[IntArray, Frame]], k: int) -> Frame:
 
 
 def _limit(connection: Connection, seconds: float) -> None:
-    """Let no single read or write of a pipe take longer; such a one raises BlockingIOError.
+    """Limit the time of a single read or write of a pipe; a longer one raises BlockingIOError.
 
-    Without that a message that is larger than the pipe waits for a stopped process for ever.
+    Without this, a message larger than the pipe would wait forever for a stopped process.
     """
-    if sys.platform == "win32":  # which has no such pipes, nor processes that are stopped
+    if sys.platform == "win32":  # no such pipes or stopped processes there
         return
     whole = int(seconds)
     limit = struct.pack("ll", whole, int((seconds - whole) * 1e6))
@@ -464,7 +465,7 @@ def _serve(
     size: int,
 ) -> None:
     """Run in a worker: answer calls until the pipe closes or the parent is gone."""
-    # Ctrl-C goes to the whole process group; the parent decides what it means.
+    # Ctrl-C goes to the whole process group; the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A fork inherits the parent's handlers; terminate() must end this process.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -484,7 +485,7 @@ def _serve(
             action_length=parts.action_length,
         )
     except Exception as error:
-        failed = portable(error)  # told to whoever asks first
+        failed = portable(error)  # reported to the first request
     while True:
         try:
             # The pipe closes with the parent, unless another child of the parent holds its end.
@@ -508,7 +509,7 @@ def _serve(
 def answered(
     copies: Copies, method: str, index_K: IntArray, arguments: tuple[Any, ...]
 ) -> tuple[bool, Any]:
-    """Return (True, what the copies answer), or (False, an error that travels)."""
+    """Return (True, the copies' answer), or (False, a picklable error)."""
     try:
         if method == "render":
             return True, [copies.render(int(i), *arguments) for i in index_K]
@@ -518,9 +519,9 @@ def answered(
 
 
 def portable(error: Exception) -> Exception:
-    """Return an error that travels: ours as it is, any other as a WorkerError with its trace."""
+    """Return a picklable error: ours unchanged, any other as a WorkerError with its traceback."""
     if isinstance(error, CreditRLError):
-        # An error that fails to unpickle at home would take the answer behind it along.
+        # An error that fails to unpickle in the parent would also lose the answer after it.
         with contextlib.suppress(Exception):
             pickle.loads(pickle.dumps(error))
             return error
@@ -539,7 +540,7 @@ def _end_all(workers: list[tuple[Any, Connection]], owner: int) -> None:
         if process.is_alive():
             process.terminate()
             process.join(timeout=5)
-        if process.is_alive():  # stopped: it hears of nothing else
+        if process.is_alive():  # stopped: nothing else reaches it
             process.kill()
             process.join(timeout=5)
     workers.clear()

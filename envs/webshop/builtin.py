@@ -1,13 +1,13 @@
-"""The builtin shop and its goals: made when asked for, equal on every machine.
+"""The builtin shop and its goals: made on demand, equal on every machine.
 
 Synthetic goals are upstream's: a product's instruction with one choice of its options, and a price
 limit. Human-like ones are requests (:func:`~creditrl.envs.webshop.generate.builtin_requests`) with
-a price limit added as upstream adds it to what people wrote.
+a price limit added as in upstream.
 
-Splits: an eighth of the products, by a hash of their ids, and all products of some kinds are kept
-for ``valid_unseen``. Of the other products' goals, a hash of product, attributes and options gives
-a share to ``valid_seen``; each has goals in ``train`` too. Synthetic and human-like goals that ask
-for the same are in the same split.
+Splits: an eighth of the products, by a hash of their ids, and all products of some kinds are
+reserved for ``valid_unseen``. Of the other products' goals, a hash of product, attributes and
+options assigns a share to ``valid_seen``; each product has goals in ``train`` too. Synthetic and
+human-like goals with the same demands are in the same split.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ GoalKind: TypeAlias = Literal["synthetic", "human", "mixed"]
 GOAL_KINDS: tuple[GoalKind, ...] = get_args(GoalKind)
 
 NUM_PRODUCTS = 1000
-"""Products of the shop, if nothing else is said."""
+"""Default number of products of the shop."""
 GOAL_PRODUCTS = 5000
-"""Goals ask for these first products at most, however large the shop is."""
+"""Goals ask only for this many first products, for any size of the shop."""
 
-_FORMAT = 1  # Raised when equal numbers give other products: caches made of them forget the old.
-_UNSEEN_SHARE = 125  # Products of 1,000 that are kept for valid_unseen, and whole kinds besides.
-_SEEN_SHARE = 250  # Wishes of 1,000, of those that may be, that are kept for valid_seen.
-_COMBINATIONS = 16  # Most synthetic goals of a product: upstream makes one for each combination.
+_FORMAT = 1  # Raised when numbers give other products, so caches made from them drop the old ones.
+_UNSEEN_SHARE = 125  # Products per 1,000 reserved for valid_unseen, besides whole kinds.
+_SEEN_SHARE = 250  # Wishes per 1,000 eligible ones that are reserved for valid_seen.
+_COMBINATIONS = 16  # Maximum synthetic goals of a product: upstream makes one for each combination.
 
 
 def builtin_shop(num_products: int | None = None, seed: int = 0, *, price_seed: int = 0) -> Shop:
     """Return the builtin shop; a process makes it once.
 
     Args:
-        num_products: how many; None: :data:`NUM_PRODUCTS`. A larger shop begins with the products
-            of a smaller one.
-        seed: another one gives other products.
+        num_products: number of products; None: :data:`NUM_PRODUCTS`. A larger shop begins with the
+            products of a smaller one.
+        seed: a different seed gives different products.
         price_seed: decides the price of products whose price is a range.
     """
     size = NUM_PRODUCTS if num_products is None else num_products
@@ -128,7 +128,7 @@ def split_goals(
 def _synthetic(
     catalogue: MemoryCatalogue, products: Sequence[Product], price_seed: int
 ) -> Iterator[Goal]:
-    """Yield the synthetic goals, not all where a product has very many."""
+    """Yield the synthetic goals, only some if a product has very many."""
     counts = GoalCounts()
     for product in products:
         counts.add(product)
@@ -158,7 +158,7 @@ def _by_product(goals: Iterator[Goal], products: Sequence[Product]) -> dict[str,
 
 
 def _wish(goal: Goal) -> str:
-    """Return what a goal asks for, whatever its words: product, attributes, values of options."""
+    """Return a goal's demands, independent of its words: product, attributes, option values."""
     return repr((goal.asin, sorted(goal.attributes), sorted(value for _, value in goal.options)))
 
 
@@ -189,10 +189,9 @@ def _goals(
 class BuiltinGoals(TaskSet):
     """Goals of the builtin shop as tasks.
 
-    ``task.data`` is a :class:`Goal`, ``task.difficulty`` the number of things that it asks for
+    ``task.data`` is a :class:`Goal`, ``task.difficulty`` the number of its demands
     (:func:`~creditrl.envs.webshop.tasks.difficulty`), the type ``"synthetic"`` or ``"human"``. In a
-    mixed set the two take turns, as many of each as there are of the rarer; a goal has one id in
-    every set.
+    mixed set the two take turns, in equal numbers; a goal has the same id in every set.
 
     Args:
         split: one of :data:`creditrl.envs.tasks.SPLITS`.
@@ -200,7 +199,7 @@ class BuiltinGoals(TaskSet):
         seed: of the shop.
         kind: which goals.
         price_seed: decides prices and price limits.
-        draws: how likely each is to be drawn; by weights, the two kinds of a mixed set are drawn
+        draws: probabilities of drawing goals; by weights, the two kinds of a mixed set are drawn
             equally often. ``"upstream"`` is upstream's draw among the goals of the split.
 
     Raises:
@@ -247,12 +246,12 @@ class BuiltinGoals(TaskSet):
         return self._size
 
     def weights(self) -> FloatArray | None:
-        """Return how likely each goal is to be drawn; None: all alike."""
+        """Return the relative probability of drawing each goal; None: all equal."""
         if self._draws == "uniform":
             return None
         each = self._size // len(self._parts)
         weight_PG = np.array([[goal.weight for goal in part[:each]] for part in self._parts])
-        weight_PG /= weight_PG.sum(axis=1, keepdims=True)  # each kind weighs on a scale of its own
+        weight_PG /= weight_PG.sum(axis=1, keepdims=True)  # each kind has a separate scale
         weight_G = weight_PG.T.ravel()  # as they take turns
         return upstream_weights(weight_G) if self._draws == "upstream" else weight_G
 

@@ -1,8 +1,8 @@
 """The engine of WebShop: customers in one shop.
 
-A customer is an immutable :class:`Page` and, after the purchase, what it came to; the shop, its
-search results and the pieces of its pages are shared by all copies. So a snapshot is a reference,
-and a step costs a few lookups.
+A customer is an immutable :class:`Page` and, after the purchase, its result; the shop, its search
+results and the pieces of its pages are shared by all copies. So a snapshot is a reference, and a
+step costs a few lookups.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ ObservationMode: TypeAlias = Literal["text", "text_rich", "html", "url"]
 RewardKind: TypeAlias = Literal["score", "success"]
 
 LONGEST_ACTION = 4096
-"""Characters of an earlier action that an observation repeats."""
+"""Maximum characters of an earlier action that an observation repeats."""
 _SUCCESS = 10.0
 """verl-agent's reward for R = 1."""
 _NOTHING = Parts(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False, False, 0.0)
 
 
 def goal_of(task: Task) -> Goal:
-    """Return what a task's customer wants.
+    """Return the goal of a task's customer.
 
     Raises:
-        ConfigError: it holds no goal, being another environment's.
+        ConfigError: it has no goal, because it is another environment's task.
     """
     if not isinstance(task.data, Goal):
         raise ConfigError(
@@ -77,24 +77,24 @@ def goal_of(task: Task) -> Goal:
 
 
 def session_of(task: Task) -> str:
-    """Return how addresses name an episode: the number of its goal, as upstream does."""
+    """Return an episode's name in addresses: the number of its goal, as in upstream."""
     return task.id.rpartition("/")[2]
 
 
 def receipt(shop: Shop, rules: Rules, scorer: TitleScorer, goal: Goal, page: Page) -> Parts:
-    """Return what the purchase on a ``done`` page comes to."""
+    """Return the reward of the purchase on a ``done`` page."""
     product, price = product_of(shop, page.asin), shop.price(page.asin)
     return reward(product, goal, price, page.options, compat=rules.compat, scorer=scorer)
 
 
 class _Copy(NamedTuple):
-    """One copy as it stands; immutable, so it is its own snapshot."""
+    """Current state of one copy; immutable, so it is its own snapshot."""
 
     page: Page = START
     parts: Parts | None = None
-    """What the purchase came to."""
+    """The reward of the purchase."""
     past: tuple[str, ...] = ()
-    """Earlier observations and actions that the observation begins with, oldest first."""
+    """Earlier observations and actions at the start of the observation, oldest first."""
     observations: tuple[str, ...] = ()
     """The last observations, of which later ones repeat some."""
     actions: tuple[str, ...] = ()
@@ -108,11 +108,11 @@ class WebShopEngine(Engine):
         num_envs: copies.
         shop: the shop.
         rules: how its pages behave.
-        mode: what a customer sees of a page.
+        mode: the form in which a customer sees a page.
         scorer: finds the nouns of titles, for the reward.
-        reward_kind: ``score`` pays R, ``success`` 10 where R is 1.
-        num_prev_obs: earlier observations that an observation begins with.
-        num_prev_actions: earlier actions, likewise.
+        reward_kind: ``score`` gives R, ``success`` 10 if R is 1.
+        num_prev_obs: number of earlier observations at the start of an observation.
+        num_prev_actions: number of earlier actions there.
         text_length: characters after which a page is cut.
         viewport: width and height of pictures, in pixels.
     """
@@ -157,14 +157,14 @@ class WebShopEngine(Engine):
         )
 
     def page(self, index: int) -> Page:
-        """Return where one copy is."""
+        """Return the page of one copy."""
         return self._copies[index].page
 
     def begin(self, index_K: IntArray, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
-        """Start an episode in each copy; a shop knows no chance, so seeds change nothing.
+        """Start an episode in each copy; a shop has no randomness, so seeds change nothing.
 
         Raises:
-            ConfigError: a task holds no goal; then no copy has changed.
+            ConfigError: a task has no goal; then no copy has changed.
         """
         self._enter(index_K, tasks)
         for i in index_K.tolist():
@@ -199,7 +199,7 @@ class WebShopEngine(Engine):
         return Effect(reward_K, over_K, done, grounded_K, reasons)
 
     def view(self, index_K: IntArray) -> View:
-        """Describe each copy as it stands."""
+        """Describe the current state of each copy."""
         rules, shop = self.rules, self.shop
         indices = index_K.tolist()
         copies = [self._copies[i] for i in indices]
@@ -227,14 +227,14 @@ class WebShopEngine(Engine):
         )
 
     def snapshot(self, index_K: IntArray) -> list[Any]:
-        """Return each copy as it is, since it is immutable, and which shop it is in."""
+        """Return each copy itself, because it is immutable, and its shop's key."""
         return [(self._made_in, *self._copies[i]) for i in index_K.tolist()]
 
     def restore(self, index_K: IntArray, states: Sequence[Any], tasks: Sequence[Task]) -> None:
         """Put states into copies.
 
         Raises:
-            SnapshotError: one is of another shop, or of other rules; then no copy has changed.
+            SnapshotError: one belongs to another shop or other rules; then no copy has changed.
         """
         for made_in, *_ in states:
             if made_in != self._made_in:
@@ -250,7 +250,7 @@ class WebShopEngine(Engine):
         """Return canonical bytes per copy.
 
         ``"state"`` is the page and the goal. Products that were opened before and the order in
-        which options were chosen are part of it where the observation shows them (``text_rich`` and
+        which options were chosen are part of it if the observation shows them (``text_rich`` and
         ``html``; ``url`` and ``html``). ``"world"`` is the page without them and without the goal.
         Observations that a later one repeats are part of neither.
         """
@@ -268,16 +268,16 @@ class WebShopEngine(Engine):
         return keys
 
     def expert_action(self, index: int) -> str | None:
-        """Return the oracle's next action; None after the purchase, or where it sees no way."""
+        """Return the oracle's next action; None after the purchase, or if it sees no way."""
         return next_action(self.shop, self.rules, self.goal(index), self._copies[index].page)
 
     def segment_key(self, index: int) -> str:
         """Name what the last action served.
 
         ``search`` (queries, turning pages), ``item`` (opening a product), ``option``, ``buy``, or
-        ``browse``: pages below a product's, and ways back. What could not be done serves what can
-        be done where it was tried: ``search`` on the search page, ``item`` on results, ``option``
-        on a product's page, ``browse`` below it.
+        ``browse``: pages below a product's, and ways back. A failed action counts as what can be
+        done on its page: ``search`` on the search page, ``item`` on results, ``option`` on a
+        product's page, ``browse`` below it.
         """
         return self._copies[index].segment
 
@@ -286,7 +286,7 @@ class WebShopEngine(Engine):
 
         ``ansi`` is text with marks, ``html`` the page with its styles and pictures. ``rgb_array``
         is a picture by a headless Chromium, uint8 [H, W, 3]. ``human`` shows the page in a window;
-        without a display it says where a browser can watch, and without the extra ``browser`` it
+        without a display it prints an address for a browser, and without the extra ``browser`` it
         prints the text.
         """
         page, parts = self._copies[index].page, self._copies[index].parts
@@ -306,14 +306,14 @@ class WebShopEngine(Engine):
         return text
 
     def close(self) -> None:
-        """Let go of the browser, if there is one."""
+        """Release the browser, if there is one."""
         if self._window is not None:
             self._window.close()
 
     # -- inside ---------------------------------------------------------------------------------
 
     def _do(self, page: Page, action: str) -> tuple[Page, str, str, str]:
-        """Return (page, action as executed, why it was not, segment)."""
+        """Return (page, action as executed, reason if it was not, segment)."""
         parsed = parse_action(self.rules, action)
         if parsed is None:
             return page, action, "unparsed", _HERE[page.kind]
@@ -345,12 +345,12 @@ class WebShopEngine(Engine):
         """The pages in a real browser; nothing is started before it is used.
 
         Raises:
-            MissingExtraError: what the extra ``browser`` brings is not installed.
+            MissingExtraError: the extra ``browser`` is not installed.
         """
         if self._window is None:
             from creditrl.envs.webshop.window import Window
 
-            # Nothing that holds this engine: a forgotten one can be collected, its window too.
+            # No reference to this engine: an unused one can be collected, with its window.
             bought = partial(receipt, self.shop, self.rules, self._scorer)
             self._window = Window(self.shop, self.rules, bought, size=self._viewport)
         return self._window
@@ -369,7 +369,7 @@ class WebShopEngine(Engine):
         return Site(self.shop, self.rules, goal, bought, tasks)
 
     def went(self, i: int, action: str, there: Page) -> None:
-        """Hear where a copy goes from :meth:`page`; an engine without a browser does nothing.
+        """Follow a copy's move from :meth:`page`; an engine without a browser does nothing.
 
         Args:
             i: which copy.
@@ -378,7 +378,7 @@ class WebShopEngine(Engine):
         """
 
     def page_text(self, i: int) -> str:
-        """Return what a copy's page looks like in the mode of observation."""
+        """Return a copy's page in the observation mode."""
         copy = self._copies[i]
         if self.mode == "url":
             return page_url(copy.page, self._sessions[i])
@@ -388,7 +388,7 @@ class WebShopEngine(Engine):
         return observation(self.shop, self.rules, copy.page, wanted, self.mode, copy.parts)
 
     def _shown(self, i: int) -> str:
-        """Return what the page looks like, without what was before."""
+        """Return the page, without earlier observations."""
         return self.page_text(i)[: self._text_length]
 
     def _html(self, i: int, *, standalone: bool = False) -> str:
@@ -406,7 +406,7 @@ class WebShopEngine(Engine):
         )
 
     def _show(self, i: int) -> bool:
-        """Show a copy to somebody; False where there is nothing to show it with."""
+        """Show a copy to people; False if there is nothing to show it with."""
         try:
             told = self.window.show(i, self.goal(i), self.page(i))
         except MissingExtraError:
@@ -422,7 +422,7 @@ class WebShopEngine(Engine):
         return " [SEP] ".join((*past, self._shown(i))) if past else self._shown(i)
 
     def _remember(self, i: int, action: str) -> None:
-        """Put upstream's history before the new observation: action and page by turns."""
+        """Put upstream's history before the new observation: actions and pages in turn."""
         copy = self._copies[i]
         n_obs, n_act = self._num_prev_obs, self._num_prev_actions
         actions = (*copy.actions, action[:LONGEST_ACTION])[-n_act:] if n_act else ()
@@ -446,11 +446,11 @@ class WebShopEngine(Engine):
 
 
 _HERE = {"search": "search", "results": "item", "item": "option", "sub": "browse", "done": ""}
-"""Page shown after an action that could not be done, by the page that it was tried on."""
+"""Segment of a failed action, by the page on which it was tried."""
 
 
 def _segment(before: Page, after: Page) -> str:
-    """Return what a click served."""
+    """Return the segment of a click."""
     if after.kind == "done":
         return "buy"
     if after.kind == "results" and before.kind == "results":
@@ -468,7 +468,7 @@ def admissible(shop: Shop, rules: Rules, values: tuple[str, ...]) -> tuple[str, 
 
     def written() -> tuple[str, ...]:
         actions = [f"click[{value}]" for value in values if value != "search"]
-        # Upstream's form cannot say every option.
+        # Upstream's form cannot express every option.
         return tuple([a for a in actions if parse_action(rules, a) == ("click", a[6:-1])])
 
     return shop.recall(("admissible", rules, values), written)

@@ -36,12 +36,12 @@ class WebShopConfig:
     """Options of WebShop.
 
     Raises:
-        ConfigError: a value is unknown or out of range, or two options do not go together.
+        ConfigError: a value is unknown or out of range, or two options conflict.
     """
 
     split: str = "train"
     """``train``, ``valid_seen`` or ``valid_unseen`` (products that no training goal asks for).
-    Official goals: what ``splits`` has; ``valid_seen`` is its ``valid``, ``valid_unseen`` its
+    Official goals: the splits of ``splits``; ``valid_seen`` is its ``valid``, ``valid_unseen`` its
     ``test``."""
     data: str = "builtin"
     """``builtin`` (a shop that our generator makes) or ``official`` (upstream's products)."""
@@ -49,26 +49,26 @@ class WebShopConfig:
     """Folder of upstream's files; None: ``$CREDITRL_WEBSHOP_DATA`` or
     ``~/.cache/creditrl/webshop``."""
     num_products: int | None = None
-    """How many products are on sale. None: 1,000 builtin ones, all 1.18 million official ones;
-    ``1000`` takes upstream's small set, which verl-agent, RAGEN and AgentGym play."""
+    """Number of products for sale. None: 1,000 builtin ones, all 1.18 million official ones;
+    ``1000`` takes upstream's small set, which verl-agent, RAGEN and AgentGym use."""
     goals: str = "synthetic"
-    """``synthetic`` (made of attributes and options) or ``human`` (official: written by people;
-    builtin: in the manner of people); builtin also ``mixed``."""
+    """``synthetic`` (made from attributes and options) or ``human`` (official: written by people;
+    builtin: in the style of people); builtin also ``mixed``."""
     splits: str | None = None
     """Official goals: ``upstream`` (None; test 500, valid 1,000, train the rest), ``verl-agent``,
     ``eto``, ``spa`` or ``disjoint`` (no product of a test goal is trained on)."""
     draws: str = "uniform"
-    """How likely a goal is to be drawn: ``uniform`` (all alike), ``weighted`` (by upstream's
-    weights: synthetic ones more often whose attributes are rare) or ``upstream`` (as upstream draws
-    for sessions that name no goal: by these weights, but always the goal after the one that is due;
-    so the first is never drawn, and the last one also in place of the one before it)."""
+    """Probability of drawing a goal: ``uniform`` (all equal), ``weighted`` (by upstream's weights:
+    synthetic goals with rare attributes more often) or ``upstream`` (as upstream draws for sessions
+    that name no goal: by these weights, but always the goal after the drawn one; so the first is
+    never drawn, and the last one also instead of the one before it)."""
     observation_mode: str = "text"
-    """``text`` (a page's strings), ``text_rich`` (with marks for buttons and for what was
-    clicked), ``html`` (needs the extra ``browser``) or ``url``."""
+    """``text`` (a page's strings), ``text_rich`` (with marks for buttons and clicked items),
+    ``html`` (needs the extra ``browser``) or ``url``."""
     compat: str = "fixed"
-    """``fixed`` mends upstream's defects, ``upstream`` keeps them; see :class:`WebShopEnv`."""
+    """``fixed`` fixes upstream's defects, ``upstream`` keeps them; see :class:`WebShopEnv`."""
     show_attrs: bool = False
-    """Whether products have a page ``Attributes``, which says what the reward compares."""
+    """Whether products have a page ``Attributes``, which shows what the reward compares."""
     title_scorer: str = "rule"
     """How the reward finds the nouns of titles: ``rule`` (ours) or ``spacy`` (upstream's; needs the
     extra ``spacy`` and a model)."""
@@ -78,16 +78,16 @@ class WebShopConfig:
     """Turns until an episode is truncated; 15 is verl-agent's limit, 10 SPA's, upstream has
     none."""
     num_prev_obs: int = 0
-    """Earlier observations that an observation begins with, as upstream's option."""
+    """Number of earlier observations at the start of an observation, as in upstream's option."""
     num_prev_actions: int = 0
-    """Earlier actions, likewise."""
+    """Number of earlier actions at the start of an observation."""
     reward: str = "score"
-    """What a purchase pays: ``score`` (upstream's R, 0 to 1) or ``success`` (10 where R is 1, else
-    0, as verl-agent)."""
+    """Reward of a purchase: ``score`` (upstream's R, 0 to 1) or ``success`` (10 if R is 1, else 0,
+    as in verl-agent)."""
     price_seed: int = 0
-    """Draws the price of products whose price is a range, and the limits that goals name."""
+    """Seed for the prices of products with a price range, and for the price limits of goals."""
     shop_seed: int = 0
-    """Builtin shop: another one has other products."""
+    """Builtin shop: a different seed gives different products."""
     interface: str = "text"
     """``text``, or ``browser``: actions are typed and clicked in a real browser (needs the extra
     ``browser`` and Chromium)."""
@@ -157,7 +157,7 @@ class WebShopConfig:
         return _shared(shop)
 
     def tasks(self) -> TaskSet:
-        """Return the goals that these options choose, as tasks."""
+        """Return the goals selected by these options, as tasks."""
         if self.data == "official":
             return official_tasks(
                 self.split,
@@ -192,9 +192,9 @@ _SHOPS_KEPT = 4
 
 
 def _shared(shop: Shop) -> Shop:
-    """Return the shop of this catalogue and these prices that is in use already, or this one.
+    """Return a shop already in use with this catalogue and these prices, or this one.
 
-    So its memory of results and pages is shared too.
+    So its cache of results and pages is shared too.
     """
     key = (id(shop.catalogue), shop.price_seed)
     known = _SHOPS.setdefault(key, shop)
@@ -205,7 +205,7 @@ def _shared(shop: Shop) -> Shop:
 
 
 def _can_draw(mode: str) -> None:
-    """Raise :class:`MissingExtraError` where a render mode needs what is not installed."""
+    """Raise :class:`MissingExtraError` if a render mode needs something that is not installed."""
     if mode in ("html", "rgb_array"):
         require_extra("jinja2", "browser")
     if mode == "rgb_array":
@@ -227,58 +227,58 @@ def _render_modes() -> list[str]:
 class WebShopEnv(TextEnv[WebShopConfig]):
     """A shop to search and to click through (WebShop, Yao et al. 2022).
 
-    **Observation.** The page and the instruction, to the letter as upstream's ``WebAgentTextEnv``
-    shows them in the same ``observation_mode``.
+    ****Observation.** The page and the instruction, exactly as in upstream's ``WebAgentTextEnv``
+    with the same ``observation_mode``.
 
     **Action.** ``search[words]`` on the search page, or ``click[value]`` of a button, a product's
     id or an option, in any case. ``info["admissible_actions"]`` lists the clicks;
-    ``info["action_hint"]`` stands for searches, which no list holds. Anything else leaves the page
-    as it is and costs a turn; ``ungrounded_reason`` says ``unparsed`` (no form of an action),
-    ``unknown`` (neither search nor click, or nothing that a page has) or ``inapplicable`` (not
-    here, not now).
+    ``info["action_hint"]`` gives the form of searches, which are not listed. Anything else leaves
+    the page unchanged and costs a turn; ``ungrounded_reason`` is ``unparsed`` (not the form of an
+    action), ``unknown`` (neither search nor click, or nothing that a page has) or ``inapplicable``
+    (not here, not now).
 
-    **Limits.** Of a query the first 10,000 characters count (``LONGEST_QUERY``), as many as the
-    search box of the page takes. An observation shows the first 65,536 characters of a page, in the
-    mode ``html`` the first 4,194,304 (the longest page of upstream's 1,000 products has 16,000),
-    and of each action that ``num_prev_actions`` repeats the first 4,096 (``LONGEST_ACTION``).
-    Upstream has none of these limits; both ``compat`` have them.
+    ****Limits.** The first 10,000 characters of a query count (``LONGEST_QUERY``), the limit of the
+    page's search box. An observation shows the first 65,536 characters of a page, in the mode
+    ``html`` the first 4,194,304 (the longest page of upstream's 1,000 products has 16,000), and of
+    each action that ``num_prev_actions`` repeats the first 4,096 (``LONGEST_ACTION``). Upstream has
+    none of these limits; both ``compat`` have them.
 
-    **Reward.** Nothing until ``click[buy now]``, which ends the episode and pays R: the share of
-    wanted attributes, options and price limit that the purchase meets, times how well it is of the
-    wanted kind (``info["r_att"]``, ``r_option``, ``r_price``, ``r_type``; 0 before). ``success``
-    means R = 1. With ``reward="success"`` it pays 10 or 0. At the turn limit an episode is
-    truncated and has paid nothing.
+    ****Reward.** 0 until ``click[buy now]``, which ends the episode and gives R: the share of
+    wanted attributes, options and price limit that the purchase meets, times a factor for the kind
+    of product (``info["r_att"]``, ``r_option``, ``r_price``, ``r_type``; 0 before). ``success``
+    means R = 1. With ``reward="success"`` it is 10 or 0. At the turn limit an episode is truncated
+    with reward 0.
 
     **info** adds ``profile`` (``compat``), ``title_scorer``, ``page`` (``search``, ``results``,
     ``item``, ``sub``, ``done``), ``url`` and the four parts of the reward. With
     ``interface="browser"`` also ``clickables: tuple[str, ...]`` and ``boxes``, (x, y, width,
     height) of each in CSS pixels from the top left corner of the page.
 
-    **State.** ``state_key``: ``"state"`` is the page (query, page of results, product, options)
-    and the goal; which products were opened before and in which order options were chosen are
-    part of it where the observation shows it (``info["url"]`` always does). ``"world"`` is the
-    page without them and without the goal. ``segment_key``: ``search``, ``item``, ``option``,
-    ``buy`` or ``browse``.
+    **State.** ``state_key``: ``"state"`` is the page (query, page of results, product, options) and
+    the goal; which products were opened before and in which order options were chosen are part of
+    it if the observation shows it (``info["url"]`` always does). ``"world"`` is the page without
+    them and without the goal. ``segment_key``: ``search``, ``item``, ``option``, ``buy`` or
+    ``browse``.
 
-    **compat.** ``"upstream"`` keeps to upstream's letter; the default ``"fixed"`` mends:
+    ****compat.** ``"upstream"`` follows upstream exactly; the default ``"fixed"`` makes these
+    fixes:
 
     - a search needs the search bar (upstream takes ``search[...]`` on every page);
-    - ``next >`` is there where a next page is (upstream: always, on to pages that are empty);
-    - rewards compare the values of options (upstream compares pairs of name and value for
-      synthetic goals: 6.6 % of the small set's goals pay less than 1 for what they ask for);
-    - options of equal values in two groups, or that are called like a button, are written
-      ``click[group: value]`` (upstream: the last group, or the button, has the click);
+    - ``next >`` exists only if there is a next page (upstream: always, even to empty pages);
+    - rewards compare the values of options (upstream compares pairs of name and value for synthetic
+      goals: 6.6 % of the small set's goals give less than 1 for exactly what they ask for);
+    - options with the same value in two groups, or with a button's name, are written
+      ``click[group: value]`` (upstream: the last group, or the button, gets the click);
     - options with brackets or line breaks can be chosen (upstream cannot read such actions);
-    - ``text_rich`` marks the options that are chosen (upstream: all whose quoted value is in the
-      address, so also in another group or in the query);
-    - the last page says what was bought, and what each part came to (upstream: labels of fields
-      that are empty);
+    - ``text_rich`` marks the chosen options (upstream: all whose quoted value is in the address,
+      even in another group or in the query);
+    - the last page shows the purchase and each part of the reward (upstream: labels of empty
+      fields);
     - queries that begin with ``<r>``, ``<a>``, ``<c>`` or ``<q>`` are ordinary ones (upstream:
       random products, or all of an attribute, a category, a stored query);
-    - ``< prev`` goes back whatever the query was (upstream: ``search_results`` in a query
-      misleads it).
+    - ``< prev`` goes back for any query (upstream: ``search_results`` in a query misleads it).
 
-    Prices and price limits are drawn by ``price_seed`` in both: upstream draws them anew in every
+    Prices and price limits are drawn by ``price_seed`` in both: upstream draws new ones in every
     process.
 
     **Rendering.** ``ansi`` is the page in the mode ``text_rich``, ``html`` the page itself,
@@ -337,10 +337,10 @@ class WebShopEnv(TextEnv[WebShopConfig]):
 
 
 _LONGEST_READ = 1 << 14
-"""Characters of an action that are read: more than of a query, so that one that is a little longer
-is cut as a search box does it, and not left without its bracket."""
+"""Maximum number of characters read of an action: more than of a query, so a query that is a little
+too long is cut like in a search box, instead of losing its bracket."""
 _LONGEST_TEXT = 1 << 16
-"""Characters of a page; the longest of upstream's 1,000 products has 16,000."""
+"""Maximum characters of a page; the longest of upstream's 1,000 products has 16,000."""
 _LONGEST_HTML = 1 << 22
 """A product's page has a link for every option, and the query is in each."""
 

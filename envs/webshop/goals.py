@@ -1,10 +1,10 @@
 """Goals of customers, and how they are made from products.
 
-Goals are made as upstream makes them, in upstream's order: those of the products in the order of
-the catalogue, then shuffled with seed 233. The n-th goal here is the n-th goal there (same product,
-attributes and options); only the price limits differ, which upstream draws anew in every process,
-see :mod:`creditrl.envs.webshop.prices`. A goal is made when it is asked for: the full catalogue has
-millions of synthetic ones.
+Goals are made as in upstream, in upstream's order: in the order of the catalogue's products, then
+shuffled with seed 233. The n-th goal here is the n-th goal there (same product, attributes and
+options); only the price limits differ, which upstream draws again in every process, see
+:mod:`creditrl.envs.webshop.prices`. A goal is made on demand: the full catalogue has millions of
+synthetic ones.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Goal:
     """Wish of one customer; ``Task.data`` of WebShop."""
 
     asin: str
-    """The product that the goal was made of; others may satisfy it too."""
+    """The product that the goal was made from; others may satisfy it too."""
     instruction: str
     """The goal in words, price included."""
     attributes: tuple[str, ...]
@@ -53,7 +53,7 @@ class Goal:
     options: tuple[tuple[str, str], ...]
     """(name of the group, value) wanted; human goals name only values, with "" for the group."""
     price_upper: float
-    """Highest price; :data:`NO_LIMIT` where none is named."""
+    """Highest price; :data:`NO_LIMIT` if none is named."""
     title: str
     """``name``: title of its product."""
     category: str
@@ -62,16 +62,16 @@ class Goal:
     human: bool = False
     """Whether a person wrote it: upstream keeps such a goal's options as plain values."""
     weight: float = 1.0
-    """Upstream's weight in drawing a goal for a session that names none; drawn by here with the
-    options ``draws="weighted"`` and ``"upstream"``."""
+    """Upstream's weight in drawing a goal for a session that names none; used here with the options
+    ``draws="weighted"`` and ``"upstream"``."""
 
     def __post_init__(self) -> None:
-        # Also of goals that are written by hand: pages show it.
+        # Also for hand-written goals, because pages show it.
         object.__setattr__(self, "instruction", page_text(self.instruction))
 
 
 def shuffled(size: int) -> NDArray[np.uint32]:
-    """Return the numbers 0 .. size - 1 in the order that upstream brings its goals into."""
+    """Return the numbers 0 .. size - 1 in upstream's shuffled order of goals."""
     order = array("I", range(size))
     random.Random(_SHUFFLE_SEED).shuffle(order)
     return np.array(order, dtype=np.uint32)
@@ -81,7 +81,7 @@ def shuffled(size: int) -> NDArray[np.uint32]:
 
 
 def _combinations(product: Product) -> int:
-    """Return how many synthetic goals a product makes; 0 where it has no instruction."""
+    """Return the number of synthetic goals of a product; 0 if it has no instruction."""
     if not product.instruction:
         return 0
     return math.prod(len(values) for _, values in product.options)
@@ -97,12 +97,12 @@ def _combination(product: Product, number: int) -> tuple[tuple[str, str], ...]:
 
 
 class GoalCounts:
-    """Counts synthetic goals while products pass by; upstream's weights depend on all of them."""
+    """Counts synthetic goals in a stream of products; upstream's weights depend on all of them."""
 
     def __init__(self) -> None:
         self._goals = array("Q", [0])
         self.attributes: Counter[str] = Counter()
-        """How many goals name each attribute; one that names it twice counts twice."""
+        """Number of goals that name each attribute; one that names it twice counts twice."""
 
     def add(self, product: Product) -> None:
         """Count the goals of the next product."""
@@ -199,7 +199,7 @@ class SyntheticGoals(Sequence[Goal]):
 def synthetic_goals(
     catalogue: Catalogue, products: Iterable[Product], price_seed: int = 0
 ) -> SyntheticGoals:
-    """Return the synthetic goals of a catalogue, all of whose products are at hand."""
+    """Return the synthetic goals of a catalogue whose products are all available."""
     counts = GoalCounts()
     for product in products:
         counts.add(product)
@@ -212,7 +212,7 @@ def synthetic_goals(
 class HumanGoals(Sequence[Goal]):
     """The goals that people wrote for products of a catalogue, in upstream's shuffled order.
 
-    Upstream leaves out those that name no attribute. All weigh the same.
+    Upstream leaves out those that name no attribute. All have the same weight.
 
     Args:
         catalogue: the products.

@@ -1,8 +1,8 @@
-"""The pages of a shop as a state machine: where one is, what can be clicked, where it leads.
+"""The pages of a shop as a state machine: the current page, its clicks, and where they lead.
 
 Everything here is a pure function of a shop, its rules and an immutable :class:`Page`. Semantics
-are those of upstream's ``SimServer`` (princeton-nlp/WebShop); :class:`Rules` says what the default
-mends.
+are those of upstream's ``SimServer`` (princeton-nlp/WebShop); :class:`Rules` lists what the default
+fixes.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ Kind: TypeAlias = Literal["search", "results", "item", "sub", "done"]
 Compat: TypeAlias = Literal["fixed", "upstream"]
 
 SUBS = ("Description", "Features", "Reviews", "Attributes")
-"""The pages below a product's page, as their buttons name them."""
+"""The pages below a product's page, by the names of their buttons."""
 BACK, PREV, NEXT, BUY = "back to search", "< prev", "next >", "buy now"
 BUTTONS = ("Back to Search", "< Prev", "Next >", "Buy Now")
-"""How the pages write them; clicks and clickables are lower-case."""
+"""Buttons as on the pages; clicks and clickables are lower-case."""
 SEARCH = "search"
 """Upstream lists the search button among the clickables, but a click on it does nothing."""
 LONGEST_QUERY = 10_000
-"""Characters of a query; what goes beyond is cut off, as a search box does."""
+"""Maximum characters of a query; the rest is cut off, as in a search box."""
 BASE_URL = "http://127.0.0.1:3000"
-"""Where upstream's pages say they are."""
+"""Address of upstream's pages."""
 
 _SUB_OF = {name.lower(): name for name in SUBS}
 _BUTTON_WORDS = {SEARCH, BACK, PREV, NEXT, BUY, *_SUB_OF}
@@ -98,23 +98,24 @@ class Rules:
     """
 
     compat: Compat = "fixed"
-    """``upstream``: to the letter. ``fixed`` mends:
+    """``upstream``: exactly upstream's. ``fixed`` makes these fixes:
 
     - a search needs the search bar, which only the search page has (upstream: any page);
-    - ``next >`` is there only where a next page is (upstream: always, on to empty pages);
+    - ``next >`` exists only if there is a next page (upstream: always, even to empty pages);
     - an option whose text is also another group's value, or a button's, is written ``group:
       value`` (upstream: the last group gets the click, or the button does);
-    - an action's argument may hold brackets and line breaks, and spaces may stand before the
-      action (upstream: not understood, so that some options cannot be chosen);
+    - an action's argument may contain brackets and line breaks, and spaces may precede the action
+      (upstream: not understood, so some options cannot be chosen);
     - a query that begins with ``<r>``, ``<a>``, ``<c>`` or ``<q>`` is a query (upstream: a random
       list, products of an attribute, of a category, of a stored query);
-    - ``< prev`` leads back whatever the query was (upstream looks for page names in the address,
-      query included).
+    - ``< prev`` leads back for any query (upstream looks for page names in the address, query
+      included).
     """
     show_attrs: bool = False
-    """Whether a product's page has a button ``Attributes``, which says what the reward compares."""
+    """Whether a product's page has a button ``Attributes``, which shows what the reward
+    compares."""
     results: int = RESULTS
-    """Most products that a search finds."""
+    """Maximum number of products that a search finds."""
     results_a_page: int = RESULTS_A_PAGE
 
     def __post_init__(self) -> None:
@@ -132,13 +133,13 @@ class Option(NamedTuple):
     group: str
     value: str
     label: str
-    """What the page says and a click names: the value, or ``group: value`` where that is needed."""
+    """The text on the page and in a click: the value, or ``group: value`` if needed."""
 
 
 def parse_action(rules: Rules, action: str) -> tuple[str, str] | None:
     """Return (name, argument in lower case) of ``name[argument]``; None for any other text.
 
-    What follows the last bracket is no matter.
+    Text after the last bracket does not matter.
     """
     upstream = rules.upstream
     if upstream:  # by (.+)\[(.+)\], which takes the last bracket of the first line
@@ -171,7 +172,7 @@ def product_of(shop: Shop, asin: str) -> Product:
 
 
 def found(shop: Shop, rules: Rules, keywords: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the positions of what a query finds, best first."""
+    """Return the positions of the products that a query finds, best first."""
 
     def look() -> tuple[int, ...]:
         special = _special(shop, rules, keywords) if rules.upstream else None
@@ -183,11 +184,11 @@ def found(shop: Shop, rules: Rules, keywords: tuple[str, ...]) -> tuple[int, ...
 
 
 def _special(shop: Shop, rules: Rules, keywords: tuple[str, ...]) -> tuple[int, ...] | None:
-    """Return what upstream's hidden queries find; None for an ordinary query.
+    """Return the results of upstream's hidden queries; None for an ordinary query.
 
     Two of them end in an exception there: ``<a>`` finds the products of an attribute here, as its
-    code means to, and ``<c>`` alone finds nothing. ``<r>`` draws anew at each view there; here the
-    words that follow decide.
+    code intends, and ``<c>`` by itself finds nothing. ``<r>`` draws new products at each view
+    there; here the words that follow decide.
     """
     word, rest = keywords[0], keywords[1:]
     size = len(shop.catalogue)
@@ -288,14 +289,14 @@ def has_next(shop: Shop, rules: Rules, page: Page) -> bool:
 
 
 def search(shop: Shop, rules: Rules, page: Page, query: str) -> Page | None:
-    """Return the results of a query; None where none can be given."""
+    """Return the results of a query; None if none can be given."""
     if not query or not can_search(rules, page):
         return None
     return Page("results", tuple(query[:LONGEST_QUERY].split(" ")), 1, visited=page.visited)
 
 
 def click(shop: Shop, rules: Rules, page: Page, value: str) -> Page | None:
-    """Return where a click leads; None where the page has nothing of that name.
+    """Return where a click leads; None if the page has nothing of that name.
 
     Args:
         shop: the shop.
@@ -305,7 +306,7 @@ def click(shop: Shop, rules: Rules, page: Page, value: str) -> Page | None:
     """
     if value == SEARCH or value not in clickables(shop, rules, page):
         return None
-    # From here on as upstream does it: by name, whatever carries the name.
+    # From here on as in upstream: by name, whatever has the name.
     if value == BUY:
         return Page("done", asin=page.asin, options=page.options, visited=page.visited)
     if value == BACK:
@@ -326,7 +327,7 @@ def click(shop: Shop, rules: Rules, page: Page, value: str) -> Page | None:
                 return page._replace(kind="item", asin=product.asin, visited=visited)
     if value in _SUB_OF:
         return page._replace(kind="sub", sub=_SUB_OF[value])
-    # Where several options say the same, the last one got upstream's click.
+    # If several options have the same text, the last one gets upstream's click.
     chosen = [o for o in options_of(shop, rules, page.asin) if o.label == value][-1]
     return page._replace(options=tuple((dict(page.options) | {chosen.group: chosen.value}).items()))
 
@@ -334,7 +335,7 @@ def click(shop: Shop, rules: Rules, page: Page, value: str) -> Page | None:
 def has_attributes(shop: Shop, rules: Rules, asin: str) -> bool:
     """Return whether a product's page leads to its attributes.
 
-    Without the button an option that is called so leads there, as :func:`click` goes by names.
+    Without the button, an option of that name leads there, because :func:`click` goes by names.
     """
     name = "attributes"
     return rules.show_attrs or any(o.label == name for o in options_of(shop, rules, asin))

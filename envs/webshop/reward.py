@@ -5,12 +5,12 @@ goal options O and the goal's price limit,
 
     R = r_type * (|A matched| + |O matched| + [price within the limit]) / (|A| + |O| + 1)
 
-``compat="upstream"`` keeps two defects that ``"fixed"`` mends:
+``compat="upstream"`` keeps two defects that ``"fixed"`` fixes:
 
-- a synthetic goal's options are compared as (name, value) pairs in the words of Python's ``str``,
-  so that 458 of the 6,910 goals of the 1,000 products give less than 1 for buying exactly what they
-  ask for; ``"fixed"`` compares values. Goals that people wrote hold bare values anyway;
-- a text without a letter or digit, such as "½", is not even like itself.
+- a synthetic goal's options are compared as (name, value) pairs formatted by Python's ``str``, so
+  458 of the 6,910 goals of the 1,000 products give less than 1 for buying exactly what they ask
+  for; ``"fixed"`` compares values. Goals that people wrote have plain values anyway;
+- a text without a letter or digit, such as "½", does not even match itself.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from creditrl.envs.webshop.titles import RULE, TitleScorer
 __all__ = ["Parts", "likeness", "option_matches", "reward", "wanted_options"]
 
 _LIKENESS = 85
-"""Texts match whose likeness, 0 to 100, is above this."""
+"""Texts match if their likeness, 0 to 100, is above this."""
 _LATIN_1 = {code: None for code in range(128, 256)}
 """Characters that thefuzz drops to make text ASCII: upstream's comparison ignores them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A reward and what it is made of.
+    """A reward and its parts.
 
     ``reward`` is ``r_type * (w_att * r_att + w_option * r_option + w_price * r_price)``, up to
     rounding.
@@ -48,13 +48,13 @@ class Parts:
     reward: float
     """R, in [0, 1]."""
     r_type: float
-    """1.0 the kind of product that was wanted, 0.5, 0.1 or 0.0 another."""
+    """1.0 for the wanted kind of product, 0.5, 0.1 or 0.0 for another."""
     r_att: float
     """Share of the goal's attributes that the product has."""
     r_option: float
-    """Share of the goal's options that were chosen; 1.0 where the goal has none."""
+    """Share of the goal's options that were chosen; 1.0 if the goal has none."""
     r_price: float
-    """1.0 where the price is within the goal's limit, else 0.0."""
+    """1.0 if the price is within the goal's limit, else 0.0."""
     w_att: float
     w_option: float
     w_price: float
@@ -75,13 +75,13 @@ def reward(
     compat: Compat = "fixed",
     scorer: TitleScorer = RULE,
 ) -> Parts:
-    """Return what it is worth to buy ``product`` when ``goal`` is wanted.
+    """Return the reward of buying ``product`` for ``goal``.
 
     Args:
-        product: what is bought.
-        goal: what is wanted.
-        price: what the product costs in this shop.
-        options: (group, value) of the options chosen; wherever a value stands, it counts.
+        product: the bought product.
+        goal: the customer's goal.
+        price: the product's price in this shop.
+        options: (group, value) of the chosen options; a value counts in any group.
         compat: ``"upstream"`` keeps its defects, see above.
         scorer: finds the nouns of titles.
     """
@@ -92,7 +92,7 @@ def reward(
     affordable = price <= goal.price_upper
     attributes = len(goal.attributes)
     total = attributes + len(wanted) + 1
-    # Upstream's order of operations, to the last bit.
+    # Upstream's order of operations, equal to the last bit.
     value = (kind.attributes + matched + affordable) / total * kind.r_type
     return Parts(
         reward=value,
@@ -111,7 +111,7 @@ def reward(
 
 @lru_cache(maxsize=4096)
 def wanted_options(goal: Goal, compat: Compat) -> tuple[str, ...]:
-    """Return the goal's options as texts that chosen values are compared with."""
+    """Return the goal's options as texts, for comparison with chosen values."""
     if goal.human or compat == "fixed":
         return tuple(normalize_color(value) for _, value in goal.options)
     # Upstream looks for a colour *in* the pair, which finds it only where it is the whole value (or
@@ -132,10 +132,10 @@ def _alike(a: str, b: str, compat: Compat) -> bool:
 
 
 def likeness(a: str, b: str) -> int:
-    """Return how alike two texts are, from 0 to 100: ``thefuzz.fuzz.token_set_ratio``.
+    """Return the similarity of two texts, from 0 to 100: ``thefuzz.fuzz.token_set_ratio``.
 
-    Texts are compared as sets of lower-case words, so one that holds all words of the other gives
-    100. What is left empty by dropping punctuation gives 0.
+    Texts are compared as sets of lower-case words, so one that contains all words of the other
+    gives 100. A text that is empty without punctuation gives 0.
 
     Example:
         >>> likeness("Essential oil", "essential oils"), likeness("powder snow", "cool powder snow")
@@ -150,7 +150,7 @@ def _plain(text: str) -> str:
 
 
 class _Kind(NamedTuple):
-    """The parts that options and price do not touch."""
+    """The parts that do not depend on options and price."""
 
     r_type: float
     query_match: bool
@@ -166,7 +166,8 @@ def _kind(product: Product, goal: Goal, compat: Compat, scorer: TitleScorer) -> 
     category = len(_categories(product) & _categories(goal)) >= 2
     wanted = scorer.nouns(goal.title)
     shared = set(scorer.nouns(product.title)).intersection(wanted)
-    # Over the list, repeated nouns and all, as upstream divides; 0.2 where a title has no noun.
+    # Divided by the length of the list, with repeated nouns, as in upstream; 0.2 if a title has no
+    # noun.
     score = len(shared) / len(wanted) if wanted else 0.2
     r_type = 1.0 if query or category or score > 0.2 else 0.5
     if score < 0.1:

@@ -17,20 +17,20 @@ from creditrl.types import FloatArray, IntArray, Task
 __all__ = ["Draws", "ShopGoals", "difficulty", "upstream_weights"]
 
 Draws: TypeAlias = Literal["uniform", "weighted", "upstream"]
-"""How likely a goal is to be drawn: see :class:`~creditrl.envs.webshop.env.WebShopConfig`."""
+"""Probabilities of drawing goals: see :class:`~creditrl.envs.webshop.env.WebShopConfig`."""
 
 
 def difficulty(goal: Goal) -> float:
-    """Return how many things a goal asks for: attributes, options, and a price where it has one."""
+    """Return the number of a goal's demands: attributes, options, and a price if it has one."""
     return float(len(goal.attributes) + len(goal.options) + (goal.price_upper != NO_LIMIT))
 
 
 def upstream_weights(weight_G: FloatArray) -> FloatArray:
-    """Return how likely upstream draws each of all goals, beside the others.
+    """Return upstream's relative probability of drawing each goal.
 
     Source: ``random_idx`` of princeton-nlp/WebShop (``web_agent_site/utils.py``). It bisects a list
-    that begins with a 0 before the running sums of the weights, so what falls to goal i gives goal
-    i + 1: goal 0 is never drawn, and the last one has the weights of the last two.
+    that begins with a 0 before the running sums of the weights, so a draw of goal i gives goal i +
+    1: goal 0 is never drawn, and the last one has the weights of the last two.
 
     Args:
         weight_G: the goals' own weights, in upstream's order.
@@ -38,14 +38,14 @@ def upstream_weights(weight_G: FloatArray) -> FloatArray:
     if len(weight_G) < 2:
         return weight_G
     ends_G = np.cumsum(weight_G)
-    # What is left, not the sum of the two: so the running sums are upstream's, rounding included,
+    # The remainder, not the sum of the two: so the running sums are upstream's, including rounding,
     # and equal random numbers draw equal goals.
     last = ends_G[-1] - (ends_G[-3] if len(weight_G) > 2 else 0.0)
     return np.concatenate([[0.0], weight_G[:-2], [last]])
 
 
 class ShopGoals(TaskSet):
-    """Some of a shop's goals, as tasks that are made when they are asked for.
+    """Some of a shop's goals, as tasks made on demand.
 
     Ids are ``<name>/<place of the goal among all>``, so a goal has one id in every split that it
     is in. ``data`` is the :class:`Goal`, the type "human" or "synthetic", the difficulty
@@ -53,11 +53,11 @@ class ShopGoals(TaskSet):
 
     Args:
         goals: all goals.
-        name: what their ids begin with, e.g. ``"official-1000/synthetic"``.
+        name: prefix of their ids, e.g. ``"official-1000/synthetic"``.
         split: name of the split.
-        numbers: places of the goals that are in it, each once, in its order; None: all.
-        weights: how likely each of all goals is to be drawn; None: all alike.
-        coverage: how much of the published shop they were made of.
+        numbers: places of its goals, each once, in its order; None: all.
+        weights: relative probability of drawing each of all goals; None: all equal.
+        coverage: share of the published shop that they were made from.
 
     Raises:
         ConfigError: no goal, or one twice.
@@ -89,7 +89,7 @@ class ShopGoals(TaskSet):
 
     @property
     def coverage(self) -> Coverage | None:
-        """How much of the published shop the goals were made of."""
+        """Return how much of the published shop the goals were made from."""
         return self._coverage
 
     def weights(self) -> FloatArray | None:
