@@ -165,7 +165,7 @@ class Engine(ABC):
         return None
 
     def segment_key(self, index: int) -> str:
-        """Name the sub-goal that the last action of one copy served; ``""`` where undefined."""
+        """Name the sub-goal that the last action of one copy served; ``""`` if undefined."""
         return ""
 
     def render(self, index: int, mode: str) -> str | NDArray[np.uint8] | None:

@@ -176,7 +176,7 @@ class ReferenceEngine(Engine):
         ]
 
     def expert_action(self, index: int) -> str | None:
-        """Return the first command of our own planner's plan; None where there is none."""
+        """Return the first command of our own planner's plan; None if there is none."""
         world, copy = self._here(index)
         return expert_command(world.game, copy.state)
 

@@ -1,8 +1,8 @@
 """Kinds of household tasks: one record each, in ``activities/*.toml``.
 
-A record holds all that a kind is: the things that are picked, how the day begins, what is asked
-for, and the titles and texts that say so. Title, goal and text are about the same things because
-they name the same *slots*::
+A record defines a kind completely: the picked things, the start of the day, the goal, and the
+titles and texts for it. Title, goal and text are about the same things because they name the same
+*slots*::
 
     [shred]
     titles = ["Shred {papers}", "Use the shredder"]
@@ -12,20 +12,20 @@ they name the same *slots*::
     goal = ["papers IN shredder", "shredder ON"]
     say = ["put {papers} into {shredder}; switch {shredder.them} on"]
 
-- ``pick`` draws the things of every slot, in this order, by the fields of :class:`Slot`. A name, or
-  a list of names, alone is ``of``; names are classes, or groups of them (``groups.toml``).
+- ``pick`` draws the things of every slot, in this order, by the fields of :class:`Slot`. Just a
+  name, or a list of names, means ``of``; names are classes, or groups of them (``groups.toml``).
 - ``start`` and ``goal`` list facts: ``slot STATE ...``, ``slot ON slot``, ``slot IN slot``, and of
-  whoever acts ``you WEAR | TAKE_OFF | HOLD | SIT | LIE | FACE slot`` and ``you STAND``. Several
-  slots are joined by ``+``. A fact about an empty slot is none.
-- ``say`` has texts, of which one is taken. Sentences end with ``. ``, their clauses with ``; ``: a
-  clause about an empty slot is left out, the others are joined as English does, behind what stands
-  before ``|``. ``{slot}`` is the things with their articles, ``.them`` the pronoun, ``.they`` that
-  and its verb ("they are"), ``.word`` the bare name, ``.room`` where it is.
-- ``cases`` has tables of the same entries. One is drawn; what it says replaces what the kind says,
-  in ``pick`` field by field.
+  the character ``you WEAR | TAKE_OFF | HOLD | SIT | LIE | FACE slot`` and ``you STAND``. Several
+  slots are joined by ``+``. A fact about an empty slot is dropped.
+- ``say`` has texts, one of which is chosen. Sentences end with ``. ``, their clauses with ``; ``: a
+  clause about an empty slot is left out, the others are joined as in English, after the text before
+  ``|``. ``{slot}`` is the things with their articles, ``.them`` the pronoun, ``.they`` that and its
+  verb ("they are"), ``.word`` the bare name, ``.room`` where it is.
+- ``cases`` has tables of the same entries. One is drawn; its entries replace the kind's, in
+  ``pick`` field by field.
 
-What is asked for is what can be seen afterwards, as in VirtualHome's own tasks: whoever reads sits
-there with the book.
+Goals are states that can be seen afterwards, as in VirtualHome's own tasks: a reader sits there
+with the book.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ class Slot:
     of: tuple[str, ...] = ()
     """Their classes."""
     count: tuple[int, int] = (1, 1)
-    """Fewest and most."""
+    """Minimum and maximum number."""
     share: float = 1.0
-    """Share of the tasks that have any; below 1, a house need not have what is picked."""
+    """Share of the tasks that have any; below 1, a house may lack the picked things."""
     elsewhere: str = ""
-    """Slot that they must not lie on or in at the start."""
+    """Slot that they must not be on or in at the start."""
     room_of: str = ""
     """Slot whose room they are in."""
     beside: str = ""
     """Slot that they are close to."""
     under: str = ""
-    """Slot of the thing that stands on what is picked; needs no ``of``."""
+    """Slot of the thing that is on the picked one; needs no ``of``."""
     on: str = ""
-    """Class of what they lie on."""
+    """Class of the thing that they are on."""
     room: str = ""
     """Class of the room that they are in."""
     rest: str = ""
@@ -116,16 +116,16 @@ class Slot:
 
 
 class Fact(NamedTuple):
-    """Something that holds at the start, or has to hold in the end."""
+    """A condition at the start or in the end."""
 
     slots: tuple[str, ...]
-    """What it is about; empty for whoever acts."""
+    """Slots that it is about; empty for the character."""
     states: tuple[str, ...]
-    """The states that these are in, or none: then there is a deed."""
+    """The states of these; empty if there is a deed."""
     deed: str
-    """``"ON"`` or ``"IN"``: where these lie; else what whoever acts does."""
+    """``"ON"`` or ``"IN"``: where these are; else the character's deed."""
     others: tuple[str, ...]
-    """What the deed leads to."""
+    """Slots of the deed's objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Kind:
     cases: tuple[Case, ...]
 
     def make(self, plot: Plot) -> tuple[str, str]:
-        """Make up a task; return its title and its description.
+        """Create a task; return its title and its description.
 
         Raises:
             UnfitError: the house lacks something.
@@ -190,7 +190,7 @@ _ASKED: _Deeds = {
 
 
 def _settle(plot: Plot, chosen: Chosen, fact: Fact, deeds: _Deeds) -> None:
-    """Let a fact hold."""
+    """Make a fact hold."""
     do = deeds[fact.deed]
     nodes, others = _nodes(chosen, fact.slots), _nodes(chosen, fact.others)
     if fact.states:
@@ -224,7 +224,7 @@ _WORDS: Mapping[str, Callable[[Plot, list[int]], str]] = {
 
 
 def _clause(plot: Plot, chosen: Chosen, text: str) -> str:
-    """Return a clause with its things in it; empty where a slot is."""
+    """Return a clause with its things filled in; empty if a slot is."""
 
     def words(found: re.Match[str]) -> str:
         return _WORDS[found[2] or ""](plot, _nodes(chosen, found[1].split("+")))
@@ -376,7 +376,7 @@ class _Reader:
 
 
 def _table(told: Any) -> dict[str, Any]:
-    """Return a slot as a table; a name or a list of names alone is its ``of``."""
+    """Return a slot as a table; just a name or a list of names is its ``of``."""
     return told if isinstance(told, dict) else {"of": told}
 
 
@@ -395,7 +395,7 @@ def read_kinds(folder: Path, activities: Sequence[str] = ACTIVITIES) -> Mapping[
         activities: the files' names.
 
     Raises:
-        DataError: a record is not as this module's docstring says; names file and kind.
+        DataError: a record does not follow this module's docstring; names file and kind.
     """
     groups = _toml(folder / "groups.toml")
     for group, names in groups.items():

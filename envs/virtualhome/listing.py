@@ -1,8 +1,8 @@
-"""The list of admissible actions: what can be done with what the character perceives or knows of.
+"""The list of admissible actions, on things that the character perceives or knows of.
 
-It perceives the rooms, what is in its own and not inside something closed, what it holds and wears,
-and its body. It knows of what the task is about, and of the furniture of the whole household that
-opens, in which things may be.
+It perceives the rooms, the things in its room that are not inside something closed, the things it
+holds and wears, and its body. It knows of the task's things, and of the furniture of the whole
+household that opens, because things may be in it.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ TWINS: Mapping[str, str] = {
     "POINTAT": "LOOKAT",
     "WAKEUP": "SLEEP",
 }
-"""Actions that are not listed: they do what another one does."""
+"""Actions that are not listed, because they duplicate another one."""
 
 assert {*ORDER, *TWINS} == {*ACTIONS}
 
 
 GAZES = ("WATCH", "LOOKAT")
-"""Of these, the actions that depend on what the character faces; no other one does."""
+"""The only listed actions that depend on what the character faces."""
 _AT = ORDER.index(GAZES[0])
 _BEFORE_GAZES, _AFTER_GAZES = ORDER[:_AT], ORDER[_AT + len(GAZES) :]
 assert ORDER[_AT : _AT + len(GAZES)] == GAZES
 
 
 Labels: TypeAlias = tuple[int, int]
-"""The nodes that are called by their id, and those that are as the first of two objects: bits."""
+"""The nodes that are named with their id, and those that are as the first of two objects: bits."""
 
 
 class Listing(NamedTuple):
@@ -80,9 +80,9 @@ class Listing(NamedTuple):
 
 
 def known_things(scene: Scene, names: Mapping[str, int]) -> int:
-    """Return what the character knows of wherever it is, as bits.
+    """Return the nodes that the character knows of from anywhere, as bits.
 
-    What a task is about, and the furniture that opens, in which things may be.
+    These are the task's things, and the furniture that opens, because things may be in it.
 
     Args:
         scene: what never changes.
@@ -101,7 +101,7 @@ def own(scene: Scene, world: World) -> int:
 def labels(
     scene: Scene, world: World, names: Mapping[str, int], nodes: int, near: Around | None = None
 ) -> Labels:
-    """Return which of some nodes are called by their id; what is said of others means nothing."""
+    """Return which of these nodes are named with their id; bits of other nodes are meaningless."""
     single = lexicon(scene).single
     several = nodes & ~single
     if not several:
@@ -123,10 +123,10 @@ def labels(
 def worthwhile(
     possible: dict[str, Choice], world: World, profile: Profile, here: Around
 ) -> dict[str, Choice]:
-    """Return what is possible, less what nobody would do.
+    """Return the possible actions, without pointless ones.
 
-    One turns to what one perceives. What FIND does, WALK does too, save with what is near and was
-    not found yet: only profile ``v1`` knows of that.
+    TURNTO is kept for perceived things. FIND duplicates WALK, except for near things not yet found,
+    which exist only in profile ``v1``.
     """
     find, turn = possible["FIND"], possible["TURNTO"]
     assert isinstance(find, int) and isinstance(turn, int)

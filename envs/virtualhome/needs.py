@@ -35,11 +35,11 @@ Chore: TypeAlias = tuple[str, int]
 
 
 class Job(NamedTuple):
-    """A thing that has to be taken in hand."""
+    """Something to do with a thing that has to be taken in hand."""
 
     thing: int
     what: Literal["put", "wear", "hold", "remove"]
-    """``"remove"``: it only must not stay where it is."""
+    """``"remove"``: it must only leave its place."""
     relation: Relation = -1
     """ON or INSIDE for ``"put"``, the hand for ``"hold"``."""
     to: int = -1
@@ -47,7 +47,7 @@ class Job(NamedTuple):
 
 
 class StuckError(Exception):
-    """Nothing that is known of leads to the goal."""
+    """No known action leads to the goal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +55,29 @@ class Needs:
     """A goal by nodes."""
 
     states: tuple[tuple[int, int], ...]
-    """Nodes, the character aside, and the states they have to be in, as bits."""
+    """Nodes, except the character, and the states they must have, as bits."""
     posture: int | None
-    """SITTING and LYING of the character, as bits; None where they do not matter."""
+    """SITTING and LYING of the character, as bits; None if they do not matter."""
     jobs: tuple[Job, ...]
-    """What has to be put somewhere, worn or held."""
+    """Things that have to be put somewhere, worn or held."""
     seats: tuple[int, ...]
-    """What the character has to be ON."""
+    """Nodes that the character has to be ON."""
     facing: tuple[int, ...]
-    """What it has to be FACING."""
+    """Nodes that it has to be FACING."""
     near: tuple[int, ...]
-    """What it has to be CLOSE to."""
+    """Nodes that it has to be CLOSE to."""
     rooms: int
-    """Where it has to be INSIDE."""
+    """Rooms that it has to be INSIDE."""
     removed: tuple[tuple[Relation, int, int], ...]
     """Edges that must not be there."""
     rest: tuple[tuple[Relation, int, int], ...]
-    """Other edges; of those, only rooms of what is carried can be seen to."""
+    """Other edges; of these, only the rooms of carried things can be achieved."""
     held: int
-    """What has to be in a hand."""
+    """Nodes that have to be in a hand."""
 
     @classmethod
     def of(cls, scene: Scene, goal: Goal) -> Needs:
-        """Sort the conditions of a goal by what is done about them."""
+        """Sort the conditions of a goal by the actions that they need."""
         index, c = scene.index, scene.character
         states, posture = [], None
         for id, names in goal.states:
@@ -125,7 +125,7 @@ class Needs:
 
 
 class Missing:
-    """Things that are missing in a world.
+    """The unmet requirements in a world.
 
     Args:
         scene: the house.
@@ -138,7 +138,7 @@ class Missing:
         self.scene, self.profile, self.needs, self.world = scene, profile, needs, world
         self.c = c = scene.character
         self.near = reach(scene, world)
-        """What is close."""
+        """Close nodes."""
         self.rh, self.lh = world.rows[HOLDS_RH][c], world.rows[HOLDS_LH][c]
         self.held = self.rh | self.lh
         self.free = (not self.rh) + (not self.lh)
@@ -150,30 +150,30 @@ class Missing:
             self.down = bool(down >> c & 1)
         """Whether the character sits or lies, and cannot walk."""
         self.jobs = list(self._jobs())
-        """What is to be done with things that are not where they belong."""
+        """Jobs for things that are not where they belong."""
         self.holds = [job for job in self.jobs if job.what == "hold"]
         self.late = [j for j in self.jobs if j.what == "put" and needs.held >> j.to & 1]
         """Those whose thing goes into something that is held in the end."""
         self.main = [j for j in self.jobs if j.what != "hold" and j not in self.late]
         self.useful = 0
-        """What has a job other than to be held or to be gone."""
+        """Things with a job other than to be held or removed."""
         moving = 0
         for job in self.jobs:
             moving |= 1 << job.thing
         self.blocked = 0
-        """What goes into or onto something that itself is not yet where it belongs."""
+        """Things that go into or onto something that is itself not yet where it belongs."""
         for job in self.main:
             if job.what != "remove":
                 self.useful |= 1 << job.thing
             if job.what == "put" and moving >> job.to & 1:
                 self.blocked |= 1 << job.thing
         self.kept = 0
-        """What is held, and is to be held in that hand."""
+        """Things already held in the required hand."""
         for job in needs.jobs:
             if job.what == "hold" and self.has(job.relation, c, job.thing):
                 self.kept |= 1 << job.thing
         self.doors = self._doors_to_open()
-        """What has to be opened for the sake of a thing."""
+        """Containers that have to be opened for a thing."""
 
     def has(self, relation: Relation, tail: int, head: int) -> int:
         """Return whether there is an edge."""
@@ -221,7 +221,7 @@ class Missing:
         )
 
     def _doors_to_open(self) -> int:
-        """Return what has to be opened for the sake of a thing."""
+        """Return the containers that have to be opened for a thing."""
         doors = 0
         for job in self.jobs:
             if self.is_shut(job):
@@ -231,7 +231,7 @@ class Missing:
         return doors
 
     def _used(self) -> int:
-        """Return what something still has to be put into or taken out of."""
+        """Return the containers that something still has to be put into or taken out of."""
         used = 0
         for job in self.jobs:
             if job.what == "put":
@@ -244,7 +244,7 @@ class Missing:
         """Yield what can be done to the states of things, wherever they are.
 
         Raises:
-            StuckError: a thing is in a state that nothing leads out of.
+            StuckError: a thing is in a state that no action leads out of.
         """
         used = self._used()
         for door in bits(self.doors):

@@ -2,19 +2,19 @@
 
 Three sources:
 
-- ``triples``: recorded programs with the graphs before and after. What they changed is the task.
-- ``programs``: the original programs of 2018. The initial graph is what our own preparation makes
-  of scene and program, the final one what the program leaves under the rules of release v1.0.0.
-- ``spa``: task files of SPA and STeCa as they are, JSON lines: ``id``, ``path`` (of the initial
-  graph), ``task``, ``description``, ``object_id_dict`` and ``revised_graph``. The graphs lie in
-  ``init_and_final_graphs``, as the release has them.
+- ``triples``: recorded programs with the graphs before and after. The task is the difference.
+- ``programs``: the original programs of 2018. The initial graph is made by our own preparation from
+  scene and program, the final one is the program's result under the rules of release v1.0.0.
+- ``spa``: unchanged task files of SPA and STeCa, JSON lines: ``id``, ``path`` (of the initial
+  graph), ``task``, ``description``, ``object_id_dict`` and ``revised_graph``. The graphs are in
+  ``init_and_final_graphs``, as in the release.
 
-A goal of the first two is what differs in states and in where things are (ON, INSIDE, HOLDS). Tasks
-that ask for nothing, or whose program cannot be carried out, are left out and counted.
+A goal of the first two is the difference in states and places (ON, INSIDE, HOLDS). Tasks without a
+goal, or whose program cannot be executed, are left out and counted.
 
-Splits of ``spa`` are its files. Those of the other two are ours, and no paper's: ``valid_unseen``
-has the tasks whose name a hash keeps for it, ``valid_seen`` a tenth of the others. The 4,920 and
-247 tasks of the papers are files of ``spa`` that their authors hand out.
+Splits of ``spa`` are its files. Those of the other two are ours, not a paper's: ``valid_unseen``
+has the tasks whose name a hash reserves for it, ``valid_seen`` a tenth of the others. The 4,920 and
+247 tasks of the papers are files of ``spa``, available from their authors.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ __all__ = [
 ]
 
 SOURCES = ("triples", "programs", "spa")
-"""Where official tasks come from."""
+"""Sources of official tasks."""
 
 SPA_FILES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -81,7 +81,7 @@ SPA_FILES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Files by split; the first that is there. SPA evaluates on ``new_unseen_test``, STeCa on the files
 that begin with ``vh``."""
 
-_UNSEEN, _SEEN = 8, 10  # One task name in 8 is kept for valid_unseen, one in 10 for valid_seen.
+_UNSEEN, _SEEN = 8, 10  # One task name in 8 is reserved for valid_unseen, one in 10 for valid_seen.
 _FORMAT = f"1 of {__version__}"  # Of the index of prepared programs; raised where they change.
 
 
@@ -95,8 +95,8 @@ class OfficialTasks(TaskList):
 
     Args:
         tasks: the tasks.
-        left_out: tasks that are not among them, by id, and why.
-        coverage: how many of the source's programs there were to choose from.
+        left_out: excluded tasks, by id, with the reason.
+        coverage: how many of the source's programs were available.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class OfficialTasks(TaskList):
         self.left_out = dict(left_out)
 
     def reasons(self) -> Counter[str]:
-        """Return how many tasks were left out for what reason."""
+        """Return the number of tasks left out, by reason."""
         return Counter(self.left_out.values())
 
 
@@ -118,8 +118,8 @@ def official_tasks(
 ) -> OfficialTasks:
     """Return the tasks of a split; they are read once in a process.
 
-    The first listing of ``programs`` prepares all of them, some 2 ms each, and says on stderr how
-    far it is; what came of it is kept in our cache.
+    The first listing of ``programs`` prepares all of them, about 2 ms each, and shows progress on
+    stderr; the result is stored in our cache.
 
     Args:
         split: one of :func:`official_splits`.
@@ -170,7 +170,7 @@ ORIGINAL_PROGRAMS = 5411
 
 
 def official_coverage(home: Path) -> list[Coverage]:
-    """Return how many of the programs are there, by source, of the sources that have any.
+    """Return how many of the programs are present, by source, without empty sources.
 
     Raises:
         DataError: a file is damaged.
@@ -333,7 +333,7 @@ _EMPTY = "empty goal"
 
 
 def _difference(before: GraphDict, after: GraphDict) -> Goal:
-    """Return the goal that what differs between two graph dicts comes to."""
+    """Return the goal given by the difference between two graph dicts."""
     old = {node["id"]: frozenset(node["states"]) for node in before["nodes"]}
     states = tuple(
         (node["id"], frozenset(node["states"]))
@@ -375,7 +375,7 @@ class ProgramSource(HouseholdSource):
         return f"{self.home}/programs/{self.path} {_FORMAT}"
 
     def load(self) -> Household:
-        """Prepare the scene and carry the program out: some 30 ms."""
+        """Prepare the scene and execute the program: about 30 ms."""
         folder = _folder(self.home)
         name, program = _programs_by_path(self.home)[self.path]
         prepared = _prepared(folder, name, program)
@@ -423,9 +423,9 @@ def _programs(folder: OfficialFolder, split: str) -> tuple[list[_Entry], dict[st
 
 @lru_cache(maxsize=4)
 def _faults(home: str) -> Mapping[str, str]:
-    """Return why a program is no task, by path; empty where it is one."""
+    """Return why a program is not a task, by path; empty if it is one."""
     from creditrl.progress import Progress, counted
-    from creditrl.terminal import PlainConsole  # heavy, and hardly ever needed
+    from creditrl.terminal import PlainConsole  # heavy, and rarely needed
 
     folder, programs = _folder(home), _programs_by_path(home)
     mark = blake2b(_FORMAT.encode(), digest_size=16)
@@ -572,7 +572,7 @@ def _goal_edges(edges: Iterable[Mapping[str, Any]]) -> tuple[Edge, ...]:
 
 
 def _compare(scene: Scene, node: Mapping[str, Any], source: str) -> None:
-    """Raise where a node of the goal is another one in the scene: SPA would never see it done."""
+    """Raise if a node of the goal differs in the scene: SPA would never see the goal reached."""
     index = scene.index.get(int(node["id"]))
     if index is None or node.get("class_name", scene.classes[index]) != scene.classes[index]:
         there = "no such node" if index is None else scene.named(index)

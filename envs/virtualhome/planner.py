@@ -3,8 +3,8 @@
 A plan is made by a *habit* (:mod:`creditrl.envs.virtualhome.habits`): a function from a world to
 the next action that depends on nothing else. Habits differ in what they do first; each is followed
 from world to world until the goal is reached, and the shortest plan is taken. Because a habit sees
-nothing but the world, the plan made after one action of a plan is never longer than the rest of it:
-an expert that plans anew at every turn gets nearer all the time.
+only the world, the plan made after one action of a plan is never longer than the rest of it: an
+expert that replans at every turn always gets closer.
 
 Not every goal can be reached: what was dirty cannot be made dirty again.
 """
@@ -24,7 +24,7 @@ from creditrl.envs.virtualhome.rules import perform
 __all__ = ["MOST_ACTIONS", "Guide", "plan"]
 
 MOST_ACTIONS = 120
-"""Actions after which a habit counts as one that never arrives."""
+"""Actions after which a habit counts as failed."""
 
 
 def plan(scene: Scene, world: World, goal: Goal, profile: Profile = FIXED) -> list[Act] | None:
@@ -32,13 +32,12 @@ def plan(scene: Scene, world: World, goal: Goal, profile: Profile = FIXED) -> li
 
     Args:
         scene: the house.
-        world: where the plan begins.
-        goal: what is to hold in the end.
+        world: the start of the plan.
+        goal: the goal.
         profile: whose rules hold.
 
     Returns:
-        The shortest plan that was found; none where the goal is reached; None where no habit
-        reaches it.
+        The shortest plan found; empty if the goal is already reached; None if no habit reaches it.
     """
     found = Guide(scene, goal, profile).plan(world)
     return None if found is None else list(found)
@@ -50,7 +49,7 @@ class Guide:
 
     Args:
         scene: the house.
-        goal: what is to hold in the end.
+        goal: the goal.
         profile: whose rules hold.
     """
 
@@ -66,7 +65,7 @@ class Guide:
         self._needs = Needs.of(self.scene, self.goal)
 
     def plan(self, world: World) -> tuple[Act, ...] | None:
-        """Return the rest of the last plan where it leads through a world, else a new plan."""
+        """Return the rest of the last plan if it leads through a world, else a new plan."""
         for n, expected in enumerate(self._worlds):
             if _equal(world, expected) and (
                 not self.profile.found_first or world.found == expected.found

@@ -1,10 +1,10 @@
-"""A household in which a program can be carried out, worked out from the program itself.
+"""A household in which a program can be executed, derived from the program itself.
 
-Programs of people presuppose things: that the lamp is off, that the remote control is within reach
-of the couch. Upstream guesses these from rules, and places much at random. Here the program is
-carried out, and where a precondition does not hold, what would make it hold is done to the initial
-graph, unless the program itself brought it about; then the program begins anew. What is left undone
-is the program's own fault, and is named.
+People's programs have unstated assumptions: that the lamp is off, that the remote control is within
+reach of the couch. Upstream guesses these from rules, and places much at random. Here the program
+is executed, and if a precondition fails, the initial graph is changed to make it hold, unless the
+program itself caused the failure; then the program restarts. Remaining failures are the program's
+own, and are reported.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from creditrl.errors import DataError, did_you_mean
 __all__ = ["FIRST_ADDED", "Orderly", "Preparation", "prepare"]
 
 FIRST_ADDED = 1000
-"""Ids from here on are of things that programs bring along."""
+"""Ids from here on are those of things that programs add."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ class Preparation:
     """The initial world."""
     acts: tuple[Act, ...]
     done: int
-    """How many of the acts can be carried out, one after the other."""
+    """Number of acts that can be executed, one after the other."""
     failure: Failure | None
-    """Why the next one cannot; None if all can."""
+    """Reason why the next one cannot; None if all can."""
 
     @property
     def graph(self) -> dict[str, Any]:

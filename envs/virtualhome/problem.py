@@ -1,4 +1,4 @@
-"""A task as it begins, and where it comes from."""
+"""A task at its start, and its source."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ __all__ = ["Household", "HouseholdSource", "task_goal"]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Household:
-    """A task: where it begins, what is to be done, and how it can be."""
+    """A task: its start, its goal, and a plan."""
 
     kind: str
     """Kind of task, ``"wash_clothes"``."""
     title: str
-    """What is to be done in a few words, ``"Wash clothes"``."""
+    """The task in a few words, ``"Wash clothes"``."""
     description: str
-    """What is to be done, in a sentence or two."""
+    """The task in a sentence or two."""
     scene: Scene
     world: World
-    """Where it begins."""
+    """The initial world."""
     goal: Goal
     names: Mapping[str, int]
-    """For every class that the task is about, the id of the node that its name stands for."""
+    """For every class that the task is about, the id of the node that its name refers to."""
     plan: tuple[Act, ...] = ()
-    """Actions that reach the goal, as far as they are known."""
+    """Actions that reach the goal, if known."""
     edges: tuple[tuple[int, str, int], ...] | None = None
-    """(From id, relation, to id) in the order of the graph dict, where that is known: SPA's
-    environment leaves out some, and which ones depends on it."""
+    """(From id, relation, to id) in the order of the graph dict, if known: SPA's environment leaves
+    out some, depending on this order."""
 
 
 def task_goal(title: str, description: str) -> str:
-    """Return a task in words, as SPA's first message has it: ``"Wash hands(Go to the sink)"``."""
+    """Return a task in words, as in SPA's first message: ``"Wash hands(Go to the sink)"``."""
     return f"{title}({description})"
 
 

@@ -1,4 +1,4 @@
-"""Semantics of VirtualHome that hold: choices, and three sets of them with names."""
+"""Variants of VirtualHome's rules: individual choices, and three named sets of them."""
 
 from __future__ import annotations
 
@@ -12,34 +12,35 @@ __all__ = ["FIXED", "PROFILES", "SPA", "V1", "Profile"]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Upstream that is followed, choice by choice; the defaults are master, repaired."""
+    """The upstream variant to follow, choice by choice; the defaults are master, repaired."""
 
     name: str
     found_first: bool = False
     """Things must have been walked to or found before anything else can be done with them."""
     closed_doors: bool = False
-    """Closed doors stop whoever walks, except to the nearest of them."""
+    """Closed doors stop walking, except to the nearest of them."""
     near_rooms: bool = False
-    """Who walks to a room is close to the room itself and to the parts of the body."""
+    """After walking to a room, the character is close to the room itself and its body parts."""
     near_things_on: bool = False
-    """Who walks to a surface is close to what is on it."""
+    """After walking to a surface, the character is close to what is on it."""
     near_contents: bool = True
-    """Who walks to a thing is close to what is in it, if it opens, and to what it is on."""
+    """After walking to a thing, the character is close to its contents, if it opens, and to its
+    base."""
     grab_again: Literal["yes", "unless remembered", "unless held"] = "unless held"
-    """Whether a thing can be grabbed that is in a hand. ``"yes"``: the other hand holds it too.
-    ``"unless remembered"``: not as long as it is remembered from where it was grabbed, although it
-    was put on or poured out since."""
+    """Whether a thing in a hand can be grabbed again. ``"yes"``: the other hand holds it too.
+    ``"unless remembered"``: not while its origin is remembered, even if it was since put on or
+    poured out."""
     into_itself: bool = False
     """A thing can be put on, or poured into, itself."""
     put_back_always: bool = False
-    """PUTOBJBACK of a thing that was grabbed always succeeds, though nothing happens."""
+    """PUTOBJBACK of a grabbed thing always succeeds, although nothing happens."""
     first_posture: bool = False
     """Whether the character sits or lies is read from the initial graph."""
     crashes: bool = False
     """FIND of what is not close, and PUTOFF, raise an error upstream; so does what asks for the
     room of a thing that is in none."""
     room: Literal["direct", "climb", "search"] = "search"
-    """In which room a thing is. ``"direct"``: the one it is INSIDE. ``"climb"``: if it is INSIDE
+    """How to find a thing's room. ``"direct"``: the one it is INSIDE. ``"climb"``: if it is INSIDE
     one thing only, where that is. ``"search"``: the nearest through whatever it is INSIDE."""
     order: Literal["lowest", "sets"] = "lowest"
     """Which of several equals comes first: the lowest id, or as in Python's sets."""
@@ -63,7 +64,7 @@ V1 = Profile(
     order="sets",
     looks=(1, 0, 0),
 )
-"""Release v1.0.0, as its own program checker runs it: the semantics that recorded the data."""
+"""Release v1.0.0, as run by its own program checker: the rules with which data was recorded."""
 SPA = Profile(
     "spa",
     grab_again="unless remembered",
@@ -76,10 +77,10 @@ SPA = Profile(
     copies=True,
     looks=(1, 2, 1),
 )
-"""Master as SPA, STeCa and HISR run it, defects included."""
+"""Master as run by SPA, STeCa and HISR, defects included."""
 FIXED = Profile("fixed")
-"""Master, repaired: nothing raises, posture is what it is now, a hand holds a thing once, putting
-back fails where putting would, and the lowest id comes first."""
+"""Master, repaired: nothing raises, posture is the current one, a thing is held by one hand,
+putting back fails if putting would, and the lowest id comes first."""
 
 PROFILES: Mapping[str, Profile] = MappingProxyType(
     {profile.name: profile for profile in (V1, SPA, FIXED)}

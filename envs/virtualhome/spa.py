@@ -1,20 +1,19 @@
-"""The environment of SPA, STeCa and HISR to the letter: how it reads, grounds and tells.
+"""The exact environment of SPA, STeCa and HISR: how it reads, grounds and describes.
 
 Source: ``virtualhome_env.py`` of SPA (Peng et al. 2025) over upstream's master, whose rules are the
-profile ``spa``. What it does, beside the plain case:
+profile ``spa``. Its special cases:
 
-- An action's text is what stands behind the first ``Action:``, if that is there, and in it behind
-  the first colon. It has to match exactly one of 42 forms; ``put x on y in z`` matches two. What
-  matches none is taken apart at its spaces: ``release cup`` is done in this way, for ``release``
-  has no object in its form.
-- A name stands for one node for the rest of the episode, also after an action that failed. Which
-  one is settled by what is CLOSE to the last object or the character, or in that object, else it is
-  drawn.
-- Edges of which the other end is INSIDE the first are dropped at the start, with that INSIDE edge;
-  every second of them in a row is overlooked.
-- The sentence is about all things of a class of which one is CLOSE and seen, wherever they are.
-  What is INSIDE several things is seen or not by the last of them.
-- An error of its own is told as a missing ``Action:``.
+- An action's text is the part after the first ``Action:``, if there is one, and in it after the
+  first colon. It has to match exactly one of 42 forms; ``put x on y in z`` matches two. A text that
+  matches none is split at its spaces: ``release cup`` works in this way, because the form of
+  ``release`` has no object.
+- A name refers to one node for the rest of the episode, even after a failed action. It is chosen
+  among those CLOSE to the last object or the character, or in that object, else drawn.
+- Edges whose end is INSIDE their start are dropped at the start of an episode, with that INSIDE
+  edge; every second of consecutive ones is missed.
+- The sentence covers all things of a class of which one is CLOSE and seen, wherever they are. For
+  things INSIDE several others, the last one decides whether they are seen.
+- Its own errors are reported as a missing ``Action:``.
 
 Differences: draws come from the episode's seed; things and relations are told in the order of
 their words, states in that of :data:`~creditrl.envs.virtualhome.graph.STATES` (upstream: of string
@@ -63,15 +62,15 @@ __all__ = [
 ]
 
 ERROR_INPUT = "Error Input. Your input must contains 'Action: '"
-"""SPA's observation where its own code, or upstream's, raises."""
+"""SPA's observation if its own code, or upstream's, raises."""
 
 
 class SpaError(Exception):
     """SPA's environment raises here.
 
     Args:
-        names: ids by class as it leaves them; None: as they were.
-        last: id of the last object as it leaves it.
+        names: ids by class afterwards; None: unchanged.
+        last: id of the last object afterwards.
     """
 
     def __init__(self, names: Mapping[str, int] | None = None, last: int = -1) -> None:
@@ -216,7 +215,7 @@ def words(scene: Scene, act: Act) -> str:
 def say(
     scene: Scene, world: World, names: Mapping[str, int], last: int, seed: int, act: Act
 ) -> str | None:
-    """Return the words that are understood as an action; None where no words are."""
+    """Return the words that are understood as an action; None if no words are."""
     text = words(scene, act)
     return text if read(scene, world, names, last, text, seed).act == act else None
 
@@ -471,9 +470,9 @@ _OPEN = STATES.index("OPEN")
 
 
 def sentence(scene: Scene, world: World) -> str:
-    """Return what SPA tells after an action that was done.
+    """Return SPA's sentence after a successful action.
 
-    SPA raises where the character is INSIDE nothing.
+    SPA raises if the character is INSIDE nothing.
     """
     close = world.rows[CLOSE][scene.character]
     room = _last_inside(scene, world, scene.character)

@@ -1,11 +1,11 @@
 """Perception of the character, and its wording.
 
 The sentence is SPA's: ``mat is DIRTY, couch is CLEAN, couch ON mat. You have cup. ``, with a space
-at its end. Differences, which the ``spa`` profile does not have: things are told in the order of
-their words, not of a hash; of several things of one class, those that the name does not stand for
-carry their id, and those elsewhere are not told; what was just dealt with is told of, CLOSE or not
-(one can reach what is CLOSE to what one is CLOSE to); what lies on a thing in the room is seen; the
-character does not see itself.
+at its end. Differences, which the ``spa`` profile does not have: things are mentioned in
+alphabetical order, not by hash; of several things of one class, those that the name does not refer
+to carry their id, and those elsewhere are not mentioned; the objects of the last action are
+mentioned, CLOSE or not (things CLOSE to what is CLOSE can be reached); things on a thing in the
+room are seen; the character does not see itself.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from creditrl.envs.virtualhome.turn import room_of
 __all__ = ["NOTHING_HAPPENS", "describe", "near", "picture", "seen", "task_text", "told"]
 
 NOTHING_HAPPENS = "Nothing happens."
-"""Observation after an action that cannot be done."""
+"""Observation after a failed action."""
 
 TOLD = (ON, BETWEEN, SITTING_ON)
-"""Relations that are told; of the others one learns by what can be done."""
+"""Relations that are mentioned; others show only in the admissible actions."""
 
 _CLOSED = STATES.index("CLOSED")
 
 
 def task_text(title: str, description: str) -> str:
-    """Return what an episode begins with."""
+    """Return the text at the start of an episode."""
     return f"The task is {task_goal(title, description)}."
 
 
@@ -132,7 +132,7 @@ _STATES_KEPT = 256
 
 
 def told(things: list[str], relations: list[str], held: list[str]) -> str:
-    """Return SPA's sentence with these words in it; empty where there are none."""
+    """Return SPA's sentence with these words in it; empty if there are none."""
     text = ", ".join((*things, *relations))
     if text:
         text += ". "

@@ -1,8 +1,8 @@
 """A client of VirtualHome's Unity simulator, which the user starts: commands, graphs, pictures.
 
-The simulator takes one HTTP POST per command, one command at a time. It has actions, names and ids
-of its own, so what is played in it (``interface="unity"``) is another action set and other tasks.
-The client knows the protocol; against a real simulator it is not tested.
+The simulator takes one HTTP POST per command, one command at a time. It has its own actions, names
+and ids, so ``interface="unity"`` has a different action set and different tasks. The client
+implements the protocol; it is not tested against a real simulator.
 """
 
 from __future__ import annotations
@@ -71,26 +71,26 @@ SCRIPT_SETTINGS: Mapping[str, Any] = MappingProxyType(
         "skip_animation": False,
     }
 )
-"""Settings of ``render_script``, and what they are unless told."""
+"""Settings of ``render_script``, with their defaults."""
 
 _READS = frozenset(("idle", "environment_graph", "camera_count", "camera_data", "camera_image"))
-"""Commands that change nothing, so that they may be given twice."""
+"""Commands that change nothing, so they can be repeated."""
 _LONGEST_QUOTE = 300
 _PIECE = 1 << 16
 _MOST_BYTES = 256 << 20
-"""Of one answer: the pictures of several cameras, or a scene."""
+"""Maximum size of an answer: pictures of several cameras, or a scene."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitySettings:
-    """Address of the simulator, and the patience with which it is asked.
+    """Address, time limits and retries of a simulator.
 
     Raises:
         ConfigError: a value is out of range.
     """
 
     url: str = "http://127.0.0.1:8080"
-    """Its address; the port is what it was started with, ``-http-port=8080``."""
+    """Its address; the port is the one it was started with, ``-http-port=8080``."""
     timeout: float = 30.0
     """Seconds for one command, from sending to the last byte of the answer."""
     script_timeout: float = 300.0
@@ -101,7 +101,7 @@ class UnitySettings:
     backoff: float = 0.5
     """Seconds before the second try, doubled each time."""
     longest_wait: float = 10.0
-    """Most seconds between two tries."""
+    """Maximum seconds between two tries."""
 
     def __post_init__(self) -> None:
         parts = urllib.parse.urlsplit(self.url)
@@ -237,7 +237,7 @@ class UnityClient:
     # -- acting ----------------------------------------------------------------------------------
 
     def render_script(self, lines: Sequence[str], **settings: Any) -> Answer:
-        """Carry out a script.
+        """Execute a script.
 
         Args:
             lines: ``<char0> [Walk] <tv> (264)``; what several characters do at once is joined by
@@ -455,7 +455,7 @@ def quote(found: Any) -> str:
 
 
 def _message_of(body: bytes) -> str:
-    """Return what the body of an error says, after a colon; empty where it says nothing."""
+    """Return what the body of an error says, after a colon; empty if it says nothing."""
     text = body.decode("utf-8", "replace")
     try:
         data = read_json(text)

@@ -1,8 +1,8 @@
 """The engine of VirtualHome that plays in Unity simulators, one for each copy.
 
-The simulator decides what can be done and what comes of it. After every action its graph is read
-anew: words, names, the list of actions and the goal are worked out from that, as they are for
-households of ours. It cannot be put back into an earlier state, so there are no snapshots.
+The simulator decides which actions are possible and what they do. After every action its graph is
+read again: words, names, the list of actions and the goal are computed from it, as for our own
+households. It cannot return to an earlier state, so there are no snapshots.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["UnityEngine"]
 
 @dataclass(frozen=True, slots=True)
 class _Stay:
-    """One copy as it stands."""
+    """Current state of one copy."""
 
     task: ApartmentTask
     home: UnityHome
@@ -56,10 +56,10 @@ class UnityEngine(Engine):
     """The apartments of ``num_envs`` simulators.
 
     Args:
-        simulators: how each is reached.
+        simulators: settings of each.
         sight: what is told.
         pictures: whether observations have the character's camera's picture.
-        limit: most admissible actions that are listed; None: all.
+        limit: maximum number of admissible actions to list; None: all.
         picture_size: width and height of pictures in pixels.
     """
 
@@ -88,9 +88,9 @@ class UnityEngine(Engine):
         """Load each copy's apartment and put the character into it.
 
         Raises:
-            ConfigError: a task is none of the simulator's.
+            ConfigError: a task is not one for the simulator.
             DataError: an apartment has nothing of what its task is about.
-            SimulatorError: a simulator does not answer, or answers nonsense.
+            SimulatorError: a simulator does not answer, or its answer cannot be read.
         """
         for task in tasks:
             if not isinstance(task.data, ApartmentTask):
@@ -119,7 +119,7 @@ class UnityEngine(Engine):
         """Do one action in each copy.
 
         Raises:
-            SimulatorError: a simulator does not answer, or answers nonsense.
+            SimulatorError: a simulator does not answer, or its answer cannot be read.
         """
         stays = [self._here(i) for i in index_K.tolist()]
         found = _side_by_side(self._step, index_K.tolist(), stays, actions)
@@ -136,7 +136,7 @@ class UnityEngine(Engine):
         )
 
     def view(self, index_K: IntArray) -> View:
-        """Describe each copy as it stands."""
+        """Describe the current state of each copy."""
         stays = [self._here(i) for i in index_K.tolist()]
         met_K = np.array([float(stay.now.met) for stay in stays])
         of_K = np.array([float(len(stay.task.errand.wishes)) for stay in stays])
@@ -178,7 +178,7 @@ class UnityEngine(Engine):
         _refuse(f"state_key({source!r})")
 
     def expert_action(self, index: int) -> str | None:
-        """Refuse: no planner knows what the simulator lets one do.
+        """Refuse: no planner knows which actions the simulator allows.
 
         Raises:
             SnapshotError: always.

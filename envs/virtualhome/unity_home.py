@@ -118,7 +118,7 @@ class UnityTurn(NamedTuple):
     """Outcome of a line."""
 
     image: Picture | None
-    """What the character's camera sees now; None where pictures are off."""
+    """What the character's camera sees now; None if pictures are off."""
     done: bool
     message: Any
     """What the simulator says of it."""

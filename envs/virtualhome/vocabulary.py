@@ -1,9 +1,9 @@
 """Rooms and things of a household: the tables of the house generator.
 
-The classes are written from common sense, in the manner of VirtualHome's: lower case, words joined
-by underscores, properties and states from its vocabulary. A class has the properties that actions
-ask for, and no others: a fridge has a plug but no switch, because what is on cannot be opened.
-Most classes of things are in a house once, so that a name says which thing is meant.
+The classes are written from common sense, in VirtualHome's style: lower case, words joined by
+underscores, properties and states from its vocabulary. A class has only the properties that actions
+require: a fridge has a plug but no switch, because a thing that is on cannot be opened. Most
+classes of things occur once in a house, so a name identifies a thing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ObjectClass:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """What it is unless something else is said: closed, off, plugged in, as far as it can be.
+        """Return its default states: closed, off, plugged in, if applicable.
 
         All but rooms are clean or dirty, as in VirtualHome's own prepared graphs.
         """
@@ -72,9 +72,9 @@ class Fixture(ObjectClass):
     hosts: tuple[str, ...]
     """The fixtures that it stands on, hangs above, ...; the first that is there is taken."""
     height: int
-    """Of its lower edge over the floor, where it hangs."""
+    """Height of its lower edge above the floor, if it hangs."""
     room: int
-    """Most things that lie on and in it at the start."""
+    """Maximum number of things on and in it at the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,11 @@ class Thing(ObjectClass):
     owned: float
     """Share of the houses that have one."""
     most: int
-    """Most of them in a house."""
+    """Maximum number of them in a house."""
     dirty: float
     """Share of the days on which it is dirty."""
     homes: Mapping[Spot, int]
-    """Where it lies at the start, and how often."""
+    """Its places at the start, with their frequencies."""
 
 
 def _rows(table: str, columns: int) -> Iterator[list[str]]:

@@ -1,4 +1,4 @@
-"""Addresses of pages: the whole state in a path, so that a server need not remember anyone.
+"""Addresses of pages: the whole state in a path, so a server needs no memory of sessions.
 
 The paths are upstream's (``/item_page/SESSION/ASIN/WORDS/PAGE/OPTIONS``), each part quoted, so that
 any query and any option can be in one and is read back as it was. Opened products, which upstream
@@ -17,7 +17,8 @@ from creditrl.outside_json import read_json
 __all__ = ["Address", "address", "fields_of", "read_address"]
 
 _MARK = "~"
-"""Stands before a part that a browser would take for the folder above, or that begins with it."""
+"""Prefix of a part that a browser would read as the parent folder, or that begins with this
+mark."""
 
 
 class Address(NamedTuple):
@@ -55,7 +56,7 @@ def fields_of(page: Page) -> list[tuple[str, str]]:
 
 
 def read_address(url: str) -> Address | None:
-    """Return what :func:`address` wrote; None where it wrote no such thing.
+    """Return the content of an address made by :func:`address`; None if it is not one.
 
     Args:
         url: path and query, quoted; scheme and host may stand before.

@@ -42,7 +42,7 @@ TINY = BrowserSizes(episodes=1, pictures=2, starts=1, num_products=60)
 
 
 def browser_contests(tiny: bool = False) -> list[Contest]:
-    """Return the measurements; none where Chromium, its driver or the extra are missing."""
+    """Return the measurements; none if Chromium, its driver or the extra are missing."""
     from creditrl.envs.webshop.chromium import find_programs
 
     try:

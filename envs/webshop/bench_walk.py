@@ -46,7 +46,7 @@ class Walk:
         self._steps = 0
 
     def action(self, text: str, clickables: Sequence[str]) -> str | None:
-        """Return what to do on a page; None where the walk ends.
+        """Return what to do on a page; None if the walk ends.
 
         Args:
             text: the page in the observation mode ``text``.

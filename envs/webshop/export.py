@@ -1,4 +1,4 @@
-"""The builtin shop as files of upstream's formats, for upstream to play, or for any reader of them.
+"""The builtin shop as files in upstream's formats, for upstream or any other reader of them.
 
 ``items_shuffle_1000.json`` holds the products, ``items_ins_v2_1000.json`` their attributes and
 instructions, ``items_human_ins.json`` the requests. Other sizes have the names of upstream's full
@@ -33,13 +33,13 @@ class ShopExportOptions:
     folder: str = ""
     """Folder that receives the files."""
     num_products: int = NUM_PRODUCTS
-    """How many products; this and the next are as in the environment's options."""
+    """Number of products; this and the next option are as in the environment."""
     shop_seed: int = 0
-    """Another seed gives other products."""
+    """A different seed gives different products."""
 
 
 def record_of(product: Product) -> dict[str, Any]:
-    """Return a product as ``items_shuffle*.json`` has it."""
+    """Return a product in the format of ``items_shuffle*.json``."""
     return {
         "name": product.title,
         "full_description": product.description,

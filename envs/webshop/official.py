@@ -334,7 +334,7 @@ def holds_shop(folder: Path) -> bool:
 
 
 def _path(home: Path, name: str) -> Path | None:
-    """Return where a file is, as it is or packed; None where it is not."""
+    """Return where a file is, as it is or packed; None if it is not."""
     paths = (home / (name + suffix) for suffix in SUFFIXES)
     return next((path for path in paths if path.is_file()), None)
 
@@ -442,7 +442,7 @@ def _converted(source: _Source) -> Path:
 
 
 def _opened(folder: Path, source: _Source) -> _Stock | None:
-    """Return a converted shop; None where there is no sound one of these source files."""
+    """Return a converted shop; None if there is no sound one of these source files."""
     try:
         note = json.loads((folder / "made_of.json").read_bytes())
         if note != _note(source):

@@ -1,11 +1,11 @@
-"""An expert that knows which product a goal was made of: it finds, opens, chooses and buys it.
+"""An expert that knows which product a goal was made from: it finds, opens, configures and buys it.
 
-It is told the product and sees the search engine, but acts as a customer could: its query is the
-customer's own words where they bring the product up on the first page of results; the options are
-added where that helps, and words of the title only where nothing else does. (Of the 6,910 synthetic
-goals of the 1,000 products 3,847 need the instruction alone, 2,396 the options too, and 667 up to
-six words of the title.) From wherever it is asked it takes the shorter of two ways: turn the pages
-of the results that are open, or search anew.
+It knows the product and can query the search engine, but acts as a customer could: its query is the
+customer's own words if they bring the product up on the first page of results; the options are
+added if that helps, and words of the title only if nothing else does. (Of the 6,910 synthetic goals
+of the 1,000 products 3,847 need only the instruction, 2,396 the options too, and 667 up to six
+words of the title.) From any page it takes the shorter of two ways: turn the pages of the open
+results, or search again.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def next_action(shop: Shop, rules: Rules, goal: Goal, page: Page) -> str | None:
         page: where the customer is.
 
     Returns:
-        The action; None after the purchase, where the shop does not have the product, and where no
-        query finds it.
+        The action; None after the purchase, if the shop does not have the product, or if no query
+        finds it.
     """
     position = shop.catalogue.position(goal.asin)
     if page.kind == "done" or position is None:

@@ -62,7 +62,7 @@ class Postings:
     """The largest gain of each term."""
 
     def number(self, term: str) -> int | None:
-        """Return the place of a term among all; None where no document has it."""
+        """Return the place of a term among all; None if no document has it."""
         words, ends = self.words, self.word_ends
         wanted = term.encode("utf-8", "surrogatepass")
 

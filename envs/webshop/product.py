@@ -65,7 +65,7 @@ class Product:
     attributes: tuple[str, ...] = NO_ATTRIBUTES
     """``Attributes``, from the attribute file."""
     instruction: str = ""
-    """Synthetic instruction of the attribute file; "" where there is none."""
+    """Synthetic instruction of the attribute file; "" if there is none."""
     instruction_attributes: tuple[str, ...] = ()
     image: str = ""
     """``MainImage``: address or name of its picture."""

@@ -144,7 +144,7 @@ class RecordFile:
             raise self._damaged(f"record {position:,} does not unpack ({error})") from error
 
     def find(self, key: str) -> int | None:
-        """Return the position of the record with that key; None where there is none."""
+        """Return the position of the record with that key; None if there is none."""
         name = _encoded(key)
         # Zeros at the end would be lost in a comparison with padded keys.
         if not name or len(name) > self._keys.dtype.itemsize or b"\0" in name:

@@ -51,7 +51,7 @@ class Site:
     shop: Shop
     rules: Rules
     goal_of: Callable[[str], Goal | None]
-    """Returns the goal of an episode's name; None where there is no such episode."""
+    """Returns the goal of an episode's name; None if there is no such episode."""
     receipt: Callable[[Goal, Page], Parts]
     """Returns what a purchase comes to."""
     tasks: TaskSet | None = None
@@ -60,7 +60,7 @@ class Site:
     """Returns where a copy is, for :data:`WATCH`."""
 
     def html(self, session: str, page: Page) -> str | None:
-        """Return a page; None where there is none."""
+        """Return a page; None if there is none."""
         goal = self.goal_of(session)
         if goal is None or not self._exists(page):
             return None

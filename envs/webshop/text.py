@@ -123,7 +123,7 @@ def _marks(shop: Shop, rules: Rules, page: Page) -> tuple[int, ...]:
 
 
 def _node(text: str) -> str:
-    """Return a string between two tags as upstream's parser keeps it; "" where it drops it."""
+    """Return a string between two tags as upstream's parser keeps it; "" if it drops it."""
     if text.strip(_SPACES):
         return text
     return "" if not text or "\n" in text else " "

@@ -90,7 +90,7 @@ class Look(NamedTuple):
 
     html: str
     address: Address | None
-    """What its address says; None where it is no page of a shop."""
+    """What its address says; None if it is no page of a shop."""
     clickables: tuple[str, ...]
     """As upstream lists them."""
     boxes: tuple[Box, ...]
@@ -149,7 +149,7 @@ class Tab:
         return self._do(lambda driver: self._point(driver, value).click())
 
     def search(self, query: str) -> Look | None:
-        """Type a query into the search box and send it off; None where the box cannot hold it."""
+        """Type a query into the search box and send it off; None if the box cannot hold it."""
         typed = query[:LONGEST_QUERY]
 
         def work(driver: Any) -> bool:
