@@ -1,10 +1,10 @@
-"""Upstream's WebShop itself (princeton-nlp/WebShop), to compare our pages with and to record.
+"""Upstream's own WebShop (princeton-nlp/WebShop), for comparison with our pages and recording.
 
-Its code runs as it is, from a checkout. What it imports and does not need for pages is replaced
-by stand-ins: gym, torch, Java's Lucene by our search, spaCy by our nouns. It needs ``flask
-beautifulsoup4 thefuzz cleantext``.
+Its code runs unchanged, from a checkout. Imports that pages do not need are replaced by stand-ins:
+gym, torch, Java's Lucene by our search, spaCy by our nouns. It needs
+``flask beautifulsoup4 thefuzz cleantext``.
 
-``tests/record_webshop.py`` writes down what it shows, for tests that do without it.
+``tests/record_webshop.py`` records what it shows, for tests without it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DIGEST = 12
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """State that a shop shows after an action."""
+    """What a shop shows after an action."""
 
     text: str
     text_rich: str

@@ -1,7 +1,7 @@
-"""A random walk over all pages of a shop, wrong turns included, to compare two shops by.
+"""A random walk over all pages of a shop, wrong turns included, for comparing two shops.
 
-What is done next depends on a seed, the page's text and what can be clicked there, and on nothing
-else: two shops that show the same are walked alike, and a walk is recorded by its seed.
+The next action depends only on a seed, the page's text and its clickables: two shops with the same
+pages get the same walk, and a walk is recorded by its seed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OFTEN = (
 """How often a button is clicked, where the ones before it are not."""
 _ODD = (" ", "  ", "é ☞ naïve", "a+b c", "the of and", "'", "xyzzy", "[SEP]", "\u3000")
 _LONGEST = 60
-"""Actions after which a walk buys what it sees, or ends."""
+"""Actions after which a walk buys the product it sees, or ends."""
 
 
 class Walk:

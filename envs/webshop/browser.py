@@ -1,8 +1,8 @@
-"""WebShop played in a real browser: the same episodes as in memory, typed, clicked and read off.
+"""WebShop played in a real browser: the same episodes as in memory, typed, clicked and read.
 
-The state machine decides what an action means, a browser does it: every action that a page takes is
-typed or clicked there, and text, clickables and their places are read from the page that follows.
-If the browser shows any other page than the state machine says, that is an error.
+The state machine interprets an action, a browser executes it: every action that a page accepts is
+typed or clicked there, and text, clickables and their positions are read from the next page. If the
+browser shows a different page than the state machine, that is an error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class BrowserEngine(WebShopEngine):
     """
 
     def went(self, i: int, action: str, there: Page) -> None:
-        """Do in the browser what a copy does.
+        """Repeat a copy's action in the browser.
 
         Raises:
             BrowserError: the browser did something else, or is lost.
@@ -42,11 +42,11 @@ class BrowserEngine(WebShopEngine):
         do(i, self.goal(i), self.page(i), value, there)
 
     def page_text(self, i: int) -> str:
-        """Return what a copy's page looks like, as the browser shows it."""
-        look = self._look(i)  # also where the observation has no text of the page
+        """Return a copy's page as the browser shows it."""
+        look = self._look(i)  # even if the observation has no text of the page
         if self.mode == "text" or self.mode == "text_rich":
             return read_text(look.html, self.mode)
-        # A browser writes a page's source anew; the mode html means the source that it got.
+        # A browser rewrites a page's source; the mode html means the original source.
         return super().page_text(i)
 
     def view(self, index_K: IntArray) -> View:

@@ -2,8 +2,8 @@
 
 Chromium and its driver belong to a small guard process (:class:`creditrl.children.GuardedProgram`)
 that ends them when our end of a socket is closed: by :func:`close_chromium`, at the interpreter's
-exit, or by the operating system when the process dies of whatever cause. So nothing is left
-running, and no signal handler is needed.
+exit, or by the operating system when the process dies for any reason. So nothing is left running,
+and no signal handler is needed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _HEADLESS = (
 def find_programs() -> tuple[str, str]:
     """Return the paths of Chromium and of its driver.
 
-    ``$CREDITRL_CHROMIUM`` and ``$CREDITRL_CHROMEDRIVER`` name them where they are not on the path.
+    ``$CREDITRL_CHROMIUM`` and ``$CREDITRL_CHROMEDRIVER`` name them if they are not on the path.
 
     Raises:
         MissingExtraError: selenium or one of them is not installed.
@@ -106,9 +106,9 @@ class Chromium:
         browser, driver = find_programs()
         self.headless = headless
         self.lock = threading.RLock()
-        """Hold it while a tab is at work: selenium takes one command at a time."""
+        """Held while a tab is in use: selenium takes one command at a time."""
         self.free: list[str] = []
-        """Tabs that nobody uses."""
+        """Unused tabs."""
         self._window = ""
         self._folder = _new_folder()
         self._guard = _start(self._folder, driver)
@@ -121,11 +121,11 @@ class Chromium:
 
     @property
     def running(self) -> bool:
-        """Whether it was not closed."""
+        """Whether it is still open."""
         return self._guard.running
 
     def new_tab(self) -> str:
-        """Return the name of a tab that nobody uses, in which commands go now."""
+        """Return the name of an unused tab, which receives the commands from now on."""
         if self.free:
             tab = self.free.pop()
             self.switch_to(tab)
@@ -153,7 +153,7 @@ class Chromium:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def forget(self) -> None:
-        """Let go of it in a forked child, to whose parent it belongs."""
+        """Release it in a forked child, because it belongs to the parent."""
         self._guard.forget()
 
     def _connect(self, browser: str, port: int) -> WebDriver:
@@ -241,7 +241,7 @@ _starting = threading.Lock()
 
 
 def chromium(*, headless: bool = True) -> Chromium:
-    """Return this process's browser; the first call starts it, which takes one to some seconds."""
+    """Return this process's browser; the first call starts it, which takes a few seconds."""
     with _starting:
         found = _shared.get(headless)
         if found is None or not found.running:

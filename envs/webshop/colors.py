@@ -1,4 +1,4 @@
-"""Names of colours that the reward takes as equal.
+"""Names of colours that the reward treats as equal.
 
 Upstream compares options by the name of the colour in them: "navy heather" and "heather grey" are
 both "heather". Which name an option falls under depends on the order of the list, so the order is
@@ -23,12 +23,12 @@ COLORS = tuple(
     turquoise violet walnut wheat white wine yellow
     """.split()
 )
-"""In the order in which they are tried."""
+"""Colours in the order in which they are tried."""
 
 
 @lru_cache(maxsize=1 << 14)
 def normalize_color(text: str) -> str:
-    """Return the first of :data:`COLORS` that stands anywhere in ``text``, else ``text`` itself.
+    """Return the first of :data:`COLORS` that occurs anywhere in ``text``, else ``text`` itself.
 
     Example:
         >>> normalize_color("navy heather"), normalize_color("washed red"), normalize_color("xl")

@@ -1,14 +1,14 @@
-"""Generator of the builtin shop: products in upstream's schema, and what people ask of them.
+"""Generator of the builtin shop: products in upstream's schema, and people's requests.
 
-A product is decided by the seed and its number alone, so a larger shop begins with the products of
-a smaller one. The kinds take turns, in another order each round, so that every kind has about as
-many products, and products of a kind differ in what they are: each has some of its kind's
+A product depends only on the seed and its number, so a larger shop begins with the products of a
+smaller one. The kinds take turns, in a different order each round, so every kind has about equally
+many products, and products of a kind differ in their attributes: each has some of its kind's
 attributes, says so in its title, its bullets or its description (searches read titles, descriptions
 and the first bullet only), and lists most of them. Seven products of ten come in options, one of
 ten has a range of prices.
 
-Requests are what people might write who want a product: sentences of our own that name some of its
-attributes and values of its options, in lower case, in the form of ``items_human_ins.json``.
+Requests are what people who want a product might write: our own sentences that name some of its
+attributes and option values, in lower case, in the form of ``items_human_ins.json``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def builtin_products(num_products: int = 1000, seed: int = 0) -> list[Product]:
 
     Args:
         num_products: how many, at least 1.
-        seed: at least 0; another one gives other products.
+        seed: at least 0; a different one gives different products.
     """
     for name, value, least in (("num_products", num_products, 1), ("seed", seed, 0)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -116,7 +116,7 @@ def _product(kind: Kind, asin: str, dice: Dice) -> Product:
     noun = kind.nouns[0] if dice.chance(0.5) else dice.pick(kind.nouns)
     titled = [trait for trait in traits if dice.chance(0.3)][:4]
     title = _title(kind, brand, noun, titled, options, dice)
-    # What the title does not say a bullet says, so that every attribute can be read somewhere.
+    # Attributes not in the title are in a bullet, so every attribute can be read somewhere.
     listed = [trait for trait in traits if trait not in titled or dice.chance(0.6)]
     bullets = _bullets(kind, brand, noun, listed, dice)
     description = "" if dice.chance(_BARE) else _description(kind, brand, noun, traits, dice)
@@ -320,14 +320,14 @@ def _filled(text: str, brand: str, noun: str, use: str = "") -> str:
 
 
 def builtin_requests(products: Iterable[Product]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Return what people might write who want one of these products, as upstream's file has it.
+    """Return possible requests for these products, in the format of upstream's file.
 
     Args:
         products: of the builtin shop; those that list no attributes get no request.
 
     Returns:
-        (id, requests) of each product that has one. A request is decided by its product alone; no
-        two of a product ask for the same.
+        (id, requests) of each product that has one. A request depends only on its product; no two
+        of a product ask for the same.
     """
     found = []
     for product in products:

@@ -1,8 +1,8 @@
-"""A page as HTML, and HTML read back as upstream reads it.
+"""A page as HTML, and HTML read back as in upstream.
 
-The markup, the styles and the pictures are ours. What a page says is not: the strings between its
+The markup, the styles and the pictures are ours. The content is upstream's: the strings between the
 tags, read by upstream's rule (BeautifulSoup's ``html.parser``, see :func:`read_visible`), are the
-``text`` observation, and what can be clicked is found where upstream looks for it, in its order
+``text`` observation, and clickables are found where upstream looks for them, in its order
 (:func:`read_clickables`). Every link leads where :func:`creditrl.envs.webshop.pages.click` leads,
 and no page needs a script.
 """
@@ -54,7 +54,7 @@ __all__ = [
 
 STYLE = "/-/style.css"
 PICTURES = "/-/picture"
-"""Where pages look for what is no page; no path of a page has two parts and begins so."""
+"""Path of the pictures; no page's path has two parts and this beginning."""
 
 Options = tuple[tuple[str, str], ...]
 
@@ -83,7 +83,7 @@ class Line(NamedTuple):
     text: str
     score: bool = False
     hidden: bool = False
-    """Upstream's page holds it, and shows it to nobody but programs."""
+    """Whether upstream's page contains it hidden, visible only to programs."""
 
 
 def page_html(
@@ -101,10 +101,10 @@ def page_html(
     Args:
         shop: the shop.
         rules: how its pages behave.
-        page: where the customer is.
-        instruction: what is wanted, in words.
+        page: the customer's page.
+        instruction: the goal in words.
         session: names the episode in addresses.
-        receipt: what the purchase came to, on the last page.
+        receipt: the reward of the purchase, on the last page.
         standalone: styles and pictures within the page, for a file or a notebook; otherwise at
             :data:`STYLE` and :data:`PICTURES`.
 
@@ -135,7 +135,7 @@ def template_html(kind: str, shown: Mapping[str, Any], *, standalone: bool = Fal
 
     Args:
         kind: the template's name without its ending.
-        shown: what it names.
+        shown: the values that it names.
         standalone: see :func:`page_html`.
     """
     return (
@@ -161,7 +161,7 @@ def style_sheet() -> str:
 def picture_address(product: Product, options: Options = ()) -> str:
     """Return where a product's picture is served."""
     path = f"{PICTURES}/{quote(product.asin, safe='', errors='replace')}"
-    # Each chosen value on its own: names of groups do not colour a picture.
+    # Each chosen value by itself: names of groups do not colour a picture.
     chosen = "&".join(f"o={quote(value, safe='', errors='replace')}" for _, value in options)
     return f"{path}?{chosen}" if chosen else path
 
@@ -254,7 +254,7 @@ _SPACES = " \n\t\f\r"
 
 
 class _Reader(HTMLParser):
-    """Collects what upstream looks for: strings that show, buttons, product links, options."""
+    """Collects what upstream looks for: visible strings, buttons, product links, options."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -339,8 +339,8 @@ def read_visible(html: str) -> list[Visible]:
 
     That is all strings of the parse tree but those directly within the document, its head, a style
     or a script, comments, and line breaks between tags (a string of spaces counts as one line break
-    if it holds one, else as one space). Upstream reads which options and products were clicked off
-    its own memory; here the page says it.
+    if it holds one, else as one space). Upstream takes the clicked options and products from its
+    own memory; here the page contains them.
     """
     return _read(html).shown
 
@@ -364,7 +364,7 @@ _BEFORE = {"option": "  ", "product": "\n"}
 
 
 def read_clickables(html: str) -> tuple[str, ...]:
-    """Return what can be clicked on a page, as upstream lists it: buttons, products, options."""
+    """Return the clickables of a page, in upstream's order: buttons, products, options."""
     reader = _read(html)
     named = [text.lower() for text in (*reader.buttons, *reader.links)]
     return tuple(dict.fromkeys((*named, *reader.options)))

@@ -21,7 +21,7 @@ from creditrl.errors import DataError
 __all__ = ["SUFFIXES", "items_of_array", "items_of_object"]
 
 SUFFIXES = ("", ".xz", ".gz")
-"""Endings of files that can be read: as they are, or packed."""
+"""Endings of readable files: plain, or compressed."""
 
 _CHUNK = 1 << 20
 _LONGEST = 1 << 26
@@ -30,7 +30,7 @@ _LONGEST = 1 << 26
 _BLANK = re.compile(r"[ \t\n\r]*")
 
 Watcher = Callable[[int], None]
-"""Is told how many bytes of the file have been read."""
+"""Called with the number of bytes of the file read so far."""
 
 
 def items_of_array(
@@ -40,11 +40,11 @@ def items_of_array(
 
     Args:
         path: the file; its name may end in ``.xz`` or ``.gz``.
-        watch: is told how far the file has been read.
-        mend: what to do about a file that is missing or damaged; ends every error message.
+        watch: called with the number of bytes read so far.
+        mend: advice for a missing or damaged file, at the end of every error message.
 
     Raises:
-        DataError: the file is missing, cut, damaged, or holds something else.
+        DataError: the file is missing, truncated, damaged, or contains something else.
     """
     for _, value in _items(Path(path), "array", watch, mend):
         yield value

@@ -28,8 +28,8 @@ class Department:
     styles: tuple[str, ...]
     """Words that titles begin with, after the brand."""
     promises: tuple[str, ...]
-    """Sentences of bullets that say nothing of attributes; ``{noun}`` is the product,
-    which may be one or many."""
+    """Sentences of bullets that mention no attributes; ``{noun}`` is the product, which may be one
+    or many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Kind:
     """A kind of product."""
 
     query: str
-    """As searches and upstream's goals name it."""
+    """Name in searches and upstream's goals."""
     department: Department
     path: str
     """Categories below the department's."""
@@ -46,7 +46,7 @@ class Kind:
     goods: tuple[tuple[str, str], ...]
     """(lead, noun): ``("a pair of", "men's sneakers")``, as people ask for one."""
     traits: tuple[tuple[str, ...], ...]
-    """Attributes; of several in one tuple a product has one at most."""
+    """Attributes; a product has at most one of each tuple."""
     groups: tuple[Group, ...]
     price: tuple[int, int]
     """Usual lowest and highest price in dollars."""
@@ -55,7 +55,7 @@ class Kind:
     extras: tuple[str, ...]
     """Ends of titles."""
     unseen: bool = False
-    """Whether its goals are kept for ``valid_unseen``."""
+    """Whether its goals are reserved for ``valid_unseen``."""
 
     @property
     def item_attributes(self) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ def read_kinds(source: RecipeFile) -> tuple[Kind, ...]:
     """Read kinds in the order of a file.
 
     Raises:
-        DataError: the file is damaged, or names what it and the vocabulary do not have.
+        DataError: the file is damaged, or uses an undefined name.
     """
     # Only those who make the shop need it, and the flags behind configs take a while to import.
     from creditrl.config import read_table

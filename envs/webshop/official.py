@@ -1,4 +1,4 @@
-"""Upstream's shop: its files in a folder, read once, and kept in a form that is quick to open.
+"""Upstream's shop: its files in a folder, read once, and stored in a form that opens quickly.
 
 The folder holds what upstream's ``setup.sh`` or ``creditrl data get webshop`` puts there; each file
 may also be packed as ``.xz`` or ``.gz``:
@@ -16,7 +16,7 @@ file                         what it holds
 
 The small set is read into memory by every process. The large one is converted once, in our cache:
 products in one file, the search index and the table of goals as arrays that processes share. The
-conversion is made anew when a source file changes, or when it turns out damaged.
+conversion is repeated when a source file changes, or when it turns out to be damaged.
 """
 
 from __future__ import annotations
@@ -74,26 +74,26 @@ ALL = 1_181_436
 """Records of upstream's large set."""
 
 _REPEATED = 6
-"""Records among them that upstream passes over."""
+"""Records among them that upstream skips."""
 
 _GOALS: Mapping[tuple[int | None, GoalKind], int] = {
     (SMALL, "synthetic"): 6_910,
     (SMALL, "human"): 13,
     (None, "human"): 12_087,
 }
-"""Goals that upstream counts, by number of products and kind."""
+"""Upstream's number of goals, by number of products and kind."""
 
 _FORMAT = 2
 """Version of converted shops; it grows with every change of what a folder of them holds."""
 
 _SHOWN_EVERY = 2000
-"""Products between two words on how far the index is."""
+"""Products between two progress reports of the index."""
 
 
 def official_home(data_dir: str | os.PathLike[str] | None = None) -> Path:
     """Return the folder of upstream's files.
 
-    The first of: the argument, ``$CREDITRL_WEBSHOP_DATA``, ``~/.cache/creditrl/webshop``.
+    It is the first of: the argument, ``$CREDITRL_WEBSHOP_DATA``, ``~/.cache/creditrl/webshop``.
     """
     return data_home("webshop", data_dir)
 
@@ -112,7 +112,7 @@ def load_official(
         num_products: None: all of the full set. 1,000 or fewer: as many of the small set. More: the
             first of the full set.
         price_seed: decides the price of products whose price is a range.
-        progress: where a conversion shows how far it is; None: on stderr.
+        progress: display for a conversion's progress; None: stderr.
 
     Raises:
         ConfigError: ``num_products`` is not positive.
@@ -180,7 +180,7 @@ def official_tasks(
         num_products: see :func:`load_official`. Ids say ``official`` where it is None and, e.g.,
             ``official-1000`` where it is not.
         price_seed: see :func:`official_goals`.
-        draws: how likely each is to be drawn; goals that people wrote all weigh the same.
+        draws: probabilities of drawing goals; goals written by people all have the same weight.
             ``"upstream"`` is upstream's draw among all goals, given that it falls into the split.
         progress: see :func:`load_official`.
 
@@ -208,7 +208,7 @@ def official_tasks(
 
 
 def official_coverage(home: Path) -> list[Coverage]:
-    """Return how much of upstream's shops is there; of the large one once it was converted.
+    """Return how much of upstream's shops is present; of the large one once it is converted.
 
     Raises:
         DataError: a file is damaged.
@@ -247,14 +247,14 @@ def _coverage(goals: GoalKind, count: int, stock: _Stock, num_products: int | No
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What a shop is read from."""
+    """Source of a shop."""
 
     products: Path
     attributes: Path
     stamps: tuple[tuple[str, int, int], ...]
     """Path, size and time of both files."""
     limit: int | None
-    """How many records count; None: all."""
+    """Number of records that count; None: all."""
     mend: str
 
 

@@ -1,10 +1,10 @@
-"""Price of a product that has a price range, and the price limit that a goal names.
+"""Price of a product with a price range, and the price limit of a goal.
 
 Upstream draws both from Python's global generator before it is seeded, so they change with every
 start of a process, and with them the instructions and some rewards. Here they are hashes of a seed
 and the product's id: equal in every process, whatever was loaded before, with upstream's
 distributions. (A hash per product and not :class:`creditrl.envs.dice.Dice`: its stream would have
-to be seeded anew for every product, at ten times the cost.)
+to be seeded again for every product, at ten times the cost.)
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def price_limit(price: float, asin: str, seed: int = 0, ordinal: int = 0) -> flo
 
 
 def price_text(limit: float) -> str:
-    """Return how an instruction names a limit; "" for :data:`NO_LIMIT`."""
+    """Return the wording of a limit in an instruction; "" for :data:`NO_LIMIT`."""
     return "" if limit == NO_LIMIT else f", and price lower than {limit:.2f} dollars"
 
 
 def _draw(seed: int, purpose: str, *parts: str | int) -> int:
-    """Return 64 bits that the arguments decide."""
+    """Return 64 bits determined by the arguments."""
     text = "\0".join(map(str, (seed, purpose, *parts)))
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8, person=b"webshop price")
     return int.from_bytes(digest.digest(), "big")

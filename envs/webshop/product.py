@@ -18,14 +18,14 @@ NO_ATTRIBUTES = ("DUMMY_ATTR",)
 """Attributes of a product that has none: upstream's placeholder, which its reward compares too."""
 
 NO_PRICE = 100.0
-"""Dollars that a product costs whose record names no price."""
+"""Price in dollars of a product whose record has none."""
 
 MAX_ASIN = 10
 """Characters of an id; upstream leaves longer ones out."""
 
 
 def page_text(text: str) -> str:
-    """Return a text as every page shows it, the one in memory and the one in a browser.
+    """Return a text as shown on every page, in memory and in a browser.
 
     A lone surrogate becomes ``?``: it cannot be sent, and no action could name an option that has
     one. NUL becomes U+FFFD, as in the attributes of HTML; between tags a browser leaves it out. A
@@ -36,7 +36,7 @@ def page_text(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One product, as pages, search, goals and rewards read it.
+    """One product, for pages, search, goals and rewards.
 
     Upstream's names in parentheses: a product is what ``load_products`` makes of a record.
     """
@@ -76,7 +76,7 @@ class Product:
     ) -> Product:
         """Return the product of one record of ``items_shuffle*.json``.
 
-        What upstream's loader accepts is read as upstream reads it: a bare string as the only
+        Records that upstream's loader accepts are read in the same way: a bare string as the only
         bullet point, option groups of null left out, of two groups whose names differ in case the
         values of the last, ``$100.0`` where ``pricing`` is absent or empty. Differences: no picture
         at all is no error here, a bare string under ``images`` is one address (upstream takes its

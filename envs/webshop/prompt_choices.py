@@ -1,11 +1,11 @@
-"""The actions of WebShop that a small policy chooses among: what can help, a dozen at most.
+"""The actions of WebShop that a small policy chooses from: useful ones, at most a dozen.
 
-A query is one of four, made of the goal's words. Results are read from the top: of a page the one
-product to open is the first that may fit the price and was not opened yet; once all were, the best
-of them. Its code names nothing that a small policy could know; one that was to choose among codes
-learned those of the training goals by heart, and was worse than chance on others. Of each group of
-options there are the three values that meet the goal best, of those that meet it better than what
-is chosen. Left out are reviews (there are none) and pages that were read.
+A query is one of four, made of the goal's words. Results are read from the top: the one product to
+open on a page is the first that may fit the price and was not opened yet; once all were opened, the
+best of them. Product codes mean nothing to a small policy; a policy that chose among codes
+memorised those of the training goals, and was worse than chance on others. For each group of
+options there are the three values that meet the goal best, among those that meet it better than the
+chosen one. Reviews (there are none) and pages already read are left out.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _BACK, _PREV, _NEXT, _BUY = (
     f"click[{name}]" for name in ("back to search", "< prev", "next >", "buy now")
 )
 _MOST_VALUES = 3
-"""Most options of a group that are listed."""
+"""Maximum number of options listed per group."""
 
 
 def choices(ask: Ask) -> tuple[str, ...]:
-    """Return what is worth doing on a page, in the order of the page."""
+    """Return the useful actions on a page, in the order of the page."""
     if show(ask.observation).kind == "other":
         return ask.admissible_actions
     memory = recall(ask)
@@ -55,7 +55,7 @@ def choices(ask: Ask) -> tuple[str, ...]:
 
 
 def to_open(memory: Memory, wanted: Wanted) -> str:
-    """Return what opens the product to look at next; "" on a page without any."""
+    """Return the click that opens the next product to look at; "" on a page without any."""
     rows = memory.page.listings
     rows = tuple(row for row in rows if fits(row.price, wanted.most) != "dear") or rows
     products = [(row.click, memory.products[row.click]) for row in rows]

@@ -1,9 +1,9 @@
-"""WebShop for a small policy: a page in few words.
+"""WebShop for a small policy: a page as a short text.
 
-The text is ours: where one is, and what the goal makes of it. It says how many of the goal's words
-nothing shown of a product has, whether its price fits, how many of the goal's values it does not
-come in, what was read of it, and which of its options meet the goal and how well. All of it comes
-from the goal and from pages that the episode has shown.
+The text is ours: the current page, judged by the goal. It gives how many of the goal's words do not
+occur in anything shown of a product, whether its price fits, how many of the goal's values it
+lacks, which of its pages were read, and which of its options meet the goal and how well. All of it
+comes from the goal and from pages that the episode has shown.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["compact"]
 _MEETS = ("", "near", "in goal", "wanted")
 """By :func:`likeness`."""
 _MOST_MISSING = 7
-"""Most missing words that are counted."""
+"""Maximum count of missing words."""
 
 
 def compact(ask: Ask) -> str:
-    """Return a page in few words; the observation itself where it is not text."""
+    """Return a page as a short text; the observation itself if it is not text."""
     if show(ask.observation).kind == "other":
         return ask.observation
     memory = recall(ask)

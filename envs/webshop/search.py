@@ -1,4 +1,4 @@
-"""Search as Lucene does it for upstream: BM25 over terms, ties by key.
+"""Search as in upstream's Lucene: BM25 over terms, ties broken by key.
 
 A document's score is the sum over the query's distinct terms, each c times in the query, tf times
 in the document, and in df of the n documents that have a term at all:
@@ -37,11 +37,11 @@ from creditrl.types import IntArray
 __all__ = ["AT_ONCE", "CHECKED_BYTES", "FORMAT", "Index"]
 
 FORMAT = "webshop search index 1"
-"""The number grows with every change of the arrays, and of what text becomes which terms."""
+"""The number grows with every change of the arrays or of the analysis of texts."""
 
 AT_ONCE = 1 << 14
-"""Documents up to which all terms of a query are added up in one step: with more, it pays to leave
-out what cannot be among the best. Results are the same."""
+"""Number of documents up to which all terms of a query are added up in one step: with more, it pays
+to skip documents that cannot be among the best. Results are the same."""
 
 CHECKED_BYTES = 1 << 24
 """Arrays up to this size are read and compared with their checksum when an index is loaded; of
@@ -50,14 +50,14 @@ larger ones only type and length are looked at, or loading would take as long as
 _HEADER = "index.json"
 _ARRAYS = ("words", "word_ends", "starts", "places", "codes", "gains", "limits")
 _REMEMBERED = 4096
-"""Queries whose results are remembered, up to 10 MB: the copies of a group often ask the same."""
+"""Number of queries whose results are cached, up to 10 MB: copies of a group often ask the same."""
 _REMEMBERED_TERMS = 1 << 16
 _SLACK = 1 + 1e-6
-"""More than float32 rounds off, so that what is left out cannot even tie."""
+"""More than float32's rounding error, so skipped documents cannot even tie."""
 _WATCHED = 512
-"""Documents watched for how good the best are at least."""
+"""Number of documents watched for a lower bound on the best scores."""
 _LOOK_UP = 16
-"""Finding one document among those of a term takes as long as adding up this many of them."""
+"""Finding one document in a term's list takes as long as adding up this many of them."""
 _ONE = np.float32(1)
 
 
@@ -65,14 +65,14 @@ class _Clause(NamedTuple):
     """One term of a query, as often as the query has it."""
 
     size: int
-    """Documents that have it."""
+    """Number of documents that have it."""
     documents: slice
     """Where they are in the postings."""
     weight: np.float32
     limit: float
-    """The most that it adds to a score."""
+    """Maximum that it adds to a score."""
     scores: NDArray[np.float64] | None
-    """What it adds to the score of each of them; None with many documents in all."""
+    """What it adds to each of their scores; None if there are many documents in total."""
 
 
 class Index:
@@ -120,12 +120,12 @@ class Index:
         return list(self._places(query, k))
 
     def scored(self, query: str, k: int = RESULTS) -> list[tuple[int, float]]:
-        """Return (position, score) of the best ``k`` documents; computed anew each time."""
+        """Return (position, score) of the best ``k`` documents; computed again each time."""
         place_K, score_K = self._best(query, k)
         return list(zip(place_K.tolist(), score_K.tolist(), strict=True))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the index to a folder, made where it is not there; :meth:`load` reads it.
+        """Write the index to a folder, created if necessary; :meth:`load` reads it.
 
         The header is written last, so a folder is either whole or refused.
         """
@@ -147,10 +147,10 @@ class Index:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Index:
-        """Return the index that a folder holds, mapped into memory: processes share its pages.
+        """Return the index in a folder, mapped into memory: processes share its pages.
 
         Raises:
-            DataError: the folder holds none, one of another version, or a damaged one.
+            DataError: the folder contains no index, one of another version, or a damaged one.
         """
         path = Path(folder)
         header = _read_header(path)
@@ -201,7 +201,7 @@ class Index:
 
     def _clauses(self, query: str) -> list[_Clause]:
         """Return the query's terms that documents have, the rarest first."""
-        # Only what stands once is remembered: there are too many ways to repeat words.
+        # Only terms that occur once are cached: there are too many ways to repeat words.
         found = [
             self._clause(word) if count == 1 else self._make_clause(word, count)
             for word, count in Counter(terms(query)).items()

@@ -1,4 +1,4 @@
-"""One shop as all copies share it: catalogue, search index, prices."""
+"""One shop, shared by all copies: catalogue, search index, prices."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from creditrl.errors import UnknownNameError
 __all__ = ["RESULTS", "RESULTS_A_PAGE", "Catalogue", "Searcher", "Shop"]
 
 RESULTS = 50
-"""Products that a search finds at most."""
+"""Maximum number of products that a search finds."""
 RESULTS_A_PAGE = 10
 MEMO_SIZE = 8192
-"""Values that a shop remembers; then it forgets them all."""
+"""Maximum number of cached values of a shop; then the cache is emptied."""
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class Catalogue(Protocol):
 
     @property
     def key(self) -> str:
-        """Name what the catalogue is made of: equal keys mean equal products in equal order."""
+        """Return a key of the content: equal keys mean equal products in equal order."""
 
     def __len__(self) -> int: ...
 
@@ -51,7 +51,7 @@ class Shop:
     catalogue: Catalogue
     index: Searcher
     price_seed: int = 0
-    """Decides the price of products whose price is a range, and the limits that goals name."""
+    """Seed for the prices of products with a price range, and for the price limits of goals."""
 
     _memo: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -71,7 +71,7 @@ class Shop:
     def recall(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what ``make`` made for this key before, or makes now; never None.
 
-        Results, options and pieces of pages are worked out once for all copies.
+        Results, options and pieces of pages are computed once for all copies.
         """
         known: T | None = self._memo.get(key)
         if known is None:

@@ -1,7 +1,7 @@
 """The pages as a web site: the state machine behind addresses, for people and for browsers.
 
-The server remembers nobody. An address holds the whole state (:mod:`.address`), so that any number
-of customers can walk about, go back, and come again. The text before it is the goal's.
+The server keeps no sessions. An address contains the whole state (:mod:`.address`), so any number
+of customers can browse, go back, and return later. The text before it is the goal's.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["GOALS_A_PAGE", "WATCH", "Site", "site_app"]
 
 WATCH = "/-/watch"
-"""Where one sees what a copy of an environment sees, as it goes on."""
+"""Page that follows a copy of an environment."""
 GOALS_A_PAGE = 50
 
 _HEADERS = {
-    # No page has a script or anything from elsewhere; a browser is told so too.
+    # No page has a script or external resources; the browser is told so too.
     "content-security-policy": "default-src 'none'; style-src 'self'; img-src 'self' data:; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "cache-control": "no-store",
@@ -53,9 +53,9 @@ class Site:
     goal_of: Callable[[str], Goal | None]
     """Returns the goal of an episode's name; None if there is no such episode."""
     receipt: Callable[[Goal, Page], Parts]
-    """Returns what a purchase comes to."""
+    """Returns the reward of a purchase."""
     tasks: TaskSet | None = None
-    """Goals that the first page lists; episodes are called by their ids."""
+    """Goals listed on the first page; episodes are named by their ids."""
     watched: Callable[[int], Address | None] | None = None
     """Returns where a copy is, for :data:`WATCH`."""
 
@@ -70,7 +70,7 @@ class Site:
         )
 
     def _exists(self, page: Page) -> bool:
-        """Return whether an address that somebody wrote speaks of things that there are."""
+        """Return whether everything named in a hand-written address exists."""
         if page.kind in ("search", "results"):
             return True
         if self.shop.catalogue.position(page.asin) is None:
@@ -136,7 +136,7 @@ def site_app(site: Site) -> Starlette:
         )
 
     async def page(request: Request) -> Response:
-        # As it was sent: decoded, a slash within a part could not be told from one between parts.
+        # Undecoded: else a slash within a part could not be distinguished from a separator.
         raw = request.scope["raw_path"].decode("ascii", "replace")
         asked = read_address(f"{raw}?{request.url.query}")
         if asked is None or site.goal_of(asked.session) is None:

@@ -1,4 +1,4 @@
-"""Splits of the goals in upstream's order, by the schemes that papers use.
+"""Splits of the goals in upstream's order, by the schemes of papers.
 
 ==============  ====================================================================================
 scheme          splits, as places in upstream's shuffled order
@@ -13,11 +13,11 @@ scheme          splits, as places in upstream's shuffled order
 ==============  ====================================================================================
 
 All but ``disjoint`` have goals of one product in training and test. In the 1,000-product set, 481
-of upstream's 500 synthetic test goals ask for a product that later goals ask for too; 745 goals are
-left to train on in ``disjoint``.
+of upstream's 500 synthetic test goals ask for a product that later goals ask for too; 745 goals
+remain for training in ``disjoint``.
 
-The lists of ``eto`` and ``spa`` are their makers', follow no rule, and are not part of this
-package: ``creditrl data get webshop --release splits`` brings them.
+The lists of ``eto`` and ``spa`` are their authors', follow no rule, and are not part of this
+package: ``creditrl data get webshop --release splits`` downloads them.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ LISTS: Mapping[tuple[str, str], str] = MappingProxyType(
 """Files with the lists, below the data folder."""
 
 _ALIASES = {"valid_seen": "valid", "valid_unseen": "test"}
-"""Names here of the splits that every environment has."""
+"""Names here for the splits that every environment has."""
 
-_TEST, _VALID = 500, 1500  # Upstream's first goals that are not for testing, and for training.
+_TEST, _VALID = 500, 1500  # Numbers of the first goals after upstream's test and validation splits.
 
 
 def goal_numbers(

@@ -1,8 +1,8 @@
-"""A page as text, straight from the products: what upstream's ``convert_html_to_text`` makes of it.
+"""A page as text, made directly from the products: equal to upstream's ``convert_html_to_text``.
 
 A page is a list of :class:`Visible` strings, those that a browser would show. ``text`` joins them
-by ``[SEP]``; ``text_rich`` puts each on a line of its own and marks what can be clicked and what
-was. What does not depend on the episode is put together once per shop.
+by ``[SEP]``; ``text_rich`` puts each on a separate line and marks clickable and clicked ones. Parts
+that do not depend on the episode are built once per shop.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ Role: TypeAlias = Literal["text", "button", "option", "product"]
 
 _BACK, _PREV, _NEXT, _BUY = BUTTONS
 _SPACES = " \n\t\f\r"
-"""Spaces by which upstream's HTML parser knows an empty string."""
+"""Characters that upstream's HTML parser treats as spaces."""
 
 
 class Visible(NamedTuple):
-    """One string of a page, as it stands between two tags."""
+    """One string of a page, between two tags."""
 
     text: str
     role: Role = "text"
     clicked: bool = False
-    """A chosen option, a product that was opened before."""
+    """Whether it is a chosen option, or a product opened before."""
 
 
 def observation(
@@ -59,10 +59,10 @@ def observation(
     Args:
         shop: the shop.
         rules: how its pages behave.
-        page: where the customer is.
-        instruction: what is wanted, in words.
+        page: the customer's page.
+        instruction: the goal in words.
         mode: ``text`` or ``text_rich``.
-        receipt: what the purchase came to, on the last page.
+        receipt: the reward of the purchase, on the last page.
     """
     write = _plain if mode == "text" else _rich
     if page.kind in ("search", "done"):
@@ -75,7 +75,7 @@ def observation(
     head = write(_instruction(instruction))
     if mode == "text":
         return f"{head} [SEP] {body}" if head else body
-    # Upstream says first what was clicked, the last one before the others.
+    # Upstream lists clicked items first, the last one before the others.
     clicks = ""
     if page.kind == "item" and marks:
         labels = [option.label for option in options_of(shop, rules, page.asin)]
@@ -138,7 +138,7 @@ def _instruction(instruction: str) -> list[Visible]:
 
 
 def _written(shop: Shop, rules: Rules, page: Page, mode: Mode, marks: tuple[int, ...]) -> str:
-    """Return what a page shows below the instruction."""
+    """Return the text of a page below the instruction."""
     write, between = (_plain, " [SEP] ") if mode == "text" else (_rich, "")
     if page.kind != "results":
         return write(_body(shop, rules, page))

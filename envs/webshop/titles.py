@@ -1,4 +1,4 @@
-"""The nouns of a product's title, by which the reward tells kinds of products apart.
+"""The nouns of a product's title, by which the reward distinguishes kinds of products.
 
 Upstream tags titles with spaCy's ``en_core_web_sm`` and keeps nouns and proper nouns. Two scorers:
 
@@ -11,8 +11,8 @@ Upstream tags titles with spaCy's ``en_core_web_sm`` and keeps nouns and proper 
     random pairs of a goal and another product, and for 93.3 % of the wrong ones among the ten that
     a search for the goal's words finds. For the goal's own product it is 1.0 by both.
 ``spacy``
-    spaCy with a model that is installed, as upstream does it. With ``en_core_web_sm`` the rewards
-    are upstream's.
+    spaCy with an installed model, as in upstream. With ``en_core_web_sm`` the rewards are
+    upstream's.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class TitleScorer(Protocol):
 
     @property
     def name(self) -> str:
-        """What ``info["title_scorer"]`` says: ``"rule"`` or ``"spacy:en_core_web_sm"``."""
+        """Value of ``info["title_scorer"]``: ``"rule"`` or ``"spacy:en_core_web_sm"``."""
 
     def nouns(self, title: str) -> tuple[str, ...]:
-        """Return the nouns, lower-case, in order, as often as they stand there."""
+        """Return the nouns, lower-case, in order, with repetitions."""
 
     def __hash__(self) -> int: ...
 
@@ -47,7 +47,7 @@ class TitleScorer(Protocol):
 _WORD = re.compile(r"[^\W_]+(?:['’.&][^\W_]+)*")
 """A word; hyphens and slashes part words, and a point or an apostrophe inside does not."""
 _PARTICIPLE = re.compile(r"\w\w[^\Web]ed")
-"""Last letters of "listed" or "padded", and not of "speed", "daybed" or "red"."""
+"""Ending of "listed" or "padded", but not of "speed", "daybed" or "red"."""
 _FUNCTION_WORDS = frozenset(
     """
     a an the this that these those some any each every all both no nor not and or but so if than

@@ -1,4 +1,4 @@
-"""The words that the builtin shop says its products in, from ``vocabulary.toml``."""
+"""The words of the builtin shop's products, from ``vocabulary.toml``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Literal, TypeAlias
 __all__ = ["Group", "Role", "Trait", "Vocabulary", "traits_by_name", "vocabulary"]
 
 Role: TypeAlias = Literal["is", "with", "for"]
-"""How an attribute goes with a noun: an easy clean rug *with* a rubber backing *for* a kitchen."""
+"""How an attribute is joined to a noun: an easy clean rug *with* a rubber backing *for* a
+kitchen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +20,12 @@ class Trait:
     """A feature that goals ask for."""
 
     name: str
-    """As goals and lists of attributes have it: two words where there are more."""
+    """Name in goals and lists of attributes: at most two words."""
     role: Role
     phrase: str
-    """As people and product pages have it."""
+    """Wording of people and product pages."""
     because: str
-    """What a page adds to it."""
+    """Addition to it on a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Group:
     name: str
     values: tuple[str, ...]
     most: int = 8
-    """Most values that one product has."""
+    """Maximum number of values of one product."""
     ordered: bool = False
     """Whether a product's values follow one another, as sizes do."""
 

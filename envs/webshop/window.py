@@ -1,9 +1,8 @@
-"""A shop's pages in a real browser: somebody types and clicks, and reads what is shown.
+"""A shop's pages in a real browser: typed, clicked and read.
 
-A :class:`Window` serves a shop's pages to this machine alone and shows them in tabs of the
-process's Chromium (:mod:`.chromium`). Where a customer is stands in the address, so a few tabs
-serve any number of customers, a tab that was lost is opened again, and going back to a snapshot is
-opening its address.
+A :class:`Window` serves a shop's pages only to this machine and shows them in tabs of the process's
+Chromium (:mod:`.chromium`). The address contains a customer's whole state, so a few tabs serve any
+number of customers, a lost tab can be reopened, and restoring a snapshot means opening its address.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ __all__ = ["TABS", "VIEWPORT", "Box", "Look", "Tab", "Window"]
 VIEWPORT = (1280, 960)
 """Width and height of pictures, in pixels."""
 TABS = 8
-"""Tabs of a window at most; customers beyond share them."""
+"""Maximum number of tabs of a window; further customers share them."""
 
 Box = tuple[float, float, float, float]
 """x, y, width, height in CSS pixels, from the top left corner of the page."""
@@ -46,7 +45,7 @@ _LONGEST_TYPED = 200
 """Characters that are typed key by key; longer queries are put in at once, as an input method does.
 """
 
-# What can be clicked, in upstream's order. An option is drawn by its label, above a radio button.
+# Clickables in upstream's order. An option is drawn by its label, above a radio button.
 _CLICKABLE = """
 const clickable = [...document.querySelectorAll('.btn'),
   ...document.querySelectorAll('.product-link'),
@@ -66,7 +65,7 @@ return [window.creditrlLeft === true, document.readyState, location.href,
   document.documentElement.outerHTML, told];
 """
 )
-# A mark on the old page says that the new one is not there yet, also where both have one address.
+# A mark on the old page shows that the new one is not there yet, even if both have one address.
 _POINT = (
     _CLICKABLE
     + """
@@ -80,7 +79,7 @@ return isOption(wanted) ? wanted.parentElement.querySelector('.pick') : wanted;
 _LEAVE = "window.creditrlLeft = true;"
 
 _SCREEN = -1
-"""Place of the tab that people see, among those that customers have by their numbers."""
+"""Key of the tab that people see, among the customers' numbers."""
 
 T = TypeVar("T")
 
@@ -90,11 +89,11 @@ class Look(NamedTuple):
 
     html: str
     address: Address | None
-    """What its address says; None if it is no page of a shop."""
+    """The content of its address; None if it is not a page of a shop."""
     clickables: tuple[str, ...]
-    """As upstream lists them."""
+    """Clickables in upstream's order."""
     boxes: tuple[Box, ...]
-    """Where each of them is."""
+    """The position of each of them."""
 
 
 class _Lost(Exception):
@@ -122,7 +121,7 @@ class Tab:
                             "Emulation.setDeviceMetricsOverride", mobile=False, **metrics
                         )
                     )
-        except _Lost:  # it died while nobody used it, and no tab is there to say so
+        except _Lost:  # it died while unused, with no tab to report it
             browser.close()
             raise
 
@@ -195,11 +194,11 @@ class Tab:
         return np.array(image.convert("RGB"))
 
     def release(self) -> None:
-        """Leave the tab to whoever needs one next."""
+        """Release the tab for others."""
         self._browser.free.append(self._name)
 
     def lose(self) -> None:
-        """End the browser that does not answer any more; the next tab starts another one."""
+        """End a browser that no longer answers; the next tab starts another one."""
         self._browser.close()
 
     # -- inside ---------------------------------------------------------------------------------
@@ -247,11 +246,11 @@ class Tab:
 
 
 def _ask(work: Callable[[], T]) -> T:
-    """Return what selenium says.
+    """Return selenium's result.
 
     Raises:
         _Lost: browser or tab are gone.
-        BrowserError: anything else that selenium minds.
+        BrowserError: any other error of selenium.
     """
     from selenium.common.exceptions import (
         InvalidSessionIdException,
@@ -273,7 +272,7 @@ def _ask(work: Callable[[], T]) -> T:
 
 
 class _Belongings:
-    """What a window has to give back, apart from the window, so that it can be collected."""
+    """A window's resources, kept outside it so it can be garbage-collected."""
 
     def __init__(self) -> None:
         self.server: Server | None = None
@@ -303,9 +302,9 @@ class Window:
     Args:
         shop: the shop.
         rules: how its pages behave.
-        receipt: returns what a purchase comes to; must not hold this window.
+        receipt: returns the reward of a purchase; must not refer to this window.
         size: width and height of pictures.
-        tabs: tabs at most.
+        tabs: maximum number of tabs.
     """
 
     def __init__(
@@ -317,16 +316,16 @@ class Window:
         size: tuple[int, int] = VIEWPORT,
         tabs: int = TABS,
     ) -> None:
-        # Episodes are called by their customers' numbers.
+        # Episodes are named by their customers' numbers.
         self._goals: dict[str, Goal] = {}
         self._watched: dict[int, Address] = {}
         self._site = Site(shop, rules, self._goals.get, receipt, watched=self._watched.get)
         self._size = size
         self._num_tabs = tabs
         self._at: dict[int, _Visit] = {}
-        """Where each tab is."""
+        """Current visit of each tab."""
         self._looks: dict[int, tuple[_Visit, Look]] = {}
-        """What each customer saw last."""
+        """Last look of each customer."""
         self._own = _Belongings()
         weakref.finalize(self, self._own.close)
 
@@ -365,8 +364,8 @@ class Window:
     def search(self, customer: int, goal: Goal, page: Page, query: str, there: Page) -> Look:
         """Search as a customer does; see :meth:`click`.
 
-        A query that no search box takes (it has line ends, or the page has no box, as upstream's
-        rules allow) is given by the address.
+        A query that no search box takes (it has line breaks, or the page has no box, as upstream's
+        rules allow) is passed in the address.
         """
         visit = _Visit(customer, goal, page)
         after = visit._replace(page=there)
@@ -391,11 +390,11 @@ class Window:
     def show(self, customer: int, goal: Goal, page: Page) -> str:
         """Show people where a customer is.
 
-        Where there is a display, a window on it shows the page. Elsewhere it is served, and
-        follows the customer.
+        If there is a display, a window on it shows the page. Otherwise a served page follows the
+        customer.
 
         Returns:
-            What to tell: the address, the first time that a customer can be watched; else "".
+            The message: the address, the first time that a customer can be watched; else "".
         """
         self._goals[str(customer)] = goal
         visit = _Visit(customer, goal, page)
@@ -458,7 +457,7 @@ class Window:
 
 
 def _twice(work: Callable[[], T], lost: Callable[[], None]) -> T:
-    """Return what work returns; where the browser is lost, of a second attempt with another."""
+    """Return the result of work; if the browser is lost, of a second attempt with another."""
     try:
         return work()
     except _Lost:
