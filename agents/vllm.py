@@ -36,11 +36,11 @@ _NEW_TOKENS = 256
 class VLLMAgent:
     """Answers prompts with vLLM.
 
-    Randomness: every request has a seed of its own, made from the agent's seed, the copy or episode
-    that asks, and how many prompts it has asked since :meth:`reseed`. So its replies do not depend
-    on which others ask at the same time, nor on their order, nor on whose reply comes first. (A
-    row's logits may differ in their last bits with the other rows of the batch; a draw that close
-    to a boundary can fall on either side.)
+    Randomness: every request has its own seed, made from the agent's seed, the copy or episode that
+    asks, and how many prompts it has asked since :meth:`reseed`. So its replies do not depend on
+    which others ask at the same time, nor on their order, nor on whose reply comes first. (A row's
+    logits may differ in their last bits with the other rows of the batch; a draw that close to a
+    boundary can fall on either side.)
 
     Args:
         engine: the engine that decodes; see :class:`LocalEngine` and :class:`ServerEngine`.

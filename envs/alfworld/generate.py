@@ -46,7 +46,7 @@ ROOMS_PER_KIND: Mapping[str, int] = {"train": 60, "valid_seen": 60, "valid_unsee
 
 _UNSEEN_SHARE = 100  # Rooms per 1,000 reserved for valid_unseen.
 _SEEN_SHARE = 100  # Households per 1,000 in the other rooms reserved for valid_seen.
-_TOGETHER = 0.2  # Chance that a cabinet, drawer, ... stands at the place of the one before it.
+_TOGETHER = 0.2  # Chance that a cabinet, drawer, ... is at the place of the one before it.
 _TRIES = 10_000  # Draws after which a request counts as impossible; no room of 3,840 took over 112.
 
 _KINDS: Mapping[str, tuple[str, ...]] = {

@@ -386,7 +386,7 @@ def tell(
 
     Args:
         scene: what never changes.
-        world: what is now.
+        world: the current world.
         here: the surroundings.
         touched: the objects of the last action, as bits.
         numbered: the nodes that are named with their id, as bits.
@@ -545,8 +545,8 @@ class VirtualHomeEngine(Engine):
     def state_keys(self, index_K: IntArray, source: StateSource) -> list[bytes]:
         """Return canonical bytes per copy.
 
-        ``"world"`` is the graph, without the relations that the engine was told to leave out;
-        ``"state"`` adds the goal, what names refer to and where things were grabbed from.
+        ``"world"`` is the graph, without the relations in ``without``; ``"state"`` adds the goal,
+        what names refer to and where things were grabbed from.
         """
         found = []
         for stage, now in map(self.here, index_K.tolist()):

@@ -51,7 +51,7 @@ __all__ = ["House", "Piece", "day_scene", "house"]
 
 _CLOSE = 75  # Centimetres between things that are close; the released scenes have 150.
 _STEP = 10  # Furniture is placed on a grid of this many centimetres.
-_AISLE = 35  # Free floor before furniture that stands at a wall.
+_AISLE = 35  # Free floor in front of furniture at a wall.
 _TRIES = 200  # Floor plans tried for one house; none of 640 houses took over 38.
 _LOW = 100  # Height up to which furniture is low: pictures and windows can be above it.
 

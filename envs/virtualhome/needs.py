@@ -131,7 +131,7 @@ class Missing:
         scene: the house.
         profile: whose rules hold.
         needs: what the goal asks for.
-        world: what is now.
+        world: the current world.
     """
 
     def __init__(self, scene: Scene, profile: Profile, needs: Needs, world: World) -> None:

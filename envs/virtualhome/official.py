@@ -184,7 +184,7 @@ def _coverage(folder: OfficialFolder, source: str) -> Coverage | None:
     if source == "programs":
         return Coverage("programs of 2018", len(folder.original_paths), ORIGINAL_PROGRAMS)
     if source == "triples":
-        # Nobody publishes their number, but a program says that there should be graphs.
+        # Their number is not published, but each program should have graphs.
         lone = folder.lone_programs
         why = f"no graphs of {lone[0]}" if lone else ""
         found = len(folder.triples)
@@ -194,7 +194,7 @@ def _coverage(folder: OfficialFolder, source: str) -> Coverage | None:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A task as it is listed."""
+    """A listed task."""
 
     id: str
     title: str
@@ -294,7 +294,7 @@ class TripleSource(HouseholdSource):
 def _full_boxes(home: str, scene: str) -> Boxes:
     """Return the boxes of a scene by id, nothing where the full one is not here.
 
-    The ids of a trimmed scene are those of the full one, which alone has boxes.
+    A trimmed scene has the ids of the full one, but only the full one has boxes.
     """
     folder, full = _folder(home), scene.removeprefix("Trimmed")
     if full not in folder.scenes(full=True):

@@ -1,11 +1,11 @@
-"""Order in which upstream takes several equals: that of Python sets, worked out.
+"""Upstream's order among equals: that of Python sets, simulated.
 
-Where a thing lies on nothing and in nothing, GRAB remembers the first of the things it is CLOSE to,
-and the order is that of a Python ``set`` of ids. That order depends on everything that was ever put
-into the set, taken out or looked at: upstream keeps the edges of its graph apart from those that
-came later, and each look puts the former into the set of the latter and takes the removed ones out
-again. Profiles that follow upstream therefore write down what it does to those sets, and a
-:class:`Ledger` does it again where the answer matters.
+If a thing is on nothing and in nothing, GRAB remembers the first of the things it is CLOSE to, in
+the order of a Python ``set`` of ids. That order depends on everything that was ever put into the
+set, taken out or read: upstream keeps the edges of its graph separate from later ones, and each
+read puts the former into the set of the latter and removes the deleted ones again. Profiles that
+follow upstream therefore record its operations on those sets, and a :class:`Ledger` repeats them
+when the order matters.
 
 :class:`HashSet` is the table behind ``set`` in CPython 3.7 and later, as far as integers go; it is
 compared with the real one in ``tests/envs/virtualhome/test_order.py``.

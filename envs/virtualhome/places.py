@@ -1,9 +1,9 @@
-"""Places of things, seen from above, as far as a household's graph tells.
+"""Places of things, seen from above, as far as a household's graph determines them.
 
-A graph has boxes for where things were when it was made; it says where they are later only by what
-they are ON, INSIDE or held by. So a thing is where its box is as long as its edges are the first
-ones and agree with the box. Any other is put on or in what it is ON or INSIDE, next to what else is
-there without a box of its own. All follows from scene and world: equal worlds, equal places.
+A graph has boxes for the initial places of things; later places are given only by what they are ON,
+INSIDE or held by. So a thing is at its box as long as its edges are the initial ones and agree with
+the box. Any other thing is put on or in what it is ON or INSIDE, next to the other things there
+without a box. Everything depends only on scene and world: equal worlds have equal places.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def places(scene: Scene, world: World, boxes: Boxes | None = None) -> dict[int, 
 
     Args:
         scene: what never changes.
-        world: what is now.
+        world: the current world.
         boxes: for nodes of which the scene knows none, e.g. those of the full released scene.
     """
     return _Placing(scene, world, boxes or {}).found
@@ -123,7 +123,7 @@ class _Placing:
             return None
 
     def _rooms(self) -> None:
-        """Place the rooms; those without a box stand in rows beyond the others."""
+        """Place the rooms; those without a box are in rows beyond the others."""
         loose = []
         for room in bits(self.scene.rooms):
             place = self._box(room, "room")
@@ -240,7 +240,8 @@ class _Placing:
         elif box and all(self._is_first(c, r) for r in (ON, INSIDE, CLOSE)):
             x, z = box.x, box.z
         elif close:
-            # One walks to a thing and is close to it and what is about it; which, nobody keeps.
+            # After a walk the character is close to a thing and its surroundings; which thing is
+            # not stored.
             x = sum(place.x for place in close) / len(close)
             z = sum(place.z for place in close) / len(close)
             x, z = self._free(around, x, z, size)
@@ -250,7 +251,7 @@ class _Placing:
         self.found[c] = Place(x - half, z - half, x + half, z + half, low, low + 1.7, how)
 
     def _free(self, room: Place, x: float, z: float, size: float) -> tuple[float, float]:
-        """Return the point of a room nearest to another where somebody hides no furniture."""
+        """Return the point of a room nearest to another where the character hides no furniture."""
         half = size / 2
         standing = [
             place
@@ -276,7 +277,7 @@ class _Placing:
 
 
 _STRIDE = 0.2
-_KNEES, _RUG = 1.0, 0.1  # What is above the one, or no higher than the other, is in nobody's way.
+_KNEES, _RUG = 1.0, 0.1  # Things above the one, or no higher than the other, are not in the way.
 _NOWHERE = -1
 
 

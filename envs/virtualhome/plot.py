@@ -40,7 +40,7 @@ _PLURALS = frozenset(
 
 
 _WORDS = {"cd": "CD", "tv_stand": "TV stand", "door": "front door"}
-"""Classes that are not called by their name; of the doors, tasks are about the front door alone."""
+"""Names of classes that differ from the class; of the doors, tasks use only the front door."""
 
 _COMMON = frozenset({"light", "floor", "window", "curtain", "sink", "faucet"})
 """Classes of which there is one in every room, or in several."""
@@ -56,10 +56,9 @@ class UnfitError(Exception):
 
 
 class Plot:
-    """A task while it is made up. Nodes are numbers as in :class:`Scene`.
+    """A task under construction. Nodes are numbers as in :class:`Scene`.
 
-    Every node that is chosen has a class that no other chosen node has, so that its name says which
-    one is meant.
+    Every chosen node has a class that no other chosen node has, so its name identifies it.
 
     Args:
         scene: the house.
@@ -72,7 +71,7 @@ class Plot:
         self.c = scene.character
         self.start = Draft(world)
         self.chosen: dict[str, int] = {}
-        """The node that the name of a class stands for."""
+        """Node that the name of each class refers to."""
         self._ends: dict[int, dict[str, str]] = {}
         self._added: list[tuple[int, str, int]] = []
         self._removed: list[tuple[int, str, int]] = []
@@ -89,7 +88,7 @@ class Plot:
         return bool(self.start.states[STATES.index(state)] >> node & 1)
 
     def host(self, node: int) -> int:
-        """Return what a node lies on or in, -1 if that is nothing but a room."""
+        """Return what a node is on or in, -1 if that is only a room."""
         around = self.start.row(ON, node) or self.start.row(INSIDE, node) & ~self.scene.rooms
         return next(bits(around), -1)
 
@@ -153,10 +152,10 @@ class Plot:
         return nodes
 
     def choose(self, node: int) -> int:
-        """Let the name of a node's class stand for it.
+        """Let the name of a node's class refer to it.
 
         Raises:
-            UnfitError: the name stands for another one.
+            UnfitError: the name already refers to another node.
         """
         if self.chosen.setdefault(self.scene.classes[node], node) != node:
             raise UnfitError
@@ -210,7 +209,7 @@ class Plot:
         """Begin with some nodes of some classes in a state or out of it, as it happens.
 
         Args:
-            share: of the nodes that are changed; what the goal is about is left alone.
+            share: share of the nodes that are changed; the goal's nodes are left alone.
             pairs: classes, each with one of the two states that it changes between.
         """
         for name, state in pairs:
@@ -273,8 +272,8 @@ class Plot:
     def goal(self) -> Goal:
         """Return the goal, by ids.
 
-        What is clean stays clean, whatever is washed on the way; so a thing whose states matter is
-        dirty in the end only where that is asked for, and otherwise begins clean.
+        Clean things stay clean, whatever is washed on the way; so a thing whose states matter is
+        dirty in the end only if that is required, and otherwise begins clean.
         """
         ids = self.scene.ids
         states = []

@@ -107,7 +107,7 @@ class Orderly:
     """A scene in good order, in which many programs may begin.
 
     Args:
-        graph: its graph dict, which stays as it is.
+        graph: its graph dict, which is not changed.
     """
 
     def __init__(self, graph: GraphDict) -> None:
@@ -199,7 +199,7 @@ def _place(
     room: Mapping[int, int],
     rooms: Sequence[int],
 ) -> tuple[int | None, int]:
-    """Return what a thing may lie on, if anything, and the room, which is ``here`` if that is."""
+    """Return what a thing may be on, if anything, and the room, which is ``here`` if that is."""
     for any_room in (False, True) if here is not None else (True,):
         for placing in tables.placings.get(name, ()):
             for id in sorted(there):

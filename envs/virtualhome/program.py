@@ -54,8 +54,8 @@ class Program:
 
         Args:
             scene: where they are carried out.
-            names: whether the class of a node must be what the program calls it. Upstream goes by
-                the id alone.
+            names: whether the class of a node must be what the program calls it. Upstream uses only
+                the id.
 
         Raises:
             DataError: the scene has no such node, or it is of another class.
@@ -90,11 +90,11 @@ def parse_line(text: str, source: str = "<program>", number: int = 1) -> Line:
 
     Args:
         text: e.g. ``"[WALK] <tv> (264)"``.
-        source: where it stands, for messages.
+        source: its location, for messages.
         number: number of the line, from 1.
 
     Raises:
-        DataError: it is no act, the action is unknown, or the number of things is wrong.
+        DataError: it is not an act, the action is unknown, or the number of things is wrong.
     """
 
     def bad(problem: str) -> DataError:
@@ -125,12 +125,12 @@ def parse_program(text: str | Iterable[str], source: str = "<program>") -> Progr
     """Parse a program.
 
     Args:
-        text: its text, or its lines. What stands before the first act is the title, then the
-            description; lines that begin with ``#`` and empty ones count for nothing.
+        text: its text, or its lines. The lines before the first act are the title, then the
+            description; empty lines and those that begin with ``#`` are ignored.
         source: where it comes from, for messages.
 
     Raises:
-        DataError: a line is no act, or there is none.
+        DataError: a line is not an act, or there is none.
     """
     told: list[str] = []
     lines: list[Line] = []

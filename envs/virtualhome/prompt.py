@@ -1,8 +1,8 @@
 """The words of VirtualHome.
 
 Source of the structure: the conversation of SPA, STeCa and HISR, which lists 27 forms of actions
-and shows one example. Ours lists every form that does something of its own, also what goes
-unmentioned there (wearing, lying down, putting back). Their own text is not part of this package:
+and shows one example. Ours lists every form with a distinct effect, including those not mentioned
+there (wearing, lying down, putting back). Their own text is not part of this package:
 :class:`creditrl.agents.prompts.files.FilesForm` reads it from their files.
 """
 

@@ -1,8 +1,8 @@
-"""VirtualHome for a small policy: a few words per turn, and a few actions to choose among.
+"""VirtualHome for a small policy: a short text per turn, and a few actions to choose from.
 
-The text is ours. Its first line is the task without title and articles, its things by number; a
-line each tells what is known of a thing, its number, and its name; the rest is what one can open
-where one stands, whether one sits or lies, and what was done last::
+The text is ours. Its first line is the task without title and articles, with its things as numbers;
+one line per thing gives what is known of it, its number, and its name; the rest is what can be
+opened here, whether the character sits or lies, and the last action::
 
     put1 and2 away in3. close it afterwards
     in3 here1 bowl
@@ -10,10 +10,10 @@ where one stands, whether one sits or lies, and what was done last::
     here open3 kitchen cabinet
     grab 2
 
-A thing is ``held`` (in the right hand) or ``left`` (in the other one), ``worn``, ``here`` where it
-can be reached, ``near`` where it is beside one and shut in, else ``far``; before that stands what
-it is ``in`` or ``on``, or ``shut`` where that was found out from elsewhere. Whether things are
-clean is said only where the task is about that.
+A thing is ``held`` (in the right hand) or ``left`` (in the other one), ``worn``, ``here`` if it can
+be reached, ``near`` if it is beside the character and shut in, else ``far``; before that is what it
+is ``in`` or ``on``, or ``shut`` if that was inferred. Whether things are clean is given only if the
+task is about that.
 
 Numbers keep a task's words apart from its things: who learned what "put1 and2 away in3" asks for
 knows it of all things. They follow their word without a space because the tokenizer of small
@@ -167,7 +167,7 @@ def _numbered(goal: Goal, names: tuple[str, ...]) -> Iterator[str]:
 
 
 def _boxes(goal: Goal) -> list[str]:
-    """Return the names of furniture that things may be in, of which the task says nothing."""
+    """Return the names of furniture that things may be in and that the task does not mention."""
     return sorted(containers().difference(goal.things))
 
 
@@ -186,7 +186,7 @@ def _in_reach(name: str, actions: frozenset[str]) -> bool:
 
 
 def _is_shut_in(name: str, actions: frozenset[str]) -> bool:
-    """Return whether one stands beside a thing that cannot be reached; of what is not worn."""
+    """Return whether a thing is beside the character but not reachable; for things not worn."""
     return f"wash {name}" in actions and not _in_reach(name, actions)
 
 

@@ -1,8 +1,8 @@
-"""Facts that an episode of VirtualHome has told, read from its observations turn by turn.
+"""Facts of a VirtualHome episode, read from its observations turn by turn.
 
-Nothing but what the task, the observations and the list of admissible actions say goes in, and what
-follows from it: who walked to a thing and does not see it stands before something closed that it
-is in, and a thing is taken with the right hand if that is free.
+They come only from the task, the observations and the list of admissible actions, and from
+inference: a character that walked to a thing and does not see it is in front of a closed container
+with it, and a thing is taken with the right hand if that is free.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def read_goal(goal: str, names: frozenset[str] = frozenset()) -> Goal:
     """Take a task's text apart: of title and description the description, if there is one.
 
     The longest name counts ("table lamp" is no table), and a name before "it" or "them" is a verb
-    ("light it"). The last word of a thing named before stands for it ("the pan").
+    ("light it"). The last word of a thing named before refers to it ("the pan").
 
     Args:
         goal: the task in words, ``"Wash hands(Go to the sink)"``.
@@ -215,18 +215,18 @@ class Facts:
     opened: set[str] = field(default_factory=set)
     """What was ever seen open."""
     at: str = ""
-    """What one walked to last."""
+    """The last target of a walk."""
     posture: tuple[str, str] = ("", "")
-    """``("sit on" | "lie on", name)``; empty while one stands."""
+    """``("sit on" | "lie on", name)``; empty while standing."""
     done: Counter[str] = field(default_factory=Counter)
     """How often each action was done."""
     last: Act = Act("")
-    """What was done last."""
+    """The last action."""
     failed: bool = False
     """Whether the last action did nothing."""
 
     def learn(self, action: str, observation: str) -> None:
-        """Take in what one action led to."""
+        """Learn from an action and its observation."""
         self.last = act = act_of(action)
         self.failed = observation.startswith(_FAILED)
         if self.failed:
@@ -278,7 +278,7 @@ class Facts:
 
 
 def facts_of(ask: Ask) -> Facts:
-    """Return what an episode has told up to now; not to be written on."""
+    """Return the facts of an episode so far; do not modify them."""
     return _facts(tuple(ask.history), ask.observation)
 
 

@@ -1,8 +1,8 @@
 """A schematic map of a household, seen from above: drawn from its graph, not a camera's image.
 
 Rooms, furniture and things are to scale where the graph has boxes; else they are put where they are
-ON, INSIDE or held, see :mod:`creditrl.envs.virtualhome.places`. Colours tell states, the legend
-below the map says which. Angular is what stands on something, round what is inside it.
+ON, INSIDE or held, see :mod:`creditrl.envs.virtualhome.places`. Colours show states, explained in
+the legend below the map. Things on something are angular, things inside it round.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ __all__ = [
 ]
 
 PICTURE_SIZE = (640, 480)
-"""Width and height in pixels where nobody says another."""
+"""Default width and height in pixels."""
 
 SMALLEST_SIZE = (240, 180)
-"""The legend needs so much."""
+"""Minimum size, needed by the legend."""
 
 LARGEST_SIDE = 8192
 """An image of 192 MB."""
@@ -123,7 +123,7 @@ def draw_map(
 
     Args:
         scene: what never changes.
-        world: what is now.
+        world: the current world.
         size: width and height in pixels.
         labels: whether to write names into the map: of rooms, of what is near or held, and of as
             much else as there is space for.

@@ -51,11 +51,11 @@ __all__ = ["perform"]
 
 
 def perform(scene: Scene, world: World, act: Act, profile: Profile = FIXED) -> Outcome:
-    """Carry out one action, or say why it cannot be done.
+    """Execute one action, or return why it fails.
 
     Args:
         scene: what never changes.
-        world: what is now; it stays as it is.
+        world: the current world; not changed.
         act: the action, with ids of nodes.
         profile: whose rules hold.
 

@@ -1,6 +1,6 @@
-"""VirtualHome's own files, read from a folder: scenes, tables, programs, and what came of programs.
+"""VirtualHome's own files, read from a folder: scenes, tables, programs and their results.
 
-The folder may be the release as it unpacks, or hold the parts packed:
+The folder can be the unpacked release, or contain its parts packed:
 
 - ``.../TrimmedTestScene<n>_graph.json`` (with ``2018`` in a folder's name: the scenes of October
   2018, which the original programs were made for), ``.../TestScene<n>_graph.json`` with boxes;
@@ -10,7 +10,7 @@ The folder may be the release as it unpacks, or hold the parts packed:
 - ``original_executable_progs/<scene>/<set>/<file>.txt`` (upstream's own zip of that name will do),
   or ``programs_2018.jsonl``.
 
-JSON lines may be packed with xz, and everything may lie in a ``.tar.xz``, ``.tar.gz`` or ``.zip``.
+JSON lines may be packed with xz, and everything may be in a ``.tar.xz``, ``.tar.gz`` or ``.zip``.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ _PARTS = (
     *("executable_programs", "init_and_final_graphs", "example_graphs", "v1.0.0.zip"),
     *("*_test.jsonl", "new_train_conversation.jsonl"),
 )
-"""Names of files and folders of which one at least lies in the folder of the data."""
+"""Names of files and folders; at least one is in the folder of the data."""
 
 
 def holds_data(folder: Path) -> bool:
@@ -413,7 +413,7 @@ class OfficialFolder:
 
     @cached_property
     def _files(self) -> dict[PurePosixPath, Path | bytes]:
-        """All that lies in the folder, also behind links, and in its archives, by path."""
+        """All files in the folder, also behind links, and in its archives, by path."""
         files: dict[PurePosixPath, Path | bytes] = {}
         for path in files_below(self.home):
             inner = PurePosixPath(path.relative_to(self.home).as_posix())

@@ -15,8 +15,8 @@ profile ``spa``. Its special cases:
   things INSIDE several others, the last one decides whether they are seen.
 - Its own errors are reported as a missing ``Action:``.
 
-Differences: draws come from the episode's seed; things and relations are told in the order of
-their words, states in that of :data:`~creditrl.envs.virtualhome.graph.STATES` (upstream: of string
+Differences: draws come from the episode's seed; things and relations are mentioned in alphabetical
+order, states in that of :data:`~creditrl.envs.virtualhome.graph.STATES` (upstream: of string
 hashes, another one in every process).
 """
 
@@ -186,7 +186,7 @@ def read(
 
     Args:
         scene: what never changes.
-        world: what is now.
+        world: the current world.
         names: ids by class, as they were given or chosen before.
         last: id of the last object, -1 for none.
         text: the action, or a reply with ``Action:`` in it.
@@ -223,7 +223,7 @@ def say(
 def meant(
     scene: Scene, world: World, names: Mapping[str, int], last: int, seed: int, nodes: int
 ) -> tuple[int, int]:
-    """Return those of some nodes that their names stand for, and those as the first of two."""
+    """Return those of these nodes that their names refer to, and those as the first of two."""
     ground = Ground(scene, world, names, last, seed)
     stands = given = 0
     held = world.held(scene)
@@ -249,7 +249,7 @@ def sayable(
         elif isinstance(choice, int):
             found[name] = choice & stands
         else:
-            # A name stands for one thing: no second one of the class goes with it.
+            # A name refers to one thing: a second one of the class cannot be used with it.
             found[name] = [
                 (one, others & stands & ~scene.of_class[scene.classes[one]])
                 for one, others in choice
@@ -281,7 +281,7 @@ class _Next:
 
 
 def bracketed(text: str, openings: str = "[<(", *, within_line: bool = True) -> Iterator[str]:
-    r"""Yield what stands in brackets, as ``\[(.*?)\]|\<(.*?)\>|\((.*?)\)`` finds it.
+    r"""Yield the text in brackets, as ``\[(.*?)\]|\<(.*?)\>|\((.*?)\)`` finds it.
 
     ``within_line=False``: across lines as well, as ``\[([^]]+)\]|...`` does, which skips what is
     empty.
@@ -356,7 +356,7 @@ def _ground_two(ground: Ground, line: str, one: str, other: str) -> SpaRead:
 
 
 class Ground:
-    """Ids that names stand for, while one action is read."""
+    """Ids that names refer to, while one action is read."""
 
     def __init__(
         self, scene: Scene, world: World, names: Mapping[str, int], last: int, seed: int
@@ -368,11 +368,11 @@ class Ground:
         self._sets: Ledger | None = None
 
     def stand_for(self, name: str, *, strict: bool = True) -> int | None:
-        """Return the id that a name stands for, None if the scene has no such class.
+        """Return the id that a name refers to, None if the scene has no such class.
 
         Args:
             name: a class.
-            strict: False: a name that stands for an id already need not be a class.
+            strict: False: a name that already refers to an id need not be a class.
         """
         nodes = self.scene.of_class.get(name, 0)
         if name in self.names and (nodes or not strict):
@@ -383,7 +383,7 @@ class Ground:
         return None
 
     def choose(self, name: str, nodes: int) -> int:
-        """Return the id that a name that stands for none yet would stand for."""
+        """Return the id that a new name would refer to."""
         scene, world = self.scene, self.world
         if not nodes & (nodes - 1):
             return scene.ids[nodes.bit_length() - 1]
@@ -404,7 +404,7 @@ class Ground:
         return ids[draw(self._seed, name, len(ids))]
 
     def done(self, line: str) -> SpaRead:
-        """Return what a line with ids comes to."""
+        """Return the reading of a line with ids."""
         action = next(bracketed(line, "["), None)
         if action is None:
             raise self.error()
@@ -419,7 +419,7 @@ class Ground:
         return SpaRead(Act(action, tuple(objects)), "", "", self.names, self.last)
 
     def failed(self, code: str, why: str, said: str = "") -> SpaRead:
-        """Return that an action comes to nothing.
+        """Return the reading of a failed action.
 
         Args:
             code: why.
@@ -448,7 +448,7 @@ class Ground:
 
 
 def draw(seed: int, name: str, count: int) -> int:
-    """Return a number below ``count`` that depends on the arguments alone."""
+    """Return a number below ``count`` that depends only on the arguments."""
     digest = blake2b(f"{seed} {name}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") % count
 

@@ -48,9 +48,9 @@ def task_text(title: str, description: str) -> str:
 def seen(scene: Scene, world: World) -> int:
     """Return what the character perceives, as bits.
 
-    The rooms, what is in the room where it is and not inside something closed, and what it holds.
-    What lies on a thing is where that is: upstream leaves what was carried there INSIDE the room it
-    was carried from.
+    The rooms, what is in the room where it is and not inside something closed, and what it holds. A
+    thing on another is where the other is: upstream leaves a carried thing INSIDE the room it was
+    carried from.
     """
     room = room_of(scene, world, scene.character)
     there = 0 if room is None else _holds(world, world.back[INSIDE][room])
@@ -81,7 +81,7 @@ def near(scene: Scene, close: int, seen: int, whole_room: bool = False) -> int:
         scene: what never changes.
         close: what the character is CLOSE to.
         seen: what it perceives.
-        whole_room: tell all that it perceives, rooms aside, not only what is CLOSE.
+        whole_room: include all that it perceives, except rooms, not only what is CLOSE.
     """
     nodes = seen & ~scene.rooms if whole_room else seen & close
     return nodes & ~(1 << scene.character)
@@ -92,7 +92,7 @@ def describe(scene: Scene, world: World, nodes: int, name: Callable[[int], str])
 
     Args:
         scene: what never changes.
-        world: what is now.
+        world: the current world.
         nodes: what it is about, as bits.
         name: how a node is called.
     """
@@ -146,8 +146,8 @@ def picture(scene: Scene, world: World, text: str, did: str = "", why: str = "")
 
     Args:
         scene: what never changes.
-        world: what is now.
-        text: what was told last.
+        world: the current world.
+        text: the last observation.
         did: the last action.
         why: why it was not done.
     """

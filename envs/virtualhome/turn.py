@@ -158,7 +158,7 @@ def shut_away(scene: Scene, world: World, node: int) -> bool:
 
 
 def occupancy(class_name: str, lying: bool = False) -> int:
-    """Return how many things may be ON something before nobody can sit or lie there any more."""
+    """Return how many things may be ON something before there is no place to sit or lie."""
     return (_LIE_ON if lying else _SIT_ON).get(class_name, 1)
 
 

@@ -57,7 +57,7 @@ class UnityEngine(Engine):
 
     Args:
         simulators: settings of each.
-        sight: what is told.
+        sight: scope of observations.
         pictures: whether observations have the character's camera's picture.
         limit: maximum number of admissible actions to list; None: all.
         picture_size: width and height of pictures in pixels.
@@ -283,7 +283,7 @@ def _refuse(what: str) -> NoReturn:
 
 
 def _read(home: UnityHome) -> tuple[Scene, World]:
-    """Return the apartment as it stands; what we have no word for is left out."""
+    """Return the apartment's current state; things that we have no word for are left out."""
     try:
         return Scene.of(_tame(home.graph()), f"apartment {home.environment}")
     except (GraphError, KeyError, TypeError, AttributeError) as error:

@@ -90,8 +90,8 @@ def script_line(text: str, names: Mapping[str, str] | None = None, character: in
     """Return a line of a program as the simulator has it.
 
     Args:
-        text: ``[PUTBACK] <water_glass> (12) <kitchen_table> (40)``. What begins with ``<char`` is
-            a line of the simulator's own, and stays as it is.
+        text: ``[PUTBACK] <water_glass> (12) <kitchen_table> (40)``. A line that begins with
+            ``<char`` is the simulator's own, and stays unchanged.
         names: the simulator's names for classes, from :func:`match_names`; others lose their
             underscores.
         character: who does it.
@@ -121,23 +121,24 @@ class UnityTurn(NamedTuple):
     """What the character's camera sees now; None if pictures are off."""
     done: bool
     message: Any
-    """What the simulator says of it."""
+    """The simulator's message about it."""
 
 
 class UnityHome:
     """One character in one apartment: lines of a script in, camera images out.
 
-    Ids are those of :meth:`graph`. There is no snapshot, for the simulator has none.
+    Ids are those of :meth:`graph`. There is no snapshot, because the simulator has none.
 
     Args:
-        client: of the simulator, which nobody else uses meanwhile.
+        client: client of the simulator, which nothing else may use meanwhile.
         environment: number of the apartment; None: the simulator's default.
         character: which of the simulator's people it is.
         room: where it begins, e.g. ``"kitchen"``; empty: anywhere.
         view: which of the character's cameras takes the pictures, from 0.
         size: width and height of pictures, in pixels.
         names: the simulator's names for our classes, from :func:`match_names`.
-        settings: of scripts, see :data:`SCRIPT_SETTINGS`; animations are skipped unless told.
+        settings: settings of scripts, see :data:`SCRIPT_SETTINGS`; animations are skipped by
+            default.
         pictures: whether every turn takes one; a simulator without graphics has none.
     """
 
@@ -208,7 +209,7 @@ class UnityHome:
         return UnityTurn(image, answer.success, answer.message)
 
     def graph(self) -> dict[str, Any]:
-        """Return the apartment as it stands, classes by our names where they are known."""
+        """Return the apartment's current graph, with our names of classes where known."""
         ours = {theirs: mine for mine, theirs in reversed(self.names.items())}
         return renamed(self.client.environment_graph(), ours)
 

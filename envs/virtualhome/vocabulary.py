@@ -70,7 +70,7 @@ class Fixture(ObjectClass):
 
     stand: Stand
     hosts: tuple[str, ...]
-    """The fixtures that it stands on, hangs above, ...; the first that is there is taken."""
+    """The fixtures that it stands on, hangs above, ...; the first existing one is taken."""
     height: int
     """Height of its lower edge above the floor, if it hangs."""
     room: int
@@ -128,7 +128,7 @@ STRUCTURE: Mapping[str, ObjectClass] = MappingProxyType(
         )
     }
 )
-"""Classes of the building and of whoever lives in it. A floor is as large as its room."""
+"""Classes of the building and of its resident. A floor is as large as its room."""
 
 BODY_PARTS: Mapping[str, ObjectClass] = MappingProxyType(
     {
@@ -139,8 +139,8 @@ BODY_PARTS: Mapping[str, ObjectClass] = MappingProxyType(
 """Parts of the character; close to it wherever it goes, and in no room."""
 
 
-# Furniture, appliances and fittings: how they are placed (on what, or how high), how many things
-# lie on and in them.
+# Furniture, appliances and fittings: how they are placed (on what, or how high), number of things
+# on and in them.
 
 _FIXTURES = """
     kitchen_counter  | Furniture   | 220 90 60  | wall         | 9 | surfaces
@@ -224,7 +224,7 @@ FIXTURES: Mapping[str, Fixture] = MappingProxyType(
 
 
 # Things, by category: share of the houses that have one (and how many at most), share of the days
-# on which it is dirty, further properties, where it lies and how often. A row is a line.
+# on which it is dirty, further properties, its places and their frequencies. A row is a line.
 
 _HOMES = {
     "fresh": "3 in fridge, 2 on kitchen_counter, 2 on table",

@@ -1,4 +1,4 @@
-"""Maps for people to watch: a page on this machine alone, which follows the copies of an engine."""
+"""Maps for people to watch: a page, only on this machine, that follows an engine's copies."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class MapWatch:
         """Of the server, which is started if it is not there.
 
         Raises:
-            ConfigError: this machine lets nobody serve anything.
+            ConfigError: serving is not possible on this machine.
         """
         if self._server is None:
             handler = type("Handler", (_Handler,), {"shown": self._shown})

@@ -59,7 +59,7 @@ def read_address(url: str) -> Address | None:
     """Return the content of an address made by :func:`address`; None if it is not one.
 
     Args:
-        url: path and query, quoted; scheme and host may stand before.
+        url: path and query, quoted; scheme and host may precede it.
     """
     try:
         parts = urlsplit(url)

@@ -29,20 +29,20 @@ __all__ = ["BENCH", "WebShopSizes", "fresh_walk", "peak_megabytes", "webshop_con
 
 ENV_ID = "CreditRL/WebShop-v0"
 REFERENCE = "web_agent_site"
-"""Import name of upstream's package, which lies in its repository only."""
+"""Import name of upstream's package, which exists only in its repository."""
 _THEIR_NEEDS = (REFERENCE, "flask", "bs4", "thefuzz", "cleantext", "tqdm")
 
 
 @dataclass(frozen=True, slots=True)
 class WebShopSizes:
-    """Amount of work of a round; small values make a smoke test."""
+    """Amount of work per round; small values make a smoke test."""
 
     num_products: int = 1000
     copies: int = 64
     group: int = 8
     """Copies that share a goal, as in a training step."""
     task_steps: int = 150
-    """Steps of all copies in a round of tasks never played before: ten episodes of each."""
+    """Steps of all copies in a round with new tasks: ten episodes of each copy."""
     vector_steps: int = 300
     """Steps of all copies in a round."""
     single_steps: int = 1500
@@ -55,7 +55,7 @@ class WebShopSizes:
 
 
 def webshop_contests(sizes: WebShopSizes) -> list[Contest]:
-    """Return the measurements; where upstream's repository cannot be imported, ours alone."""
+    """Return the measurements; if upstream's repository cannot be imported, only ours."""
     theirs = all(map(importable, _THEIR_NEEDS))
     n = sizes.copies
     sides = partial(contest_sides, installed=theirs)
@@ -182,7 +182,7 @@ def _venv(sizes: WebShopSizes) -> TextVectorEnv:
 def _walk(venv: TextVectorEnv, info: dict[str, Any], steps: int, seed: int) -> tuple[int, float]:
     """Walk all copies; return (steps of copies that were playing, CPU seconds in the environment).
 
-    A group begins anew when its last copy has finished.
+    A group restarts when its last copy has finished.
     """
     rng = random.Random(seed)
     done, spent = 0, 0.0
@@ -267,7 +267,7 @@ def fresh_walk(sizes: WebShopSizes) -> None:
 
 
 def peak_megabytes() -> float:
-    """Return the most memory that this process had."""
+    """Return the peak memory of this process."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -1,7 +1,7 @@
 """Measurements of ``creditrl bench envs`` on WebShop in a real browser.
 
-Wall time, not CPU time: most of the work is Chromium's, in processes of its own. They may use all
-cores, while this process keeps to one.
+Wall time, not CPU time: most of the work is Chromium's, in separate processes. They may use all
+cores, while this process uses one.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ _RANKS = 2_000_000
 _DIFFERENT = (4.08, 0.75)
 """Mean and deviation of the logarithm of draws for a text."""
 _AGAIN = 0.68
-"""Chance that a word drawn for a text is not said once more."""
+"""Chance that a word drawn for a text is not repeated."""
 _LONGEST = 1_500
 _STOP_WORDS = " and the for with a ".split()
 _STOP_EVERY = 5
@@ -82,12 +82,12 @@ class SearchFigures:
     build_s: float
     """CPU seconds from texts to an index on disk, without the making of the texts."""
     build_mb: float
-    """The most memory that the building process had, Python and all; 0: the system does not say."""
+    """Peak memory of the building process, including Python; 0: the system does not report it."""
     disk_mb: float
     load_ms: float
     process_mb: float
-    """Memory of its own that a process needs to load the index and ask all queries; pages of the
-    index come on top, and processes share them."""
+    """Private memory that a process needs to load the index and run all queries; pages of the index
+    come on top, and processes share them."""
     query_ms: float
     """Median over queries."""
     query_p95_ms: float
@@ -228,7 +228,7 @@ def _frequencies() -> FloatArray:
 
 
 def _fresh(work: Callable[..., Any], *args: Any) -> Any:
-    """Return what ``work`` returns in a process of its own, on one core."""
+    """Return the result of ``work`` in a separate process, on one core."""
     context = multiprocessing.get_context("spawn")
     with one_core(), ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(work, *args).result()

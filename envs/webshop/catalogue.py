@@ -68,7 +68,7 @@ class MemoryCatalogue:
         return self._products[position]
 
     def position(self, asin: str) -> int | None:
-        """Return where the product of an id stands; None if there is none."""
+        """Return the position of the product of an id; None if there is none."""
         return self._positions.get(asin)
 
     def asins(self) -> list[str]:
@@ -113,7 +113,7 @@ class DiskCatalogue:
         return self._product(position)
 
     def position(self, asin: str) -> int | None:
-        """Return where the product of an id stands; None if there is none."""
+        """Return the position of the product of an id; None if there is none."""
         return self._records.find(asin)
 
     def asins(self) -> list[str]:

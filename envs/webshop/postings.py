@@ -1,7 +1,7 @@
 """Documents by their terms: BM25's arrays, made from a stream of documents.
 
 The arrays take 6 bytes for each pair of a document and a term that it has. While they are made, 4
-more for each pair lie in a temporary file, where there are many.
+more for each pair are in a temporary file, if there are many.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ B = 0.4
 """How much of a document's length counts; upstream's value too."""
 
 LENGTHS = np.array([*range(32), *(24 + (m << s) for s in range(28) for m in range(8, 16))])
-"""Lengths that one byte tells apart in Lucene, ascending: others count as the next below."""
+"""Lengths that one byte distinguishes in Lucene, ascending: others count as the next below."""
 
 _BLOCK_TERMS = 1 << 22
 _BLOCK_DOCUMENTS = 1 << 16
@@ -246,7 +246,7 @@ def _joined(
 def _sorted_words(
     numbers: Mapping[str, int],
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the words end to end, where they end, and the place that each number comes to."""
+    """Return the words end to end, their ends, and the new place of each number."""
     words = sorted(numbers)  # by code point, which is the order of UTF-8 too
     encoded = [word.encode("utf-8", "surrogatepass") for word in words]
     rank_V = np.empty(len(words), np.int64)

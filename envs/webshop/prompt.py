@@ -1,8 +1,8 @@
 """The words of WebShop.
 
 Source of the templates and of what prompts with a window tell: the prompts of ETO (Song et al.
-2024), which SPA and HISR took over, and of verl-agent: there an observation begins behind the
-instruction, its parts are quoted, and a prompt of more than 13,000 characters is told again without
+2024), which SPA and HISR took over, and of verl-agent: there an observation begins after the
+instruction, its parts are quoted, and a prompt of more than 13,000 characters is rebuilt without
 its history. Differences: the admissible actions hold no ``click[search]``, which verl-agent lists
 and nothing answers to.
 """
@@ -21,7 +21,7 @@ _SEARCH = "search[<your query>]"
 
 
 def _window_trim(observation: str) -> str:
-    """Return what stands behind the instruction, part by part in quotes.
+    """Return the parts after the instruction, each in quotes.
 
     Observations of another kind (marked text, HTML, addresses, the last page) stay as they are.
     """

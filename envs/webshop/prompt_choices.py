@@ -73,7 +73,7 @@ def to_open(memory: Memory, wanted: Wanted) -> str:
 def worth_choosing(ask: Ask, memory: Memory) -> list[str]:
     """Return the values that meet the goal better than what is chosen of their group, best first.
 
-    On a page the name of a group, which is no link, stands before its values.
+    On a page the name of a group, which is not a link, precedes its values.
     """
     clickable = frozenset(ask.admissible_actions)
     groups: list[list[str]] = [[]]

@@ -37,7 +37,7 @@ class Wanted:
     stems: frozenset[str]
     """Of ``words``."""
     neighbours: frozenset[tuple[str, str]]
-    """Stems of two words that stand side by side in ``words``."""
+    """Stems of two adjacent words of ``words``."""
     phrases: str
     """All of its words between single blanks, in which values of options are looked up."""
 
@@ -63,7 +63,7 @@ def read_goal(goal: str) -> Wanted:
 
 
 def _listed(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return (what stands before " with name: value, and name: value", the options)."""
+    """Return (the text before " with name: value, and name: value", the options)."""
     colon = text.find(": ")
     start = text.rfind(" with ", 0, max(colon, 0))
     if start < 0:
@@ -132,8 +132,8 @@ def fits(price: str, most: float) -> str:
 def likeness(label: str, goal: str) -> int:
     """Return how well an option's value meets a goal.
 
-    3: the goal lists this value. 2: its words stand side by side in the goal. 1: the goal has one
-    of its words, or the value is one of the goal's values but for its form. 0: neither.
+    3: the goal lists this value. 2: its words are adjacent in the goal. 1: the goal has one of its
+    words, or the value is one of the goal's values but for its form. 0: neither.
     """
     wanted = read_goal(goal)
     group, colon, value = label.partition(": ")

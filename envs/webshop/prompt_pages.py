@@ -1,8 +1,8 @@
 """Facts that the pages of a WebShop episode have shown, parsed from their text.
 
-Pages in ``text`` mode are strings between separators. An episode's memory is made of the
-observations and actions of its history alone: which query led here, which product is open and what
-was chosen for it, and of each product the texts and options that some page has shown.
+Pages in ``text`` mode are strings between separators. An episode's memory is made only from the
+observations and actions of its history: which query led here, which product is open and what was
+chosen for it, and of each product the texts and options that some page has shown.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def recall(ask: Ask) -> Memory:
 
 
 def _note(memory: Memory, page: Shown) -> None:
-    """Keep what a page says of products."""
+    """Store a page's facts about products."""
     for click, title, price in page.listings:
         seen = memory.products.setdefault(click, Seen())
         seen.title, seen.price = title, price

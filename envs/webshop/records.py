@@ -1,8 +1,8 @@
 """A file of many small records: written once, read one at a time by position or by key.
 
-A million records cost a process a few megabytes: a record is read from the disk when it is asked
-for (and not through a memory map, whose pages would count as memory of whoever has read them), and
-keys are found by bisection in a memory-mapped table.
+A million records cost a process a few megabytes: a record is read from the disk on demand (and not
+through a memory map, whose pages would count as memory of the reading process), and keys are found
+by bisection in a memory-mapped table.
 
 Layout: a head of :data:`_HEAD` bytes (magic line, one line of JSON, its CRC, padded with blanks);
 the records, deflated, one after the other; offsets (uint64, one more than records); the keys,

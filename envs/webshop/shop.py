@@ -34,7 +34,7 @@ class Catalogue(Protocol):
         """Return product ``position``, 0 <= position < len(self)."""
 
     def position(self, asin: str) -> int | None:
-        """Return where the product of an id stands; None if there is none."""
+        """Return the position of the product of an id; None if there is none."""
 
 
 class Searcher(Protocol):

@@ -98,7 +98,7 @@ def visible(
 def chosen_labels(shop: Shop, rules: Rules, page: Page) -> tuple[int, ...]:
     """Return which options of a product's page (see ``options_of``) are shown as chosen.
 
-    Upstream looks for the quoted label in the page's address, where the query stands too.
+    Upstream looks for the quoted label in the page's address, which also contains the query.
     """
     if rules.upstream:
         address = page_url(page, "")

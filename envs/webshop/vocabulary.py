@@ -42,7 +42,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Content of ``vocabulary.toml``; the reasons stand there."""
+    """Content of ``vocabulary.toml``; the reasons are there."""
 
     stories: tuple[str, ...]
     endings: tuple[str, ...]
