@@ -43,7 +43,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _pass_on(words: IO[bytes], last: bytes) -> None:
-    """Pass the program's lines on up to the one with a word; close when they end."""
+    """Pass the program's lines on up to one with a word; close when they end."""
     heard = True
     for line in words:
         if heard:

@@ -9,7 +9,7 @@
 ``evaluations/``       each evaluation with all of its episodes
 ``trajectories/``      see :class:`creditrl.store.TrajectoryStore`
 ``columns/``           numbers of their turns, see :class:`creditrl.columns.ColumnStore`
-``checkpoints/``       what a run goes on from
+``checkpoints/``       from which a run continues
 ``.lock``              held by the process that writes the run; empty where none does
 =====================  =====================================================================
 """

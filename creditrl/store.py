@@ -1,12 +1,11 @@
-"""The trajectories of a run on disk: compressed JSON lines while it runs, Parquet when it is done.
+"""The trajectories of a run on disk: compressed JSON lines during the run, Parquet afterwards.
 
 ``append`` writes one part file per call, ``update-000012-0.jsonl.zst``: zstd frames of whole
 episodes, each with a checksum. A part gets its name when it is complete, so a killed process leaves
-whole parts only; if a power cut or a bad disk damages one all the same, its good frames are kept
-and the loss is reported. ``add`` lets a part grow by one episode, as evaluations do; there a kill
-may leave half a frame at the end, which the next ``add`` cuts off. ``seal`` turns the parts into
-one ``turns-0000.parquet``. Any tool that knows zstd, JSON and Parquet reads both; nothing is
-pickled.
+only whole parts; if a power failure or a bad disk still damages one, its good frames are kept and
+the loss is reported. ``add`` appends one episode to a part, as in evaluations; there a kill can
+leave half a frame at the end, which the next ``add`` removes. ``seal`` turns the parts into one
+``turns-0000.parquet``. Any tool that knows zstd, JSON and Parquet reads both; nothing is pickled.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from creditrl.types import Trajectory
 __all__ = ["PARQUET", "PARQUET_READ", "Block", "Damage", "DamageWarning", "TrajectoryStore"]
 
 PARQUET: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
-"""How our Parquet files are written: zstd's blocks in them have no checksum of their own."""
+"""Options for writing Parquet: its zstd blocks have no checksums of their own."""
 PARQUET_READ: dict[str, Any] = {"page_checksum_verification": True}
-"""How they are read; pages of older files, which have no checksum, are read as well."""
+"""Options for reading; pages of older files, without checksums, are read as well."""
 
 _PART = re.compile(r"update-(\d+)-(\d+)\.jsonl\.zst")
 _SEALED = re.compile(r"turns-\d{4,}\.parquet")
@@ -42,26 +41,26 @@ _FORMAT = "1"
 _FRAME_BYTES = 1 << 20
 """JSON bytes per zstd frame: enough to compress well, little to lose."""
 _PIECE_BYTES = 1 << 12
-"""Compressed bytes handed to the decompressor at once: it makes up to 30,000 times as many."""
+"""Compressed bytes passed to the decompressor at once: they can expand 30,000 times."""
 _MOST_FRAME = 1 << 29
-"""Bytes of a frame, when unpacked."""
+"""Maximum bytes of an unpacked frame."""
 _ROW_GROUP_ROWS = 1 << 15
 """Turns per Parquet row group, the unit that a reader loads."""
 _ROW_GROUP_BYTES = 1 << 27
 """Long prompts fill a row group before the rows do."""
 _LEVEL = 1
-"""zstd level: 3 packs grid worlds no better (10 to 1 either way) and takes half as long again."""
+"""zstd level: 3 packs grid worlds no better (10 to 1 either way) and takes 1.5 times as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A part of which something cannot be read."""
+    """A part that cannot be read completely."""
 
     part: str
     """File name."""
     kept_episodes: int
     lost_bytes: int
-    """Compressed bytes that were given up."""
+    """Compressed bytes that were lost."""
     reason: str
 
     def __str__(self) -> str:
@@ -73,7 +72,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A piece of a store that is read at once; it holds whole episodes."""
+    """A piece of a store that is read at once; it contains whole episodes."""
 
     file: str
     """Name of the file: a part is one block, a sealed file has several."""
@@ -82,14 +81,14 @@ class Block:
 
 
 class DamageWarning(UserWarning):
-    """Stored trajectories that cannot be read; the rest was."""
+    """Some stored trajectories cannot be read; the rest was read."""
 
 
 class TrajectoryStore:
     """Reads and writes the trajectories of one run. One writer at a time; any number of readers.
 
     Args:
-        folder: made at the first ``append``.
+        folder: created at the first ``append``.
 
     Example:
         >>> store = TrajectoryStore(run.trajectories)     # doctest: +SKIP
@@ -101,7 +100,7 @@ class TrajectoryStore:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self.damage: list[Damage] = []
-        """What the last ``read`` or ``seal`` could not read."""
+        """Damage found by the last ``read`` or ``seal``."""
         self._newest: int | None = None
         self._grows: Path | None = None
         """The part that :meth:`add` appends to."""
@@ -109,8 +108,8 @@ class TrajectoryStore:
     def append(self, update: int, trajectories: Sequence[Trajectory]) -> int:
         """Write the episodes of an update and return the number of rows.
 
-        The data is on disk when this returns. Several calls for one update are kept apart and read
-        in order; no trajectories, no part.
+        The data is on disk when this returns. Several calls for one update are stored separately
+        and read in order; without trajectories, no part is written.
 
         Raises:
             ConfigError: ``update`` is negative.
@@ -152,8 +151,8 @@ class TrajectoryStore:
     def add(self, trajectory: Trajectory) -> None:
         """Append one episode to a part of update 0 that grows.
 
-        The episode is in the file when this returns (in the system's cache, that is: a power cut
-        may take the last ones). A frame that a kill cut off is dropped first.
+        The episode is in the file when this returns (more precisely in the system's cache: a power
+        failure can lose the last ones). An incomplete frame after a kill is dropped first.
 
         Raises:
             MissingExtraError: zstandard is not installed.
@@ -170,13 +169,13 @@ class TrajectoryStore:
         lines = episode_to_jsonl(0, trajectory)
         frame = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(lines)
         grows = self._grows
-        self._grows = None  # until it is written: a full disk may take a part of it
+        self._grows = None  # until it is written: a full disk can store a part of it
         with writing(grows), open(grows, "ab") as file:
             file.write(frame)
         self._grows = grows
 
     def keep(self, wanted: Callable[[Mapping[str, Any]], bool]) -> None:
-        """Remove episodes from the parts that are not sealed, each part in one atomic step.
+        """Remove episodes from the unsealed parts, each part in one atomic step.
 
         Args:
             wanted: whether an episode stays, by any of its rows (:data:`creditrl.records.COLUMNS`).
@@ -207,10 +206,10 @@ class TrajectoryStore:
     def read(self, updates: int | Iterable[int] | None = None) -> Iterator[Trajectory]:
         """Yield the episodes, in the order of their updates; all, or those of some updates.
 
-        What cannot be read is left out, put into ``damage`` and warned about once per part.
+        Unreadable data is left out, recorded in ``damage`` and warned about once per part.
 
         Raises:
-            DataError: a file is not what this class writes.
+            DataError: a file was not written by this class.
         """
         for _, episode in self.read_with_update(updates):
             yield episode
@@ -237,14 +236,14 @@ class TrajectoryStore:
     def read_block(self, block: Block, columns: Sequence[str]) -> Any:
         """Return some of the columns of a piece as an Arrow table, whose rows are turns.
 
-        Who needs a few columns, or a few episodes, reads them so without making records of all.
+        This reads a few columns or episodes without making records of all.
 
         Args:
-            block: of :meth:`blocks`.
+            block: from :meth:`blocks`.
             columns: of :data:`creditrl.records.COLUMNS`.
 
         Raises:
-            DataError: the piece is no longer there (sealed, or dropped by a resume), or damaged.
+            DataError: the piece no longer exists (sealed, or dropped by a resume), or is damaged.
         """
         path = self.folder / block.file
         if not path.is_file():
@@ -265,10 +264,9 @@ class TrajectoryStore:
     def seal(self) -> Path | None:
         """Turn all parts into one Parquet file, remove them, and return its path.
 
-        The file appears complete or not at all, and lists the parts it holds, so a kill at any
-        moment neither loses nor doubles an episode. A damaged part stays beside it under the name
-        ``*.damaged``. Returns None where there is nothing to seal; later parts can be appended and
-        sealed again.
+        The file is written atomically, and lists its parts, so a kill at any moment neither loses
+        nor duplicates an episode. A damaged part stays next to it under the name ``*.damaged``.
+        Returns None if there is nothing to seal; later parts can be appended and sealed again.
 
         Raises:
             MissingExtraError: pyarrow is not installed.
@@ -308,7 +306,7 @@ class TrajectoryStore:
         self._clean()
 
     def _new_part_name(self, update: int) -> str:
-        # A long run has thousands of parts; the folder is listed only where a name may be taken.
+        # A long run has thousands of parts; the folder is listed only if a name may be taken.
         if self._newest is None or update <= self._newest:
             names = self._all_part_names()
             taken = [_part_key(name)[1] for name in names if _part_key(name)[0] == update]
@@ -319,7 +317,7 @@ class TrajectoryStore:
         return f"update-{update:06d}-{max(taken, default=-1) + 1}.jsonl.zst"
 
     def _parts(self) -> list[Path]:
-        """Return the part files in order, without those that a sealed file holds already."""
+        """Return the part files in order, without those that a sealed file already contains."""
         sealed = {name for path in self._sealed() for name in _sealed_parts(path)}
         found = [path for path in self._files() if _PART.fullmatch(path.name)]
         return sorted((p for p in found if p.name not in sealed), key=lambda p: _part_key(p.name))
@@ -335,7 +333,7 @@ class TrajectoryStore:
         return sealed + [path.name for path in self._parts()]
 
     def _clean(self) -> None:
-        """Remove what a killed process left: drafts, and parts that were sealed already."""
+        """Remove leftovers of a killed process: drafts, and parts that are already sealed."""
         alive = set(self._parts())
         for path in self._files():
             stale = _PART.fullmatch(path.name) is not None and path not in alive
@@ -346,7 +344,7 @@ class TrajectoryStore:
         return self.folder / f".{name}.{os.getpid()}.tmp"
 
     def _tables(self, path: Path) -> Iterator[Any]:
-        """Yield the frames of a part as Arrow tables; damage is noted and warned about."""
+        """Yield the frames of a part as Arrow tables; damage is recorded and warned about."""
         episodes = 0
         data = memoryview(path.read_bytes())
         read = 0
@@ -391,11 +389,11 @@ class TrajectoryStore:
 
 
 class _TornError(Exception):
-    """A frame that is cut off or damaged."""
+    """An incomplete or damaged frame."""
 
 
 def _frames(data: memoryview) -> Iterator[tuple[int, bytes]]:
-    """Yield (offset behind it, content) of each whole zstd frame."""
+    """Yield (offset after it, content) of each whole zstd frame."""
     require_extra("zstandard", "view")
     import zstandard
 
@@ -424,7 +422,7 @@ def _frames(data: memoryview) -> Iterator[tuple[int, bytes]]:
 
 
 def _cut_torn_end(path: Path) -> None:
-    """Cut a part after its last whole frame, so that what is appended can be read."""
+    """Truncate a part after its last whole frame, so that appended data can be read."""
     data = memoryview(path.read_bytes())
     whole = 0
     try:
@@ -486,7 +484,7 @@ def _parse(lines: bytes, path: Path) -> Any:
                 explicit_schema=_schema(), unexpected_field_behavior="error"
             ),
         )
-    except pa.ArrowInvalid:  # an infinity written as a string, or no rows of ours at all
+    except pa.ArrowInvalid:  # an infinity written as a string, or not our rows at all
         return _parse_slowly(lines, path)
     if any(table.column(name).null_count for name in ("update", "id", "turns")):
         raise DataError(f"{path}: rows without update, id or turns; it is damaged.")
@@ -583,7 +581,7 @@ def _columns(table: Any) -> dict[str, list[Any]]:
 
 
 def _values(column: Any, kind: str) -> list[Any]:
-    """Return a column as Python values; lists by way of NumPy, which is much quicker."""
+    """Return a column as Python values; lists via NumPy, which is much faster."""
     if kind not in ("ids", "floats"):
         return list(column.to_pylist())
     offsets = column.offsets.to_numpy().tolist()

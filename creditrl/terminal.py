@@ -1,4 +1,4 @@
-"""Text from outside on a terminal: shown as it is, and never obeyed."""
+"""Text from outside on a terminal: shown literally, and never interpreted."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ _SHOWN = {
     for number in (
         *range(0x20),
         0x7F,
-        *range(0x80, 0xA0),  # of which one begins commands, as ESC [ does
+        *range(0x80, 0xA0),  # one of these starts commands, like ESC [
         0x061C,
         *range(0x200E, 0x2010),
-        *range(0x2028, 0x202F),  # ends of lines, and what turns the order of letters round
+        *range(0x2028, 0x202F),  # line ends, and characters that reverse the order of letters
         *range(0x2066, 0x206A),
         0xFEFF,
-        *range(0xD800, 0xE000),  # halves of characters, which no stream takes
+        *range(0xD800, 0xE000),  # halves of characters, which no stream accepts
     )
     if chr(number) not in "\n\t"
 }
 
 
 def printable(text: str) -> str:
-    """Return a text with its control characters written out, but for ends of lines and tabs."""
+    """Return a text with its control characters escaped, except line ends and tabs."""
     return text.translate(_SHOWN)
 
 
 def plain(text: str, style: str = "") -> Text:
-    """Return a text for any console: nothing in it is taken for markup or a command."""
+    """Return a text for any console: nothing in it is interpreted as markup or a command."""
     return Text(printable(text), style)
 
 
 class PlainConsole(Console):
-    """A console that shows strings as they are: no markup in them, no names of emoji, no commands.
+    """A console that shows strings literally: no markup, no emoji names, no commands.
 
-    What is to have a style has it as an argument, or is a :class:`rich.text.Text`.
+    Styled text has its style as an argument, or is a :class:`rich.text.Text`.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return the text that a string is shown as; here every string of every table comes by."""
+        """Return the text shown for a string; every string of every table passes through here."""
         return super().render_str(printable(text), **options)
 
 

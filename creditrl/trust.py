@@ -1,9 +1,9 @@
-"""Consent for what a file made by somebody else may do: run code, contact an address.
+"""Consent for actions that a file from others requests: running code, contacting an address.
 
-A run folder and the results of an evaluation are data, and reading them runs nothing. What they
-name that is code (plugins, an agent's program), that sends a key of this machine to an address, or
-that writes elsewhere is listed with what it is, and done only where the command line says it again,
-or says ``--trust``.
+A run folder and the results of an evaluation are data, and reading them runs nothing. Settings in
+them that name code (plugins, an agent's program), send a key of this machine to an address, or
+write elsewhere are listed, and take effect only if the command line repeats them, or has
+``--trust``.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def flags_given(argv: Iterable[str]) -> set[str]:
 
 
 def plugins_line(plugins: Sequence[str]) -> str:
-    """Return one line about plugins that were not imported: what they are, and how they would be.
+    """Return one line about plugins that were not imported: what they are, and how to import them.
 
     Args:
-        plugins: as a run's config names them.
+        plugins: as named in a run's config.
     """
     shown = ", ".join(f"{name!r} ({_digest(name)})" for name in plugins)
     flags = " ".join(f"{FLAG} {shlex.quote(name)}" for name in plugins)
@@ -59,7 +59,7 @@ def plugins_line(plugins: Sequence[str]) -> str:
 
 
 def _digest(plugin: str) -> str:
-    """Return the beginning of the SHA-256 of a plugin's file; nothing is imported to find it."""
+    """Return the start of the SHA-256 of a plugin's file; nothing is imported to find it."""
     path = Path(plugin).expanduser() if plugin.endswith(".py") else _source(plugin)
     try:
         return "not there" if path is None else f"SHA-256 {sha256_of(path)[:16]}"
@@ -68,7 +68,7 @@ def _digest(plugin: str) -> str:
 
 
 def _source(module: str) -> Path | None:
-    """Return the file of a module, without importing its packages, as ``find_spec`` would."""
+    """Return the file of a module without importing its packages, unlike ``find_spec``."""
     places: Sequence[str] | None = None
     origin = None
     for depth in range(1, module.count(".") + 2):
@@ -84,7 +84,7 @@ def _source(module: str) -> Path | None:
 
 
 def reaching(data: Mapping[str, Any]) -> dict[str, str]:
-    """Return what in a run's config runs code or reaches out of its folder: values by flag."""
+    """Return settings of a run's config that run code or leave its folder: values by flag."""
     found: dict[str, str] = {}
     plugins = setting(data, "run.plugins")
     if plugins:
@@ -113,7 +113,7 @@ def sends_key(who: str) -> bool:
 
 
 def links_out(folder: Path) -> list[str]:
-    """Return the links in a folder and right below that lead out of it, as ``name -> target``."""
+    """Return links in a folder and one level below that lead out of it, as ``name -> target``."""
     home = Path(os.path.realpath(folder))
     found = []
     for place, folders, files in os.walk(folder):
@@ -130,15 +130,15 @@ def links_out(folder: Path) -> list[str]:
 
 
 def require_trust(where: str, found: Mapping[str, str], given: Iterable[str]) -> None:
-    """Raise where a file says what must be said on the command line, and was not said there.
+    """Raise if a file has settings that the command line must repeat, but did not.
 
     Args:
         where: names the file.
-        found: what it says, by flag.
+        found: these settings, by flag.
         given: flags of the command line.
 
     Raises:
-        ConfigError: lists it, and says what to add.
+        ConfigError: lists them, and what to add.
     """
     named = set(given)
     left = {flag: what for flag, what in found.items() if flag.replace("_", "-") not in named}

@@ -2,7 +2,7 @@
 
 Suffixes carry shape. ``B`` episodes, ``G`` members of a group, ``T`` turns of one episode, ``N``
 turns of the whole batch (flat), ``M`` reply tokens of the batch (flat), ``L`` tokens of a row,
-``K`` copies of a vector environment that a call is about.
+``K`` copies of a vector environment in a call.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ StateSource: TypeAlias = Literal["state", "world", "text"]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One problem that an environment can set: a game, a goal, a level, a scenario."""
+    """One task of an environment: a game, a goal, a level, a scenario."""
 
     id: str
     """Unique among the tasks of its environment, stable over versions, e.g. ``"easy/train/17"``."""
     type: str
     """Kind of task, e.g. a tier of levels."""
     split: str
-    """``"train"``, ``"valid_seen"``, ``"valid_unseen"`` or a name of the environment's own."""
+    """``"train"``, ``"valid_seen"``, ``"valid_unseen"`` or the environment's own name."""
     index: int
     """Position within the split."""
     goal: str = ""
     """Goal in words; ``info["goal"]``."""
     difficulty: float = float("nan")
-    """The environment's own measure, e.g. optimal moves; NaN where unknown."""
+    """The environment's own measure, e.g. optimal moves; NaN if unknown."""
     data: Any = None
-    """Data that the engine needs to begin; picklable."""
+    """Data that the engine needs to start; picklable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything an environment needs to continue from here; picklable.
 
-    A pickle carries a short digest of itself, which is compared when it is read: a damaged one
-    raises :class:`SnapshotError`. It protects from disks and networks, not from people: unpickle
-    nobody's snapshots but your own. In memory nothing is digested.
+    A pickle contains a short digest of itself, which is checked when it is read: a damaged one
+    raises :class:`SnapshotError`. It protects against disks and networks, not against attackers:
+    unpickle only your own snapshots. In memory nothing is digested.
     """
 
     env_id: str
@@ -87,10 +87,10 @@ class Snapshot:
     seed: int = 0
     """Seed of the episode."""
     steps: int = 0
-    """Steps of the episode; more than ``turn`` where some actions cost no turn."""
+    """Steps of the episode; more than ``turn`` if some actions cost no turn."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Here, and not where a snapshot is made or restored: those take a few microseconds.
+        # Here, and not in making or restoring a snapshot: those take only a few microseconds.
         values = tuple([getattr(self, item.name) for item in fields(self)])
         packed = pickle.dumps(values, pickle.HIGHEST_PROTOCOL)
         return _unpacked, (packed, _digest(packed))
@@ -109,12 +109,12 @@ def _digest(packed: bytes) -> bytes:
 
 
 class ReplyList(NamedTuple):
-    """Replies to choose among."""
+    """Replies to choose from."""
 
     ids: tuple[tuple[int, ...], ...]
     """Token ids of each, the ending token included."""
     whole: bool = False
-    """They were compared as a whole; False: token by token."""
+    """Whether they were compared as a whole; False: token by token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +122,9 @@ class Prompt:
     """Request to an agent in one turn of one copy."""
 
     text: str
-    """The text to answer. With ``prefix_ids``: only what is new since them."""
+    """The text to answer. With ``prefix_ids``: only the new text after them."""
     copy: int = 0
-    """Which copy of the vector environment asks."""
+    """Copy of the vector environment."""
     observation: str = ""
     """The bare observation, for agents that build their own prompt."""
     admissible_actions: tuple[str, ...] = ()
@@ -133,21 +133,21 @@ class Prompt:
     messages: tuple[Mapping[str, str], ...] = ()
     """Chat form (``role``, ``content``) for agents behind a chat endpoint."""
     prefix_ids: tuple[int, ...] = ()
-    """Token ids that are fixed already (append-only conversations: earlier prompts and replies)."""
+    """Token ids that are already fixed (append-only conversations: earlier prompts and replies)."""
     image: Any = None
     """uint8 array [H, W, 3] where the observation has one."""
     earlier_images: tuple[Any, ...] = ()
     """Pictures of earlier turns that the prompt shows, oldest first."""
     plain_text: str = ""
-    """The same prompt with the observation in words, where ``text`` shows a picture: for models
-    beside the policy that read text alone."""
+    """The same prompt with the observation in words, if ``text`` has a picture: for other models
+    that read only text."""
     action_hint: str = ""
-    """The form of open-ended actions, which no list holds, e.g. ``"search[<query>]"``."""
+    """The form of open-ended actions, which cannot be listed, e.g. ``"search[<query>]"``."""
     choices: tuple[str, ...] = ()
-    """The replies to choose among, for agents whose ``actions`` are listed; empty: any text."""
+    """The replies to choose from, for agents whose ``actions`` are listed; empty: any text."""
     episode: int | None = None
-    """Number of the episode, where copies play one after the other: what is sampled depends on it
-    and not on the copy that happens to play it. None: the copy's only one."""
+    """Number of the episode, if copies play several in a row: sampling depends on it and not on the
+    copy that happens to play it. None: the copy's only one."""
 
     @property
     def images(self) -> tuple[Any, ...]:
@@ -167,83 +167,81 @@ class Reply:
     logprobs: tuple[float, ...] = ()
     """Log-probability of each sampled token under the sampling distribution."""
     finished: bool = True
-    """False where the reply was cut at the token limit."""
+    """False if the reply was cut at the token limit."""
     error: str = ""
     """Why there is no reply (an endpoint that does not answer): the episode is invalid then. Empty
     otherwise."""
     num_tokens: int = field(default=0, compare=False)
-    """Length of the reply in tokens, where the backend knows it and gives no ids."""
+    """Length of the reply in tokens, if the backend knows it but gives no ids."""
     spent_tokens: int = field(default=0, compare=False)
-    """Tokens read and written for it now, where the backend gives no ids; 0 for a reply that was
-    kept from before."""
+    """Tokens read and written for it now, if the backend gives no ids; 0 for a cached reply."""
     cost: float = field(default=0.0, compare=False)
-    """Dollars that it cost now; 0 where prices are not known."""
+    """Dollars that it cost now; 0 if prices are unknown."""
     image: Any = field(default=None, compare=False)
     """This turn's picture, which ``prompt_ids`` have tokens for, uint8 [H, W, 3]."""
     earlier_images: tuple[Any, ...] = field(default=(), compare=False)
     """Pictures of earlier turns that ``prompt_ids`` have tokens for, oldest first."""
     plain_ids: tuple[int, ...] = ()
-    """Token ids of the prompt's ``plain_text``; empty where it has none."""
+    """Token ids of the prompt's ``plain_text``; empty if it has none."""
     options: ReplyList | None = None
-    """The replies that it was chosen among; None where any text was possible."""
+    """The replies from which it was chosen; None if any text was possible."""
     weights_version: int | None = field(default=None, compare=False)
-    """Updates that the policy had seen when it sampled this; None: as many as its episode says."""
+    """Updates that the policy had seen when it sampled this; None: its episode's number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One decision: what was seen, what was answered, what came of it."""
+    """One decision: observation, reply, and result."""
 
     observation: str
     """Observation before the action."""
     reply: str
-    """The whole reply, reasoning included."""
+    """The whole reply, including reasoning."""
     action: str
-    """The action that the environment took from it, as executed."""
+    """The action in it, as executed by the environment."""
     reward: float
     """The environment's reward for this turn."""
     grounded: bool = True
     """Whether the action could be executed."""
     ungrounded_reason: str = ""
     state: int = 0
-    """63-bit hash of the state before the action; 0 where none was recorded."""
+    """63-bit hash of the state before the action; 0 if none was recorded."""
     prompt_ids: tuple[int, ...] = ()
     reply_ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
     score: float = 0.0
     """The environment's progress measure after the action, in [0, 1]."""
     segment: str = ""
-    """Sub-goal that the turn serves (``segment_key``), where recorded."""
+    """Sub-goal that the turn serves (``segment_key``), if recorded."""
     valid_format: bool = True
     """Whether the reply had the requested format; independent of ``grounded``."""
     expert: str = ""
-    """What the environment's expert would have done here; empty where it was not asked, or knows no
-    way."""
+    """The expert's action here; empty if it was not asked, or knows none."""
     expert_ids: tuple[int, ...] = ()
-    """Token ids by which the policy would have said so; empty where it has none."""
+    """The policy's token ids for that action; empty if there are none."""
     image: Any = field(default=None, compare=False)
     """This turn's picture, which ``prompt_ids`` have tokens for, uint8 [H, W, 3]; not stored."""
     earlier_images: tuple[Any, ...] = field(default=(), compare=False)
     """Pictures of earlier turns that ``prompt_ids`` have tokens for, oldest first; not stored."""
     plain_ids: tuple[int, ...] = field(default=(), compare=False)
-    """The same prompt in words, where ``prompt_ids`` show a picture; not stored."""
+    """The same prompt in words, if ``prompt_ids`` have a picture; not stored."""
     options: ReplyList | None = field(default=None, compare=False)
-    """The replies that this one was chosen among, and whose probabilities add up to 1; None where
-    any text was possible. Not stored."""
+    """The replies from which this one was chosen, whose probabilities sum to 1; None if any text
+    was possible. Not stored."""
     messages: tuple[Mapping[str, str], ...] = ()
-    """What the agent was asked, in chat form, without what it had been shown before where the
-    conversation only grows; empty where it was not kept. Evaluations keep it."""
+    """The agent's prompt in chat form; only the new messages if the conversation grows. Empty if
+    not stored; evaluations store it."""
     finished: bool = field(default=True, compare=False)
-    """False where the reply was cut at the token limit."""
+    """False if the reply was cut at the token limit."""
     forgotten: int = field(default=0, compare=False)
-    """Oldest turns that its prompt left out for want of room."""
+    """Number of oldest turns that its prompt left out for lack of space."""
     weights_version: int | None = field(default=None, compare=False)
-    """Updates that the policy had seen when it sampled this reply, where weights may change within
-    an episode; None: as many as the episode says."""
+    """Updates that the policy had seen when it sampled this reply, if weights can change within an
+    episode; None: the episode's number."""
     tokens: int = field(default=0, compare=False)
-    """Length of the reply in tokens, where the agent says it and gives no ids."""
+    """Length of the reply in tokens, if the agent reports it but gives no ids."""
     cost: float = field(default=0.0, compare=False)
-    """Dollars that the reply cost; 0 where prices are not known, or it was kept from before."""
+    """Dollars that the reply cost; 0 if prices are unknown, or it was cached."""
 
     @property
     def images(self) -> tuple[Any, ...]:
@@ -254,7 +252,7 @@ class Turn:
     def of(
         cls, reply: Reply, *, observation: str, action: str, reward: float, **columns: Any
     ) -> Turn:
-        """Return the turn of a reply, with all that the loss has to know of how it was sampled."""
+        """Return the turn of a reply, with everything that the loss needs about its sampling."""
         return cls(
             observation=observation,
             reply=reply.text,
@@ -283,7 +281,7 @@ class Trajectory:
     env_id: str
     task: Task
     group: int
-    """Episodes that share it were started from the same task and seed and are compared."""
+    """Episodes that share it have the same task and seed and are compared."""
     member: int
     seed: int
     turns: tuple[Turn, ...]
@@ -293,10 +291,10 @@ class Trajectory:
     truncated: bool
     final_observation: str = ""
     error: str = ""
-    """Why the episode is invalid (a dead worker, a failed judge); empty where it is valid."""
+    """Why the episode is invalid (a dead worker, a failed judge); empty if it is valid."""
     policy_version: int = 0
-    """Updates that the policy had seen when it sampled the first turn: as many as the update that
-    learns from it comes after, or fewer where episodes are collected ahead or carried over."""
+    """Updates that the policy had seen when it sampled the first turn: the number of updates before
+    the one that learns from it, or fewer if episodes are collected ahead or carried over."""
 
     @property
     def episode_return(self) -> float:
@@ -330,7 +328,7 @@ class TurnTable:
     truncated_N: BoolArray
     """Whether the turn's episode was cut at the turn limit, repeated."""
     state_N: IntArray | None = None
-    """63-bit hash of the state that the turn left."""
+    """63-bit hash of the state before the turn."""
     scores: Mapping[str, FloatArray] = field(default_factory=dict)
     """Further columns by name (``progress_N``, ``hindsight_N``, ...), each of N values."""
     episode_ids: tuple[str, ...] = ()
@@ -432,14 +430,14 @@ class Credit:
     advantage_M: FloatArray | None = None
     """One advantage per reply token."""
     weight_N: FloatArray | None = None
-    """How much each turn counts in the loss, 1 on average, where turns were not visited as often as
-    the policy visits them; None: all alike."""
+    """Weight of each turn in the loss, 1 on average, if turns were not visited as often as the
+    policy visits them; None: equal weights."""
     value_target_N: FloatArray | None = None
     """Regression target of a turn-level critic."""
     value_target_M: FloatArray | None = None
     """Regression target of the critic, per reply token."""
     parts: Mapping[str, FloatArray] = field(default_factory=dict)
-    """Named addends of the advantage (``outcome``, ``step``, ...), for reports."""
+    """Named terms of the advantage (``outcome``, ``step``, ...), for reports."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Further numbers of the batch for the run's metrics, such as ``explained_variance``."""
     config_hash: str = ""

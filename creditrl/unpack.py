@@ -1,4 +1,4 @@
-"""Packed files: zips are checked as they are unpacked, and no file becomes larger than memory."""
+"""Packed files: zips are checked during unpacking, and no file exceeds memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from creditrl.progress import Progress, counted
 __all__ = ["MOST_IN_MEMORY", "Contents", "Unpacked", "absent_files", "read_packed", "unpack"]
 
 MOST_IN_MEMORY = 1 << 30
-"""Bytes of what is unpacked into memory; no file of a benchmark has a tenth of it."""
+"""Maximum bytes unpacked into memory; no benchmark's file has a tenth of it."""
 
 Contents: TypeAlias = Mapping[str, tuple[int, int]]
 """Name in an archive to (size, CRC-32) of the file."""
@@ -34,9 +34,9 @@ class Unpacked:
     """All files of the archive."""
     written: int
     kept: int
-    """Files that were there already and are equal."""
+    """Existing files that are equal."""
     different: tuple[str, ...]
-    """Files that were there already, are not equal and were left alone."""
+    """Existing files that differ and were not changed."""
 
 
 def unpack(
@@ -47,18 +47,17 @@ def unpack(
     mend: str = "",
     progress: Progress | None = None,
 ) -> Unpacked:
-    """Unpack a zip archive over what is there already.
+    """Unpack a zip archive over existing files.
 
-    A file takes its name when it is whole and its checksum is right. So a run that was broken off
-    leaves no half file, and the next one writes only what is missing.
+    A file takes its name when it is whole and its checksum is right. So an interrupted run leaves
+    no half file, and the next one writes only the missing ones.
 
     Args:
         archive: the zip.
-        folder: where it goes.
-        replace: says of a file that is there and differs from the archive's whether it is to be
-            replaced.
-        mend: command that the user runs to get the archive anew; ends every error message.
-        progress: where to show how far it is.
+        folder: the destination.
+        replace: decides whether an existing file that differs from the archive's is replaced.
+        mend: command that the user runs to get the archive again; ends every error message.
+        progress: shows the progress.
 
     Raises:
         DataError: the archive is cut or damaged, or names a file outside of ``folder``, or the disk
@@ -100,18 +99,18 @@ def unpack(
 
 
 def read_packed(data: bytes, ending: str, most: int = MOST_IN_MEMORY) -> bytes:
-    """Return what a packed file holds.
+    """Return the content of a packed file.
 
     Args:
         data: the file.
-        ending: of its name: ``.xz``, ``.gz``; of any other it is what it holds.
-        most: bytes that it may hold.
+        ending: of its name: ``.xz``, ``.gz``; any other is returned unchanged.
+        most: maximum bytes of the content.
 
     Raises:
         OSError, EOFError, lzma.LZMAError, zlib.error: it is cut or damaged.
-        DataError: it holds more.
+        DataError: the content is larger.
     """
-    # A thousand times smaller than what it stands for, so that its size says nothing.
+    # It can be a thousand times smaller than its content, so its size is not informative.
     file = io.BytesIO(data)
     opened = lzma.open(file) if ending == ".xz" else gzip.open(file) if ending == ".gz" else file
     with opened:
@@ -152,7 +151,7 @@ def _require_inside(name: str, archive: Path) -> None:
 
 def _require_room(archive: Path, folder: Path, members: list[zipfile.ZipInfo]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    # A file that is there takes its room already.
+    # An existing file already takes its space.
     needed = sum(m.file_size for m in members if not (folder / m.filename).exists())
     free = shutil.disk_usage(folder).free
     if needed > free:
@@ -174,7 +173,7 @@ def _is_equal(path: Path, size: int, crc: int) -> bool:
 
 def _write(source: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    # The name is the same in every run, so what a killed run leaves is written over by the next.
+    # The name is the same in every run, so the next run overwrites leftovers of a killed one.
     draft = target.with_name(f".{target.name}.part")
     try:
         with source.open(member) as packed, open(draft, "wb") as out:

@@ -126,8 +126,8 @@ class RolloutConfig:
     dropped."""
     schedule: Literal["auto", "lockstep", "free"] = "auto"
     """"lockstep": one call per turn for all unfinished episodes, which waits for the longest reply.
-    "free": each episode goes on as soon as its own reply is ready. "auto": free with vLLM; lockstep
-    if the training model samples, as it decodes a batch at a time."""
+    "free": each episode continues as soon as its own reply is ready. "auto": free with vLLM;
+    lockstep if the training model samples, as it decodes a batch at a time."""
     oversample: Annotated[float, Bounds(1, 4)] = 1.0
     """Groups in progress for each one that an update learns from, 1 to 4. With 1.25, an update
     takes the first groups to finish and does not wait for the slowest fifth: these continue in the

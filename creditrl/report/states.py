@@ -70,7 +70,7 @@ class Rollouts:
     successes: float
     """Number of solved ones; NaN if not recorded."""
     unique_states: float
-    """NaN where not recorded."""
+    """NaN if not recorded."""
     tasks: float
     """Number of started tasks, repeats counted; NaN if not recorded."""
     turns: float = math.nan

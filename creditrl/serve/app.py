@@ -1,6 +1,6 @@
 """The HTTP API of an environment, as an ASGI application; its document is in ``openapi.py``.
 
-It asks nobody who they are: :class:`~creditrl.door.asgi.Guarded` does.
+It has no access control: :class:`~creditrl.door.asgi.Guarded` adds it.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ class Sessions:
         """Start an episode.
 
         Args:
-            session_id: whose.
+            session_id: the session.
             task: index or id; None: a random one, or an assigned one if episodes are measured.
             seed: of the episode; None: a random one.
 
@@ -221,7 +221,7 @@ class Sessions:
         """Take one action.
 
         Args:
-            session_id: whose.
+            session_id: the session.
             action: any string.
             tokens: number that the agent generated for it.
             cost: its dollars, for results and budgets.

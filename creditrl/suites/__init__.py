@@ -1,9 +1,10 @@
 """Suites: fixed lists of tasks with their hashes, so that results can be compared.
 
-A suite is a JSON file: name, description and lists, each with an environment, its options (the
-split among them), a seed, the ids of the tasks and their hashes. The i-th task of a list is seeded
-with ``seed + i``. Environments bring their parts of a suite. The suite ``standard`` needs no
-download; it is made by ``python -m creditrl.suites`` and never changes: a change is another suite.
+A suite is a JSON file: name, description and lists, each with an environment, its options
+(including the split), a seed, the ids of the tasks and their hashes. The i-th task of a list is
+seeded with ``seed + i``. Environments define their parts of a suite. The suite ``standard`` needs
+no download; ``python -m creditrl.suites`` makes it, and it never changes: a change would be another
+suite.
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ class TaskListing:
 
     @property
     def env_options(self) -> dict[str, Any]:
-        """All options of the environment, the split included."""
+        """All options of the environment, including the split."""
         return {"split": self.split, **self.options}
 
     def first(self, count: int) -> TaskListing:
-        """Return the first tasks alone."""
+        """Return only the first tasks."""
         return replace(self, tasks=self.tasks[:count], hashes=self.hashes[:count])
 
 
@@ -94,12 +95,12 @@ class Suite:
 
 
 def list_suites() -> list[str]:
-    """Return the names of the suites that environments bring."""
+    """Return the names of the suites that environments define."""
     return sorted({path.stem for path in _files()})
 
 
 def load_suite(name: str) -> Suite:
-    """Return a suite by its name, or from a file of one's own (``path.json``).
+    """Return a suite by its name, or from a custom file (``path.json``).
 
     Raises:
         UnknownNameError: there is no suite of that name.
@@ -137,7 +138,7 @@ def make_listing(env_id: str, split: str, count: int, seed: int = 0, **options: 
     """Return tasks spread evenly over a split, with their hashes."""
     import gymnasium as gym
 
-    import creditrl.agents  # noqa: F401 - environments may name partners that it brings
+    import creditrl.agents  # noqa: F401 - environments may name partners that it registers
     from creditrl.agents.evaluate import task_hashes
 
     venv: Any = gym.make_vec(env_id, num_envs=min(count, 50), split=split, **options).unwrapped
@@ -168,7 +169,7 @@ def make_standard(count: int = _STANDARD_TASKS, envs: Sequence[str] | None = Non
 
 
 def write_suite(suite: Suite, path: Path) -> None:
-    """Write a suite, a list of tasks per line."""
+    """Write a suite, with one list of tasks per line."""
     lists = ",\n".join(json.dumps(asdict(listing)) for listing in suite.listings)
     head = f'{{"name": {json.dumps(suite.name)}, "description": {json.dumps(suite.description)},'
     path.write_text(f'{head}\n"listings": [\n{lists}\n]}}\n', "utf-8")

@@ -1,4 +1,4 @@
-"""``python -m creditrl.suites``: make the standard suite anew; a test compares the files."""
+"""``python -m creditrl.suites``: regenerate the standard suite; a test compares the files."""
 
 from __future__ import annotations
 

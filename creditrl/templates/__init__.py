@@ -1,6 +1,6 @@
-"""A small package with an environment or a method of one's own: what ``creditrl new`` writes.
+"""A small package with a custom environment or method, which ``creditrl new`` writes.
 
-The files beside this one are its templates; ``$module``, ``$name`` and ``$Class`` stand for the
+The files next to this one are its templates; ``$module``, ``$name`` and ``$Class`` stand for the
 name that the user gave.
 """
 
@@ -49,7 +49,7 @@ def write_package(
         folder: a new one; None: one with the package's name.
 
     Raises:
-        ConfigError: the name is none of a module, is taken, or stands in what is written already.
+        ConfigError: the name is not a module name, is taken, or already occurs in the templates.
         RunFolderError: the folder exists.
     """
     _check_name(kind, name)
@@ -76,7 +76,7 @@ def render(text: str, kind: str, name: str) -> str:
 
 
 def class_name(name: str) -> str:
-    """Return the name as Python's classes are written: ``"my-stairs"`` is ``"MyStairs"``."""
+    """Return the name in the style of Python classes: ``"my-stairs"`` is ``"MyStairs"``."""
     return "".join(part.capitalize() for part in re.split(r"[-_]", name))
 
 
@@ -95,7 +95,7 @@ def _check_name(kind: str, name: str) -> None:
     taken = taken or module in sys.stdlib_module_names
     if not taken:
         spec = importlib.util.find_spec(module)
-        taken = spec is not None and spec.origin is not None  # a folder alone is no module
+        taken = spec is not None and spec.origin is not None  # a mere folder is not a module
     if taken:
         raise ConfigError(
             f"{module!r} is a word or a module of Python, or installed here: choose another name."
@@ -111,7 +111,7 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def _check_names_in(texts: Mapping[str, str], name: str) -> None:
-    """Raise where a file would give one name to what it imports and to what it defines."""
+    """Raise if a file would use one name for an import and for a definition."""
     for path, text in texts.items():
         body = ast.parse(text).body if path.endswith(".py") else ()
         named = [

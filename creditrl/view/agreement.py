@@ -1,7 +1,7 @@
-"""Agreement of credits of equal turns, and the turns over which they part: pure functions.
+"""Agreement of credits of the same turns, and the turns on which they differ: pure functions.
 
-Methods give credit on scales of their own, so what is compared is order. A turn that a method did
-not score is NaN and plays no part where that method does.
+Methods give credit on different scales, so only order is compared. A turn that a method did not
+score is NaN and is excluded from that method's comparisons.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def ranks(values_N: FloatArray) -> FloatArray:
 def rank_correlation(one_N: FloatArray, other_N: FloatArray) -> float:
     """Return Spearman's rank correlation: Pearson's of the ranks, which allows for ties.
 
-    NaN where it is not defined: fewer than two values, or one side constant. Infinite values have
-    ranks like others.
+    NaN if it is undefined: fewer than two values, or one side constant. Infinite values have ranks
+    like others.
 
     Source: Spearman 1904, "The proof and measurement of association between two things".
     """
@@ -42,8 +42,8 @@ def rank_correlation(one_N: FloatArray, other_N: FloatArray) -> float:
 def within_correlation(one_N: FloatArray, other_N: FloatArray, episode_N: IntArray) -> float:
     """Return the mean over episodes of the rank correlation within each.
 
-    Episodes in which a column is constant, those of one turn among them, have no order and are
-    left out; NaN where that is all of them.
+    Episodes in which a column is constant, including those of one turn, have no order and are left
+    out; NaN if all are.
 
     Args:
         one_N: credit of one method.
@@ -64,7 +64,7 @@ def agreement(credit_XN: FloatArray, episode_N: IntArray) -> tuple[FloatArray, F
         episode_N: episode of each turn.
 
     Returns:
-        Two symmetric X x X matrices; NaN where a pair shares no turns or a method is constant.
+        Two symmetric X x X matrices; NaN if a pair shares no turns or a method is constant.
     """
     count = len(credit_XN)
     overall, within = np.full((2, count, count), np.nan)
@@ -78,14 +78,14 @@ def agreement(credit_XN: FloatArray, episode_N: IntArray) -> tuple[FloatArray, F
 
 
 def disagreements(credit_XN: FloatArray, most: int) -> tuple[IntArray, NDArray[np.float64]]:
-    """Return the turns over which methods part most: (their indices, place_XN).
+    """Return the turns on which methods differ most: (their indices, place_XN).
 
     A turn's place by a method is its rank among the turns that all methods scored, as a share in
     (0, 1]; turns are ordered by the distance of their highest from their lowest place.
 
     Args:
         credit_XN: a row of N credits per method; constant rows have no order and are left out.
-        most: how many turns.
+        most: maximum number of turns.
     """
     all_N = np.flatnonzero(~np.isnan(credit_XN).any(axis=0))
     place_XN = np.full(credit_XN.shape, np.nan)

@@ -1,4 +1,4 @@
-"""Prompts of each turn: the messages that were kept, or the text of its tokens."""
+"""Prompts of each turn: the stored messages, or the text of its tokens."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["Asked"]
 class Asked:
     """Finds the prompts of a run's turns.
 
-    Evaluations keep messages. Training keeps token ids, which the run's own tokenizer turns back
-    into text where ``tokenizers`` is installed.
+    Evaluations store messages. Training stores token ids, which the run's own tokenizer turns back
+    into text if ``tokenizers`` is installed.
 
     Args:
         folder: of the run.
@@ -26,10 +26,10 @@ class Asked:
         self._folder = folder
 
     def messages(self, episode: Trajectory) -> list[list[dict[str, str]]]:
-        """Return the new messages of each turn (``role``, ``content``); empty where not known.
+        """Return the new messages of each turn (``role``, ``content``); empty if unknown.
 
-        The text of tokens is one message of the role ``prompt``. Of a conversation that only grows
-        it is what stands behind the reply before.
+        The text of tokens is one message of the role ``prompt``. For a growing conversation it is
+        the text after the previous reply.
         """
         found: list[list[dict[str, str]]] = []
         before: tuple[int, ...] = ()
@@ -46,7 +46,7 @@ class Asked:
 
     @functools.cached_property
     def tokenizer(self) -> Any:
-        """The run's own, without chat template; None where there is none, or no package for it."""
+        """The run's own, without chat template; None if there is none, or no package for it."""
         kept = [self._folder / "tokenizer", *sorted(self._folder.glob("policy/*"))]
         files = [path / "tokenizer.json" for path in kept]
         if importlib.util.find_spec("tokenizers") is None:
@@ -55,5 +55,5 @@ class Asked:
 
         try:
             return next((Tokenizer.from_file(str(f)) for f in files if f.is_file()), None)
-        except Exception:  # its own, bare: of another version, or damaged; prompts are an extra
+        except Exception:  # any error of its own: another version, or damaged; prompts are optional
             return None

@@ -1,4 +1,4 @@
-"""The credits that are stored beside a run's turns, by method, and where the methods part."""
+"""The stored credits of a run's turns, by method, and where the methods differ."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from creditrl.view.turns import TurnIndex
 __all__ = ["TurnCredits"]
 
 _OWN = "advantage"
-"""The column that holds a run's own credit."""
+"""The column of a run's own credit."""
 
 
 @dataclass(slots=True)
@@ -27,24 +27,24 @@ class TurnCredits:
     credit: dict[str, FloatArray] = field(default_factory=dict)
     """``credit_N`` by method, the run's own first; NaN where it scored no turn."""
     parts: dict[str, FloatArray] = field(default_factory=dict)
-    """What the run's own credit was made of."""
+    """Terms of the run's own credit."""
     notes: dict[str, Any] = field(default_factory=dict)
-    """How each method's credits came about."""
+    """How each method's credits were computed."""
     _gaps: tuple[FloatArray, list[int]] | None = None
 
     @classmethod
     def read(cls, folder: Path, index: TurnIndex, method: str) -> TurnCredits:
-        """Return what a run's folder holds of the turns of its index.
+        """Return the credits in a run's folder for the turns of its index.
 
         Args:
-            folder: with ``columns/`` and ``credit.parquet``, where there are any.
+            folder: with ``columns/`` and ``credit.parquet``, if they exist.
             index: of its trajectories.
-            method: of the run, by which its own credit is called.
+            method: of the run, as the name of its own credit.
 
         Raises:
             DataError: a file cannot be read.
         """
-        # Of two episodes of one name the first has the credit, as in the files.
+        # Of two episodes with one name, the first has the credit, as in the files.
         place = {(e.update, e.id): (e.start, e.turns) for e in reversed(index.episodes)}
 
         columns: dict[str, FloatArray] = {}
@@ -69,7 +69,7 @@ class TurnCredits:
                 column = np.full(len(index), np.nan, dtype=np.float32)
                 column[at_N[known_N]] = credit_N[known_N]
                 found[name] = column
-        # The run's own method first: it is what was trained with.
+        # The run's own method first: training used it.
         first = dict(sorted(found.items(), key=lambda item: item[0].split(" ")[0] != method))
         return cls(first, columns, notes)
 
@@ -82,11 +82,11 @@ class TurnCredits:
         )
 
     def gaps(self) -> tuple[FloatArray, list[int]]:
-        """Return how far the methods part over each turn, and the turns in order of that.
+        """Return how far the methods differ on each turn, and the turns in that order.
 
-        The distance of a turn's highest from its lowest place among all turns, a share; NaN where
-        not every method scored it, or fewer than two methods order the turns. The true advantage,
-        where it was measured, is no method's.
+        The distance of a turn's highest from its lowest place among all turns, a share; NaN if not
+        every method scored it, or fewer than two methods order the turns. The true advantage, if
+        measured, does not count as a method.
         """
         if self._gaps is None:
             size = len(next(iter(self.credit.values()), ()))
@@ -107,7 +107,7 @@ class TurnCredits:
 
 
 def _places(keys: Mapping[str, Any], place: Mapping[tuple[int, str], tuple[int, int]]) -> IntArray:
-    """Return the index of the turn of each row of a credit file; -1 where there is none."""
+    """Return the index of the turn of each row of a credit file; -1 if there is none."""
     turn_N = keys["turn"].to_numpy()
     at_N = np.full(len(turn_N), -1)
     for begin, end, key in _episodes_of(keys):
@@ -119,7 +119,7 @@ def _places(keys: Mapping[str, Any], place: Mapping[tuple[int, str], tuple[int, 
 
 
 def _episodes_of(keys: Mapping[str, Any]) -> Iterator[tuple[int, int, tuple[int, str]]]:
-    """Yield (first row, row behind the last, (update, id)) of each episode of a credit file."""
+    """Yield (first row, row after the last, (update, id)) of each episode of a credit file."""
     update_N = keys["update"].to_numpy()
     if not len(update_N):
         return

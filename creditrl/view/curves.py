@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["learning_curve", "learning_curve_png", "running_mean"]
 
 WINDOW = 15
-"""Updates in the running mean: success of one update swings by some eight points."""
+"""Updates in the running mean: success of one update varies by about eight points."""
 SIZE = (9.0, 5.0)
 """Inches."""
 DPI = 150
 """1350 x 750 pixels."""
 
-# Okabe and Ito's colours, which colour-blind people tell apart; markers differ as well.
+# Okabe and Ito's colour-blind-safe colours; markers differ as well.
 _TRAINING = "#0072B2"
 _VALIDATION = "#CC79A7"
 _WAYS = (("#D55E00", "o"), ("#009E73", "s"), ("#000000", "D"), ("#56B4E9", "v"))
@@ -63,19 +63,19 @@ def learning_curve_png(
     """Draw success against environment turns, and return a PNG of 1350 x 750 pixels.
 
     Training episodes are a light line with a bold running mean of 15 updates. Evaluations on
-    held-out tasks are markers with 95 % intervals: ``"before"`` stands where training began,
+    held-out tasks are markers with 95 % intervals: ``"before"`` is where training started,
     ``"after"`` where it ended, ``"best"`` where validation was best. Every other name (a clone
     trained for the same time) is a dashed line with its interval as a band, since it has no place
     on the axis. Equal arguments give equal bytes.
 
     Args:
-        rows: of ``metrics.jsonl``. Read are rows of phase ``"train"`` or of none
+        rows: of ``metrics.jsonl``. It reads rows of phase ``"train"`` or of none
             (``environment_turns`` so far, ``success`` of the update's episodes) and of phase
             ``"validation"`` (also ``success_low``, ``success_high``). Without turns the axis counts
             updates.
         evaluations: by moment (``"before"``, ``"after"``, ...) and way of decoding (``"sampled"``,
             ``"greedy"``).
-        title: above it.
+        title: above the picture.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -90,7 +90,7 @@ def learning_curve_png(
     validation = [row for row in table if row.get("phase") == "validation"]
     key = "environment_turns" if any(row.get("environment_turns") for row in table) else "update"
     end = max((row[key] for row in training + validation if row.get(key)), default=1)
-    # A figure of its own, with the defaults: no window, no global state, nobody's style sheet.
+    # A separate figure with defaults: no window, no global state, no user's style sheet.
     with matplotlib.rc_context(matplotlib.rcParamsDefault):
         figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
         FigureCanvasAgg(figure)
@@ -161,7 +161,7 @@ def _draw_evaluations(
     ways = list(dict.fromkeys(way for results in evaluations.values() for way in results))
     for number, way in enumerate(ways):
         colour, marker = _WAYS[number % len(_WAYS)]
-        # Ways are drawn side by side; their error bars would hide each other.
+        # Ways are drawn side by side; otherwise their error bars would hide each other.
         shift = end * 0.012 * (number - (len(ways) - 1) / 2)
         points, told = [], []
         for moment, results in evaluations.items():
@@ -204,7 +204,7 @@ def _error_bars(
         elinewidth=1.8,
         zorder=5,
         label=label,
-        clip_on=False,  # 0 % and 100 % lie on the frame
+        clip_on=False,  # 0 % and 100 % are on the frame
     )
 
 
@@ -224,7 +224,7 @@ def _dress(figure: Any, axes: Any, end: float, title: str, unit: str) -> None:
         axes.set_title(title, loc="left", fontsize=12)
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        # What counts comes first: held-out tasks, then training, then what they are compared with.
+        # Most important first: held-out tasks, then training, then comparisons.
         first = ("held-out", "training", "validation")
         order = sorted(
             range(len(labels)),

@@ -19,13 +19,13 @@ __all__ = ["film_episode"]
 
 
 def film_episode(run: ViewedRun, number: int, path: Path) -> tuple[Path, str]:
-    """Write an episode as a GIF, or as a text player where it has no pictures.
+    """Write an episode as a GIF, or as a text player if it has no pictures.
 
     The pictures are those that the run stored or that can be drawn from its text, else those of the
     environment, which plays the episode's actions again.
 
     Returns:
-        The file, and why it is not a GIF; ``""`` where it is one.
+        The file, and why it is not a GIF; ``""`` if it is one.
 
     Raises:
         ConfigError: the episode has no turns.
@@ -51,7 +51,7 @@ def _stored(run: ViewedRun, number: int, episode: Trajectory) -> list[Still]:
         for turn, picture in zip(episode.turns, pictures, strict=True)
     ]
     end = _decoded(draw_text(episode.env_id, episode.final_observation))
-    if end is None:  # a picture that an agent saw; none was taken of the end
+    if end is None:  # pictures that an agent saw; there is none of the end
         end = stills[-1].image
     return [*stills, Still(episode.final_observation, "", end)]
 
@@ -65,16 +65,16 @@ def _decoded(png: bytes | None) -> Any:
 
 
 def _replayed(episode: Trajectory, env_options: Mapping[str, Any]) -> list[Still]:
-    """Return what the environment draws of the same episode.
+    """Return the environment's pictures of the same episode.
 
     Raises:
-        ConfigError: it draws nothing, or plays another episode than the stored one.
+        ConfigError: it draws nothing, or the replay differs from the stored episode.
     """
     import gymnasium as gym
 
     from creditrl.envs.register import environment_class
 
-    # Anybody may have written the run, and gym.make imports what stands before a colon.
+    # Anybody may have written the run, and gym.make imports the part before a colon.
     if episode.env_id not in gym.registry:
         raise ConfigError(f"{episode.env_id} is not registered here; name its plugin: --plugin.")
     if "rgb_array" not in environment_class(episode.env_id).metadata["render_modes"]:

@@ -15,10 +15,10 @@ from creditrl.view.numbers import short
 __all__ = ["CURVES", "MetricCurves", "evaluations"]
 
 CURVES = ("success", "score", "return", "turns", "grounding", "valid_format", "loss", "entropy")
-"""Metrics that are drawn without being asked for, where a run has them."""
+"""Metrics that are drawn by default, if a run has them."""
 _PHASES = ("train", "validation")
 _POINTS = 400
-"""Most points of a curve; those of longer ones are means of neighbours."""
+"""Maximum points of a curve; longer ones are thinned to means of neighbours."""
 
 
 class MetricCurves:
@@ -37,10 +37,10 @@ class MetricCurves:
         # scalars() writes phase/name, and the phase was taken out.
         names = dict.fromkeys(name for _, _, row in self._rows for name in row)
         self.names = [n.removeprefix("/") for n in names if n != "/environment_turns"]
-        """Of all metrics, in order of appearance."""
+        """Names of all metrics, in order of appearance."""
 
     def curve(self, name: str) -> dict[str, Any]:
-        """Return [update, value] pairs by phase, with the interval where there is one.
+        """Return [update, value] pairs by phase, with the interval if there is one.
 
         Raises:
             KeyError: there is no such metric.
@@ -60,7 +60,7 @@ class MetricCurves:
 
 
 def evaluations(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what was measured: moment, way, and each measure with its interval."""
+    """Return the measurements: moment, way, and each measure with its interval."""
     names = ("success", "score", "grounding", "turns")
     if "overall" in results:
         found = {"evaluation": {"": {**results, **results["overall"]}}}
@@ -84,7 +84,7 @@ def _with_interval(name: str) -> tuple[str, str, str]:
 
 
 def _thinned(points: list[list[float]]) -> list[list[float]]:
-    """Return at most ``_POINTS`` points, means of neighbours where there are more."""
+    """Return at most ``_POINTS`` points, means of neighbours if there are more."""
     if len(points) > _POINTS and all(len(p) == 2 for p in points):
         parts = np.array_split(np.array(points), _POINTS)
         points = [part.mean(axis=0).tolist() for part in parts]

@@ -15,7 +15,7 @@ from creditrl.types import FloatArray
 
 __all__ = ["method_curves"]
 
-# Okabe and Ito's colours, which colour-blind people tell apart; markers differ as well.
+# Okabe and Ito's colour-blind-safe colours; markers differ as well.
 _LOOKS = (
     ("#000000", "o"),
     ("#0072B2", "s"),
@@ -42,9 +42,9 @@ def method_curves(
     Args:
         curves: by method, ``"turns_T"`` and ``"success_ST"``.
         path: the picture, a PNG of 1350 x 750 pixels.
-        title: above it.
-        ylabel: beside it.
-        xlabel: below it; what ``"turns_T"`` holds.
+        title: above the picture.
+        ylabel: of the vertical axis.
+        xlabel: of the horizontal axis; the unit of ``"turns_T"``.
 
     Raises:
         MissingExtraError: matplotlib is not installed.

@@ -14,12 +14,12 @@ from creditrl.files import write_atomic
 __all__ = ["RatioDot", "ratio_dots"]
 
 _LEAST = 0.02
-"""Where a ratio of 0 is drawn, on an axis that has none."""
+"""Place of a ratio of 0, on an axis without 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class RatioDot:
-    """A ratio and its interval; None is above ``limit``, and nothing more is known."""
+    """A ratio and its interval; None is known only to be above ``limit``."""
 
     name: str
     value: float | None
@@ -37,7 +37,7 @@ def ratio_dots(
 ) -> Path:
     """Draw a panel per task set: a dot and a line per method, the smallest ratio on top.
 
-    What is above the limit is an open triangle there, and a line that goes on an arrow. Equal
+    A value above the limit is an open triangle there, and a line beyond it ends in an arrow. Equal
     arguments give equal bytes.
 
     Args:

@@ -1,4 +1,4 @@
-"""Numbers as the page shows them: JSON has no NaN, and nobody sees the sixth digit."""
+"""Numbers as the page shows them: JSON has no NaN, and the sixth digit is not visible."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["mean", "short", "shorts"]
 
 
 def mean(values: Any) -> Any:
-    """Return the mean of what is known; None where that is nothing."""
+    """Return the mean of the known values; None if there are none."""
     array = np.asarray(values, dtype=np.float64)
     array = array[~np.isnan(array)]
     return short(array.mean()) if array.size else None
 
 
 def short(value: Any) -> Any:
-    """Return a number with five digits: more cannot be seen. None where it is not finite."""
+    """Return a number with five digits: more are not visible. None if it is not finite."""
     number = float(value)
     if not math.isfinite(number):
         return None

@@ -1,4 +1,4 @@
-"""The page: one HTML file with its style and script inside, and data where it is an export."""
+"""The page: one HTML file with its style and script inside, and data if it is an export."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from creditrl.view.run import ViewedRun
 __all__ = ["export_page", "served_page", "shelf_page"]
 
 _SCRIPTS = ("base.js", "run.js", "episode.js", "state.js", "difference.js", "main.js")
-"""In this order: each uses what stands in those before."""
+"""Scripts in order: each uses earlier ones."""
 
 
 def served_page(runs: Sequence[ViewedRun], *, shelf: bool = False) -> bytes:
-    """Return the page that asks a server for everything it shows.
+    """Return the page that requests all data from a server.
 
     Args:
-        runs: one, or two that are compared.
+        runs: one, or two to compare.
         shelf: the folder above is a list of evaluations (:func:`shelf_page`) to go back to.
     """
     return _page(runs, None, shelf)
 
 
 def shelf_page(name: str, results: Mapping[str, Mapping[str, Any]]) -> bytes:
-    """Return a list of evaluations; each is a page of its own in a folder of its name."""
+    """Return a list of evaluations; each is a separate page in a folder of its name."""
     style = (files("creditrl.view") / "page.css").read_text("utf-8")
     rows = []
     for key, found in results.items():
@@ -54,7 +54,7 @@ def shelf_page(name: str, results: Mapping[str, Mapping[str, Any]]) -> bytes:
             ("number", "episodes"),
         )
     )
-    # There is no script: the browser reads the list anew while an evaluation is under way.
+    # There is no script: the browser reloads the list while an evaluation is running.
     wait = "" if all(results.values()) else '<meta http-equiv="refresh" content="5">\n'
     policy = f"default-src 'none'; style-src '{source_hash(style)}'; base-uri 'none'"
     title = html.escape(name)
@@ -104,7 +104,7 @@ def _page(runs: Sequence[ViewedRun], answers: dict[str, Any] | None, shelf: bool
         "SCRIPT": script,
     }
     text = (folder / "page.html").read_text("utf-8")
-    # In one pass over the template: what is put in is never looked at again.
+    # In one pass over the template: inserted text is never processed again.
     pieces = text.split("%%")
     pieces[1::2] = [parts[name] for name in pieces[1::2]]
     return "".join(pieces).encode("utf-8", "replace")

@@ -1,9 +1,9 @@
-"""Pictures of turns: those that a run stored, else what can be drawn from the stored text.
+"""Pictures of turns: those that a run stored, else those drawn from the stored text.
 
 A stored picture is a file ``pictures/update-000012/ID/0003.png`` of the run's folder (turn 3 of
-episode ID of update 12; the ID is percent-encoded, of a long one the beginning and a hash). Whoever
-collects episodes with images may put some there by :meth:`PictureStore.write`. An
-environment whose text says all needs none: its record draws it.
+episode ID of update 12; the ID is percent-encoded, and a long one becomes its start and a hash). A
+collector of episodes with images can store some with :meth:`PictureStore.write`. An environment
+whose text is complete needs none: its record draws it.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ from creditrl.files import write_atomic
 __all__ = ["PictureStore", "can_draw", "draw_text"]
 
 _LONGEST_NAME = 200
-"""Bytes of a folder's name; most file systems take 255."""
+"""Bytes of a folder's name; most file systems allow 255."""
 
 
 class PictureStore:
     """Reads and writes the pictures of one run.
 
     Args:
-        folder: made at the first ``write``.
+        folder: created at the first ``write``.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
 
     def write(self, update: int, episode: str, turn: int, png: bytes) -> Path:
-        """Keep the picture that an agent saw before it acted; returns its path."""
+        """Store the picture that an agent saw before it acted; returns its path."""
         path = self._path(update, episode, turn)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, png)
         return path
 
     def has(self, update: int, episode: str, turn: int) -> bool:
-        """Return whether a picture was kept."""
+        """Return whether a picture was stored."""
         return self._path(update, episode, turn).is_file()
 
     def read(self, update: int, episode: str, turn: int) -> bytes | None:
-        """Return a PNG; None where none was kept."""
+        """Return a PNG; None if none was stored."""
         path = self._path(update, episode, turn)
         return path.read_bytes() if path.is_file() else None
 
     def _path(self, update: int, episode: str, turn: int) -> Path:
-        # A dot is left alone by quote(), and ".." would be another folder.
+        # quote() does not change a dot, and ".." would be another folder.
         name = quote(episode, safe="", errors="surrogatepass").replace(".", "%2E") or "%"
-        if len(name) > _LONGEST_NAME:  # "%%" is in no quoted name
+        if len(name) > _LONGEST_NAME:  # "%%" never occurs in a quoted name
             name = f"{name[:100]}%%{sha256(name.encode()).hexdigest()}"
         return self.folder / f"update-{update:06d}" / name / f"{turn:04d}.png"
 
@@ -67,7 +67,7 @@ def can_draw(env_id: str, text: str) -> bool:
 
 
 def draw_text(env_id: str, text: str) -> bytes | None:
-    """Return a PNG of what an observation describes; None where that cannot be drawn."""
+    """Return a PNG of what an observation describes; None if that cannot be drawn."""
     drawn = _drawn(env_id, text)
     if drawn is None:
         return None

@@ -1,4 +1,4 @@
-"""Places of a run's or an evaluation's stored episodes, and what is said where there are none."""
+"""Places of a run's or an evaluation's stored episodes, and the message if there are none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ __all__ = [
 ]
 
 EVALUATION_METHODS = ("pg", "turn_ppo")
-"""Methods that score any evaluation: they compare no episodes of a task, and most have one each."""
+"""Methods that score any evaluation: they do not compare episodes of a task, of which most have
+one."""
 _ENDING = ".trajectories"
 
 
@@ -31,17 +32,17 @@ class Place:
 
     name: str
     folder: Path
-    """Where a run has its config, metrics, credits and pictures."""
+    """Folder of a run's config, metrics, credits and pictures."""
     trajectories: Path
     results: Path
-    """``results.json``, which need not be there yet."""
+    """``results.json``, which need not exist yet."""
     is_evaluation: bool = False
 
 
 def find_evaluations(path: Path) -> dict[str, Path]:
     """Return the results files of a folder of evaluations (a suite's, ``runs/eval``), by name.
 
-    Empty where the path is anything else: a run, one evaluation, nothing.
+    Empty if the path is anything else: a run, one evaluation, nothing.
     """
     if not path.is_dir() or path.suffix == _ENDING or (path / "trajectories").is_dir():
         return {}
@@ -54,11 +55,11 @@ def find_place(path: Path) -> Place:
 
     Args:
         path: folder of a run, or one with trajectories; of an evaluation the results file, its
-            folder, or its name without an ending. Of a run or an evaluation under way the episodes
-            need not be there yet.
+            folder, or its name without an ending. The episodes of an unfinished run or evaluation
+            need not exist yet.
 
     Raises:
-        DataError: there is neither, or it kept no episodes.
+        DataError: there is neither, or it stored no episodes.
     """
     results = _results_of(path)
     if results is not None:
@@ -76,7 +77,7 @@ def find_place(path: Path) -> Place:
 
 
 def told_apart(places: Sequence[Place]) -> list[str]:
-    """Return a name for each place, with the folder that differs where two names are equal.
+    """Return a name for each place, with the differing folder if two names are equal.
 
     Two runs called ``seed0`` become ``gigpo/seed0`` and ``grpo/seed0``.
     """
@@ -105,7 +106,7 @@ def nothing_stored(path: Path, config: Mapping[str, Any]) -> str:
 
 
 def _results_of(path: Path) -> Path | None:
-    """Return the results file of the evaluation that a path means; None where it means none."""
+    """Return the results file of a path's evaluation; None if it has none."""
     if path.is_file():
         return path if path.suffix == ".json" else None
     if path.is_dir():
@@ -113,7 +114,7 @@ def _results_of(path: Path) -> Path | None:
             return path.with_suffix(".json")
         inside = find_evaluations(path)
         return next(iter(inside.values())) if len(inside) == 1 else None
-    # The name as it is printed without its ending; a dot may be part of it.
+    # The name as printed, without its extension; it can contain a dot.
     for named in (path, path.with_name(path.name + ".json")):
         if named.suffix == ".json" and (named.is_file() or journal_path(named).is_file()):
             return named

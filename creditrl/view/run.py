@@ -29,31 +29,31 @@ from creditrl.view.turns import TurnIndex
 __all__ = ["ViewedRun"]
 
 _PAGE_TURNS = 4000
-"""Turns of a page of groups, about: as many squares as a browser draws at once without a stop."""
+"""Approximate turns per page of groups: the number of squares that a browser draws smoothly."""
 _STATE_TURNS = 500
-"""Turns of one state that are listed; the counts are of all."""
+"""Maximum number of listed turns of one state; the counts include all."""
 _TOP = 50
-"""Turns of the list of largest disagreements."""
+"""Length of the list of largest disagreements."""
 _SCALE_PERCENT = 95
-"""Percentile of |credit| that has the full colour: a few large values must not pale the rest."""
+"""Percentile of |credit| with the full colour: a few large values must not make the rest pale."""
 _FORMS = ("tags", "react", "json")
-"""Forms in which a thought is looked for where the run's own form has none."""
+"""Forms in which a thought is searched if the run's own form has none."""
 
 
 class ViewedRun:
-    """A run, or an evaluation, whose stored episodes are looked at.
+    """A run, or an evaluation, whose stored episodes are viewed.
 
-    A run that is still training, or an evaluation under way, may have no episodes yet.
+    A run that is still training, or an unfinished evaluation, may have no episodes yet.
 
     Args:
-        path: a folder that has ``trajectories/``, or the trajectories' own files; of an evaluation
-            its results (:func:`creditrl.view.places.find_place`).
+        path: a folder with ``trajectories/``, or with the trajectories' own files; for an
+            evaluation, its results (:func:`creditrl.view.places.find_place`).
 
     Attributes:
-        name: what the page calls it.
+        name: its name on the page.
 
     Raises:
-        DataError: there is no run, or nothing of it but its results, or a file is damaged.
+        DataError: there is no run, or only its results, or a file is damaged.
         MissingExtraError: pyarrow or zstandard is not installed.
     """
 
@@ -66,7 +66,7 @@ class ViewedRun:
 
     @classmethod
     def several(cls, paths: Sequence[str | Path]) -> tuple[ViewedRun, ...]:
-        """Open runs that are compared, and name them apart."""
+        """Open runs to compare, with distinct names."""
         runs = tuple(cls(path) for path in paths)
         for run, name in zip(runs, told_apart([run._place for run in runs]), strict=True):
             run.name = name
@@ -75,7 +75,7 @@ class ViewedRun:
     def _load(self) -> None:
         config = self._place.folder / "config.toml"
         self.config: dict[str, Any] = read_toml(config) if config.is_file() else {}
-        # Before anything is read: what changes from here on differs from what the page was told.
+        # Before anything is read: later changes then differ from the page's state.
         self._seen = self._signature()
         self._under_way = self._goes_on()
         self.index = TurnIndex.read(self._place.trajectories)
@@ -89,23 +89,23 @@ class ViewedRun:
         self._same: dict[int, int] | None = None
 
     def _goes_on(self) -> bool:
-        """Return whether more may come: results come last."""
+        """Return whether more data may come: results come last."""
         if self._place.is_evaluation:
             return not self._place.results.is_file()
         return bool(self.config) and "finished" not in self._results()
 
     def seen(self) -> dict[str, str]:
-        """Return a word for each kind of files that changes when they do."""
+        """Return a word for each kind of file that changes when the files do."""
         return _words(self._signature())
 
     def refresh(self) -> None:
-        """Read the run anew where its files changed: it may still be training."""
+        """Reload the run if its files changed: it may still be training."""
         with self.lock:
             if self._whole is None and self._signature() != self._seen:
                 self._load()
 
     def choose(self, numbers: Sequence[int]) -> None:
-        """Leave all other episodes out, for an export."""
+        """Leave out all other episodes, for an export."""
         with self.lock:
             places = [np.arange(len(self.index))[self.index.turns_of(i)] for i in numbers]
             turn_K = np.concatenate([np.zeros(0, dtype=np.int64), *places])
@@ -126,7 +126,7 @@ class ViewedRun:
 
         Args:
             words: see above.
-            flag: by which the user gave them, for messages.
+            flag: the flag with which the user gave them, for messages.
 
         Raises:
             ConfigError: a word names none.
@@ -155,40 +155,40 @@ class ViewedRun:
 
     @property
     def tokenizer(self) -> Any:
-        """The run's own tokenizer, bare; None where it kept none."""
+        """The run's own tokenizer, without chat template; None if it stored none."""
         return self._asked.tokenizer
 
     @property
     def credits(self) -> TurnCredits:
-        """The credits of the turns, read when they are first asked for."""
+        """The credits of the turns, read on first use."""
         if self._credits is None:
             self._credits = TurnCredits.read(self._place.folder, self.index, self._method)
         return self._credits
 
     @property
     def curves(self) -> MetricCurves:
-        """The run's metrics, read when they are first asked for."""
+        """The run's metrics, read on first use."""
         if self._curves is None:
             self._curves = MetricCurves(self._place.folder)
         return self._curves
 
     def prepare(self) -> None:
-        """Work out what episodes show and the run's view does not."""
-        # Without the lock: nobody waits for it, and to work it out twice does no harm.
-        with contextlib.suppress(CreditRLError, OSError):  # whoever asks for an episode is told
+        """Compute data that episodes show and the run's view does not."""
+        # Without the lock: nothing waits for it, and computing it twice is harmless.
+        with contextlib.suppress(CreditRLError, OSError):  # reported when an episode is requested
             self.credits.gaps()
 
     # -- answers ---------------------------------------------------------------------------------
 
     def answer(self, path: str) -> Any:
-        """Return what the page asks for, as plain JSON data.
+        """Return the data of a page's request, as plain JSON.
 
         Paths: ``run``, ``episodes``, ``metric/NAME``, ``groups/UPDATE/PAGE``,
         ``credit/UPDATE/PAGE/METHOD``, ``episode/NUMBER``, ``state/HASH``, ``disagreements``,
         ``seen``.
 
         Raises:
-            LookupError: there is no such thing.
+            LookupError: there is no such data.
             DataError: a file is gone or damaged.
         """
         name, _, rest = path.partition("/")
@@ -213,7 +213,7 @@ class ViewedRun:
             raise LookupError(f"{path!r} is nothing that this page can show.") from None
 
     def paths(self) -> list[str]:
-        """Return every path that has an answer: what an export holds."""
+        """Return every path that has an answer: the content of an export."""
         found = ["run", "episodes", "disagreements"]
         found += [f"metric/{name}" for name in self.curves.names]
         for update in dict.fromkeys(e.update for e in self.index.episodes):
@@ -225,7 +225,7 @@ class ViewedRun:
         return found + [f"state/{state}" for state in states.tolist() if state]
 
     def overview(self) -> dict[str, Any]:
-        """Return what the run is, how it went, and which credits there are."""
+        """Return the run's description, its course, and its credits."""
         episodes = self.index.episodes
         valid = [e for e in episodes if not e.error]
         results = self._results()
@@ -250,7 +250,7 @@ class ViewedRun:
             "grounded": mean(self.index.grounded_N),
             "valid_format": mean(self.index.valid_N),
             "under_way": self._under_way,
-            # None of a finished run, whose exports are equal byte for byte.
+            # None for a finished run, so that its exports are equal byte for byte.
             "seen": _words(self._seen) if self._under_way else {},
             "nothing": "" if episodes else self._nothing(),
             "score_it": self._score_it(),
@@ -278,7 +278,7 @@ class ViewedRun:
         return f"No episodes yet; they are shown as they come.{when}"
 
     def episode_columns(self) -> dict[str, Any]:
-        """Return the index: a list per column, tasks and types as numbers of lists."""
+        """Return the index: a list per column, with tasks and types as indices into lists."""
         episodes = self.index.episodes
         tasks = {task: i for i, task in enumerate(dict.fromkeys(e.task for e in episodes))}
         types = {type: i for i, type in enumerate(dict.fromkeys(e.type for e in episodes))}
@@ -303,7 +303,7 @@ class ViewedRun:
         }
 
     def groups(self, rest: str) -> dict[str, Any]:
-        """Return a page of an update's groups; a letter per turn says what was wrong with it."""
+        """Return a page of an update's groups; a letter per turn marks what was wrong with it."""
         update, page = map(int, rest.split("/"))
         pages = self._pages_of(update)
         groups: dict[int, list[int]] = {}
@@ -336,7 +336,7 @@ class ViewedRun:
         return {str(i): shorts(credit_N[self.index.turns_of(i)]) for i in numbers}
 
     def episode(self, number: int) -> dict[str, Any]:
-        """Return an episode whole."""
+        """Return a whole episode."""
         if not 0 <= number < len(self.index.episodes):
             raise IndexError(number)
         head = self.index.episodes[number]
@@ -377,7 +377,7 @@ class ViewedRun:
         }
 
     def picture(self, number: int, turn: int) -> bytes | None:
-        """Return the picture of a turn as PNG; None where there is none."""
+        """Return the picture of a turn as PNG; None if there is none."""
         with self.lock:
             head = self.index.episodes[number]
             found = PictureStore(self._place.folder / "pictures").read(head.update, head.id, turn)
@@ -387,7 +387,7 @@ class ViewedRun:
             return draw_text(whole.env_id, whole.turns[turn].observation)
 
     def embed_pictures(self, number: int, episode: dict[str, Any]) -> None:
-        """Put the pictures themselves into an episode, as an export needs them."""
+        """Embed the pictures in an episode, for an export."""
         for turn, there in enumerate(episode["pictures"]):
             picture = self.picture(number, turn) if there else None
             if picture is not None:
@@ -395,7 +395,7 @@ class ViewedRun:
                 episode["pictures"][turn] = f"data:image/png;base64,{coded}"
 
     def state(self, state: int) -> dict[str, Any]:
-        """Return the turns that left a state, and what came of each action there."""
+        """Return the turns taken in a state, and the results of each action there."""
         turn_K = np.flatnonzero(self.index.state_N == state).tolist()
         credit = self.credits.credit.items()
         if not turn_K or not state:
@@ -437,7 +437,7 @@ class ViewedRun:
         }
 
     def top_disagreements(self) -> list[list[Any]]:
-        """Return (episode, turn, gap) of the turns over which the methods part most."""
+        """Return (episode, turn, gap) of the turns on which the methods differ most."""
         gap_N, top = self.credits.gaps()
         found = []
         for n in top[:_TOP]:
@@ -478,7 +478,7 @@ class ViewedRun:
         for form in (own, *_FORMS):
             try:
                 thought = get_parser(form)(turn.reply).thought if form else ""
-            except ConfigError:  # a form of a plugin that is not loaded here
+            except ConfigError:  # a form from a plugin that is not loaded
                 continue
             if thought:
                 return thought

@@ -1,4 +1,4 @@
-"""The viewer's server: loopback alone, reading alone, one page and JSON on demand."""
+"""The viewer's server: loopback only, read-only, one page and JSON on demand."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class ViewServer(PlainServer):
     """Serves runs to this machine, see :class:`~creditrl.door.plain.PlainServer`.
 
     Args:
-        runs: the run, and one that it is compared with; or a folder of evaluations.
-        port: 0 takes a free one.
+        runs: the run, and one to compare with; or a folder of evaluations.
+        port: 0: a free one.
 
     Raises:
         ConfigError: the port is taken or may not be used.
@@ -43,11 +43,11 @@ class ViewServer(PlainServer):
 
 
 class Shelf:
-    """Evaluations of a folder, each opened when somebody looks at it.
+    """Evaluations of a folder, each opened when it is viewed.
 
     Args:
         path: the folder.
-        against: another one, whose evaluations of the same name are compared with.
+        against: another folder, whose evaluations of the same name are compared.
 
     Raises:
         DataError: there are none.
@@ -62,11 +62,11 @@ class Shelf:
             raise DataError(f"No evaluations in {path}: expected results of `creditrl eval`.")
 
     def names(self) -> dict[str, Path]:
-        """Return the results files by name, as they are now."""
+        """Return the current results files by name."""
         return find_evaluations(self.path)
 
     def runs(self, name: str) -> tuple[ViewedRun, ...]:
-        """Return an evaluation, and the one that it is compared with where there is one.
+        """Return an evaluation, and the one to compare with, if any.
 
         Raises:
             LookupError: there is no such evaluation.
@@ -88,7 +88,7 @@ class Shelf:
             try:
                 results[name] = read_results(path)
             except DataError as error:
-                # The others are still to be looked at.
+                # The others can still be viewed.
                 results[name] = {"agent": str(error)}
         return shelf_page(self.path.resolve().name, results)
 
@@ -135,7 +135,7 @@ class _Handler(PlainHandler):
             run.refresh()
         self._json(run.answer(rest))
         if rest.startswith("groups/"):
-            # The run is on the screen; what the first episode needs is made while it is looked at.
+            # The run is on the screen; data for the first episode is prepared meanwhile.
             threading.Thread(target=run.prepare, name="creditrl-view-prepare", daemon=True).start()
 
     def _picture(self, path: str) -> None:

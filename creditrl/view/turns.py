@@ -1,6 +1,6 @@
-"""The turns of a run as columns: what the viewer's tables are made of, without the long texts.
+"""The turns of a run as columns, for the viewer's tables, without the long texts.
 
-Prompts, replies and observations stay on disk; an episode's are read when somebody looks at it.
+Prompts, replies and observations stay on disk; an episode's are read when it is viewed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OF_EPISODES = (
 )
 _OF_TURNS = ("turn", "reward", "grounded", "valid_format", "state", "action")
 _KEPT_BLOCKS = 2
-"""Blocks whose texts stay in memory: neighbouring episodes are looked at one after another."""
+"""Number of blocks whose texts stay in memory: neighbouring episodes are viewed in sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Episode:
     update: int
     id: str
     key: str
-    """``update/id``, with ``~2`` behind the second episode of that name."""
+    """``update/id``, with ``~2`` after the second episode of that name."""
     task: str
     type: str
     group: int
@@ -65,7 +65,7 @@ class TurnIndex:
     reward_N: FloatArray = field(default_factory=lambda: np.zeros(0))
     grounded_N: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     valid_N: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
-    """Whether the reply had the form that was asked for."""
+    """Whether the reply had the required form."""
     state_N: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     action_N: Any = None
     """Arrow array of strings."""
@@ -115,7 +115,7 @@ class TurnIndex:
         return [] if not len(turn_K) else list(self.action_N.take(pa.array(turn_K)).to_pylist())
 
     def trajectory(self, number: int) -> Trajectory:
-        """Return an episode whole, read from disk.
+        """Return a whole episode, read from disk.
 
         Raises:
             DataError: the file is gone or damaged.

@@ -39,11 +39,11 @@ def aggregation_weights(
     and ``l`` tokens of its turn:
 
     =======================  ===============  ============================================
-    ``token-mean``           ``1 / M``        every token alike; long episodes count more
+    ``token-mean``           ``1 / M``        equal tokens; long episodes count more
     ``seq-mean-token-sum``   ``1 / B``        sums to the mean number of tokens, not to 1
-    ``seq-mean-token-mean``  ``1 / (B L)``    every episode alike
-    ``turn-mean``            ``1 / (B T l)``  every episode alike, every turn in it alike
-    ``batch-turn-mean``      ``1 / (N l)``    every turn with tokens alike, N of them
+    ``seq-mean-token-mean``  ``1 / (B L)``    equal episodes
+    ``turn-mean``            ``1 / (B T l)``  equal episodes, equal turns within each
+    ``batch-turn-mean``      ``1 / (N l)``    equal turns with tokens, N of them
     =======================  ===============  ============================================
 
     Args:

@@ -311,7 +311,7 @@ def join(device: str = "auto") -> Ranks:
     """Return this process's place among those that torchrun started; alone if it started none.
 
     Args:
-        device: "cpu", "cuda", or "auto": a GPU where there is one.
+        device: "cpu", "cuda", or "auto": a GPU if there is one.
 
     Raises:
         ConfigError: more processes than GPUs on this machine.
