@@ -35,7 +35,7 @@ class Refusal(NamedTuple):
         """Return headers and body of the answer."""
         body = json.dumps({"error": {"code": self.code, "message": self.message}}).encode()
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-        if self.status == 401:  # on 401, a browser asks its user
+        if self.status == 401:  # at the second one a browser prompts its user
             for challenge in ("Bearer", 'Basic realm="CreditRL", charset="UTF-8"'):
                 headers.append(("WWW-Authenticate", challenge))
         return headers, body
