@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from creditrl.cli.options import require_training
 from creditrl.console import console, next_step, table, wrote
+from creditrl.envs.register import environment_class
 from creditrl.errors import ConfigError
 from creditrl.files import write_atomic
 from creditrl.flags import override
@@ -64,6 +65,7 @@ def sweep(argv: list[str]) -> int:
     options, recipe, flags = _parse(argv)
     require_training()
     from creditrl.trainers.after.finished import FinishedRun
+    from creditrl.trainers.environments import has_splits
     from creditrl.trainers.run_pool import is_finished, run_pool
 
     seeds = _seeds(options.seeds)
@@ -100,8 +102,9 @@ def sweep(argv: list[str]) -> int:
         for setting in settings
     ]
     names = [_short(name, varied) for name in varied]
-    evaluation = runs[0].config().eval
-    _show(names, rows, f"{evaluation.levels} levels of {evaluation.split}")
+    config = runs[0].config()
+    where = config.eval.split if has_splits(environment_class(config.env.id)) else "training"
+    _show(names, rows, f"{config.eval.levels} levels of {where}")
     wrote(*_write(folder, names, rows))
     for name, error in failed.items():
         out.print(f"Failed: {name}: {error}", soft_wrap=True)

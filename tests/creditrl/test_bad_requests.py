@@ -60,7 +60,7 @@ REQUESTS = [
     ("eval VisualSokoban --agent reflexion", "--agent reflexion needs --model"),
     ("eval VisualSokoban --agent react --form tags", "a prompt form of its own"),
     ("eval VisualSokoban --agent mine.py:act", "there is no file mine.py"),
-    ("eval VisualSokoban --agent no_module:act", "No module named 'no_module'"),
+    ("eval VisualSokoban --agent no_module:act", "there is no module no_module here"),
     ("eval VisualSokoban --max-turns-total -3", "A budget of -3 turns"),
     ("eval VisualSokoban --retries -1", "retries=-1"),
     ("eval VisualSokoban --name x", "--name needs --agent chat or"),
