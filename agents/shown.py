@@ -25,14 +25,12 @@ class ShownTable:
 
 
 def print_tables(tables: Sequence[ShownTable], console: Console | None = None) -> None:
-    """Print them on the given console or on stdout."""
-    from rich.table import Table
-
-    from creditrl.terminal import PlainConsole, plain
+    """Print them, on a console of one's own or on stdout."""
+    from creditrl.terminal import PlainConsole, TitledTable, plain
 
     out = console or PlainConsole()
     for shown in tables:
-        table = Table(title=plain(shown.title, "table.title"))
+        table = TitledTable(shown.title)
         for i, name in enumerate(shown.columns):
             table.add_column(name, justify="right" if i else "left")
         for row in shown.rows:
