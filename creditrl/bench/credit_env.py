@@ -137,7 +137,7 @@ class EnvBench:
     def policy(self) -> tuple[Policy, Estimate]:
         """Return the cloned policy and its success on held-out tasks.
 
-        Without an expert it has had one update of the recipe's method: nearly untrained.
+        Without an expert it has made one update of the recipe's method: it is almost untrained.
         """
         from creditrl.trainers.config import BudgetConfig, CompareConfig, method_section
         from creditrl.trainers.models.policy import Policy

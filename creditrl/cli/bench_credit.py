@@ -18,10 +18,10 @@ __all__ = ["bench_credit"]
 class BenchCreditOptions:
     """Measure how well the credit of each method agrees with true advantages.
 
-    A small policy is cloned, or is nearly untrained if there is no expert, and plays; the true
+    A small policy clones the expert, or makes one update where there is none, and plays. The true
     advantage of some turns is measured by continuing many times from before and after each, and the
-    value of other actions in some of their states by continuing after them; every method scores the
-    same episodes. Finished parts are in the folder, and the same command continues.
+    value of other actions at some of their states by continuing after them. Every method scores the
+    same episodes. Finished parts are kept in the folder, and the same command continues from there.
     """
 
     envs: str = "VisualSokoban,ALFWorld"
