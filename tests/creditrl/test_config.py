@@ -308,7 +308,7 @@ def test_recipes_are_found_by_name_and_by_path(tmp_path, monkeypatch):
     mine = tmp_path / "mine.toml"
     mine.write_text("")
     assert find_recipe(f"@{mine}") == mine
-    with pytest.raises(UnknownNameError, match=r"Did you mean 'quickstart'\?.* Known: "):
+    with pytest.raises(UnknownNameError, match=r"Did you mean 'quickstart'\?.* lists the recipes"):
         find_recipe("@quikstart")
     with pytest.raises(UnknownNameError, match="No recipe file 'other/quickstart.toml'"):
         find_recipe("@other/quickstart.toml")
