@@ -179,14 +179,14 @@ class Reply:
     """Dollars that it cost now; 0 if prices are unknown."""
     image: Any = field(default=None, compare=False)
     """This turn's picture, which ``prompt_ids`` have tokens for, uint8 [H, W, 3]."""
-    earlier_images: tuple[Any, ...] = field(default=(), compare=False)
-    """Pictures of earlier turns that ``prompt_ids`` have tokens for, oldest first."""
     plain_ids: tuple[int, ...] = ()
     """Token ids of the prompt's ``plain_text``; empty if it has none."""
     options: ReplyList | None = None
     """The replies from which it was chosen; None if any text was possible."""
     weights_version: int | None = field(default=None, compare=False)
     """Updates that the policy had seen when it sampled this; None: its episode's number."""
+    earlier_images: tuple[Any, ...] = field(default=(), compare=False)
+    """Pictures of earlier turns that ``prompt_ids`` have tokens for, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +221,6 @@ class Turn:
     """The policy's token ids for that action; empty if there are none."""
     image: Any = field(default=None, compare=False)
     """This turn's picture, which ``prompt_ids`` have tokens for, uint8 [H, W, 3]; not stored."""
-    earlier_images: tuple[Any, ...] = field(default=(), compare=False)
-    """Pictures of earlier turns that ``prompt_ids`` have tokens for, oldest first; not stored."""
     plain_ids: tuple[int, ...] = field(default=(), compare=False)
     """The same prompt in words, if ``prompt_ids`` have a picture; not stored."""
     options: ReplyList | None = field(default=None, compare=False)
@@ -242,6 +240,8 @@ class Turn:
     """Length of the reply in tokens, if the agent reports it but gives no ids."""
     cost: float = field(default=0.0, compare=False)
     """Dollars that the reply cost; 0 if prices are unknown, or it was cached."""
+    earlier_images: tuple[Any, ...] = field(default=(), compare=False)
+    """Pictures of earlier turns that ``prompt_ids`` have tokens for, oldest first; not stored."""
 
     @property
     def images(self) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from creditrl.cli.options import require_training
 from creditrl.console import console, next_step, table, wrote
-from creditrl.envs.register import environment_class
+from creditrl.envs.register import environment_class, environment_id
 from creditrl.errors import ConfigError
 from creditrl.files import write_atomic
 from creditrl.flags import override
@@ -103,7 +103,8 @@ def sweep(argv: list[str]) -> int:
     ]
     names = [_short(name, varied) for name in varied]
     config = runs[0].config()
-    where = config.eval.split if has_splits(environment_class(config.env.id)) else "training"
+    splits = has_splits(environment_class(environment_id(config.env.id)))
+    where = config.eval.split if splits else "training"
     _show(names, rows, f"{config.eval.levels} levels of {where}")
     wrote(*_write(folder, names, rows))
     for name, error in failed.items():

@@ -6,6 +6,7 @@ import pytest
 
 from creditrl.agents.chat_format import ChatFormat
 from creditrl.agents.conversation import Conversation
+from creditrl.agents.prompts import get_form
 from creditrl.envs.prompt import Message
 from creditrl.errors import ConfigError
 
@@ -124,5 +125,6 @@ def test_a_turn_is_ended_behind_a_reply_that_a_stop_string_ended(chat_tokenizer)
     chat = ChatFormat(chat_tokenizer)
     agent = SimpleNamespace(chat_format=chat, stop=("</action>",), stop_ids={chat.turn_end_id})
     for last, ended in ((5, chat.turn_end), (chat.turn_end_id, "")):
-        text = Conversation(prefix_ids=(1, last))._render(agent, (Message("user", "a wall"),))
+        asked = (Message("user", "a wall"),)
+        text = Conversation(prefix_ids=(1, last))._render(agent, asked, get_form("react"))
         assert text.startswith(ended + "\n<|im_start|>user")

@@ -127,7 +127,7 @@ def bomb(layers: int) -> bytes:
         ("gzip", bomb(1), "more than 4,194,304 bytes"),
         ("gzip, gzip", bomb(2), "packed as 'gzip, gzip': expected gzip"),
         ("br", b"\x00" * 100, "packed as 'br'"),
-        ("gzip", b"no gzip at all", "no gzip, as it says"),
+        ("gzip", b"no gzip at all", "not gzip, as it says"),
         ("", b" " * (6 << 20), "more than 4,194,304 bytes"),
     ],
     ids=["gzip", "gzip twice", "brotli", "no gzip", "plain"],

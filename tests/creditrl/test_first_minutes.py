@@ -69,6 +69,7 @@ def test_the_core_package_is_small() -> None:
     names = {re.split(r"[<>=]", need)[0] for need in project["dependencies"]}
     assert names == {
         *("gymnasium", "numpy", "rapidfuzz", "regex", "pillow", "rich", "tyro", "zstandard"),
+        "docstring-parser",
     }
     # To look at evaluations takes one package more, not those that train.
     assert project["optional-dependencies"]["view"] == ["pyarrow>=15", "matplotlib>=3.8"]

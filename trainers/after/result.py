@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from creditrl.agents.eval_result import EvalResult
 from creditrl.agents.shown import ShownTable, html_tables
-from creditrl.envs.register import environment_class, short_name
+from creditrl.envs.register import environment_class, environment_id, short_name
 from creditrl.runs import RunFolder
 from creditrl.trainers.clock import Clock
 from creditrl.trainers.config import TrainConfig
@@ -90,7 +90,7 @@ class TrainResult:
         levels = len(next(iter(self.evaluations["after"].values())).episodes)
         counted = f"level{'' if levels == 1 else 's'}"
         played = f"{counted} of training"
-        if has_splits(environment_class(self.config.env.id)):
+        if has_splits(environment_class(environment_id(self.config.env.id))):
             played = f"held-out {counted} ({cfg.split})"
         moments = {
             "before": "before",
