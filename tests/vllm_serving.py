@@ -80,7 +80,9 @@ def serving(folder: Path, policy: Any) -> Iterator[str]:
         "TORCHDYNAMO_DISABLE": "1",
         "VLLM_CPU_KVCACHE_SPACE": "1",
     }
-    settings |= {"PYTHONPATH": "", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    settings["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
+    if policy.image_processor is None:  # a model that sees needs the path's torchvision
+        settings["PYTHONPATH"] = ""
     # The command `vllm` of the build for CPUs asks for the version of a package "vllm", and ends.
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
     command += ["--model", str(model), "--tokenizer", str(tokenizer), "--served-model-name", "it"]
