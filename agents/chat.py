@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from creditrl.agents.outside import image_parts, png_url
+from creditrl.agents.outside import image_part, image_parts
 from creditrl.agents.prompts.tools import ACT_TOOL
 from creditrl.agents.reply_queue import FutureQueue
 from creditrl.chat import ChatAnswer, ChatClient, ChatMessage, ChatSettings
@@ -137,15 +137,13 @@ def _parts(text: str, images: Sequence[Any]) -> list[dict[str, Any]]:
     """Return words and pictures in the order in which they are read."""
     if len(images) > 1 and text.count(IMAGE_PLACEHOLDER) == len(images):
         return image_parts(text, images)
-    pictures = [{"type": "image_url", "image_url": {"url": png_url(image)}} for image in images]
-    return [{"type": "text", "text": text}, *pictures]
+    return [{"type": "text", "text": text}, *map(image_part, images)]
 
 
 def _messages(prompt: Prompt) -> list[ChatMessage]:
     # A result whose call stands in the text before it, not in fields of its own.
-    role = {"tool": "user"}
     messages: list[ChatMessage] = [
-        {**message, "role": role.get(message["role"], message["role"])}
+        {**message, "role": "user"} if message["role"] == "tool" else dict(message)
         for message in prompt.messages
     ]
     if not messages:

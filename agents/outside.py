@@ -10,7 +10,7 @@ from typing import Any
 from creditrl.envs.words import IMAGE_PLACEHOLDER
 from creditrl.types import Prompt
 
-__all__ = ["image_parts", "png_url", "turn_info"]
+__all__ = ["image_part", "image_parts", "png_url", "turn_info"]
 
 
 def turn_info(prompt: Prompt) -> dict[str, Any]:
@@ -47,6 +47,11 @@ def png_url(image: Any) -> str:
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
+def image_part(image: Any) -> dict[str, Any]:
+    """Return a picture as a part of a message's content, as OpenAI's interface has it."""
+    return {"type": "image_url", "image_url": {"url": png_url(image)}}
+
+
 def image_parts(text: str, images: Sequence[Any]) -> list[dict[str, Any]]:
     """Return a message's content as OpenAI's parts, each picture where the text has its place.
 
@@ -57,6 +62,6 @@ def image_parts(text: str, images: Sequence[Any]) -> list[dict[str, Any]]:
     first, *rest = text.split(IMAGE_PLACEHOLDER)
     parts: list[dict[str, Any]] = [{"type": "text", "text": first}]
     for image, words in zip(images, rest, strict=True):
-        parts.append({"type": "image_url", "image_url": {"url": png_url(image)}})
+        parts.append(image_part(image))
         parts.append({"type": "text", "text": words})
     return [part for part in parts if part.get("text") != ""]
