@@ -7,13 +7,16 @@ continue.
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from creditrl.children import end_with_parent, stop
 from creditrl.config import config_hash, find_recipe, is_run_config, read_recipe, read_toml
@@ -27,6 +30,8 @@ __all__ = ["PlannedRun", "is_finished", "run_pool"]
 
 _POLL = 0.2
 """Seconds between checks of the running ones."""
+_FORKS = sys.platform == "linux"
+"""Whether a run is a fork of a process that has PyTorch imported; it is not safe elsewhere."""
 _ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
 
 
@@ -86,63 +91,102 @@ def is_finished(folder: Path) -> bool:
     return (folder / "config.toml").is_file() and "finished" in RunFolder(folder).read_results()
 
 
-@dataclass(slots=True)
-class _Running:
-    run: PlannedRun
-    process: subprocess.Popen[bytes]
-    began: float
+class _Worker:
+    """One of the parallel places, and the run in it."""
+
+    def __init__(self) -> None:
+        self.run: PlannedRun | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, run: PlannedRun, folder: Path) -> None:
+        """Start a run; the one before has ended."""
+        self.run, self._began = run, time.monotonic()
+        path, log = folder / run.name, folder / f"{run.name}.log"
+        # Parallel runs use the cores better with one thread each; a flag can change it.
+        words = ["train", run.recipe, "--run.threads=1", *run.flags, f"--run.folder={path}"]
+        words += named_flags()
+        if path.exists():
+            words.append("--run.resume")
+        if not _FORKS:
+            with log.open("ab") as out:
+                self._process = _process(["creditrl.cli", *words], subprocess.DEVNULL, out)
+            return
+        if self._process is None or self._process.poll() is not None:
+            self.stop()
+            self._process = _process(["creditrl.trainers.run_worker"])
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{json.dumps([words, str(log)])}\n".encode())
+        self._process.stdin.flush()
+
+    def ended(self) -> int | None:
+        """Return the exit code of the run if it has ended."""
+        assert self._process is not None
+        out = self._process.stdout
+        if out is None:
+            return self._process.poll()
+        if not select.select([out], [], [], 0)[0]:
+            return None
+        line = out.readline()
+        return int(line) if line else self._process.wait()
+
+    def seconds(self) -> float:
+        """Return the seconds since the run began."""
+        return time.monotonic() - self._began
+
+    def stop(self) -> None:
+        """End the process and its run."""
+        if self._process is not None:
+            with self._process:
+                stop(self._process)
+
+
+def _process(
+    module_and_words: list[str], stdin: int = subprocess.PIPE, out: Any = subprocess.PIPE
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", *module_and_words],
+        stdin=stdin,
+        stdout=out,
+        stderr=None if out == subprocess.PIPE else subprocess.STDOUT,
+        env={**_ONE_THREAD, **os.environ},
+        # Ctrl-C goes only to us; we end them.
+        start_new_session=True,
+        preexec_fn=end_with_parent(),
+    )
 
 
 def _work_off(
     waiting: list[PlannedRun], folder: Path, workers: int, show: Callable[[str], None]
 ) -> dict[str, str]:
     failed: dict[str, str] = {}
-    running: list[_Running] = []
+    pool = [_Worker() for _ in range(min(workers, len(waiting)))]
     wanted = len(waiting)
+    ended = 0
     spent: list[float] = []
     try:
-        while waiting or running:
-            while waiting and len(running) < workers:
-                run = waiting.pop(0)
-                running.append(_Running(run, _start(run, folder), time.monotonic()))
+        while ended < wanted:
+            for worker in pool:
+                if worker.run is None and waiting:
+                    worker.start(waiting.pop(0), folder)
             time.sleep(_POLL)
-            for one in [one for one in running if one.process.poll() is not None]:
-                running.remove(one)
-                seconds = time.monotonic() - one.began
-                name = one.run.name
-                if one.process.returncode == 0:
-                    spent.append(seconds)
-                    told = f"{name}: done in {seconds:.0f} s"
+            for worker in pool:
+                if worker.run is None or (code := worker.ended()) is None:
+                    continue
+                name, worker.run = worker.run.name, None
+                ended += 1
+                if code == 0:
+                    spent.append(worker.seconds())
+                    told = f"{name}: done in {worker.seconds():.0f} s"
                 else:
                     failed[name] = _last_line(folder / f"{name}.log")
                     told = f"{name}: failed ({failed[name]})"
-                ended = wanted - len(waiting) - len(running)
-                show(f"{ended}/{wanted} {told}{_left(spent, len(waiting), len(running), workers)}")
+                running = wanted - ended - len(waiting)
+                show(f"{ended}/{wanted} {told}{_left(spent, len(waiting), running, workers)}")
     finally:
         # An interrupted command ends its runs; they continue from their checkpoints.
-        for one in running:
-            stop(one.process)
+        for worker in pool:
+            worker.stop()
     return failed
-
-
-def _start(run: PlannedRun, folder: Path) -> subprocess.Popen[bytes]:
-    path = folder / run.name
-    # Parallel runs use the cores better with one thread each; a flag can change it.
-    words = ["train", run.recipe, "--run.threads=1", *run.flags, f"--run.folder={path}"]
-    words += named_flags()
-    if path.exists():
-        words.append("--run.resume")
-    with (folder / f"{run.name}.log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "creditrl.cli", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env={**_ONE_THREAD, **os.environ},
-            # Ctrl-C goes only to us; we end them.
-            start_new_session=True,
-            preexec_fn=end_with_parent(),
-        )
 
 
 def _check_same(run: PlannedRun, path: Path) -> None:
