@@ -9,6 +9,7 @@ exit code.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -42,6 +43,8 @@ def _import_all() -> None:
         "transformers.models.qwen2.modeling_qwen2",
     ):
         importlib.import_module(name)
+    # Collections in the forks need not visit what was imported, nor copy its memory.
+    gc.freeze()
 
 
 def _train(words: list[str], log: str) -> None:
