@@ -61,13 +61,9 @@ class RayCosts:
     put_ms: float
     """A MiB into Ray's store, and out of it."""
     store_s: float
-    """A GiB of weights, as named tensors, into Ray's store."""
+    """A GiB of weights into Ray's store."""
     load_s: float
     """The same out of it into place, in an engine's process."""
-    array_store_s: float
-    """A GiB into the store as arrays, which Ray takes without pickling their bytes."""
-    array_load_s: float
-    """The same out of the store."""
 
 
 @dataclass(frozen=True, slots=True)

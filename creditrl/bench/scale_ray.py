@@ -20,6 +20,7 @@ from creditrl.trainers.config import RolloutConfig, TrainConfig
 from creditrl.trainers.parallel.ray_cluster import connect
 from creditrl.trainers.parallel.ray_config import RayConfig
 from creditrl.trainers.parallel.ray_engines import RayEngines, VLLMEngines
+from creditrl.trainers.parallel.ray_weights import pack, unpack
 
 __all__ = ["measure_ray"]
 
@@ -44,7 +45,7 @@ def measure_ray(few: int, many: int, repeats: int) -> RayCosts:
         one = {n: _queue(config, n, 1, repeats) for n in (few, many)}
         more = _queue(config, few, _TOGETHER, repeats)
         step, steps = (_shard(few, count, repeats) for count in (1, _TOGETHER))
-        store, load, array_store, array_load = _weights(repeats)
+        store, load = _weights(repeats)
         return RayCosts(
             queue_us=Line.through((few, one[few]), (many, one[many])),
             reply_us=max(0.0, (more - one[few]) / (_TOGETHER - 1)),
@@ -53,8 +54,6 @@ def measure_ray(few: int, many: int, repeats: int) -> RayCosts:
             put_ms=_transfer(repeats),
             store_s=store,
             load_s=load,
-            array_store_s=array_store,
-            array_load_s=array_load,
         )
     finally:
         leave()
@@ -97,8 +96,8 @@ class _Answers:
 
         place = torch.zeros(MIB)
         begin = time.process_time()
-        for _, value in ray.get(held[0]):
-            place.copy_(torch.as_tensor(value))
+        for _, value in unpack(ray.get(held[0])):
+            place.copy_(value)
         return time.process_time() - begin
 
 
@@ -171,23 +170,19 @@ def _transfer(repeats: int) -> float:
     return 1e3 * statistics.median(cpu_seconds(there_and_back) for _ in range(repeats)) / 16
 
 
-def _weights(repeats: int) -> list[float]:
-    """Return the seconds of a GiB into the store, and out of it in an engine; then as arrays."""
+def _weights(repeats: int) -> tuple[float, float]:
+    """Return the seconds of a GiB into the store, and out of it in an engine."""
     import ray
 
     tensors = [(f"layers.{n}.weight", torch.zeros(MIB)) for n in range(16)]  # 4 MiB each
-    arrays = [(name, value.numpy()) for name, value in tensors]
     made: Any = ray.remote(_Answers)
     actor = made.options(num_cpus=0).remote(1)
-    found: list[float] = []
-    for named in (tensors, arrays):
-        stored, loaded = [], []
-        for _ in range(repeats + 2):
-            begin = time.process_time()
-            held = ray.put(named)
-            stored.append(time.process_time() - begin)
-            loaded.append(ray.get(actor.load.remote([held])))
-        # The first ones also initialise what later ones reuse.
-        found += [16 * statistics.median(stored[2:]), 16 * statistics.median(loaded[2:])]
+    stored, loaded = [], []
+    for _ in range(repeats + 2):
+        begin = time.process_time()
+        held = ray.put(pack(tensors))
+        stored.append(time.process_time() - begin)
+        loaded.append(ray.get(actor.load.remote([held])))
     ray.kill(actor)
-    return found
+    # The first ones also initialise what later ones reuse.
+    return 16 * statistics.median(stored[2:]), 16 * statistics.median(loaded[2:])

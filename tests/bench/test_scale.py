@@ -47,8 +47,6 @@ COSTS = Costs(
         put_ms=1,
         store_s=1,
         load_s=0.5,
-        array_store_s=0.2,
-        array_load_s=0.1,
     ),
 )
 
@@ -190,4 +188,4 @@ def test_what_ray_costs_is_measured_on_a_cluster_of_this_machine():
 
     found = measure_ray(8, 64, repeats=1)
     assert min(found.queue_us.at(64), found.shard_us, found.put_ms) > 0
-    assert min(found.store_s, found.array_store_s, found.load_s, found.array_load_s) > 0
+    assert min(found.store_s, found.load_s) > 0

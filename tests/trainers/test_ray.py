@@ -53,6 +53,7 @@ from creditrl.trainers.parallel.ray_engines import (
     TransformersEngines,
     _Place,
 )
+from creditrl.trainers.parallel.ray_weights import pack
 from creditrl.trainers.stopwatch import Stopwatch
 from creditrl.types import Prompt, Trajectory
 
@@ -292,13 +293,15 @@ def test_an_engine_in_the_place_of_another_is_probed_before_its_replies_count(
     assert engines.lost == 1
     assert place.probe is not None and place.probe._last is not None
     # One that begins with other weights than those of now.
-    engines._steps = [("load", ray.put(make_policy(seed=1).state_dict()))]
+    other = make_policy(seed=1).state_dict()
+    other["weights"] = pack(other["weights"].items())
+    engines._steps = [("load", ray.put(other))]
     lose(engines)
     for _ in range(2):  # as often as it is asked
         with pytest.raises(EngineError, match="engine 0 .* does not compute with the weights"):
             ask(agent)
     # One that cannot take its weights: that is said, and not what the probe makes of it.
-    engines._steps = [("load", ray.put({"lora": True, "weights": {}, "reference": None}))]
+    engines._steps = [("load", ray.put({"lora": True, "weights": [], "reference": None}))]
     engines._replace(engines._places[0])
     with pytest.raises(CheckpointError, match="holds LoRA adapters"):
         ask(agent)

@@ -48,6 +48,7 @@ from creditrl.trainers.decode.shared_agent import COPY_BLOCK
 from creditrl.trainers.decode.sync import Probe, WeightSync, next_logprobs
 from creditrl.trainers.decode.twin_weights import EngineWeights
 from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.parallel.ray_weights import Packed, pack, unpack
 from creditrl.types import Prompt, Reply
 
 if TYPE_CHECKING:
@@ -362,9 +363,9 @@ class TransformersEngines(RayEngines):
 
     def _hand_over(self, policy: Policy) -> None:
         state = policy.state_dict()
-        cpu = {name: value.detach().cpu() for name, value in state["weights"].items()}
-        whole = not all(".lora_" in name for name in cpu)
-        self._add("load", {**state, "weights": cpu, "reference": None}, whole=whole)
+        packed = pack(state["weights"].items())
+        whole = not all(".lora_" in name for name in state["weights"])
+        self._add("load", {**state, "weights": packed, "reference": None}, whole=whole)
 
     def _context_of(self, policy: Policy) -> int:
         shape = policy.base.config.get_text_config()
@@ -406,8 +407,7 @@ class VLLMEngines(RayEngines):
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Make the engines compute with these weights."""
-        named = [(name, value.detach().cpu()) for name, value in weights]
-        self._add("load_weights", named, whole=True)
+        self._add("load_weights", pack(weights), whole=True)
 
     def load_adapter(self, folder: Path) -> None:
         """Make the engines compute with the LoRA adapter of a folder, which they need not see."""
@@ -663,7 +663,7 @@ class _PolicyEngine:
 
     def load(self, state: dict[str, Any]) -> None:
         """Take weights."""
-        self._policy.load_state_dict(state)
+        self._policy.load_state_dict({**state, "weights": dict(unpack(state["weights"]))})
         if self._agent is not None:
             self._agent.weights_changed()
 
@@ -709,9 +709,9 @@ class _VLLMEngine:
         """Return the maximum number of tokens of a row, once per prompt."""
         return [self._engine.context for _ in prompts]
 
-    def load_weights(self, weights: list[tuple[str, torch.Tensor]]) -> None:
+    def load_weights(self, weights: list[Packed]) -> None:
         """Compute with these weights from now on."""
-        self._engine.load_weights(weights)
+        self._engine.load_weights(unpack(weights))
 
     def load_adapter(self, files: dict[str, bytes]) -> None:
         """Compute with the LoRA adapter in these files from now on."""
