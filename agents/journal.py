@@ -172,7 +172,7 @@ class Journal:
     def _read(self, rows: list[dict[str, Any]], what: Any) -> None:
         first = rows[0]
         if first.get("journal") != JOURNAL_FORMAT:
-            raise DataError(f"{self.path}: its first line is no head of an evaluation.")
+            raise DataError(f"{self.path}: its first line is not the head of an evaluation.")
         before = first["what"]
         for key in {**before, **what}:
             if before.get(key) != what.get(key):

@@ -394,7 +394,7 @@ def read_toml(path: str | os.PathLike[str] | RecipeFile) -> dict[str, Any]:
         return tomllib.loads(source.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         what, place = _split_place(str(error))
-        raise ConfigError(f"{source}{place}: {what}. This is no valid TOML; mend it.") from None
+        raise ConfigError(f"{source}{place}: {what}. This is not valid TOML; mend it.") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{source}: not UTF-8 text, so no TOML file.") from None
     except (ValueError, RecursionError):  # numbers of thousands of digits, brackets without end

@@ -265,7 +265,7 @@ class _Job:
         except (OSError, http.client.HTTPException) as error:
             raise _Interrupted(f"the server does not answer ({_cause(error)})") from error
         except ValueError as error:
-            raise DataError(f"{self.url!r} is no address ({error}).{self.again}") from error
+            raise DataError(f"{self.url!r} is not an address ({error}).{self.again}") from error
 
     def _unreachable(self, reason: object) -> Exception:
         """Return the error for an unreachable server."""

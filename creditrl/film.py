@@ -130,7 +130,7 @@ def save_player(
 
 def _check(frames: Sequence[Any], seconds_per_frame: float) -> None:
     if not frames:
-        raise ConfigError("An episode without a frame is no film: expected at least one.")
+        raise ConfigError("An episode without a frame is not a film: expected at least one.")
     if not 0.02 <= seconds_per_frame <= 60:  # limits of GIF viewers
         raise ConfigError(
             f"seconds_per_frame is {seconds_per_frame:g}: expected from 0.02 to 60 seconds."

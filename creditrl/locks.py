@@ -46,7 +46,7 @@ class Lock:
         fd = os.open(path, flags, 0o666)
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise RunFolderError(f"{path} is no ordinary file: expected one, or none.")
+                raise RunFolderError(f"{path} is not an ordinary file: expected one, or none.")
             _take(fd, what)
             # A full disk does not prevent locking; the next process then reads no name.
             with contextlib.suppress(OSError):

@@ -193,12 +193,12 @@ def _decoder(pairs: _Pairs | None, words: bool, largest: int) -> json.JSONDecode
 def _finite(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise OutsideJSONError(f"{_short(digits)} is no finite number")
+        raise OutsideJSONError(f"{_short(digits)} is not a finite number")
     return number
 
 
 def _refuse(name: str) -> None:
-    raise OutsideJSONError(f"{name} is no finite number")
+    raise OutsideJSONError(f"{name} is not a finite number")
 
 
 def _too_deep() -> OutsideJSONError:

@@ -242,7 +242,9 @@ def _messages(text: str | None, source: str) -> tuple[dict[str, str], ...]:
         read = read_json(text.encode(), most=MOST_FILE, largest=LARGEST_IN_FILE)
         return tuple({"role": str(m["role"]), "content": str(m["content"])} for m in read)
     except (ValueError, TypeError, LookupError):
-        raise DataError(f"{source}: a turn's messages are no chat; the file is damaged.") from None
+        raise DataError(
+            f"{source}: a turn's messages are not a chat; the file is damaged."
+        ) from None
 
 
 def _episode(

@@ -442,7 +442,7 @@ def _part_key(name: str) -> tuple[int, int]:
     """Return (update, number of the call) of a part file's name."""
     found = _PART.fullmatch(name)
     if found is None:
-        raise DataError(f"{name!r} is no name of a part file; expected update-000012-0.jsonl.zst.")
+        raise DataError(f"{name!r} does not name a part file; expected update-000012-0.jsonl.zst.")
     return int(found[1]), int(found[2])
 
 

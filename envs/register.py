@@ -157,7 +157,7 @@ def environment_class(env_id: str) -> type[TextEnv[Any]]:
             ) from error
     if not (isinstance(creator, type) and issubclass(creator, TextEnv)):
         raise ConfigError(
-            f"{env_id} is registered, but is no text environment: expected a subclass of "
+            f"{env_id} is registered, but is not a text environment: expected a subclass of "
             "creditrl.envs.base.TextEnv. `creditrl envs` lists ours."
         )
     return creator

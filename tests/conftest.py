@@ -159,7 +159,7 @@ def test_data() -> Path:
         pytest.skip("needs real data: set CREDITRL_TEST_DATA to its folder")
     path = Path(folder)
     if not path.is_dir():
-        pytest.fail(f"CREDITRL_TEST_DATA={folder} is no folder")
+        pytest.fail(f"CREDITRL_TEST_DATA={folder} is not a folder")
     return path
 
 

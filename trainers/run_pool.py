@@ -194,7 +194,7 @@ def _check_same(run: PlannedRun, path: Path) -> None:
     config = run.config()
     if not (path / "config.toml").is_file():
         if path.exists():
-            raise RunFolderError(f"{path} exists and is no run. Choose another --folder.")
+            raise RunFolderError(f"{path} exists and is not a run. Choose another --folder.")
         return
     toml = path / "config.toml"
     there = resolve(read_toml(toml), (), str(toml), "creditrl train")

@@ -333,4 +333,6 @@ def _env_id(env: Any) -> str:
 def _check_order(env: Any) -> None:
     for wrapper in below(env):
         if getattr(wrapper, "kind", "") == "History":
-            raise WrapperError("There is a History inside already: its prompt is no observation.")
+            raise WrapperError(
+                "There is a History inside already: its prompt is not an observation."
+            )

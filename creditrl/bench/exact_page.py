@@ -29,7 +29,7 @@ class Shown:
 MEASURES: Mapping[str, Shown] = {
     "within": Shown("Actions of one state ordered as their values are, %", 100.0, 0),
     "cosine": Shown("Cosine with the true policy gradient"),
-    "noise": Shown("Turns until the gradient's noise is no more than the gradient", digits=0),
+    "noise": Shown("Turns until the gradient's noise equals the gradient", digits=0),
     "leakage": Shown("Credit of turns that change nothing, % of all", 100.0, 0),
     "signal": Shown("Signal-to-noise of the gradient, per 1,000 turns", 1000.0),
     "error": Shown("Error of the gradient, in lengths of the true one"),
@@ -38,31 +38,30 @@ MEASURES: Mapping[str, Shown] = {
 """By field of :class:`creditrl.bench.exact.Agreement`."""
 
 _INTRODUCTION = """\
-A small policy that was never trained plays {groups} groups of {group_size} episodes of each of five
-tiny tasks with finitely many states. Its true advantages are computed by dynamic programming, so
-nothing in the truth is noise. Learned models have the settings of the small recipes and were fitted
-to as many other episodes. `vine`, `tree_grpo` and `branch` collect their own episodes, and the
-turns of their continuations count. A row named "exact" has computed values in the place of what its
-method learns. Of a reply's tokens only those that had an alternative count."""
+An untrained small policy plays {groups} groups of {group_size} episodes of each of five tiny tasks
+with finitely many states. Its true advantages are computed by dynamic programming and contain no
+noise. Learned models have the settings of the small recipes and were fitted to the same number of
+other episodes. `vine`, `tree_grpo` and `branch` collect their own episodes, and the turns of their
+continuations count. In a row named "exact", computed values replace what the method learns. Only
+tokens of a reply that had an alternative count."""
 
 _ORACLES = """\
-The noise of each method over GRPO's (below 1: fewer turns for the same precision), as its recipe
-has it and with an exact part in the place of the learned one: the rise of the true value for SPA's
-progress, the true value for the critics of PPO and Turn-PPO, segments that end where the value
-moves with their true progress and Bayes' rule for HISR, the true advantage for iStar's implicit
-reward, the true value of actions for PRM4A's scores. Where a method's rewards are its own, its
-critic is the mean of what followed in the batch. "Lambda 0" credits every turn with its own step
-alone."""
+The noise of each method divided by GRPO's (below 1: fewer turns for the same precision), with the
+method's recipe and with its learned part replaced by an exact one: the increase of the true value
+for SPA's progress, the true value for the critics of PPO and Turn-PPO, segments that end where the
+value changes, their true progress and Bayes' rule for HISR, the true advantage for iStar's implicit
+reward, the true value of actions for PRM4A's scores. Where a method has its own rewards, its critic
+is the mean of what followed in the batch. "Lambda 0" credits every turn with its own step only."""
 
 _WHY = """\
-Lambda is why an exact part can be worth little: at 0.95, and with gamma near 1, nearly all later
-steps are added to a turn's own, and exact progress becomes the outcome less the value of the state,
-which is what PPO and REINFORCE with a baseline have anyway: the cosines of `spa, exact progress`
-and of `pg` agree. At lambda 0 it stays the credit of its turn."""
+Lambda is why an exact part can be worth little: at 0.95, with gamma near 1, nearly all later steps
+are added to a turn's own. Exact progress then becomes the outcome minus the value of the state,
+which PPO and REINFORCE with a baseline have anyway: the cosines of `spa, exact progress` and `pg`
+agree. At lambda 0 it remains the credit of its turn."""
 
 _WHY_HISR = """\
-HISR's shares of a success add up to 1 however likely the success was, and failures are paid
-nothing, which is no estimate of the advantage, whatever is exact in it."""
+HISR's shares of a success add up to 1 however likely the success was, and failures get nothing.
+That does not estimate the advantage, even with exact parts."""
 
 
 def cell(measure: str, value: float | None) -> str:
@@ -108,9 +107,9 @@ def exact_page(data: Mapping[str, Any]) -> str:
             ),
             "",
         ]
-    lines += ["## Figures of others", ""]
+    lines += ["## Published figures", ""]
     lines += [
-        "Rows of AgentCreditBench v0.5 (its README), made again by this package's methods.",
+        "Rows of AgentCreditBench v0.5 (its README), reproduced by this package's methods.",
         "",
     ]
     published = [

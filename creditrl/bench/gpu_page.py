@@ -16,10 +16,10 @@ def gpu_page(content: Mapping[str, Any]) -> str:
     lines = ["# On a GPU", ""]
     if device["kind"] == "cpu":
         lines += [
-            "No GPU was to be had: this is the tiny run on a CPU, which shows that every line of "
-            "the bench runs. Its speeds say nothing of a GPU."
+            "No GPU was available: this is the tiny run on a CPU, which shows that every part of "
+            "the bench runs. Its speeds say nothing about a GPU."
             if content["tiny"]
-            else "No GPU was used: all of this is a CPU's.",
+            else "No GPU was used: all figures are from a CPU.",
             "",
         ]
     packages = ", ".join(f"{name} {version}" for name, version in versions.items())
@@ -33,7 +33,7 @@ def gpu_page(content: Mapping[str, Any]) -> str:
     lines.append("")
     broken = failures(content)
     if broken:
-        lines += ["What failed:", "", *(f"- {line}" for line in broken), ""]
+        lines += ["Failures:", "", *(f"- {line}" for line in broken), ""]
     for section in SECTIONS:
         found = content["sections"].get(section.name)
         if found is not None:
@@ -75,7 +75,7 @@ def _summary(title: str, found: Mapping[str, Any]) -> str:
 def _section(found: Mapping[str, Any]) -> list[str]:
     lines = []
     if "error" in found:
-        lines += [f"It broke: {found['error']}", ""]
+        lines += [f"Failed: {found['error']}", ""]
     for table in found.get("tables", ()):
         rows = table["rows"]
         if not rows:

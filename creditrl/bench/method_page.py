@@ -37,14 +37,17 @@ def write_page(found: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
     panels = {name: dots for name, dots in panels.items() if dots}
     lines = ["# Credit methods side by side", "", _INTRODUCTION, ""]
     if path.with_name(_TRUTH).is_file():
-        lines += [f"How near each credit comes to true advantages: [{_TRUTH}]({_TRUTH}).", ""]
+        lines += [
+            f"How close each method's credit is to true advantages: [{_TRUTH}]({_TRUTH}).",
+            "",
+        ]
     absent = [f"{name} ({t.title})" for name, t in task_sets().items() if name not in measured]
     if absent:
         lines += [f"**Task sets not measured:** {'; '.join(absent)}.", ""]
     if panels:
         picture = path.with_name(f"{path.stem}_turns.png")
-        paths.append(ratio_dots(panels, picture, "turns to GRPO's last success, GRPO = 1"))
-        lines += [f"![Turns to GRPO's last success]({picture.name})", ""]
+        paths.append(ratio_dots(panels, picture, "turns to GRPO's final success, GRPO = 1"))
+        lines += [f"![Turns to GRPO's final success]({picture.name})", ""]
     for data in found:
         pictures = _pictures(data, path)
         paths += pictures.values()
@@ -54,15 +57,15 @@ def write_page(found: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
 
 
 _INTRODUCTION = (
-    "For one seed all methods begin with the same cloned policy and play as many environment "
-    "turns, exploration before training counted. Every method was tuned by as many trials, on "
-    "tasks and a seed that no test uses. The headline is turns: how many a method needs to be "
-    "as good as GRPO is at its end, over how many GRPO needs (below 1: fewer). Where a method "
-    "does not get there the ratio is only known to be above its whole budget, which is written "
-    "as > and counts so in the intervals. Gain is a method's end less its own start. Intervals "
-    "are 95 %, by bootstrap over tasks and seeds, paired; with few seeds they are somewhat narrow, "
-    "so the difference is also given with Student's interval over the seeds. p is Holm's, over the "
-    "methods of a table."
+    "With one seed all methods start from the same cloned policy and play the same number of "
+    "environment turns, including exploration before training. Best settings come from the same "
+    "number of trials for every method, on tasks and a seed that no test uses. The headline is the "
+    "number of turns that a method needs to reach GRPO's final value, divided by GRPO's (below 1: "
+    "fewer). Where a method does not reach it, the ratio is only known to exceed its budget: it is "
+    "marked with > and enters the intervals as such. Gain is a method's end minus its own start. "
+    "Intervals are 95 %, by paired bootstrap over tasks and seeds; with few seeds they are "
+    "somewhat narrow, so the difference also has Student's interval over the seeds. p has Holm's "
+    "correction over the methods of a table."
 )
 
 
@@ -103,14 +106,14 @@ def _setup(data: Mapping[str, Any]) -> str:
     begun = ""
     if tests:
         starts = [clone[measure] for clone in tests]
-        begun = f" The clones begin at {100 * min(starts):.0f} to {100 * max(starts):.0f} %."
+        begun = f" The clones start at {100 * min(starts):.0f} to {100 * max(starts):.0f} %."
         outside = sum(not 0.1 <= start <= 0.35 for start in starts)
         if outside:
             begun += f" {outside} of {len(starts)} are outside 10 to 35 %."
     return (
         f"{plan['turns']:,} environment turns a run, {len(plan['seeds'])} seeds, {plan['levels']} "
-        f"tasks of {plan['splits']['test']} for the tests and as many of "
-        f"{plan['splits']['tuning']} for the tuning, temperature 1.{begun}"
+        f"tasks of {plan['splits']['test']} for testing and of {plan['splits']['tuning']} for "
+        f"tuning, temperature 1.{begun}"
     )
 
 
@@ -227,7 +230,7 @@ def _cost(data: Mapping[str, Any]) -> list[str]:
         )
     return [
         "CPU seconds, mean over seeds. Training is exploration and updates; the rest of a run is "
-        "its start and the evaluations.",
+        "start-up and evaluations.",
         "",
         *_table(
             (

@@ -59,10 +59,10 @@ def recipes_page(found: Mapping[str, Mapping[str, Any]], cpu: str) -> str:
         "# The papers' recipes on one GPU",
         "",
         "`creditrl train @RECIPE --dry-run` builds everything that a recipe names and does one "
-        "update on this machine. Its model is one of two layers in the shape of the recipe's, as "
-        "wide as one key-value head with its queries, with random weights; it plays builtin tasks "
-        "for three turns, and every second episode counts as solved. The plan is that of the run "
-        "itself, with all its layers, for a GPU with 80 GiB, of which a tenth is left free.",
+        "update on this machine. The model has the recipe's architecture with two layers, the "
+        "width of one key-value head with its queries, and random weights. It plays builtin tasks "
+        "for three turns, and every second episode counts as solved. The plan is that of the real "
+        "run, with all layers, on a GPU of 80 GiB, a tenth of which is left free.",
         "",
         "| recipe | model | trains | plan, GiB | fits | updates of the run | weights here "
         "| longest row, tokens | gradient | CPU seconds |",
@@ -79,8 +79,8 @@ def recipes_page(found: Mapping[str, Mapping[str, Any]], cpu: str) -> str:
     lines += [
         "",
         f"{fits} of {len(found)} fit without a flag. A dry run takes "
-        f"{seconds[len(seconds) // 2]:.0f} s of processor time (median; at most "
-        f"{seconds[-1]:.0f} s) on one thread of {cpu}.",
+        f"{seconds[len(seconds) // 2]:.0f} CPU seconds (median; at most {seconds[-1]:.0f}) on one "
+        f"thread of {cpu}.",
         "",
         "Made by `creditrl bench recipes --out docs/results/recipes.md`.",
         "",

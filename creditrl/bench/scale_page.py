@@ -26,9 +26,9 @@ def _costs(found: Mapping[str, Any]) -> Rows:
 
     rows: list[tuple[str, ...]] = [
         ("turn in the rollout loop, replies one by one", line(loop)),
-        ("beginning an episode in it", line(begin)),
+        ("starting an episode in it", line(begin)),
         ("prompt to tokens, tokens to reply, of a turn", f"{costs['prompt_us']:,.0f} us"),
-        ("pickling a turn for the ranks, and back", f"{costs['pickle_us']:,.0f} us"),
+        ("pickling and unpickling a turn for the ranks", f"{costs['pickle_us']:,.0f} us"),
         ("the pickled turn", f"{costs['episode_bytes']:,.0f} bytes"),
         ("tables and rows of a turn for an update", f"{costs['pack_us']:,.0f} us"),
         ("copying a GiB of weights", f"{costs['copy_s']:.2f} s"),
@@ -42,8 +42,6 @@ def _costs(found: Mapping[str, Any]) -> Rows:
             ("Ray: a MiB of array into its store and out", f"{ray['put_ms']:.2f} ms"),
             ("Ray: a GiB of weights into its store", f"{ray['store_s']:.2f} s"),
             ("Ray: and out, in an engine", f"{ray['load_s']:.2f} s"),
-            ("Ray: a GiB into its store if given as arrays", f"{ray['array_store_s']:.2f} s"),
-            ("Ray: and out, in an engine", f"{ray['array_load_s']:.2f} s"),
         ]
     return "Measured here", ("item", "CPU time of one process"), rows
 
@@ -68,7 +66,7 @@ def _environments(found: Mapping[str, Any]) -> Rows:
                 f"{rate * turn * 1e-6:.1f}",
             )
         )
-    title = f"Cores for {rate:,.0f} turns/s, which the engines decode at most"
+    title = f"Cores for {rate:,.0f} turns/s, the most that the engines decode"
     return title, ("environment", "step, us", "fresh episode, us", "cores"), rows
 
 
@@ -87,7 +85,7 @@ def _updates(found: Mapping[str, Any]) -> Rows:
             )
         )
     head = ("collectors, a call carries", "collecting, s", "update, s", *RESOURCES)
-    last = ("first bottleneck (half of it saves)", "first beside the model")
+    last = ("bottleneck (halving it saves)", "apart from the models")
     return "Busy share of the update's time", (*head, *last), rows
 
 
@@ -130,12 +128,12 @@ def answer(found: Mapping[str, Any]) -> str:
         line = (
             f"With {collectors} an update takes {one['seconds']:.0f} s: "
             f"{played['seconds']:.0f} s to collect, in which a collector's thread is busy for "
-            f"{busy:.0%}, {one['optimizing']:.0f} s to optimise, {_sync_of(one):.0f} s to bring "
-            f"weights to engines. First bottleneck: {first} (half of it would save "
+            f"{busy:.0%}, {one['optimizing']:.0f} s to optimise, {_sync_of(one):.0f} s to send "
+            f"weights to engines. First bottleneck: {first} (halving it would save "
             f"{saved[first]:.0f} s)"
         )
         if serving != first:
-            line += f"; of what only serves the model: {serving} ({saved[serving]:.0f} s)"
+            line += f"; apart from the models themselves: {serving} ({saved[serving]:.0f} s)"
         said.append(line + ".")
     cores = found["updates"][0]["busy"]["environment cores"]
     return " ".join((*said, f"Environment cores are busy for {cores:.1%}."))
@@ -149,12 +147,12 @@ def page(found: Mapping[str, Any]) -> str:
     """Return the page for the results of :func:`creditrl.cli.bench_scale.bench_scale`."""
     options, where = found["options"], found["machine"]
     lines = [
-        "# A large cluster, on paper",
+        "# A large cluster, simulated",
         "",
         f"{options['engines']} engines, {options['copies']:,} copies of {options['env']}, a "
-        f"trainer on {options['gpus']} GPUs: what is busy, and what waits? Nobody ran this. Costs "
-        "of this code were measured on one machine, what needs a cluster was assumed, and an "
-        "update was simulated event by event.",
+        f"trainer on {options['gpus']} GPUs: where is the bottleneck? This is a simulation: the "
+        "costs of this code were measured on one machine, those of a cluster are assumptions, and "
+        "an update is simulated event by event.",
         "",
         "## Answer",
         "",
@@ -163,8 +161,8 @@ def page(found: Mapping[str, Any]) -> str:
         "## Measured",
         "",
         f"{where['cpu']}, Python {where['python']}; medians of CPU time. Prompts and replies are "
-        "VisualSokoban's, in the form `tags`, with a tokenizer made of its words. CPU time counts "
-        "no waiting, but other work that shares caches shows in it.",
+        "VisualSokoban's, in the form `tags`, with a tokenizer trained on its words. CPU time "
+        "excludes waiting, but other load on the machine's caches raises it.",
         "",
         *_markdown(_costs(found)),
         *([] if found["costs"]["ray"] is not None else [RAY_MISSING, ""]),
@@ -175,28 +173,27 @@ def page(found: Mapping[str, Any]) -> str:
         "## Assumed",
         "",
         "The model is Qwen2.5-7B in bfloat16 (7.6 billion weights by its model card), GPUs are "
-        "H100 SXM (3.35 TB/s and 989 TFLOPS by the data sheet). Options are named where there is "
-        "one.",
+        "H100 SXM (3.35 TB/s and 989 TFLOPS by the data sheet).",
         "",
         *_markdown(_assumed(found)),
-        "Not in the simulation: the interpreter's lock among the threads of shards, Ray's own "
-        "processes, the time that small messages travel, evaluations, checkpoints and failures.",
+        "Not simulated: the interpreter lock among the threads of a shard, Ray's own processes, "
+        "the latency of small messages, evaluations, checkpoints and failures.",
         "",
         "## Simulated",
         "",
-        "Busy shares of an update's time. A collector is one thread, whose calls of Ray are told "
-        "apart. Several collectors have copies, engines and shards of their own, and hand "
-        "episodes to ranks of their own.",
+        "Share of an update for which each resource is busy. A collector is one thread; its "
+        "Python and its calls to Ray are separate columns. With several collectors, each has its "
+        "own copies, engines, shards and training ranks.",
         "",
         *_markdown(_updates(found)),
         f"{_sync(found)[0]}:",
         "",
         *_markdown(_sync(found)),
-        "## What the code does today",
+        "## What the code does",
         "",
         *_done(found),
         "",
-        "## What it does not do",
+        "## What would help, and is not there",
         "",
         *_missing(found),
         "",
@@ -232,7 +229,7 @@ def _assumed(found: Mapping[str, Any]) -> Rows:
         ),
         (
             "GiB/s between machines (`--network-gib`)",
-            "100 Gb/s, less what protocols take",
+            "100 Gb/s, less protocol overhead",
             f"{options['network_gib']:g}",
         ),
         (
@@ -260,16 +257,16 @@ def _done(found: Mapping[str, Any]) -> list[str]:
     options, first = found["options"], found["updates"][0]
     carried = options["copies"] * options["turns"] / first["collection"]["calls"]
     return [
-        "- It is the first row: rank 0 alone collects, in one thread, for all copies and engines. "
-        "More ranks share decoding and learning, not the loop.",
-        "- Copies do not wait for each other: a reply is handled when it is there. A call to a "
-        "vLLM engine takes all replies that it has by then, and its copies' next prompts go back "
-        "in one call, so calls carry more the later the collector is: "
-        f"{carried:.1f} replies each here. Without that the second row would hold.",
-        "- Environments are stepped by shards on the cluster (`rollout.ray.shards`), a core each, "
-        "beside the loop and beside decoding.",
-        "- Weights are gathered on rank 0, put into Ray's store once, and fetched by each machine "
-        "once, whatever the number of its engines: "
+        "- The first row of the table: rank 0 alone collects, in one thread, for all copies and "
+        "engines. Other ranks share decoding and training, not this loop.",
+        "- Copies do not wait for each other: a reply is handled as soon as it arrives. A call to "
+        "a vLLM engine fetches all finished replies, and their copies' next prompts go back in "
+        "one call, so a slower collector makes larger calls: "
+        f"{carried:.1f} replies each here. Without this the second row would apply.",
+        "- Shards on the cluster (`rollout.ray.shards`), one core each, step the environments "
+        "while engines decode.",
+        "- Weights are gathered on rank 0 and put into Ray's store once, as arrays, which Ray does "
+        "not pickle; each machine fetches them once for all its engines: "
         f"{first['sending']:.1f} s of the sync's {_sync_of(first):.1f} s.",
     ]
 
@@ -282,33 +279,26 @@ def _missing(found: Mapping[str, Any]) -> list[str]:
     now, then = first["collection"]["seconds"], most["collection"]["seconds"]
     overlapped = max(now, first["seconds"] - now)
     lines = [
-        f"- Collectors per machine. With {most['collectors']} of them collecting would take "
-        f"{then:.0f} s instead of {now:.0f} s: then the longest episode decides.",
-        "- Tokenising elsewhere than in the collector's thread: it is "
-        f"{costs['prompt_us']:,.0f} of the {turn:,.0f} us that Python takes for a turn.",
-        "- Collecting while the policy is optimised: `--rollout.ahead 1` does it with one training "
-        "process, not under torchrun. Overlapped, an update would take no less than "
+        f"- Several collectors: with {most['collectors']} of them, collecting would take "
+        f"{then:.0f} s instead of {now:.0f} s, and the longest episode would be the limit.",
+        "- Tokenising outside the collector's thread: it takes "
+        f"{costs['prompt_us']:,.0f} of the {turn:,.0f} us of Python per turn.",
+        "- Collecting during the update: `--rollout.ahead 1` does it with one training process, "
+        "but not under torchrun. An update would then take at least "
         f"{overlapped:.0f} s instead of {first['seconds']:.0f} s.",
-        "- Weights as a tree or a chain: all machines ask for them at once, when only the first "
-        "one has them.",
-        "- Dealing episodes to ranks: rank 0 pickles all of them for every rank, and each makes "
-        f"the tables of all, {first['episodes'] + first['tables']:.1f} s of an update.",
+        "- Sending weights along a tree or a chain: now all machines fetch them from the first.",
+        "- Sending each rank its own episodes: rank 0 pickles all of them for every rank, and "
+        "every rank builds the tables of all: "
+        f"{first['episodes'] + first['tables']:.1f} s of an update.",
     ]
-    ray, gib = costs["ray"], found["options"]["weights_gib"]
+    ray = costs["ray"]
     if ray is not None:
         scan = ray["queue_us"]["per_copy"] * copies
         if scan > 1:
             lines.append(
-                "- Finding what an engine answered without looking through all requests under way, "
-                f"{scan:,.0f} us of each call with {copies:,} copies."
+                "- Finding an engine's answers without scanning all open requests, "
+                f"{scan:,.0f} us per call with {copies:,} copies."
             )
-        tensors = gib * (ray["store_s"] + ray["load_s"])
-        arrays = gib * (ray["array_store_s"] + ray["array_load_s"])
-        lines.append(
-            "- Weights as arrays: Ray pickles tensors with their bytes, into its store and out of "
-            f"it, {tensors:.1f} s of a sync; of arrays it keeps the bytes as they are, "
-            f"{arrays:.1f} s."
-        )
     return lines
 
 

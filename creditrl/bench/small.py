@@ -122,10 +122,10 @@ def results_page(runs: Sequence[SmallRun], machine: str) -> str:
         machine: description of the machine on which they were trained.
     """
     lines = [
-        "# What the small recipes reach",
+        "# Results of the small recipes",
         "",
-        "Made by `creditrl bench small`; success in per cent with 95 % intervals, on held-out tasks"
-        " that are equal within a row's environment and seed.",
+        "Made by `creditrl bench small`; success in per cent with 95 % intervals. For one seed of "
+        "an environment all agents play the same held-out tasks.",
         f"Machine: {machine}.",
         "",
     ]

@@ -186,20 +186,20 @@ def _show(found: Mapping[str, Any]) -> None:
 def _endpoint_line(found: Mapping[str, Any]) -> str:
     at = found["endpoint"]
     return (
-        f"Endpoint: {at['episodes']} episodes, {at['requests']:,} questions, "
-        f"{at['concurrency']} at once. The longest chain of answers takes {at['longest']:.2f} s, "
-        f"all of them over {at['concurrency']} {at['shared']:.2f} s; the evaluation took "
-        f"{at['seconds']['free']:.2f} s, "
-        f"{at['seconds']['free'] / at['bound']:.2f} times the larger."
+        f"Endpoint: {at['episodes']} episodes, {at['requests']:,} requests, "
+        f"{at['concurrency']} at once. The slowest episode waits {at['longest']:.2f} s for its "
+        f"answers; all answers take {at['shared']:.2f} s if {at['concurrency']} are always under "
+        f"way. The evaluation took {at['seconds']['free']:.2f} s, "
+        f"{at['seconds']['free'] / at['bound']:.2f} times the larger of the two."
     )
 
 
 def _slots_line(found: Mapping[str, Any]) -> str:
     batch, row = (found["model"][name]["free"] for name in ("batch", "row"))
     return (
-        "A slot without an episode idles, however little anybody waits: in one batch, where none "
-        f"begins behind those that have ended, the simulated model's are busy {batch['busy']:.0%} "
-        f"of the time; with episodes in a row {_busy(row)}, for then the longest end alone too."
+        "A slot without an episode idles. In one batch no episode starts when another ends, and "
+        f"the simulated model's slots are busy {batch['busy']:.0%} of the time; with episodes in a "
+        f"row {_busy(row)}: the longest ones end alone."
     )
 
 
@@ -208,9 +208,9 @@ def _write_page(path: Path, found: Mapping[str, Any], learned: str) -> None:
     lines = [
         "# Free-running rollouts",
         "",
-        "Lock-step asks all copies in one call per turn and waits for the longest reply. Free "
-        "copies ask again as soon as their own reply is there. Both sides play the same episodes "
-        "in one run.",
+        "In lock-step, one call per turn asks for the replies of all copies and waits for the "
+        "longest. A free copy asks again as soon as its own reply arrives. Both sides play the "
+        "same episodes in one run.",
         "",
         "| " + " | ".join(_COLUMNS) + " |",
         "|---|" + "---:|" * (len(_COLUMNS) - 1),
@@ -219,8 +219,8 @@ def _write_page(path: Path, found: Mapping[str, Any], learned: str) -> None:
         "Simulated model: reply lengths are log-normal (median 60, 95th percentile 400 tokens), "
         f"20 us per token and slot, {options['copies']} slots and copies, {options['turns']} "
         f"turns, {options['episodes']} episodes in a row. vLLM: a policy of 19 million random "
-        "weights on this machine's CPU, 32 copies, 4 turns, 128 episodes in a row; replies end "
-        "where a stop token is drawn, after 256 tokens at the latest.",
+        "weights on this machine's CPU, 32 copies, 4 turns, 128 episodes in a row; a reply "
+        "ends at a stop token or after 256 tokens.",
         "",
         _slots_line(found),
         "",
@@ -231,9 +231,9 @@ def _write_page(path: Path, found: Mapping[str, Any], learned: str) -> None:
     lines += [
         "## Updates beside collection",
         "",
-        "A trainer whose updates take as long as its collections, as on a device of its own: the "
+        "A trainer on its own device, whose updates take as long as its collections: the "
         f"simulated model, {options['copies']} episodes of {min(options['turns'], 8)} turns an "
-        f"update, {loops['updates']} updates, the first of which waits for its episodes.",
+        f"update, {loops['updates']} updates; the first one waits for its episodes.",
         "",
         "| " + " | ".join(_LOOP_COLUMNS) + " |",
         "|---|" + "---:|" * (len(_LOOP_COLUMNS) - 1),
@@ -242,7 +242,7 @@ def _write_page(path: Path, found: Mapping[str, Any], learned: str) -> None:
     ]
     if learned:
         lines += [
-            "Success after equally many updates, with 95 % intervals over levels and seeds:",
+            "Success after the same number of updates, with 95 % intervals over levels and seeds:",
             "",
             *learned.splitlines(),
             "",
@@ -260,7 +260,7 @@ def _write_page(path: Path, found: Mapping[str, Any], learned: str) -> None:
         picture = path.with_name("rollout_running.png")
         picture.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(picture, draw(figure))
-        lines += [f"![Replies under way in vLLM over time]({picture.name})", ""]
+        lines += [f"![Replies in progress in vLLM over time]({picture.name})", ""]
     lines += ["Made by `creditrl bench rollout --out docs/results/rollout.md`.", ""]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, "\n".join(lines).encode())

@@ -286,7 +286,7 @@ def _chosen(words: str, stored: Sequence[int], source: _Source) -> list[int]:
     for word in words.replace(" ", ",").split(","):
         first, dash, last = word.partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
-            raise ConfigError(f"--updates: {word!r} is no update: expected e.g. 3,10-20.")
+            raise ConfigError(f"--updates: {word!r} is not an update: expected e.g. 3,10-20.")
         wanted |= set(range(int(first), int(last or first) + 1))
     found = [update for update in stored if update in wanted]
     if not found:

@@ -106,8 +106,8 @@ def _suites(suites: list[str], others: list[str], options: ReportOptions) -> Rep
 
     if others and not options.leaderboard:
         raise ConfigError(
-            f"{others[0]} is no folder of `creditrl eval --suite`, as {suites[0]} is: report runs "
-            "and suites one after the other."
+            f"{others[0]} is not a folder of `creditrl eval --suite`, as {suites[0]} is: report "
+            "runs and suites one after the other."
         )
     for name in ("analysis", "baseline", "expert"):
         if getattr(options, name):

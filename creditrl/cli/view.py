@@ -174,7 +174,8 @@ def _export(runs: Sequence[ViewedRun], options: ViewOptions, target: Path, named
         raise ConfigError(f"--export {target} is a folder: expected the name of an HTML file.")
     if target.is_file() and not _is_page(target):
         raise ConfigError(
-            f"--export {target} is no page and stays as it is: expected the name of an HTML file."
+            f"--export {target} is not a page and stays as it is: expected the name of an HTML "
+            "file."
         )
     if options.episodes is not None:
         runs[0].choose(runs[0].find(options.episodes))

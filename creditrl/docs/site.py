@@ -124,14 +124,14 @@ def refuse_foreign(folder: Path, *, versions: bool = False) -> None:
         RunFolderError: it holds something else.
     """
     if folder.name in ("", ".."):  # it is moved aside when replaced
-        raise ConfigError(f"{folder} is no name of a folder: expected one, e.g. --out site.")
+        raise ConfigError(f"{folder} is not a folder name: expected one, e.g. --out site.")
     if folder.is_symlink() or folder.is_file():
         raise RunFolderError(
-            f"{folder} is no folder; nothing was overwritten. Choose another --out."
+            f"{folder} is not a folder; nothing was overwritten. Choose another --out."
         )
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
         raise RunFolderError(
-            f"{folder} holds something that is no site of `creditrl docs`; nothing was "
+            f"{folder} holds something other than a site of `creditrl docs`; nothing was "
             "overwritten. Choose another --out, or remove the folder."
         )
     if (folder / MARK).is_file() and (folder / VERSIONS).is_file() != versions:

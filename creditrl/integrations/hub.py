@@ -158,7 +158,7 @@ def export_trajectories(
     require_extra("pyarrow", "view")
     target = Path(folder).expanduser()
     if target.name in ("", ".."):
-        raise ConfigError(f"{target} is no name of a folder: expected one, e.g. episodes.")
+        raise ConfigError(f"{target} is not a folder name: expected one, e.g. episodes.")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"{target} is not empty, and nothing is overwritten: choose another.")
     draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")

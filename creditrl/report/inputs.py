@@ -171,7 +171,7 @@ def _nothing(place: Path) -> str:
         what = "there is no such file or folder"
     elif inside := sorted(p.parent for p in place.glob("*/config.toml")):
         return (
-            f"{place} is no run, but holds {len(inside)}. Name them: `creditrl report {place}/*`."
+            f"{place} is not a run; it holds {len(inside)}. Name them: `creditrl report {place}/*`."
         )
     elif inside := sorted(place.glob("*.json")):
         what += f"; for evaluations in it, name the files: `creditrl report {place}/*.json`"

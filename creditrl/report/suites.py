@@ -105,7 +105,7 @@ def _result(file: Path) -> EvalResult:
     fault = schema_fault(content)
     if fault:
         raise DataError(
-            f"{file} is no evaluation as `creditrl report --schema` describes it: {fault}."
+            f"{file} is not an evaluation as `creditrl report --schema` describes it: {fault}."
         )
     return EvalResult.from_json(content)
 

@@ -193,5 +193,5 @@ def _listing(entry: Mapping[str, Any]) -> TaskListing:
             f"{len(listing.hashes)} hashes"
         )
     if Path(listing.name).name != listing.name:
-        raise ValueError(f"{listing.name!r} is no name of a file, which its results get")
+        raise ValueError(f"{listing.name!r} cannot name the file of its results")
     return listing

@@ -75,7 +75,7 @@ class Shelf:
             if name not in self._open:
                 found = self.names()
                 if name not in found:
-                    raise LookupError(f"{name!r} is no evaluation of {self.path}.")
+                    raise LookupError(f"{name!r} is not an evaluation of {self.path}.")
                 others = {} if self.against is None else find_evaluations(self.against)
                 paths = [found[name], *([others[name]] if name in others else [])]
                 self._open[name] = ViewedRun.several(paths)
@@ -119,7 +119,7 @@ class _Handler(PlainHandler):
             elif path.startswith("/picture/"):
                 self._picture(path.removeprefix("/picture/"))
             else:
-                raise LookupError(f"{path!r} is no page.")
+                raise LookupError(f"{path!r} is not a page.")
         except (LookupError, ValueError) as error:
             damaged = isinstance(error, CreditRLError)
             status = HTTPStatus.INTERNAL_SERVER_ERROR if damaged else HTTPStatus.NOT_FOUND
@@ -147,7 +147,7 @@ class _Handler(PlainHandler):
 
     def _run(self, place: str) -> ViewedRun:
         if not place.isdecimal():
-            raise LookupError(f"{place!r} is no run.")
+            raise LookupError(f"{place!r} is not a run.")
         return self.runs[int(place)]
 
     def _json(self, data: Any, status: HTTPStatus = HTTPStatus.OK) -> None:

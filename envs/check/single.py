@@ -233,7 +233,7 @@ def takes_any_string(subject: Subject) -> str:
 
 
 def refuses_what_is_no_string(subject: Subject) -> str:
-    """An action that is no string, or one string for all copies, is refused and changes nothing."""
+    """An action that is not a string, or one string for all copies, is refused; nothing changes."""
     env = subject.env()
     _, info = env.reset(seed=3)
     action = choose_by(np.random.default_rng(3), info, 0.0)

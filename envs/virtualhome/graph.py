@@ -659,12 +659,12 @@ def _node(entry: Any, n: int) -> Node:
             f"{what}. A node has id, class_name, category, properties and states.", "nodes", n
         ) from None
     if type(id) is not int or id < 0:
-        raise GraphError(f"the id {id!r} is no number from 0 up.", "nodes", n)
+        raise GraphError(f"the id {id!r} is not a number from 0 up.", "nodes", n)
     if not isinstance(class_name, str) or not class_name:
-        raise GraphError(f"the class_name {class_name!r} is no name.", "nodes", n)
+        raise GraphError(f"the class_name {class_name!r} is not a name.", "nodes", n)
     for what, value in (("category", category), ("prefab_name", prefab)):
         if value is not None and not isinstance(value, str):
-            raise GraphError(f"the {what} {value!r} is no name.", "nodes", n)
+            raise GraphError(f"the {what} {value!r} is not a name.", "nodes", n)
     if box is not None and not _is_box(box):
         raise GraphError(
             f"the bounding_box {box!r} is none: expected center and size, each with three numbers.",
@@ -693,7 +693,7 @@ def _is_box(box: Any) -> bool:
 
 def _edge_problem(entry: Any, index: Mapping[int, int]) -> str:
     if not isinstance(entry, Mapping) or not {"from_id", "relation_type", "to_id"} <= set(entry):
-        return f"{entry!r} is no edge. An edge has from_id, relation_type and to_id."
+        return f"{entry!r} is not an edge. An edge has from_id, relation_type and to_id."
     relation = entry["relation_type"]
     if relation not in RELATIONS:
         return f"unknown relation {relation!r}.{did_you_mean(str(relation), RELATIONS)}"

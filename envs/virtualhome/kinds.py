@@ -362,7 +362,7 @@ class _Reader:
             self._known(f"word in {text!r}", [deed], known)
         self._known(f"slot in {text!r}", [*fact.slots, *fact.others], pick)
         if not fact.states and bool(fact.others) == (fact.deed == "STAND"):
-            raise self._wrong(f"{text!r} is no fact")
+            raise self._wrong(f"{text!r} is not a fact")
         return fact
 
     def _known(self, what: str, names: Iterable[object], known: Collection[object]) -> None:

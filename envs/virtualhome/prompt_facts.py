@@ -158,8 +158,8 @@ _PIECE = re.compile(r"[a-z]+|\.")
 def read_goal(goal: str, names: frozenset[str] = frozenset()) -> Goal:
     """Take a task's text apart: of title and description the description, if there is one.
 
-    The longest name counts ("table lamp" is no table), and a name before "it" or "them" is a verb
-    ("light it"). The last word of a thing named before refers to it ("the pan").
+    The longest name counts ("table lamp" is not a table), and a name before "it" or "them" is a
+    verb ("light it"). The last word of a thing named before refers to it ("the pan").
 
     Args:
         goal: the task in words, ``"Wash hands(Go to the sink)"``.

@@ -84,7 +84,7 @@ def scene_of(
         classes: the class names that may occur; None: any.
 
     Raises:
-        DataError: it is no scene, see :meth:`Scene.of`; names the line.
+        DataError: it is not a scene, see :meth:`Scene.of`; names the line.
     """
     graph = read_graph(text, source)
     try:

@@ -97,7 +97,7 @@ def script_line(text: str, names: Mapping[str, str] | None = None, character: in
         character: who does it.
 
     Raises:
-        DataError: it is no line of a program, or the simulator has no such action.
+        DataError: it is not a line of a program, or the simulator has no such action.
     """
     if text.lstrip().lower().startswith("<char"):
         return text.strip()
@@ -200,7 +200,7 @@ class UnityHome:
         """Carry out one line, ``[WALK] <tv> (264)``; one that fails is an outcome, no error.
 
         Raises:
-            DataError: it is no line of a script.
+            DataError: it is not a line of a script.
         """
         text = script_line(line, self.names)
         self._check_begun()

@@ -58,7 +58,7 @@ _AGAIN = 0.68
 _LONGEST = 1_500
 _STOP_WORDS = " and the for with a ".split()
 _STOP_EVERY = 5
-"""One word in this many is a stop word: it costs analysis and is no term."""
+"""One word in this many is a stop word: it costs analysis and is not a term."""
 _BLOCK = 2_000
 
 # Queries like the 300 of people: about 11 terms, half of them in 1.2 to 9 of 100 texts, and a sum

@@ -94,7 +94,7 @@ def upstream_modules(checkout: Path) -> tuple[Any, Any]:
     """Return upstream's modules ``web_agent_text_env`` and ``engine.engine``.
 
     Raises:
-        DataError: the folder is no checkout of it.
+        DataError: the folder is not a checkout of it.
     """
     package = checkout / "web_agent_site"
     if not (package / "envs" / "web_agent_text_env.py").is_file():

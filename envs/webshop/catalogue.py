@@ -49,7 +49,7 @@ class MemoryCatalogue:
             # A click names the product by the text of its link, which is stripped and lower-cased.
             if asin != asin.strip().upper() or not 0 < len(asin) <= MAX_ASIN:
                 raise DataError(
-                    f"{asin!r} is no id of a product: expected 1 to {MAX_ASIN} characters, in "
+                    f"{asin!r} is not a product id: expected 1 to {MAX_ASIN} characters, in "
                     f"upper case, without blanks around. Rename it, e.g. "
                     f"{asin.strip().upper()[:MAX_ASIN] or 'A1'!r}."
                 )

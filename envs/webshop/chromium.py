@@ -75,7 +75,7 @@ def find_programs() -> tuple[str, str]:
     driver = os.environ.get("CREDITRL_CHROMEDRIVER") or shutil.which("chromedriver")
     for what, path in (("Chromium", browser), ("Chromium's driver (chromedriver)", driver)):
         if path is None or shutil.which(path) is None:
-            found = "is not on the path" if path is None else f"is no program: {path!r}"
+            found = "is not on the path" if path is None else f"is not a program: {path!r}"
             raise MissingExtraError(
                 f"{what} {found}. On Debian or Ubuntu: apt-get install chromium chromium-driver; "
                 "elsewhere name both by CREDITRL_CHROMIUM and CREDITRL_CHROMEDRIVER."

@@ -31,7 +31,7 @@ def test_a_row_says_what_came_of_a_recipe() -> None:
     cells = "Qwen2.5-7B-Instruct | adapters | 38.2 | {} | 200 | 31 M | 1,313 | 0.49 |"
     assert f"| `grpo_webshop` | {cells.format('yes')} 22 |" in page
     assert f"| `dapo_webshop` | {cells.format('no')} 9 |" in page
-    assert "1 of 2 fit without a flag" in page and "at most 22 s) on one thread of a proc" in page
+    assert "1 of 2 fit without a flag" in page and "at most 22) on one thread of a proc" in page
 
 
 def test_only_recipes_of_papers_are_run() -> None:

@@ -18,7 +18,7 @@ REQUESTS = [
     ("check --rules state_keys", "Missing environment"),
     ("check sokban", "No environment named 'sokban'. Did you mean 'visualsokoban'?"),
     ("check VisualSokoban --rules state_key", "Did you mean 'state_keys'?"),
-    ("check CartPole-v1", "is no text environment"),
+    ("check CartPole-v1", "is not a text environment"),
     ("play VisualSokoban --teir easy", "Did you mean '--tier'?"),
     ("play VisualSokoban --tier hadr", "creditrl: tier='hadr' is unknown. Did you mean 'hard'?"),
     ("play VisualSokoban medium", "'medium' is one argument too many"),

@@ -182,7 +182,7 @@ def test_a_run_that_was_cut_is_scored_with_its_checkpoint(plain):
         ([], "Missing --method"),
         (["--method=gigpoo"], "Did you mean 'gigpo'"),
         (["--method=pg", "--updates=7-9"], "holds episodes 1 to 2"),
-        (["--method=pg", "--updates=one"], "'one' is no update"),
+        (["--method=pg", "--updates=one"], "'one' is not an update"),
         (["--method=pg", "--max-episodes=0"], "max_episodes=0"),
     ],
 )

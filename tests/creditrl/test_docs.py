@@ -224,7 +224,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="nothing was overwritten"):
         write_site(small(), mine)
     assert [p.name for p in mine.iterdir()] == ["thesis.txt"]
-    with pytest.raises(RunFolderError, match="is no folder"):
+    with pytest.raises(RunFolderError, match="is not a folder"):
         write_site(small(), mine / "thesis.txt")
 
 
@@ -234,7 +234,7 @@ def test_a_site_is_not_made_where_one_stands(
 ) -> None:
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty" if here == "." else tmp_path)
-    with pytest.raises(ConfigError, match="no name of a folder"):
+    with pytest.raises(ConfigError, match="not a folder name"):
         refuse_foreign(Path(here))
 
 

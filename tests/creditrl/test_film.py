@@ -201,7 +201,7 @@ def test_text_is_played_where_there_are_no_pictures(tmp_path: Path, capsys) -> N
     ("env_id", "said"),
     [
         ("hostile:Stairs-v0", "is not registered here"),
-        ("CartPole-v1", "is no text environment"),
+        ("CartPole-v1", "is not a text environment"),
     ],
 )
 def test_an_environment_that_is_not_ours_is_not_made_and_its_text_is_played(

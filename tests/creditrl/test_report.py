@@ -175,7 +175,7 @@ def test_bad_input_is_one_clear_line(tmp_path, capsys):
         ([], "Missing runs"),
         ([tmp_path / "none"], "there is no such file or folder"),
         ([tmp_path / "empty"], "neither config.toml nor results.json"),
-        ([tmp_path], "is no run, but holds 3. Name them"),
+        ([tmp_path], "is not a run; it holds 3. Name them"),
         ([half.path], "has no evaluations: the run was ended before its first one"),
         ([tmp_path / "torn.json"], "not readable as JSON"),
         ([tmp_path / "list.json"], "holds no evaluation"),

@@ -164,7 +164,7 @@ def test_what_the_schema_forbids_is_named(name, content) -> None:
         (["--leaderboard", "nowhere"], "No results of a suite in"),
         (["--leaderboard", "first", "damaged"], "results.agent is missing"),
         (["first", "first"], "named twice"),
-        (["first", "run.json"], "is no folder of `creditrl eval --suite`"),
+        (["first", "run.json"], "is not a folder of `creditrl eval --suite`"),
         (["first", "--analysis"], "--analysis is about runs"),
     ],
 )

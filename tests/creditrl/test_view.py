@@ -274,7 +274,7 @@ def test_opening_ten_thousand_episodes_reads_no_text_and_sends_little(
         path: len(json.dumps(opened.answer(path), separators=(",", ":")))
         for path in ("run", "episodes", "groups/9/0", "credit/9/0/gigpo")
     }
-    # What the page asks for first is no text: 40,000,000 characters of it stay on disk.
+    # What the page asks for first has no text: 40,000,000 characters of it stay on disk.
     assert all({"observation", "reply", "prompt_ids"}.isdisjoint(columns) for columns in read)
     assert len(read) == len(opened.index.store.blocks())
     assert len(opened.index.episodes) == 10_000 and len(opened.index) == 50_000

@@ -153,7 +153,7 @@ def test_a_suite_is_a_list_of_its_evaluations(made: Path, shelf: ViewServer) -> 
     assert (about["agent"], other["agent"]) == ("expert", "first")
     with pytest.raises(urllib.error.HTTPError) as caught:
         get(f"{shelf.address}/other/api/0/run")
-    assert "is no evaluation of" in caught.value.read().decode()
+    assert "is not an evaluation of" in caught.value.read().decode()
 
 
 def test_the_list_is_read_anew_while_an_evaluation_is_under_way(made: Path, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_results_are_not_replaced_by_a_page(made: Path, capsys: pytest.CaptureFi
     one = made / "expert.json"
     before = one.read_bytes()
     assert run(["view", str(one), "--export", str(one)]) == 2
-    assert "is no page and stays as it is" in capsys.readouterr().err
+    assert "is not a page and stays as it is" in capsys.readouterr().err
     assert one.read_bytes() == before
 
 

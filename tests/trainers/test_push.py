@@ -105,7 +105,7 @@ def test_a_hub_that_refuses_or_is_not_there_is_said_in_a_line(
     ("flags", "said"),
     [
         (["--push", "me/policy"], "There is no token"),
-        (["--push", "a/b/c"], "is no repository"),
+        (["--push", "a/b/c"], "is not a repository"),
         (["--public", "--to", "x"], "--public is of --push"),
         ([], "Missing target"),
     ],

@@ -109,7 +109,7 @@ def _check_target(target: Path, overwrite: bool) -> None:
     policy = any((target / name).is_file() for name in ("config.json", _ADAPTER_CONFIG))
     if target.is_symlink() or not target.is_dir() or not (policy or not any(target.iterdir())):
         raise RunFolderError(
-            f"{target} is no folder of a policy, so --overwrite does not replace it: choose "
+            f"{target} is not a folder of a policy, so --overwrite does not replace it: choose "
             "another --to."
         )
 

@@ -32,8 +32,8 @@ def check_push(repo: str) -> None:
         validate_repo_id(repo)
     except ValueError:
         raise ConfigError(
-            f"--push {repo!r} is no repository: expected NAME or ACCOUNT/NAME, of letters, digits, "
-            "'-', '_' and '.'."
+            f"--push {repo!r} is not a repository: expected NAME or ACCOUNT/NAME, of letters, "
+            "digits, '-', '_' and '.'."
         ) from None
     if not get_token():
         raise ConfigError(

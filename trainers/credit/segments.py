@@ -86,7 +86,7 @@ def parse_ranges(text: str, turns: int) -> list[int]:
     while at < len(body):
         found = _RANGE.match(body, at)
         if found is None:
-            raise DataError(f"{shown} is no list of ranges: expected e.g. [(1, 3), (4, 6)].")
+            raise DataError(f"{shown} is not a list of ranges: expected e.g. [(1, 3), (4, 6)].")
         first = int(found[1] or found[3])
         last = int(found[2] or first)
         if first != len(segments) + 1 or last < first:

@@ -189,7 +189,7 @@ def test_nothing_is_overwritten_and_nothing_is_left(
     (folder / "empty").mkdir()
     monkeypatch.chdir(folder / "empty")
     assert run([*words, "."]) == 2
-    assert "no name of a folder" in capsys.readouterr().err
+    assert "not a folder name" in capsys.readouterr().err
     assert run(["data", "export", "trajectories", "--folder", "x"]) == 2
 
 

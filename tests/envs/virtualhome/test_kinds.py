@@ -353,9 +353,9 @@ def test_a_case_replaces_what_it_says(tmp_path: Path) -> None:
         ("count = [1, 2]", "share = 2", "pick.food: share is 2"),
         ("food DIRTY", "food DIRT", "unknown word in 'food DIRT': 'DIRT'"),
         ("food ON table", "food ON desk", "unknown slot in 'food ON desk': 'desk'"),
-        ("food ON table", "food IN", "'food IN' is no fact"),
+        ("food ON table", "food IN", "'food IN' is not a fact"),
         ("food ON table", "you ON table", "unknown word in 'you ON table': 'ON'"),
-        ("food ON table", "you STAND table", "'you STAND table' is no fact"),
+        ("food ON table", "you STAND table", "'you STAND table' is not a fact"),
         ("food DIRTY", "you HOLD food", "unknown word in 'you HOLD food': 'HOLD'"),
         ("[eat]", "[eat", "meals.toml: .*at line 2"),
         (

@@ -570,7 +570,7 @@ def test_a_missing_program_is_named_with_what_installs_it(
     with pytest.raises(MissingExtraError, match=r"chromedriver\) is not on the path.*apt-get"):
         find_programs()
     monkeypatch.setenv("CREDITRL_CHROMEDRIVER", str(tmp_path / "nothing"))
-    with pytest.raises(MissingExtraError, match=r"chromedriver\) is no program: "):
+    with pytest.raises(MissingExtraError, match=r"chromedriver\) is not a program: "):
         find_programs()
     (tmp_path / "chromedriver").chmod(0o755)
     monkeypatch.setenv("CREDITRL_CHROMEDRIVER", str(tmp_path / "chromedriver"))

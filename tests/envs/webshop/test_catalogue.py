@@ -82,7 +82,7 @@ def test_two_products_of_one_id_are_refused(path: Path) -> None:
 
 @pytest.mark.parametrize("asin", ["b000000001", " B00000001", "B\n", "B0000000012", ""])
 def test_ids_that_no_click_could_name_are_refused(asin: str) -> None:
-    with pytest.raises(DataError, match="is no id of a product: .* Rename it, e.g. '?[A-Z]"):
+    with pytest.raises(DataError, match="is not a product id: .* Rename it, e.g. '?[A-Z]"):
         MemoryCatalogue([replace(PRODUCTS[0], asin=asin)])
 
 

@@ -299,7 +299,7 @@ def test_a_bad_record_is_named_by_number_and_id(home: Path, full: bool) -> None:
         (["x"], "record 0: a product is the text ('x')"),
         ([record(asin=...)], "record 0: a product: no field 'asin'"),
         ([record(asin=7)], "record 0: a product: 'asin' is a number (7)"),
-        ([record(asin="b000000001")], "items_shuffle_1000.json: 'b000000001' is no id"),
+        ([record(asin="b000000001")], "items_shuffle_1000.json: 'b000000001' is not a product id"),
         ({}, "begins with '{', expected '['"),
     ],
 )
