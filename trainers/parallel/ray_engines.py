@@ -442,7 +442,8 @@ class _RayQueue:
         self._engines = engines
         self._rule = rule
         self._numbers = count()
-        self._under_way: dict[int, tuple[TokenRequest, _Place]] = {}
+        self._under_way: dict[_Place, dict[int, TokenRequest]] = {}
+        """Requests by engine and number."""
         self._polls: dict[Any, _Place] = {}
         """Futures of the engines' next answers."""
         self._woken = threading.Event()
@@ -467,14 +468,12 @@ class _RayQueue:
             for future in done:
                 place = self._polls.pop(future)
                 answers = self._engines.answers_of(place, future)
-                mine = {n: r for n, (r, at) in self._under_way.items() if at is place}
                 if answers is None:  # it was lost, and its requests with it
-                    self._send(mine)
+                    self._send(self._under_way.pop(place))
                     continue
-                for number, answer in answers:
-                    request, _ = self._under_way.pop(number)
-                    found.append((request, answer))
-                if len(mine) > len(answers):
+                mine = self._under_way[place]
+                found += [(mine.pop(number), answer) for number, answer in answers]
+                if mine:
                     self._poll(place)
         self._woken.clear()
         return found
@@ -485,8 +484,9 @@ class _RayQueue:
 
     def close(self) -> None:
         """Drop pending requests."""
-        for place in {id(place): place for _, place in self._under_way.values()}.values():
-            place.actor.drop.remote()
+        for place, mine in self._under_way.items():
+            if mine:
+                place.actor.drop.remote()
         self._under_way.clear()
         self._polls.clear()
 
@@ -500,7 +500,8 @@ class _RayQueue:
             place = ready[k]
             asked = [requests[number] for number in numbers]
             place.actor.ask.remote(numbers, asked, self._rule)
-            self._under_way.update({n: (requests[n], place) for n in numbers})
+            mine = self._under_way.setdefault(place, {})
+            mine.update(zip(numbers, asked, strict=True))
             if place not in self._polls.values():
                 self._poll(place)
 
