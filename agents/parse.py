@@ -6,19 +6,25 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from creditrl.envs.prompt import Parsed
 from creditrl.errors import OutsideJSONError
 from creditrl.outside_json import find_json, read_json
 
-__all__ = ["call_id_of", "parse_json", "parse_tool"]
+__all__ = ["call_id_of", "find_call", "parse_json", "parse_tool"]
 
 MAX_OBJECTS = 32
 """Opening braces tried in one reply, so that a reply of only braces does not take seconds."""
 
-_CALL_ID = re.compile(r'"id"\s*:\s*"([A-Za-z0-9]{9})"')
+_CALL_ID = re.compile(r'(?:"id"\s*:\s*"|\[CALL_ID\])([A-Za-z0-9]{9})["\[]')
+_MARKED = re.compile(
+    r"(?:\[TOOL_CALLS\]|\A)\s*([\w.-]{1,64})(?:\[CALL_ID\]\w{1,64})?\[ARGS\]\s*(?={)"
+)
+"""Before the arguments of a call of newer Mistral models."""
+_UNMARKED = re.compile(r"\A\s*([\w.-]{1,64})(?={)")
+"""The same in a text without special tokens."""
 _FENCE = "```tool_code"
 _LONGEST_CALL = 4096
 """Maximum length of a Python call, in characters."""
@@ -49,27 +55,36 @@ def parse_tool(reply: str, tools: Mapping[str, str] | None = None) -> Parsed:
 
     Also reads OpenAI's shape (``{"function": {"name": ..., "arguments": "<JSON>"}}``, by itself or
     in ``"tool_calls"``), and the formats of model families: between ``<tool_call>`` tags (Qwen,
-    Hermes), with ``"parameters"`` (Llama 3), after ``[TOOL_CALLS]`` (Mistral), as a Python call in
-    a ``tool_code`` block (Gemma) or in brackets (Llama 3.2). The action is the filled-in template
-    from ``tools``; else the argument ``"action"`` or ``"command"``; else the name and the argument
-    values, separated by spaces.
+    Hermes), with ``"parameters"`` (Llama 3), after ``[TOOL_CALLS]`` as a list or as
+    ``name[ARGS]{...}`` (Mistral), as a Python call in a ``tool_code`` block (Gemma) or in brackets
+    (Llama 3.2). The first call counts. The action is the filled-in template from ``tools``; else
+    the argument ``"action"`` or ``"command"``; else the name and the argument values, separated by
+    spaces.
 
     Args:
         reply: any string.
         tools: for each tool, a template over its arguments, e.g. ``{"search": "search[{query}]"}``.
     """
-    for found, before in chain(_objects(reply), _python_calls(reply)):
+    call = find_call(reply)
+    action = None if call is None else _tool_action(*call[:2], tools or {})
+    if call is None or action is None:
+        return Parsed(reply.strip(), valid_format=False)
+    return Parsed(action, valid_format=bool(action), thought=call[2])
+
+
+def find_call(reply: str) -> tuple[str, Mapping[str, Any], str] | None:
+    """Return (name, arguments, thought) of the first call in a reply; None if it has none."""
+    for found, before in chain(
+        _named_calls(_MARKED, reply),
+        _objects(reply),
+        _python_calls(reply),
+        _named_calls(_UNMARKED, reply),
+    ):
         call = _call(found)
-        if call is None:
-            continue
-        name, arguments = call
-        action = _tool_action(name, arguments, tools or {})
-        if action is None:
-            break
-        thought = _first(found, _THOUGHT_KEYS)
-        said = thought if isinstance(thought, str) else before
-        return Parsed(action, valid_format=bool(action), thought=said)
-    return Parsed(reply.strip(), valid_format=False)
+        if call is not None:
+            thought = _first(found, _THOUGHT_KEYS)
+            return *call, thought if isinstance(thought, str) else before
+    return None
 
 
 def call_id_of(reply: str) -> str:
@@ -124,6 +139,16 @@ def _objects(reply: str) -> Iterator[tuple[dict[str, Any], str]]:
             continue
         yield found, _words_before(reply[:at])
         at = reply.find("{", end)
+
+
+def _named_calls(begin: re.Pattern[str], reply: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Return the calls with the name before the JSON, in the JSON shape, and the words before."""
+    for mark in islice(begin.finditer(reply), MAX_OBJECTS):
+        try:
+            arguments, _ = find_json(reply, mark.end())
+        except OutsideJSONError:
+            continue
+        yield {"name": mark[1], "arguments": arguments}, _words_before(reply[: mark.start()])
 
 
 def _python_calls(reply: str) -> Iterator[tuple[dict[str, Any], str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 from creditrl.agents.chat_format import ChatFormat
@@ -14,6 +15,8 @@ from creditrl.types import Prompt
 __all__ = ["TokenText", "stop_tokens"]
 
 _CACHED_STRINGS = 65_536
+_CALL_MARKS = ("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]")
+"""Mistral's special tokens around a call's name: without them its end is unknown."""
 
 
 class TokenText:
@@ -34,6 +37,11 @@ class TokenText:
         self.tokenizer = tokenizer
         self.stop_ids = frozenset(stop_ids)
         self.stop = tuple(stop)
+        self._marks = {
+            token: str(text)
+            for token, text in getattr(tokenizer, "added_tokens_decoder", {}).items()
+            if str(text) in _CALL_MARKS
+        }
         self._tokens_of: dict[str, tuple[int, ...]] = {}
         self._text_of: dict[tuple[int, ...], str] = {}
 
@@ -134,10 +142,13 @@ class TokenText:
         ]
 
     def _decode(self, tokens: Sequence[int]) -> str:
-        return str(
-            self.tokenizer.decode(
-                list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        return "".join(
+            mark * len(ids)
+            or self.tokenizer.decode(
+                ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
+            for mark, group in groupby(tokens, lambda token: self._marks.get(token, ""))
+            for ids in [list(group)]
         )
 
 

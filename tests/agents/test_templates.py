@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from creditrl.agents.chat_format import ChatFormat
 from creditrl.agents.parse import call_id_of
 from creditrl.agents.prompts.tools import ACT_TOOL
 from creditrl.agents.transformers import TransformersAgent
-from creditrl.envs.prompt import Message
+from creditrl.envs.prompt import Message, Parsed
 from creditrl.trainers.batch import build_rows
 from creditrl.types import Reply
 
@@ -256,6 +257,43 @@ CALLERS = {
 }
 
 
+_NEW_CALL = "{{ c.function.name }}%s[ARGS]{{ c.function.arguments | tojson }}"
+_NEW_RESULT = "%s{{ m.content }}[/TOOL_RESULTS]"
+
+
+def _newer_mistral(call_id: str, result_id: str, *special: str) -> Family:
+    """Return the family as version 11 of its tokenizer (which names calls) and later ones write."""
+    return _with(
+        MISTRAL,
+        "{{ bos_token }}{% if tools %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS]"
+        "{% endif %}{% for m in messages %}{% if m.role == 'user' %}[INST]{{ m.content }}[/INST]"
+        "{% elif m.role == 'tool' %}[TOOL_RESULTS]" + _NEW_RESULT % result_id + "{% else %}"
+        "{{ m.content }}{% for c in m.tool_calls or [] %}[TOOL_CALLS]" + _NEW_CALL % call_id + ""
+        "{% endfor %}{{ eos_token }}{% endif %}{% endfor %}",
+        *("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[ARGS]"),
+        *("[TOOL_RESULTS]", "[/TOOL_RESULTS]", *special),
+    )
+
+
+CALLERS |= {
+    "mistral, version 11": Caller(
+        _newer_mistral(
+            *("[CALL_ID]{{ c.id }}", "{{ m.tool_call_id }}[TOOL_CONTENT]"),
+            *("[CALL_ID]", "[TOOL_CONTENT]"),
+        ),
+        "<s>[AVAILABLE_TOOLS][...][/AVAILABLE_TOOLS][INST]",
+        '[TOOL_CALLS]act[CALL_ID]q7R2abcd9[ARGS]{"action": "%s"}',
+        "[TOOL_RESULTS]q7R2abcd9[TOOL_CONTENT]A wall.[/TOOL_RESULTS]",
+    ),
+    "mistral, version 13": Caller(
+        _newer_mistral("", ""),
+        "<s>[AVAILABLE_TOOLS][...][/AVAILABLE_TOOLS][INST]",
+        '[TOOL_CALLS]act[ARGS]{"action": "%s"}',
+        "[TOOL_RESULTS]A wall.[/TOOL_RESULTS]",
+    ),
+}
+
+
 @pytest.fixture(params=CALLERS)
 def caller(request: pytest.FixtureRequest) -> Caller:
     return CALLERS[request.param]
@@ -376,9 +414,20 @@ def test_a_conversation_of_calls_is_the_templates_own_rendering(caller: Caller):
 
 
 def test_calls_are_read_as_the_family_writes_them(caller: Caller):
-    for text in (caller.call, caller.call.replace("[TOOL_CALLS]", "")):  # a special token
-        parsed = get_form("tool_chat").parse(text % "go up")
+    for marks in (r"\[TOOL_CALLS\]", r"\[[A-Z_]+\]", "none"):  # special tokens may be left out
+        parsed = get_form("tool_chat").parse(re.sub(marks, "", caller.call) % "go up")
         assert (parsed.action, parsed.valid_format) == ("go up", True)
+
+
+def test_the_first_of_several_calls_counts_and_a_damaged_one_is_none(caller: Caller):
+    form, call = get_form("tool_chat"), caller.call % "go up"
+    several = [call + caller.call % "go down"]
+    if call.endswith("}]"):
+        several.append(f"{call[:-1]}, {{{(caller.call % 'go down').partition('{')[2]}")
+    for text in several:
+        assert form.parse(text) == Parsed("go up", True, "")
+    for damaged in (call.replace('":', '"'), call[: call.index("go up") + 2]):
+        assert form.parse(damaged) == Parsed(damaged, False, "")
 
 
 def trained_text(rows: Any, tokenizer: Any) -> list[str]:

@@ -88,6 +88,8 @@ def test_tool_templates_make_the_environments_own_words():
         '<|python_tag|>{"name": "act", "parameters": {"action": "go to desk 1"}}',
         "[act(action='go to desk 1')]",
         '[TOOL_CALLS] [{"name": "act", "arguments": {"action": "go to desk 1"}}]',
+        '[TOOL_CALLS]act[ARGS]{"action": "go to desk 1"}',
+        '[TOOL_CALLS]act[CALL_ID]q7R2abcd9[ARGS]{"action": "go to desk 1"}',
         '```tool_code\nact(action="go to desk 1")\n```',
         '```tool_code\nprint(default_api.act(action="go to desk 1"))\n```',
     ],
