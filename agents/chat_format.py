@@ -14,7 +14,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from creditrl.envs.prompt import Message
+from creditrl.agents.parse import find_call
+from creditrl.envs.prompt import Message, PromptForm
 from creditrl.errors import ConfigError
 
 __all__ = ["ChatFormat", "paragraphs"]
@@ -51,6 +52,7 @@ class ChatFormat:
         self.turn_end, self.turn_end_id = self._turn_end() if self.has_template else ("", None)
         self._begin = self._begin_text()
         self._texts: dict[tuple[tuple[Message, ...], bool | None, str], str] = {}
+        self._calls: dict[str, str] = {}
 
     def first(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
         """Return the text of a prompt: all messages, up to where the assistant begins to write.
@@ -85,6 +87,25 @@ class ChatFormat:
         if not self.has_template:
             return "\n\n" + paragraphs(messages)
         return self._remembered(tuple(messages), reply_finished, tools if self._lists_tools else ())
+
+    def reply(self, form: PromptForm, action: str, thought: str = "") -> str:
+        """Return the reply of a form that takes an action, its call as the template writes calls.
+
+        Where the template leaves out what is said beside a call (Llama 3.2, Mistral), so does this.
+        If it writes none that the form reads, the form's own text is returned.
+        """
+        text = form.reply(action, thought)
+        if not form.tools or not self._lists_tools:
+            return text
+        known = self._calls.get(text)
+        if known is None:
+            known = self._own_call(form, text)
+            if form.parse(known).action != form.parse(text).action:
+                known = text
+            if len(self._calls) >= _REMEMBERED:
+                self._calls.clear()
+            self._calls[text] = known
+        return known
 
     @property
     def reply_end_id(self) -> int:
@@ -162,6 +183,31 @@ class ChatFormat:
             return end, int(ids[0])
         return "", None
 
+    def _own_call(self, form: PromptForm, text: str) -> str:
+        """Return a reply with a call as the template writes it; empty if it writes none."""
+        from jinja2 import TemplateError
+
+        call = find_call(text)
+        if call is None:
+            return ""
+        name, arguments, said = call
+        asked, answer = Message("user", _QUESTION), Message("assistant", _ANSWER)
+        result = Message("tool", _RESULT)
+        function = {"name": name, "arguments": dict(arguments)}
+        written = {"id": _NO_CALL, "type": "function", "function": function}
+        calling = {"role": "assistant", "content": said, "tool_calls": [written]}
+        try:
+            whole = self._apply([self._entry(asked), calling, self._entry(result)], form.tools)
+        except (TemplateError, TypeError):
+            return ""
+        before, _, after = self._render([asked, answer, result], form.tools).partition(_ANSWER)
+        # What stands before a reply is a prompt's end (Mistral), or what stands before an earlier
+        # answer (Qwen3 without thinking, whose prompts end with an empty thought).
+        for begin in (self._render([asked], form.tools), before):
+            if whole.startswith(begin) and whole.endswith(after):
+                return whole[len(begin) : len(whole) - len(after)]
+        return ""
+
     @cached_property
     def _lists_tools(self) -> bool:
         """Whether the template lists functions, and has a place for what they return."""
@@ -184,15 +230,19 @@ class ChatFormat:
         tools: Sequence[Mapping[str, Any]] = (),
         as_tool: bool | None = None,
     ) -> str:
-        chat = []
-        for m in messages:
-            one = {"role": m.role, "content": m.content}
-            if m.role == "tool":
-                if self._lists_tools if as_tool is None else as_tool:
-                    one["tool_call_id"] = m.call_id or _NO_CALL
-                else:
-                    one["role"] = "user"
-            chat.append(one)
+        return self._apply([self._entry(m, as_tool) for m in messages], tools)
+
+    def _entry(self, message: Message, as_tool: bool | None = None) -> dict[str, Any]:
+        """Return a message as templates read it."""
+        entry = {"role": message.role, "content": message.content}
+        if message.role == "tool":
+            if self._lists_tools if as_tool is None else as_tool:
+                entry["tool_call_id"] = message.call_id or _NO_CALL
+            else:
+                entry["role"] = "user"
+        return entry
+
+    def _apply(self, chat: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
         offered = {"tools": [dict(tool) for tool in tools]} if tools else {}
         return str(
             self._tokenizer.apply_chat_template(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from creditrl.agents.parse import call_id_of
@@ -77,7 +78,9 @@ class Conversation:
         places = sum(message.content.count(IMAGE_PLACEHOLDER) for message in messages)
         # A form may show fewer than it could: a prompt that would be too long has no history.
         earlier = self.images[max(0, len(self.images) + 1 - places) :]
-        listed = getattr(agent, "actions", "free") != "free"
+        listed = listed_actions(ask) if getattr(agent, "actions", "free") != "free" else ()
+        chat = getattr(agent, "chat_format", None)
+        reply = form.reply if chat is None else partial(chat.reply, form)
         return Prompt(
             text=self._render(agent, messages, form),
             copy=copy,
@@ -90,7 +93,7 @@ class Conversation:
             image=image,
             earlier_images=() if image is None else earlier,
             action_hint=ask.action_hint,
-            choices=tuple(map(form.reply, listed_actions(ask))) if listed else (),
+            choices=tuple(map(reply, listed)),
             plain_text="" if plain is None else self._render(agent, plain.messages(ask), plain),
         )
 

@@ -584,7 +584,7 @@ class _Play:
         found = []
         for action in self.venv.expert_actions(index_K):
             if action is not None and action not in known:
-                ids = () if chat is None else chat.reply_ids(self.form.reply(action), most)
+                ids = () if chat is None else chat.reply_ids(chat.reply(self.form, action), most)
                 known[action] = (action, ids)
             found.append(known[action])
         return found

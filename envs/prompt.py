@@ -87,7 +87,11 @@ class PromptForm(ABC):
         """Read the action from a reply; takes any string."""
 
     def reply(self, action: str, thought: str = "") -> str:
-        """Return a reply from which :meth:`parse` reads ``action``; for demonstrations."""
+        """Return a reply from which :meth:`parse` reads ``action``; for demonstrations.
+
+        :meth:`creditrl.agents.ChatFormat.reply` writes a function call in it as a policy's chat
+        template does.
+        """
         return action
 
 

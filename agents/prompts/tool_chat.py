@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Literal
 
 from creditrl.agents.parse import parse_tool
 from creditrl.agents.prompts.tools import ACT_TOOL
-from creditrl.chat import tool_call_text
 from creditrl.envs.prompt import Ask, Message, Parsed, PromptForm
 from creditrl.envs.words import task_message, words_for
 
@@ -62,6 +61,6 @@ class ToolChatForm(PromptForm):
         return parse_tool(reply)
 
     def reply(self, action: str, thought: str = "") -> str:
-        """Return the text of a call that says this, as Qwen's models write it."""
-        thought = thought or f"The next step is: {action}."
-        return f"{thought}\n{tool_call_text('act', json.dumps({'action': action}))}"
+        """Return a call in the JSON that models are asked for whose template has no functions."""
+        call = {"name": "act", "parameters": {"action": action}}
+        return f"{thought or f'The next step is: {action}.'}\n{json.dumps(call)}"

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -141,7 +142,8 @@ def _texts_at(
             seen = turns[start + row].observation
             env_id = venv.env_class.env_id
             prompt = place.talk.prompt(form, agent, env_id, seen, info, row=row, copy=row)
-            yield prompt.choices or tuple(map(form.reply, prompt.admissible_actions))
+            reply = partial(agent.chat_format.reply, form)
+            yield prompt.choices or tuple(map(reply, prompt.admissible_actions))
 
 
 def _replies(agent: TransformersAgent, turn: Turn, texts: Sequence[str]) -> list[Reply]:

@@ -20,9 +20,12 @@ from creditrl.agents import get_form, run_episodes
 from creditrl.agents.chat_format import ChatFormat
 from creditrl.agents.parse import call_id_of
 from creditrl.agents.prompts.tools import ACT_TOOL
+from creditrl.agents.rollout import Recording
+from creditrl.agents.token_text import TokenText
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.envs.prompt import Message, Parsed
 from creditrl.trainers.batch import build_rows
+from creditrl.trainers.collect.demonstrations import Demonstrator
 from creditrl.types import Reply
 
 CHATML_TURN = "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
@@ -428,6 +431,65 @@ def test_the_first_of_several_calls_counts_and_a_damaged_one_is_none(caller: Cal
         assert form.parse(text) == Parsed("go up", True, "")
     for damaged in (call.replace('":', '"'), call[: call.index("go up") + 2]):
         assert form.parse(damaged) == Parsed(damaged, False, "")
+
+
+def test_demonstrations_are_calls_as_the_template_renders_them(caller: Caller):
+    tokenizer = tokenizer_of(caller.family)
+    form, chat = get_form("tool_chat"), ChatFormat(tokenizer)
+    actions = ['say "a\\b"', "say <é>", "right", "right"]
+    venv = ToyVectorEnv(1, max_turns=len(actions))
+    played = iter(actions)
+    venv.expert_actions = lambda _: [next(played)]
+    expert = Demonstrator(venv, form, tokenizer, chat, 400)
+    (episode,) = run_episodes(venv, expert, form, seed=0, record=Recording(prompts=True))
+    assert len(episode.turns) > 2
+    talk: list[dict[str, Any]] = []
+    for turn, action in zip(episode.turns, actions, strict=False):
+        for message in turn.messages:
+            one = {**message, "tool_call_id": "000000000"}
+            if not caller.knows_tools:
+                one["role"] = "user"
+                if not talk:
+                    told = chat.first([Message("user", "Hi.")], [ACT_TOOL]).partition("user\n")[2]
+                    one["content"] = told.partition("Hi.")[0] + message["content"]
+            talk.append(one)
+        function = {"name": "act", "arguments": {"action": action}}
+        call = {"type": "function", "id": "000000000", "function": function}
+        said = {"role": "assistant", "content": f"The next step is: {action}."}
+        if caller.knows_tools:
+            talk.append({**said, "tool_calls": [call]})
+        else:
+            written = json.dumps({"name": "act", "parameters": {"action": action}})
+            talk.append({**said, "content": f"{said['content']}\n{written}"})
+        whole = tokenizer.apply_chat_template(
+            talk,
+            tools=[dict(ACT_TOOL)] if caller.knows_tools else None,
+            tokenize=True,
+            return_dict=False,
+        )
+        ids = turn.prompt_ids + turn.reply_ids
+        assert list(ids) == whole[: len(ids)]
+        assert form.parse(turn.reply).action == turn.action == action
+        # What is sampled is read as what is taught.
+        assert TokenText(tokenizer, [chat.reply_end_id]).texts([turn.reply_ids]) == [turn.reply]
+
+
+def test_a_call_is_written_where_a_template_ends_its_prompts_with_an_empty_thought():
+    family = CALLERS["qwen3"].family
+    template = family.template + "{% if add_generation_prompt %}<think>\n\n</think>\n\n{% endif %}"
+    quiet = ChatFormat(tokenizer_of(dataclasses.replace(family, template=template)))
+    said = "The next step is: up.\n" + _QWEN_CALL % "up"
+    assert quiet.reply(get_form("tool_chat"), "up") == said
+
+
+def test_a_template_that_shows_no_calls_leaves_them_to_the_form():
+    family = CALLERS["qwen2.5"].family
+    for change in ("", "{{ raise_exception('no calls') }}"):
+        template = family.template.replace(_CALLS.replace("%}\n", "%}{{ '\\n' }}"), change)
+        assert template != family.template
+        chat = ChatFormat(tokenizer_of(dataclasses.replace(family, template=template)))
+        form = get_form("tool_chat")
+        assert chat.reply(form, "up", "so") == form.reply("up", "so")
 
 
 def trained_text(rows: Any, tokenizer: Any) -> list[str]:

@@ -74,7 +74,7 @@ class Demonstrator:
                 if offered:
                     action = offered[int(self._rng.integers(len(offered)))]
                     self.noisy.add((prompt.copy, prompt.turn))
-            text = "" if action is None else self.form.reply(action)
+            text = "" if action is None else self.chat_format.reply(self.form, action)
             ids = self.chat_format.reply_ids(text, self.max_new_tokens)
             options = self._choices.of(prompt.choices)
             if options is not None and ids not in options.ids:

@@ -108,7 +108,7 @@ def _in_tokens(
         text = turn.reply
         if spoken is not form:
             parsed = spoken.parse(text)
-            text = form.reply(parsed.action, parsed.thought)
+            text = agent.chat_format.reply(form, parsed.action, parsed.thought)
         prompt = talk.prompt(
             form, agent, trajectory.env_id, turn.observation, opening, row=0, copy=0
         )
