@@ -284,6 +284,7 @@ def test_two_processes_train_on_pictures_as_one_does(tmp_path: Path) -> None:
     model, texts = tmp_path / "model", save_text_model(tmp_path / "texts")
     make_vision_policy().save(model)
     words = [*flags(model, texts), "--budget.updates=2", "--eval.no-greedy"]
+    words += ["--rollout.recent-images=2"]
     rows, weights = [], []
     for size in (1, 2):
         folder = tmp_path / f"{size}"
@@ -297,6 +298,7 @@ def test_two_processes_train_on_pictures_as_one_does(tmp_path: Path) -> None:
         assert theirs["grad_norm"] == pytest.approx(ours["grad_norm"], rel=1e-4)
         assert theirs["sampler_gap"] < 1e-4
     assert rows[0][-1]["grad_norm"] > 0
+    assert all(row["turns"] > 1 for row in rows[0])  # a second prompt shows two pictures
     for name, value in weights[0].items():
         torch.testing.assert_close(weights[1][name], value, atol=1e-4, rtol=1e-4, msg=name)
 

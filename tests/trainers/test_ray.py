@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,13 +23,15 @@ os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 import ray as ray_module
 import torch
 from small_runs import make_policy, make_venv
-from small_vision import make_vision_policy
+from small_vision import make_vision_policy, play
 
 from creditrl.agents.prompts import get_form
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.envs.ray_pool import RayPool
 from creditrl.envs.vector import TextVectorEnv
+from creditrl.envs.words import IMAGE_PLACEHOLDER
 from creditrl.errors import CheckpointError, ConfigError, EngineError
+from creditrl.trainers.batch import build_rows
 from creditrl.trainers.collect.ahead import AheadCollector
 from creditrl.trainers.collect.rollouts import RolloutCollector
 from creditrl.trainers.collect.watched import WatchedAgent
@@ -324,6 +327,38 @@ def test_engines_that_see_are_shown_a_picture(cluster: Any, tmp_path: Path) -> N
                 value.mul_(1.5)
     are_missed(engines, made, "engine 0")
     assert engines.load(made) < 1e-5
+    engines.close()
+
+
+def test_engines_that_see_say_of_several_pictures_what_one_process_says(
+    cluster: Any, tmp_path: Path
+) -> None:
+    policy = make_vision_policy()
+    policy.save(tmp_path / "policy")
+    config = TrainConfig(
+        policy=PolicyConfig(model=str(tmp_path / "policy"), dtype="float32"),
+        rollout=RolloutConfig(ray=RayConfig("auto", engines=1)),
+    )
+    engines = TransformersEngines(config, policy)
+    here = TransformersAgent(
+        policy.model,
+        policy.tokenizer,
+        max_new_tokens=2,
+        image_processor=policy.image_processor,
+    )
+    there = RayAgent(policy, engines, max_new_tokens=2)
+    ours, theirs = (play(agent, recent_images=2, max_turns=3) for agent in (here, there))
+    assert played(ours) == played(theirs)
+    said = [p for t in theirs for turn in t.turns for p in turn.logprobs]
+    np.testing.assert_allclose(policy.score(build_rows(theirs)), said, atol=1e-4)
+    for t in theirs:
+        for before, turn in pairwise(t.turns):
+            # The picture itself: copies would fill the memory.
+            assert turn.images[0] is before.image
+    # How much room is left for a reply counts pictures as well.
+    image = theirs[0].turns[0].image
+    prompt = Prompt(2 * IMAGE_PLACEHOLDER, image=image, earlier_images=(image,))
+    assert there.room(prompt) == here.room(prompt)
     engines.close()
 
 

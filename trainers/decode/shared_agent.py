@@ -7,6 +7,7 @@ run in several processes plays the same episodes as in one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from creditrl.agents.transformers import TransformersAgent
@@ -16,7 +17,7 @@ from creditrl.types import Prompt, Reply
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["COPY_BLOCK", "SharedAgent"]
+__all__ = ["COPY_BLOCK", "SharedAgent", "with_own_pictures"]
 
 COPY_BLOCK = 8
 """Number of neighbouring copies for which one rank or engine decodes: members of a group start with
@@ -63,4 +64,17 @@ class SharedAgent(TransformersAgent):
             found: dict[int, Reply] = {}
             for part in ranks.gather(list(zip(mine, replies, strict=True))):
                 found.update(part)
-        return [found[i] for i in range(len(prompts))]
+        return with_own_pictures([found[i] for i in range(len(prompts))], prompts)
+
+
+def with_own_pictures(replies: Sequence[Reply], prompts: Sequence[Prompt]) -> list[Reply]:
+    """Return replies of other processes with the prompts' pictures in place of copies.
+
+    A picture that several prompts of an episode show is kept, and sent on, once.
+    """
+    return [
+        reply
+        if reply.image is None
+        else replace(reply, image=prompt.image, earlier_images=prompt.earlier_images)
+        for reply, prompt in zip(replies, prompts, strict=True)
+    ]

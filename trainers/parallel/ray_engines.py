@@ -44,7 +44,7 @@ from creditrl.trainers.decode.sampler import (
     engine_settings,
     start_engine,
 )
-from creditrl.trainers.decode.shared_agent import COPY_BLOCK
+from creditrl.trainers.decode.shared_agent import COPY_BLOCK, with_own_pictures
 from creditrl.trainers.decode.sync import Probe, WeightSync, next_logprobs
 from creditrl.trainers.decode.twin_weights import EngineWeights
 from creditrl.trainers.models.policy import Policy
@@ -522,7 +522,12 @@ class RayAgent(TransformersAgent):
     def __init__(
         self, policy: Policy, engines: TransformersEngines, tokenizer: Any = None, **settings: Any
     ) -> None:
-        super().__init__(policy.model, tokenizer or policy.tokenizer, **settings)
+        super().__init__(
+            policy.model,
+            tokenizer or policy.tokenizer,
+            image_processor=policy.image_processor,
+            **settings,
+        )
         self.policy = policy
         self.engines = engines
         self.weights_changed()
@@ -543,7 +548,7 @@ class RayAgent(TransformersAgent):
             "greedy": self.greedy,
             "max_new_tokens": self.max_new_tokens,
         }
-        return self.engines.answer(sampling, prompts, uniform_BT)
+        return with_own_pictures(self.engines.answer(sampling, prompts, uniform_BT), prompts)
 
 
 class RayVLLMAgent(VLLMAgent):
