@@ -279,6 +279,9 @@ class LocalEngine:
             self._image_id = _shown(model, self._folder, options, images)
         if self._lora:
             options |= dict(enable_lora=True, max_lora_rank=_lora_rank(lora_rank), max_loras=1)
+            if image_processor is not None:
+                # Without it, vLLM drops adapters of vision layers and says nothing.
+                options["enable_tower_connector_lora"] = True
         if self.on_cpu:
             # A seeded prompt that is split over two steps crashes the engine on a CPU (whose
             # generator has no offset to restore), so a step reads whole prompts.

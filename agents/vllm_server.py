@@ -8,7 +8,7 @@ The server is started by its user, on this machine or another one, with ``--logp
 processed_logprobs``. To train, it also needs ``--enable-lora --max-lora-rank 16`` and
 ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1`` in its environment; or, to train all weights,
 ``VLLM_SERVER_DEV_MODE=1``. Both reach it through a folder that it sees. To be shown pictures, it
-needs ``--enable-scale-out``.
+needs ``--enable-scale-out``, and for adapters of vision layers ``--enable-tower-connector-lora``.
 """
 
 from __future__ import annotations

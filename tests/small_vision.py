@@ -35,7 +35,7 @@ def make_tokenizer() -> Any:
 
 
 def make_vision_policy(
-    seed: int = 0, head: int = 8, heads: int = 4, family: str = "Qwen2_5_VL"
+    seed: int = 0, head: int = 8, heads: int = 4, family: str = "Qwen2_5_VL", lora: Any = None
 ) -> Any:
     """Return a policy over a tiny Qwen2.5-VL or Qwen3-VL, loud enough to tell rooms apart.
 
@@ -100,7 +100,7 @@ def make_vision_policy(
     processor = Qwen2VLImageProcessorPil(
         patch_size=16, temporal_patch_size=1, merge_size=2, min_pixels=1024, max_pixels=20_000
     )
-    return Policy(model.eval(), tokenizer, image_processor=processor)
+    return Policy(model.eval(), tokenizer, lora=lora, image_processor=processor)
 
 
 def save_text_model(folder: Path) -> Path:
@@ -139,17 +139,38 @@ def flags(model: Path, words: Path) -> list[str]:
     return [
         "train",
         "@istar_visualsokoban",
-        f"--policy.model={model}",
-        "--policy.dtype=float32",
+        *_smallest(model),
         "--policy.lora=None",  # all weights are trained, those of the eyes too
         f"--method.prm.model={words}",
         "--method.prm.backbone.lr=1e-3",
         "--method.invalid-penalty=0.0",
+        "--rollout.max-new-tokens=1",
         "--optim.lr=1e-3",
+    ]
+
+
+def grpo_flags(model: Path) -> list[str]:
+    """Return the command that trains adapters with GRPO on pictures, as small as it goes."""
+    return [
+        "train",
+        "@grpo_visualsokoban",
+        *_smallest(model),
+        "--env.options.observation=image",
+        "--rollout.max-new-tokens=27",
+        # Only moves, and unlike ones: some succeed, so there is something to learn.
+        "--rollout.actions=listed",
+        "--rollout.temperature=2.0",
+        "--optim.lr=1e-2",
+    ]
+
+
+def _smallest(model: Path) -> list[str]:
+    return [
+        f"--policy.model={model}",
+        "--policy.dtype=float32",
         "--optim.minibatches=1",
         "--rollout.groups=2",
         "--rollout.group-size=8",
-        "--rollout.max-new-tokens=1",
         "--env.options.min-optimal-moves=1",
         "--env.options.max-optimal-moves=1",
         "--env.options.max-turns=2",

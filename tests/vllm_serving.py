@@ -91,7 +91,7 @@ def serving(folder: Path, policy: Any) -> Iterator[str]:
     command += ["--max-num-batched-tokens", "8192", "--logprobs-mode", "processed_logprobs"]
     command += ["--enable-lora", "--max-lora-rank", "8"]
     if policy.image_processor is not None:
-        command += ["--enable-scale-out"]
+        command += ["--enable-scale-out", "--enable-tower-connector-lora"]
     with log.open("wb") as file:
         server = subprocess.Popen(
             command,

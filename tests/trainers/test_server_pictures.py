@@ -27,7 +27,8 @@ from creditrl.envs.words import IMAGE_PLACEHOLDER
 from creditrl.errors import ConfigError, EngineError
 from creditrl.trainers.batch import build_rows
 from creditrl.trainers.decode.engine_config import SyncConfig
-from creditrl.trainers.decode.sync import Probe, next_logprobs
+from creditrl.trainers.decode.sync import Probe, WeightSync, next_logprobs
+from creditrl.trainers.models.configs import LoRAConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.types import Prompt
 
@@ -114,6 +115,8 @@ def server(policy: Policy) -> Iterator[Server]:
         def do_POST(self) -> None:  # noqa: N802
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             answers = {"/v1/completions": made.completions}
+            # It says that it has it, and drops it.
+            answers |= {"/v1/load_lora_adapter": lambda body: {}}
             if made.knows_pictures:
                 answers["/inference/v1/generate"] = made.generate
             if self.path not in answers:
@@ -194,6 +197,20 @@ def test_the_probe_of_a_sync_shows_the_server_its_picture(server, policy):
     server.policy = make_vision_policy(seed=1)
     with pytest.raises(EngineError, match="does not compute with the weights"):
         probe.check(engine, policy)
+
+
+def test_a_server_that_drops_adapters_of_the_eyes_is_found_out_before_they_are_trained(
+    server, tmp_path
+):
+    policy = make_vision_policy(lora=LoRAConfig(rank=2))
+    engine = ServerEngine(server.url)
+    engine.image_id = policy.pictures.image_id
+    sync = WeightSync(engine, folder=tmp_path, engine_has=policy)
+    with pytest.raises(EngineError, match="server with --enable-tower-connector-lora"):
+        sync.push(policy)
+    # Without adapters there it has nothing to drop.
+    spoken = make_vision_policy(lora=LoRAConfig(rank=2, targets=("q_proj",)))
+    assert WeightSync(engine, folder=tmp_path, engine_has=spoken).push(spoken) < 1e-4
 
 
 def test_a_server_that_reads_other_tokens_is_one_clear_error(server, policy):

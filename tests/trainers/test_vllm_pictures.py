@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from small_runs import rows_of
-from small_vision import flags, make_vision_policy, play, save_text_model
+from small_vision import flags, grpo_flags, make_vision_policy, play, save_text_model
 from vllm_serving import move, serving
 
 from creditrl.agents.pictures import PictureReader
@@ -22,13 +22,24 @@ from creditrl.errors import ConfigError, EngineError
 from creditrl.trainers.batch import build_rows
 from creditrl.trainers.decode.engine_config import SyncConfig
 from creditrl.trainers.decode.sync import Probe, WeightSync
+from creditrl.trainers.models.configs import LoRAConfig
 from creditrl.types import Prompt
 
 pytestmark = [pytest.mark.reference("vllm"), pytest.mark.reference("torchvision")]
 
 
-def seeing(seed: int = 0) -> Any:
-    return make_vision_policy(seed, head=32, heads=2)
+LORA = LoRAConfig(rank=4)
+
+
+def seeing(seed: int = 0, lora: LoRAConfig | None = None) -> Any:
+    return make_vision_policy(seed, head=32, heads=2, lora=lora)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """The address of a server that was started with the policy of seed 1."""
+    with serving(tmp_path_factory.mktemp("server"), seeing(seed=1)) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +55,7 @@ def engine(tmp_path_factory):
         tokenizer=policy.tokenizer,
         image_processor=policy.image_processor,
         images=3,
+        lora_rank=LORA.rank,
     )
     yield made
     made.close()
@@ -111,6 +123,14 @@ def test_old_eyes_are_caught(engine, monkeypatch):
     assert sync.push(policy) < 1e-4
 
 
+def test_adapters_of_the_eyes_are_swapped_as_well(engine):
+    policy = seeing(seed=4, lora=LORA)
+    sync = WeightSync(engine)
+    for seed in range(2):
+        assert sync.push(policy) < 1e-4
+        move(policy, seed=seed)
+
+
 def test_another_processor_than_the_policys_is_found_out(engine):
     policy = seeing()
     WeightSync(engine).push(policy)
@@ -133,22 +153,34 @@ def test_more_pictures_than_the_engine_was_built_for_are_refused(engine):
         make_agent(engine, seeing()).act([prompt])
 
 
-def test_what_a_server_said_of_pictures_is_as_probable_as_the_trainer_says(tmp_path):
-    policy = seeing(seed=1)
-    with serving(tmp_path, policy) as url:
-        server = ServerEngine(url)
-        agent = VLLMAgent(
-            server, policy.tokenizer, max_new_tokens=4, seed=1, pictures=policy.pictures
-        )
-        # The server has the weights that it was started with.
-        assert Probe.of(policy, SyncConfig(), server.context).check(server, policy) < 1e-4
-        trajectories = play(agent, "both", recent_images=3, max_turns=4)
-        halves = agent.variant(temperature=0.5).act([shown(np.zeros((64, 64, 3), dtype=np.uint8))])
+def test_what_a_server_said_of_pictures_is_as_probable_as_the_trainer_says(server):
+    policy, there = seeing(seed=1), ServerEngine(server)
+    agent = VLLMAgent(there, policy.tokenizer, max_new_tokens=4, seed=1, pictures=policy.pictures)
+    # The server has the weights that it was started with.
+    assert Probe.of(policy, SyncConfig(), there.context).check(there, policy) < 1e-4
+    trajectories = play(agent, "both", recent_images=3, max_turns=4)
+    halves = agent.variant(temperature=0.5).act([shown(np.zeros((64, 64, 3), dtype=np.uint8))])
     assert max(len(turn.images) for t in trajectories for turn in t.turns) == 3
     sampled = [p for t in trajectories for turn in t.turns for p in turn.logprobs]
     found = policy.score(build_rows(trajectories), token_budget=4096)
     np.testing.assert_allclose(found, sampled, atol=1e-4)
     assert halves[0].token_ids and not halves[0].error
+
+
+def test_a_run_trains_adapters_with_which_a_server_sees(server, tmp_path):
+    seeing(seed=1).save(tmp_path / "model")
+    folder = tmp_path / "run"
+    asked = [
+        *("--rollout.backend=vllm-server", f"--rollout.vllm.base-url={server}"),
+        *("--rollout.recent-images=2", "--optim.check-every=1"),
+        *("--budget.updates=3", f"--run.folder={folder}"),
+    ]
+    assert run([*grpo_flags(tmp_path / "model"), "--policy.lora.rank=4", *asked]) == 0
+    rows = rows_of(folder)
+    assert [row["update"] for row in rows] == [1, 2, 3]
+    # The later ones were sampled with adapters that an update had moved.
+    assert all(row["sampler_gap"] < 1e-4 and row["grad_norm"] > 0 for row in rows)
+    assert not list((folder / "sync").iterdir())
 
 
 def test_an_engine_for_text_is_shown_none(tmp_path):
@@ -173,6 +205,7 @@ def test_istar_trains_on_pictures_that_vllm_was_shown(tmp_path, where):
         "--rollout.backend=vllm",
         "--rollout.vllm.cache-gib=0.125",
         "--rollout.vllm.context=1024",
+        "--rollout.recent-images=2",
         "--optim.check-every=1",
         "--budget.updates=2",
         f"--run.folder={folder}",

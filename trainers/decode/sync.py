@@ -191,6 +191,8 @@ class WeightSync:
             return 0.0
         if self.probe is None:
             self.probe = Probe.of(policy, self.config, self.engine.context)
+            if adapted and self.config.adapters is not False and policy.pictures is not None:
+                self._check_eyes(policy, self.probe)
         return self.probe.check(self.engine, policy)
 
     def close(self) -> None:
@@ -223,6 +225,40 @@ class WeightSync:
         folder = self._fresh()
         policy.model.save_pretrained(str(folder), selected_adapters=[POLICY_ADAPTER])
         self.engine.load_adapter(folder)
+
+    def _check_eyes(self, policy: Policy, probe: Probe) -> None:
+        """Raise if the engine drops adapters of vision layers, as a vLLM server does by default.
+
+        Fresh adapters change nothing, so the probe would notice late: here they do for one answer.
+
+        Raises:
+            EngineError: the answer to a picture stays the same.
+        """
+        from safetensors.torch import load, save_file
+
+        shown = [(ids, seen) for ids, seen in zip(probe.prompts, probe.images, strict=True) if seen]
+        folder = self._fresh()
+        policy.model.save_pretrained(str(folder), selected_adapters=[POLICY_ADAPTER])
+        file = folder / "adapter_model.safetensors"
+        weights = load(file.read_bytes())
+        eyes = [name for name in weights if ".visual." in name and ".lora_B." in name]
+        if not shown or not eyes:
+            return
+
+        def answers() -> list[dict[int, float]]:
+            return self.engine.top_logprobs([shown[0][0]], probe.top, [shown[0][1]])
+
+        before = answers()
+        save_file(weights | {name: weights[name] + 1 for name in eyes}, file)
+        self.engine.load_adapter(folder)
+        if answers() == before:
+            raise EngineError(
+                f"{self.engine.name} drops the adapters of the policy's vision layers: start the "
+                "server with --enable-tower-connector-lora, or name layers of the language model "
+                "alone (policy.lora.targets), or send all weights (rollout.vllm.sync.adapters "
+                "False)."
+            )
+        self._push_adapter(policy)
 
     def _fresh(self) -> Path:
         """Return an empty folder; the previous one stays, since the engine may still read it."""
