@@ -4,10 +4,10 @@ A set of positions is one Python integer with a bit per position, so a step of t
 shifts and masks over all positions at once. Measured on one core: 0.02 ms for a 6x6 room with one
 box, 0.1 ms with two, 1 ms for 8x8 with two, 6 ms for 10x10 with two.
 
-Positions are numbered ``(box_k * C + ... + box_1) * C + player`` over the C cells of the floor's
-bounding box with one extra row and column of wall; a shift that leaves a row, or the player's part
-of the number, lands on that wall and is masked out. Boxes are interchangeable: every order of the
-same boxes is kept, so a push of any box is a shift.
+Positions are numbered ``(box_k * C + ... + box_1) * C + player`` over the C cells of a rectangle
+that holds the floor, with one extra row and column of wall; a shift that leaves a row, or the
+player's part of the number, lands on that wall and is masked out. Boxes are interchangeable: every
+order of the same boxes is kept, so a push of any box is a shift.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BackwardSearch", "DistanceTable", "position_bits"]
+__all__ = [
+    "BackwardSearch",
+    "DistanceTable",
+    "Rectangle",
+    "position_bits",
+    "rectangle_of",
+]
 
 
 def position_bits(rows: int, columns: int, num_boxes: int) -> int:
@@ -59,79 +65,110 @@ def _geometry(rows: int, columns: int, num_boxes: int) -> tuple[int, tuple[tuple
     return _to_int(different), tuple(undo)
 
 
-@lru_cache(maxsize=256)
-def _places(
-    rows: int, columns: int, bounds: tuple[int, int, int], num_boxes: int
-) -> list[dict[int, int]]:
-    """Return the number to add for a piece on each cell of the level, player first, then boxes."""
-    top, left, width = bounds
-    number = {
-        (y + top) * width + x + left: y * (columns + 1) + x
-        for y in range(rows)
-        for x in range(columns)
-    }
-    cells = (rows + 1) * (columns + 1)
-    return [
-        {cell: at * cells**piece for cell, at in number.items()} for piece in range(num_boxes + 1)
-    ]
-
-
 def _to_int(mask: NDArray[np.bool_]) -> int:
     return int.from_bytes(np.packbits(mask.reshape(-1), bitorder="little").tobytes(), "little")
+
+
+class Rectangle:
+    """The cells of a level that its floor lies in, and the numbers of positions there.
+
+    Args:
+        top: first row.
+        left: first column.
+        rows: number of rows.
+        columns: number of columns.
+        width: columns of the level.
+        num_boxes: boxes of the room.
+    """
+
+    def __init__(
+        self, top: int, left: int, rows: int, columns: int, width: int, num_boxes: int
+    ) -> None:
+        self.rows, self.columns, self.num_boxes = rows, columns, num_boxes
+        self.cells = (rows + 1) * (columns + 1)
+        self.bits = position_bits(rows, columns, num_boxes)
+        self.number = {
+            (y + top) * width + x + left: y * (columns + 1) + x
+            for y in range(rows)
+            for x in range(columns)
+        }
+        """The number of each cell of the level."""
+        self._cell = {number: cell for cell, number in self.number.items()}
+        # The number to add for a piece on each cell of the level, player first, then boxes.
+        self.pieces = [
+            {cell: number * self.cells**piece for cell, number in self.number.items()}
+            for piece in range(num_boxes + 1)
+        ]
+
+    def index(self, boxes: Sequence[int], player: int) -> int:
+        """Return the number of a position given in cells of the level."""
+        number = 0
+        for box in boxes:
+            number = number * self.cells + self.number[box]
+        return number * self.cells + self.number[player]
+
+    def position(self, index: int) -> tuple[tuple[int, ...], int]:
+        """Return (boxes ascending, player) in cells of the level."""
+        index, player = divmod(index, self.cells)
+        boxes = []
+        for _ in range(self.num_boxes):
+            index, box = divmod(index, self.cells)
+            boxes.append(self._cell[box])
+        return tuple(sorted(boxes)), self._cell[player]
+
+    def member(self, positions: int, n: int) -> int:
+        """Return the number of a set's ``n``-th position, 0 <= n < its size."""
+        found, bits = 0, self.bits
+        while n > 8:  # halve; from there on, dropping members is faster
+            half = bits >> 1
+            lower = positions & ((1 << half) - 1)
+            count = lower.bit_count()
+            if n < count:
+                positions, bits = lower, half
+            else:
+                n -= count
+                positions >>= half
+                found += half
+                bits -= half
+        for _ in range(n):
+            positions &= positions - 1
+        return found + (positions & -positions).bit_length() - 1
+
+
+rectangle_of = lru_cache(maxsize=256)(Rectangle)
+"""Return the (one) rectangle with these arguments."""
 
 
 class BackwardSearch:
     """The positions of one room, and the search over them.
 
     Args:
-        height: rows of the level.
-        width: columns of the level.
-        walls: one byte per cell, 1 for a wall; floor never touches the edge.
-        targets: target cells; the room has equally many boxes.
+        rectangle: the cells that hold the floor.
+        floor: cells without a wall; none touches the edge of the level.
+        targets: target cells; the room has as many boxes.
+
+    Attributes:
+        valid: the set of all positions.
+        solved: those with every box on a target.
+        off_targets: those with no piece on a target.
     """
 
-    __slots__ = (
-        "_bounds",
-        "_cells",
-        "_pieces",
-        "_shape",
-        "_undo",
-        "bits",
-        "num_boxes",
-        "solved",
-        "valid",
-    )
+    __slots__ = ("_undo", "_width", "off_targets", "solved", "valid")
 
-    def __init__(self, height: int, width: int, walls: bytes, targets: Sequence[int]) -> None:
-        floor = [cell for cell in range(height * width) if not walls[cell]]
-        columns = [cell % width for cell in floor]
-        top, left = floor[0] // width, min(columns)
-        self._shape = (floor[-1] // width - top + 1, max(columns) - left + 1)
-        self._bounds = (top, left, width)
-        self._cells = (self._shape[0] + 1) * (self._shape[1] + 1)
-        self.num_boxes = len(targets)
-        self.bits = position_bits(*self._shape, self.num_boxes)
-        different, self._undo = _geometry(*self._shape, self.num_boxes)
-        self._pieces = _places(*self._shape, self._bounds, self.num_boxes)
-        self.valid = self._outer(floor, floor) & different
-        self.solved = self._outer(targets, floor) & different
-
-    def _cell(self, cell: int) -> int:
-        top, left, width = self._bounds
-        return (cell // width - top) * (self._shape[1] + 1) + cell % width - left
-
-    def _outer(self, box_cells: Sequence[int], player_cells: Sequence[int]) -> int:
-        """Return the set of all positions with boxes and player on these cells of the level."""
+    def __init__(self, rectangle: Rectangle, floor: Sequence[int], targets: Sequence[int]) -> None:
+        different, self._undo = _geometry(rectangle.rows, rectangle.columns, rectangle.num_boxes)
+        self._width = rectangle.columns + 1
         # The parts do not overlap, so a product of sums of powers of two is their union.
-        player, *boxes = self._pieces
-        result = sum([1 << player[cell] for cell in player_cells])
+        player, *boxes = rectangle.pieces
+        every = solved = sum([1 << player[cell] for cell in floor])
+        off = every - sum([1 << player[cell] for cell in targets])
         for box in boxes:
-            result *= sum([1 << box[cell] for cell in box_cells])
-        return result
-
-    def standing_on(self, cells: Sequence[int]) -> int:
-        """Return the valid positions whose boxes and player are all on ``cells`` of the level."""
-        return self._outer(cells, cells) & self.valid
+            here = sum([1 << box[cell] for cell in floor])
+            on = sum([1 << box[cell] for cell in targets])
+            every, solved, off = every * here, solved * on, off * (here - on)
+        self.valid = every & different
+        self.solved = solved & different
+        self.off_targets = off & different
 
     def layers(self, max_moves: int | None = None) -> list[int]:
         """Return the sets of positions whose optimal number of moves is 0, 1, 2, ...
@@ -139,10 +176,10 @@ class BackwardSearch:
         Args:
             max_moves: stop after this many moves; None: stop when no new position is found.
         """
-        width = self._shape[1] + 1
+        width = self._width
         undo = self._undo
         frontier = self.solved
-        free = self.valid & ~frontier
+        free = self.valid ^ frontier
         layers = [frontier]
         while frontier and (max_moves is None or len(layers) <= max_moves):
             reached = frontier << 1 | frontier >> 1 | frontier << width | frontier >> width
@@ -157,61 +194,34 @@ class BackwardSearch:
             layers.pop()
         return layers
 
-    def index(self, boxes: Sequence[int], player: int) -> int:
-        """Return the number of a position given in cells of the level."""
-        number = 0
-        for box in boxes:
-            number = number * self._cells + self._cell(box)
-        return number * self._cells + self._cell(player)
-
-    def position(self, index: int) -> tuple[tuple[int, ...], int]:
-        """Return (boxes ascending, player) in cells of the level."""
-        top, left, width = self._bounds
-        inner = self._shape[1] + 1
-        cells = []
-        for _ in range(self.num_boxes + 1):
-            index, cell = divmod(index, self._cells)
-            cells.append((cell // inner + top) * width + cell % inner + left)
-        return tuple(sorted(cells[1:])), cells[0]
-
-    def member(self, positions: int, n: int) -> int:
-        """Return the number of a set's ``n``-th position, 0 <= n < its size."""
-        found, bits = 0, self.bits
-        while bits > 1:
-            half = bits >> 1
-            lower = positions & ((1 << half) - 1)
-            count = lower.bit_count()
-            if n < count:
-                positions, bits = lower, half
-            else:
-                n -= count
-                positions >>= half
-                found += half
-                bits -= half
-        return found
-
-    def contained(self, positions: int) -> NDArray[np.bool_]:
-        """Return, for each position, whether it is in a set."""
-        data = positions.to_bytes((self.bits + 7) // 8, "little")
-        packed = np.frombuffer(data, dtype=np.uint8)
-        return np.unpackbits(packed, count=self.bits, bitorder="little").view(np.bool_)
-
 
 class DistanceTable:
     """Optimal number of moves of every position of a room.
 
     It takes 1.3 kB for 6x6 with one box, 31 kB with two, 235 kB for 8x8 with two.
+
+    Args:
+        width: columns of the level.
+        floor: cells without a wall, ascending; none touches the edge.
+        targets: target cells; the room has equally many boxes.
     """
 
-    __slots__ = ("_search", "_table")
+    __slots__ = ("_rectangle", "_table")
 
     UNSOLVABLE = 65535
 
-    def __init__(self, search: BackwardSearch) -> None:
-        self._search = search
-        self._table = np.full(search.bits, self.UNSOLVABLE, dtype=np.uint16)
-        for moves, positions in enumerate(search.layers()):
-            np.putmask(self._table, search.contained(positions), moves)
+    def __init__(self, width: int, floor: Sequence[int], targets: Sequence[int]) -> None:
+        columns = [cell % width for cell in floor]
+        top, left = floor[0] // width, min(columns)
+        rows, across = floor[-1] // width - top + 1, max(columns) - left + 1
+        rectangle = rectangle_of(top, left, rows, across, width, len(targets))
+        self._rectangle = rectangle
+        self._table = np.full(rectangle.bits, self.UNSOLVABLE, dtype=np.uint16)
+        size = (rectangle.bits + 7) // 8
+        for moves, here in enumerate(BackwardSearch(rectangle, floor, targets).layers()):
+            packed = np.frombuffer(here.to_bytes(size, "little"), dtype=np.uint8)
+            contained = np.unpackbits(packed, count=rectangle.bits, bitorder="little")
+            np.putmask(self._table, contained.view(np.bool_), moves)
 
     @property
     def nbytes(self) -> int:
@@ -220,5 +230,5 @@ class DistanceTable:
 
     def moves(self, boxes: Sequence[int], player: int) -> int:
         """Return the optimal number of moves, or -2 if the position cannot be solved."""
-        found = self._table.item(self._search.index(boxes, player))
+        found = self._table.item(self._rectangle.index(boxes, player))
         return -2 if found == self.UNSOLVABLE else int(found)

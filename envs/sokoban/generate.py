@@ -20,7 +20,7 @@ from functools import lru_cache
 import numpy as np
 
 from creditrl.envs.dice import Dice
-from creditrl.envs.sokoban.backward import BackwardSearch, position_bits
+from creditrl.envs.sokoban.backward import BackwardSearch, position_bits, rectangle_of
 from creditrl.envs.sokoban.level import Level
 from creditrl.envs.sokoban.solver import Board
 from creditrl.errors import ConfigError
@@ -29,6 +29,8 @@ __all__ = ["GeneratorConfig", "generate"]
 
 _EXACT_BITS = 600_000  # Sets of positions up to 75 kB: 8x8 with two boxes, 10x10 with two.
 _MAX_REFUSALS = 100_000  # Rooms that filters may refuse; in the rarest split 10 in 100 pass.
+
+_WALLS = bytes.maketrans(b"01", b"\1\0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +126,11 @@ def generate(
         if floor.bit_count() < 2 * config.num_boxes + 1:
             tried += 1
             continue
-        walls = bytearray(b"\1" * (height * width))
-        cells = []
-        for cell in _inner(height, width):
-            if floor >> cell & 1:
-                cells.append(cell)
-                walls[cell] = 0
+        # The lowest bit is cell 0.
+        walls = f"{floor:0{height * width}b}".encode()[::-1].translate(_WALLS)
+        cells = [cell for cell in _inner(height, width) if not walls[cell]]
         targets = tuple(sorted(dice.sample(cells.copy(), config.num_boxes)))
-        room = Level(height, width, bytes(walls), targets, (), 0)
+        room = Level(height, width, walls, targets, (), 0)
         if room_filter is not None and not room_filter(room):
             refused += 1
             continue
@@ -159,8 +158,13 @@ def _inner(height: int, width: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=64)
+def _bits(height: int, width: int) -> tuple[int, ...]:
+    return tuple(1 << cell for cell in _inner(height, width))
+
+
+@lru_cache(maxsize=64)
 def _open_room(height: int, width: int) -> int:
-    return sum(1 << cell for cell in _inner(height, width))
+    return sum(_bits(height, width))
 
 
 def _room(config: GeneratorConfig, dice: Dice) -> int:
@@ -171,15 +175,13 @@ def _room(config: GeneratorConfig, dice: Dice) -> int:
 def _walled_room(config: GeneratorConfig, dice: Dice) -> int:
     """Scatter walls over an open room until the rest is connected."""
     height, width = config.dim
-    inner = _inner(height, width)
-    low, high = (round(share * len(inner)) for share in config.wall_share)
+    bits = _bits(height, width)
     open_room = _open_room(height, width)
+    low, high = round(config.wall_share[0] * len(bits)), round(config.wall_share[1] * len(bits))
     while True:
         # The larger of two draws: there are few rooms with few walls, so they would repeat most.
         count = max(dice.between(low, high), dice.between(low, high))
-        floor = open_room
-        for cell in dice.sample(list(inner), count):
-            floor ^= 1 << cell
+        floor = open_room - sum(dice.sample(list(bits), count))
         if floor and _region(floor & -floor, floor, width) == floor:
             return floor
         # Near the percolation threshold few rooms are connected; fewer walls eventually suffice.
@@ -191,30 +193,28 @@ def _walled_room(config: GeneratorConfig, dice: Dice) -> int:
 def _dug_room(config: GeneratorConfig, dice: Dice) -> int:
     """Dig by a random walk that is sometimes two cells wide."""
     height, width = config.dim
-    inner = _inner(height, width)
+    inner = _open_room(height, width)
+    size = inner.bit_count()
     least = 2 * config.num_boxes + 1
-    low, high = (max(least, round(share * len(inner))) for share in config.walk_floor)
-    goal = dice.between(min(low, len(inner)), min(high, len(inner)))
-    y, x = 1 + dice.below(height - 2), 1 + dice.below(width - 2)
-    dy, dx = ((-1, 0), (1, 0), (0, -1), (0, 1))[dice.below(4)]
-    floor = 1 << (y * width + x)
+    low, high = (max(least, round(share * size)) for share in config.walk_floor)
+    goal = dice.between(min(low, size), min(high, size))
+    # Up, down, left, right: the cell ahead, and the one to the side.
+    steps = ((-width, -1), (width, 1), (-1, -width), (1, width))
+    cell = (1 + dice.below(height - 2)) * width + 1 + dice.below(width - 2)
+    ahead, side = steps[dice.below(4)]
+    floor = 1 << cell
     while floor.bit_count() < goal:
         if dice.chance(config.turn):
-            dy, dx = ((-1, 0), (1, 0), (0, -1), (0, 1))[dice.below(4)]
-        if not (1 <= y + dy < height - 1 and 1 <= x + dx < width - 1):
-            dy, dx = ((-1, 0), (1, 0), (0, -1), (0, 1))[dice.below(4)]
+            ahead, side = steps[dice.below(4)]
+        if not inner >> (cell + ahead) & 1:
+            ahead, side = steps[dice.below(4)]
             continue
-        y, x = y + dy, x + dx
-        floor |= 1 << (y * width + x)
+        cell += ahead
+        floor |= 1 << cell
         # No player can pass a box in a corridor; half of the steps widen it to one side.
-        side_y, side_x = y + dx, x + dy
-        if (
-            1 <= side_y < height - 1
-            and 1 <= side_x < width - 1
-            and floor.bit_count() < goal
-            and dice.chance(0.5)
-        ):
-            floor |= 1 << (side_y * width + side_x)
+        beside = cell + side
+        if inner >> beside & 1 and floor.bit_count() < goal and dice.chance(0.5):
+            floor |= 1 << beside
     return floor
 
 
@@ -236,13 +236,13 @@ def _exact_start(
     level_filter: Callable[[Level], bool] | None,
 ) -> tuple[Level | None, int]:
     """Draw a start uniformly over the optimal lengths of a room; also return the longest length."""
-    search = BackwardSearch(room.height, room.width, room.walls, room.targets)
+    rectangle = rectangle_of(1, 1, room.height - 2, room.width - 2, room.width, config.num_boxes)
+    search = BackwardSearch(rectangle, cells, room.targets)
     layers = search.layers(config.max_optimal_moves)
-    starts = search.standing_on([cell for cell in cells if cell not in room.targets])
     found = {
         moves: here
         for moves in range(config.min_optimal_moves, len(layers))
-        if (here := layers[moves] & starts)
+        if (here := layers[moves] & search.off_targets)
     }
     lengths = list(found)
     # A filter may refuse most starts of an accepted room, so only a few draws are tried.
@@ -251,7 +251,7 @@ def _exact_start(
             break
         moves = lengths[dice.below(len(lengths))]
         here = found[moves]
-        boxes, player = search.position(search.member(here, dice.below(here.bit_count())))
+        boxes, player = rectangle.position(rectangle.member(here, dice.below(here.bit_count())))
         level = Level(
             room.height, room.width, room.walls, room.targets, boxes, player, optimal=moves
         )

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from creditrl.envs.sokoban.backward import BackwardSearch, DistanceTable, position_bits
+from creditrl.envs.sokoban.backward import DistanceTable, position_bits
 from creditrl.envs.sokoban.level import Level
 from creditrl.errors import ConfigError, LevelError
 
@@ -133,9 +133,7 @@ class Board:
     def table(self) -> DistanceTable | None:
         """Optimal moves of all positions, made at first use; None if the room is too large."""
         if self._table is None and self.has_table:
-            self._table = DistanceTable(
-                BackwardSearch(self.height, self.width, self.walls, self.targets)
-            )
+            self._table = DistanceTable(self.width, self.floor_cells, self.targets)
         return self._table
 
     def known_moves(self, level: Level) -> int | None:

@@ -98,15 +98,16 @@ TIERS: Mapping[str, Tier] = MappingProxyType(
 @lru_cache(maxsize=64)
 def _symmetries(
     height: int, width: int
-) -> tuple[tuple[bytes, Callable[[bytes | bytearray], bytes]], ...]:
-    """Return (size as bytes, how to gather the cells) for each of the eight forms."""
+) -> tuple[bytes, tuple[Callable[[bytes | bytearray], bytes], ...]]:
+    """Return the smallest size, as bytes, of the eight forms, and how to gather those forms."""
     grid = np.arange(height * width).reshape(height, width)
-    forms: list[tuple[bytes, Callable[[bytes | bytearray], bytes]]] = []
-    for turned in range(4):
-        for form in (np.rot90(grid, turned), np.rot90(grid, turned).T):
-            size = form.shape[0].to_bytes(2, "big") + form.shape[1].to_bytes(2, "big")
-            forms.append((size, _gather(form.reshape(-1).tolist())))
-    return tuple(forms)
+    forms = [
+        form for turned in range(4) for form in (np.rot90(grid, turned), np.rot90(grid, turned).T)
+    ]
+    smallest = min(form.shape for form in forms)
+    size = smallest[0].to_bytes(2, "big") + smallest[1].to_bytes(2, "big")
+    same = [form.reshape(-1).tolist() for form in forms if form.shape == smallest]
+    return size, tuple(_gather(places) for places in same)
 
 
 _TABLE = 256  # Number of entries that bytes.translate requires.
@@ -122,7 +123,8 @@ def _gather(places: list[int]) -> Callable[[bytes | bytearray], bytes]:
 
 def _canonical(cells: bytes | bytearray, height: int, width: int) -> bytes:
     table = cells.ljust(_TABLE)
-    return min([size + gather(table) for size, gather in _symmetries(height, width)])
+    size, forms = _symmetries(height, width)
+    return size + min([gather(table) for gather in forms])
 
 
 def room_key(level: Level) -> bytes:
@@ -144,16 +146,22 @@ def level_key(level: Level) -> bytes:
     return _canonical(cells, level.height, level.width)
 
 
-def _hash(key: bytes, purpose: bytes) -> int:
-    return int.from_bytes(blake2b(key, digest_size=8, person=purpose).digest(), "big")
+_ROOM_HASH = blake2b(digest_size=8, person=b"sokoban room")
+_START_HASH = blake2b(digest_size=8, person=b"sokoban start")
+
+
+def _hash(key: bytes, empty: blake2b) -> int:
+    made = empty.copy()
+    made.update(key)
+    return int.from_bytes(made.digest(), "big")
 
 
 def _room_is_unseen(room: Level) -> bool:
-    return _hash(room_key(room), b"sokoban room") % 1000 < _UNSEEN_SHARE
+    return _hash(room_key(room), _ROOM_HASH) % 1000 < _UNSEEN_SHARE
 
 
 def _start_is_seen(level: Level) -> bool:
-    return _hash(level_key(level), b"sokoban start") % 1000 < _SEEN_SHARE
+    return _hash(level_key(level), _START_HASH) % 1000 < _SEEN_SHARE
 
 
 def split_of(level: Level) -> str:
