@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from creditrl.envs.dice import SeedFamily
 from creditrl.envs.sokoban.generate import GeneratorConfig, generate
 from creditrl.envs.sokoban.level import Level
 from creditrl.envs.sokoban.levels import BOXOBAN_SIZE, LevelPack, read_levels
@@ -239,7 +240,7 @@ class GeneratedLevels(SokobanTasks):
         self._type = type
         self._split = split
         self._config = config
-        self._entropy = (_number(name), _number(split))
+        self._seeds = SeedFamily((_number(name), _number(split)))
         self.max_height, self.max_width = config.dim
         self.max_boxes = config.num_boxes
 
@@ -254,10 +255,9 @@ class GeneratedLevels(SokobanTasks):
 
     def _make(self, index: int) -> Task:
         unseen, seen = self._split == "valid_unseen", self._split == "valid_seen"
-        seed = np.random.SeedSequence((*self._entropy, index))
         level = generate(
             self._config,
-            np.random.Generator(np.random.PCG64(seed)),
+            self._seeds.generator(index),
             room_filter=lambda room: _room_is_unseen(room) == unseen,
             level_filter=None if unseen else lambda level: _start_is_seen(level) == seen,
         )

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from creditrl.envs.dice import Dice
+from creditrl.envs.dice import Dice, SeedFamily
 
 
 def dice(seed: int = 0) -> Dice:
@@ -40,3 +40,11 @@ def test_a_sample_has_no_item_twice_and_any_order():
     samples = Counter(tuple(drawn.sample([1, 2, 3], 2)) for _ in range(600))
     assert set(samples) == {(1, 2), (1, 3), (2, 1), (2, 3), (3, 1), (3, 2)}
     assert min(samples.values()) > 60
+
+
+def test_a_seed_family_seeds_like_numpys_seed_sequence():
+    for entropy in ((2**63 + 5, 2**40), (1, 2, 3, 2**70)):
+        family = SeedFamily(entropy)
+        for i in (0, 1, 99_999, 2**32 - 1):
+            expected = np.random.PCG64(np.random.SeedSequence((*entropy, i)))
+            assert family.generator(i).bit_generator.state == expected.state
