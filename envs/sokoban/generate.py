@@ -222,7 +222,8 @@ def _region(start: int, free: int, width: int) -> int:
     """Return the cells (bit mask) that a walk over ``free`` reaches from ``start``."""
     region = start
     while True:
-        grown = (region | region << 1 | region >> 1 | region << width | region >> width) & free
+        grown = region | (region << 1 | region >> 1) & free
+        grown |= (grown << width | grown >> width) & free
         if grown == region:
             return region
         region = grown
