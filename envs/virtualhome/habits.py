@@ -49,7 +49,10 @@ class Habit(NamedTuple):
 
     def agrees(self, other: Habit, choices: Iterable[str]) -> bool:
         """Return whether two habits agree in these choices."""
-        return all(getattr(self, choice) == getattr(other, choice) for choice in choices)
+        for choice in choices:
+            if getattr(self, choice) != getattr(other, choice):
+                return False
+        return True
 
 
 _TOOLS: tuple[Literal["before chores", "last", "first"], ...] = ("before chores", "last", "first")

@@ -250,7 +250,10 @@ class Missing:
         for door in bits(self.doors):
             yield ("SWITCHOFF" if self.is_in(_ON, door) else "OPEN"), door
         for node, target in self.needs.states:
-            now = sum(mask >> node & 1 and 1 << s for s, mask in enumerate(self.world.states))
+            now = 0
+            for state, mask in enumerate(self.world.states):
+                if mask >> node & 1:
+                    now |= 1 << state
             if now == target:
                 continue
             missing, surplus = target & ~now, now & ~target

@@ -11,7 +11,9 @@ Not every goal can be reached: what was dirty cannot be made dirty again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.goals import Goal, goal_status
@@ -41,6 +43,18 @@ def plan(scene: Scene, world: World, goal: Goal, profile: Profile = FIXED) -> li
     """
     found = Guide(scene, goal, profile).plan(world)
     return None if found is None else list(found)
+
+
+class _Step(NamedTuple):
+    """What a habit does in a world; habits that agree in its choices do the same."""
+
+    habit: Habit
+    choices: set[str]
+    act: Act | None = None
+    after: World | None = None
+    """The world after the action; None if there is no possible one."""
+    ends: bool = False
+    """Whether the goal is reached."""
 
 
 @dataclass(slots=True)
@@ -73,12 +87,12 @@ class Guide:
                 return None if self._acts is None else self._acts[n:]
         best: tuple[list[Act], list[World]] | None = None
         most = MOST_ACTIONS
-        tried: list[tuple[Habit, frozenset[str]]] = []
-        for habit in HABITS:
-            if any(habit.agrees(other, choices) for other, choices in tried):
-                continue
-            found, choices = self._follow(habit, world, most)
-            tried.append((habit, choices))
+        known: dict[int, list[_Step]] = {}
+        habits = list(HABITS)
+        while habits:
+            habit = habits[0]
+            found, choices = self._follow(habit, world, most, known)
+            habits = [other for other in habits if not habit.agrees(other, choices)]
             if found is not None:
                 best, most = found, len(found[0]) - 1
         if best is None:
@@ -88,34 +102,48 @@ class Guide:
         return self._acts
 
     def _follow(
-        self, habit: Habit, world: World, most: int
+        self, habit: Habit, world: World, most: int, known: dict[int, list[_Step]]
     ) -> tuple[tuple[list[Act], list[World]] | None, frozenset[str]]:
         """Return a plan of bounded length and the worlds that it leads through.
 
         Also returns which of the habit's choices it made: others that agree in these need not be
-        tried.
+        tried. ``known`` has the steps of earlier habits, by the id of the world before.
         """
         acts: list[Act] = []
         worlds = [world]
         choices: set[str] = set()
         while True:
-            look = Look(self.scene, self.profile, self._needs, habit, world)
-            try:
-                act = look.next()
-            except StuckError:
-                return None, frozenset(choices | look.choices)
-            choices |= look.choices
-            if act is None:
-                met, of = goal_status(self.scene, world, self.goal)
-                return ((acts, worlds) if met == of else None), frozenset(choices)
+            steps = known.setdefault(id(world), [])
+            step = next((s for s in steps if habit.agrees(s.habit, s.choices)), None)
+            if step is None:
+                step = self._step(habit, world, steps)
+                steps.append(step)
+            choices |= step.choices
+            if step.act is None or step.after is None:
+                return ((acts, worlds) if step.ends else None), frozenset(choices)
             if len(acts) >= most:
                 return None, frozenset(choices)
-            outcome = perform(self.scene, world, act, self.profile)
-            if outcome.failure is not None:
-                return None, frozenset(choices)
-            world = outcome.world
-            acts.append(act)
+            world = step.after
+            acts.append(step.act)
             worlds.append(world)
+
+    def _step(self, habit: Habit, world: World, others: Sequence[_Step]) -> _Step:
+        """Return what a habit does; of others' steps in the same world, equal ones are taken."""
+        look = Look(self.scene, self.profile, self._needs, habit, world)
+        try:
+            act = look.next()
+        except StuckError:
+            return _Step(habit, look.choices)
+        if act is None:
+            met, of = goal_status(self.scene, world, self.goal)
+            return _Step(habit, look.choices, ends=met == of)
+        for other in others:
+            if other.act == act:
+                return other._replace(habit=habit, choices=look.choices)
+        outcome = perform(self.scene, world, act, self.profile)
+        if outcome.failure is not None:
+            return _Step(habit, look.choices)
+        return _Step(habit, look.choices, act, outcome.world)
 
 
 def _equal(a: World, b: World) -> bool:
