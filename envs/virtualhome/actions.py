@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.graph import CLOSE, Scene, World
@@ -88,6 +88,8 @@ class Meant(NamedTuple):
     act: Act
     nodes: tuple[int, ...]
     """The nodes of its objects."""
+    words: str
+    """The action in canonical words, as :func:`say` returns them."""
 
 
 class Misread(NamedTuple):
@@ -142,10 +144,11 @@ class Around(NamedTuple):
     """Nodes that it perceives."""
 
 
-def around(scene: Scene, world: World) -> Around:
-    """Return the surroundings of the character."""
+def around(scene: Scene, world: World, perceived: int | None = None) -> Around:
+    """Return the surroundings of the character; ``perceived``: what it sees, if already known."""
     close = world.rows[CLOSE][scene.character]
-    return Around(close, reach(scene, world), seen(scene, world))
+    found = seen(scene, world) if perceived is None else perceived
+    return Around(close, reach(scene, world), found)
 
 
 def meant(
@@ -180,27 +183,98 @@ def meant(
     return (nodes & -nodes).bit_length() - 1
 
 
-def read_action(scene: Scene, world: World, names: Mapping[str, int], text: str) -> Meant | Misread:
+def read_action(
+    scene: Scene, world: World, names: Mapping[str, int], text: str, near: Around | None = None
+) -> Meant | Misread:
     """Read an action; case, underscores and the number of spaces do not matter.
 
     If a text can be read in two ways, the first one that names only existing things is taken.
+
+    Args:
+        scene: the constant part.
+        world: the current world.
+        names: ids by class.
+        text: the action.
+        near: the surroundings, if already known.
     """
-    text = " ".join(text.lower().replace("_", " ").split())
+    known: dict[str, Misread | _Reading] = scene.words.setdefault("readings", {})
+    found = known.get(text)
+    if found is None:
+        if len(known) >= _READINGS_KEPT:
+            known.clear()
+        found = known[text] = _reading(scene, text)
+    if isinstance(found, Misread):
+        return found
+    name, nodes, words, parts = found
+    if parts:
+        nodes, words = _meant_now(scene, world, names, near, name, parts)
+    return Meant(Act(name, tuple([scene.ids[node] for node in nodes])), nodes, words)
+
+
+_Reading: TypeAlias = tuple[str, tuple[int, ...], str, tuple[int | str, ...]]
+"""An action, its nodes, its canonical words; or, if these depend on the world, its objects: nodes,
+and classes of several. All is plain, so the garbage collector does not visit what is kept."""
+
+
+def _meant_now(
+    scene: Scene,
+    world: World,
+    names: Mapping[str, int],
+    near: Around | None,
+    name: str,
+    parts: tuple[int | str, ...],
+) -> tuple[tuple[int, ...], str]:
+    """Return an action's nodes and its canonical words."""
+    known = lexicon(scene)
+    nodes, words = [], []
+    for place, part in enumerate(parts):
+        class_name = scene.classes[part] if isinstance(part, int) else part
+        stands = meant(scene, world, names, class_name, near)
+        if len(parts) == 2 and place == 0:
+            stands = in_hand(scene, world, stands)
+        node = part if isinstance(part, int) else stands
+        nodes.append(node)
+        words.append(known.words[node] if stands == node else known.numbered[node])
+    return tuple(nodes), FORMS[name].format(*words)
+
+
+def _reading(scene: Scene, text: str) -> Misread | _Reading:
+    """Return what a text means in any world of a scene."""
     known = lexicon(scene)
     strange: str | None = None
-    for name, parts in _readings(text):
-        nodes: list[int] = []
-        for place, part in enumerate(parts):
-            node = _node(scene, world, names, known, part)
-            if node is None:
-                strange = part if strange is None else strange
+    for name, texts in _readings(" ".join(text.lower().replace("_", " ").split())):
+        parts: list[int | str] = []
+        for told in texts:
+            part = _part(scene, known, told)
+            if part is None:
+                strange = told if strange is None else strange
                 break
-            if len(parts) == 2 and place == 0 and part in known.classes:
-                node = in_hand(scene, world, node)
-            nodes.append(node)
+            parts.append(part)
         else:
-            return Meant(Act(name, tuple(scene.ids[node] for node in nodes)), tuple(nodes))
+            nodes = tuple([part for part in parts if isinstance(part, int)])
+            if len(nodes) < len(parts) or not all(known.single >> node & 1 for node in nodes):
+                return name, (), "", tuple(parts)
+            return name, nodes, FORMS[name].format(*[known.words[node] for node in nodes]), ()
     return Misread("unparsed", "") if strange is None else Misread("unknown", strange)
+
+
+def _part(scene: Scene, known: Lexicon, part: str) -> int | str | None:
+    """Return the node or the class that a part of an action names; None if there is none."""
+    class_name = known.classes.get(part)
+    if class_name is not None:
+        nodes = scene.of_class[class_name]
+        return class_name if nodes & (nodes - 1) else nodes.bit_length() - 1
+    numbered = _NUMBERED.fullmatch(part)
+    if numbered is None:
+        return None
+    node = scene.index.get(int(numbered[2]))
+    if node is None or known.classes.get(numbered[1]) != scene.classes[node]:
+        return None
+    return node
+
+
+_READINGS_KEPT = 1_024
+"""Texts, for each house."""
 
 
 def say(scene: Scene, world: World, names: Mapping[str, int], act: Act) -> str:
@@ -222,21 +296,6 @@ def in_hand(scene: Scene, world: World, node: int) -> int:
     if not held or held >> node & 1:
         return node
     return (held & -held).bit_length() - 1
-
-
-def _node(
-    scene: Scene, world: World, names: Mapping[str, int], known: Lexicon, part: str
-) -> int | None:
-    class_name = known.classes.get(part)
-    if class_name is not None:
-        return meant(scene, world, names, class_name)
-    numbered = _NUMBERED.fullmatch(part)
-    if numbered is None:
-        return None
-    node = scene.index.get(int(numbered[2]))
-    if node is None or known.classes.get(numbered[1]) != scene.classes[node]:
-        return None
-    return node
 
 
 _NUMBERED = re.compile(r"(.+?) \(?(\d{1,9})\)?")

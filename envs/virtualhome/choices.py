@@ -72,7 +72,9 @@ Choice: TypeAlias = bool | int | list[tuple[int, int]]
 for every first node, the possible second nodes."""
 
 
-def choices(scene: Scene, world: World, profile: Profile, allowed: int) -> dict[str, Choice]:
+def choices(
+    scene: Scene, world: World, profile: Profile, allowed: int, reached: int | None = None
+) -> dict[str, Choice]:
     """Evaluate the preconditions of all actions, for sets of nodes at once.
 
     The rules do the same for one node at a time; ``test_what_is_possible_is_what_can_be_performed``
@@ -83,12 +85,14 @@ def choices(scene: Scene, world: World, profile: Profile, allowed: int) -> dict[
         world: the current world.
         profile: whose rules hold.
         allowed: the nodes that can be an action's objects, as bits.
+        reached: what :func:`creditrl.envs.virtualhome.turn.reach` returns, if already known.
     """
     turn, c, kit = Turn(scene, world, profile), scene.character, _kit(scene)
     having, back, states = scene.having, world.back, world.states
     here = turn.room(c)
     down = bool(turn.is_down())
-    walk, near = _walkable(turn, allowed, here, down), reach(scene, world)
+    walk = _walkable(turn, allowed, here, down)
+    near = reach(scene, world) if reached is None else reached
     find = near
     if not profile.crashes:
         find |= walk & ~having["BODY_PART"] & ~back[ON][c]
@@ -98,9 +102,13 @@ def choices(scene: Scene, world: World, profile: Profile, allowed: int) -> dict[
     near &= allowed
     held, free = turn.held(), turn.free_hand() is not None
     hands = held & allowed
-    shut = 0
-    for box in bits(states[CLOSED] & kit.boxes):
-        shut |= back[INSIDE][box]
+    shut, eat = 0, near & having["EATABLE"]
+    closed, inside, on = states[CLOSED] & ~scene.rooms, world.rows[INSIDE], back[ON]
+    for node in bits(near):
+        if inside[node] & closed:
+            shut |= 1 << node
+        if on[node] and on[node] & having["EATABLE"]:
+            eat |= 1 << node
     ready = near if free else 0
     swing = near & kit.swing
     move = ready & ~shut
@@ -112,10 +120,6 @@ def choices(scene: Scene, world: World, profile: Profile, allowed: int) -> dict[
     drop = hands
     if here is None:
         grab = drop = 0
-    eat = near & having["EATABLE"]
-    for node in bits(near & ~eat):
-        if back[ON][node] & having["EATABLE"]:
-            eat |= 1 << node
     cut = ready & having["EATABLE"] & having["CUTTABLE"]
     if not held & kit.knives:
         cut = 0
@@ -207,8 +211,6 @@ def gazes(turn: Turn, allowed: int) -> tuple[int, int]:
 class _Kit(NamedTuple):
     """The constant parts of preconditions, as bits."""
 
-    boxes: int
-    """All but rooms."""
     swing: int
     grab: int
     movable: int
@@ -223,7 +225,6 @@ def _kit(scene: Scene) -> _Kit:
     if known is None:
         having = scene.having
         known = scene.words["kit"] = _Kit(
-            boxes=~scene.rooms,
             swing=having["CAN_OPEN"] | of_classes(scene, OPENABLE),
             grab=having["GRABBABLE"] | of_classes(scene, GRABBABLE),
             movable=having["MOVABLE"] | of_classes(scene, ("button", *MOVABLE)),
@@ -245,8 +246,11 @@ def _walkable(turn: Turn, allowed: int, here: int | None, down: bool) -> int:
         inside = scene.rooms
         for room in bits(scene.rooms):
             inside |= world.back[INSIDE][room]
-        rest = bits(allowed & ~inside)
-        return allowed & inside | sum(1 << n for n in rest if turn.room(n) is not None)
+        walk, rows = allowed & inside, world.rows[INSIDE]
+        for n in bits(allowed & ~inside):
+            if rows[n] and turn.room(n) is not None:
+                walk |= 1 << n
+        return walk
     by_room: dict[int, int] = {}
     for n in bits(allowed):
         to = turn.room(n)

@@ -29,7 +29,18 @@ from creditrl.envs.virtualhome.actions import (
 from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.choices import choices, gazes
 from creditrl.envs.virtualhome.goals import checks
-from creditrl.envs.virtualhome.graph import FACING, Scene, World
+from creditrl.envs.virtualhome.graph import (
+    BETWEEN,
+    CLOSE,
+    FACING,
+    HOLDS_RH,
+    INSIDE,
+    ON,
+    RELATIONS,
+    Kept,
+    Scene,
+    World,
+)
 from creditrl.envs.virtualhome.listing import (
     GAZES,
     Labels,
@@ -78,9 +89,9 @@ Sight: TypeAlias = Literal["close", "room"]
 """Scope of observations: things that the character is CLOSE to, or all that it perceives."""
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """Current state of one copy; immutable, so it is its own snapshot."""
+@dataclass(slots=True)
+class Situation(Kept):
+    """Current state of one copy; never changed, so it is its own snapshot."""
 
     world: World
     names: Mapping[str, int]
@@ -132,6 +143,8 @@ class Stage:
         if not self.size:
             raise DataError(f"The task {household.title!r} asks for nothing: its goal is empty.")
         self.count_met = checks(scene, household.goal)
+        edges = (*self.goal.added, *self.goal.removed)
+        self._gaze_counts = any(edge.relation == RELATIONS[FACING] for edge in edges)
         self._plan = household.plan
         self._guide: Guide | None = None
         self._recorded: dict[bytes, Act] | None = None
@@ -159,12 +172,11 @@ class Stage:
         if self.profile.name == "spa":
             return self._spa_step(now, text)
         scene, world, names = self.scene, now.world, now.names
-        found = read_action(scene, world, names, text)
+        found = read_action(scene, world, names, text, now.around)
         if isinstance(found, Misread):
             sentence = f"Nothing here is called {found.about!r}." if found.about else NO_ACTION
             return self._failed(now, text, found.reason, sentence), text, found.reason
-        act, nodes = found
-        words = say(scene, world, names, act)
+        act, nodes, words = found
         outcome = perform(scene, world, act, self.profile)
         about = nodes[-1] if nodes else now.about
         if outcome.failure is not None:
@@ -172,14 +184,17 @@ class Stage:
             code, _, sentence = outcome.failure
             failed = self._failed(now, words, code, sentence, about, outcome.world)
             return failed, words, "inapplicable"
-        single = lexicon(scene).single
-        meant = {scene.classes[node]: scene.ids[node] for node in nodes if not single >> node & 1}
-        if any(names.get(name) != id for name, id in meant.items()):
-            names = {**names, **meant}
+        single, touched = lexicon(scene).single, 0
+        for node in nodes:
+            touched |= 1 << node
+            name, id = scene.classes[node], scene.ids[node]
+            if not single >> node & 1 and names.get(name) != id:
+                names = {**names, name: id}
         after = outcome.world
         kept = names is now.names and _keeps(world, after)
-        here = now.around if kept else around(scene, after)
-        touched = sum({1 << node for node in nodes})
+        here = now.around
+        if not kept:
+            here = around(scene, after, here.seen if _looks_alike(world, after) else None)
         told = here.seen | touched | self._known | own(scene, after)
         called = now.labels
         if not kept or called is None or touched & ~(here.seen | self._known):
@@ -189,7 +204,7 @@ class Stage:
                 world=after,
                 names=names,
                 text=tell(scene, after, here, touched, called[0], self.sight),
-                met=now.met if after is world else self.count_met(after),
+                met=now.met if kept and not self._gaze_counts else self.count_met(after),
                 around=here,
                 labels=called,
                 about=about,
@@ -305,7 +320,7 @@ class Stage:
             possible = worthwhile(possible, world, self.profile, now.around)
             possible = spa.sayable(scene, possible, meant, given)
             return listing(scene, possible)
-        possible = choices(scene, world, self.profile, nodes)
+        possible = choices(scene, world, self.profile, nodes, now.around.reached)
         possible = worthwhile(possible, world, self.profile, now.around)
         called = now.labels or labels(scene, world, now.names, nodes, now.around)
         return listing(scene, possible, called)
@@ -363,19 +378,25 @@ class Stage:
 
 
 def _keeps(world: World, after: World) -> bool:
-    """Return whether at most FACING has changed, so the surroundings are the same.
-
-    Equal rows are the same object, see :meth:`Draft.done`.
-    """
+    """Return whether at most FACING has changed, so the surroundings are the same."""
     return after is world or (
-        after.states is world.states
+        _looks_alike(world, after)
+        and after.rows[BETWEEN : CLOSE + 1] == world.rows[BETWEEN : CLOSE + 1]
         and after.memory is world.memory
         and after.found == world.found
-        and all(
-            new is old
-            for n, (new, old) in enumerate(zip(after.rows, world.rows, strict=True))
-            if n != FACING
-        )
+    )
+
+
+def _looks_alike(world: World, after: World) -> bool:
+    """Return whether all that decides what is perceived has stayed.
+
+    Equal rows are the same object, see :meth:`Draft.done`; comparing them takes no time.
+    """
+    return (
+        after.states is world.states
+        and after.rows[ON] is world.rows[ON]
+        and after.rows[INSIDE] is world.rows[INSIDE]
+        and after.rows[HOLDS_RH:] == world.rows[HOLDS_RH:]
     )
 
 
@@ -393,12 +414,7 @@ def tell(
         sight: scope of observations.
     """
     nodes = near(scene, here.close, here.seen, whole_room=sight == "room") | touched
-    classes, ids = scene.classes, scene.ids
-
-    def name(node: int) -> str:
-        return f"{classes[node]} {ids[node]}" if numbered >> node & 1 else classes[node]
-
-    return describe(scene, world, nodes, name)
+    return describe(scene, world, nodes, numbered)
 
 
 NO_ACTION = "That has the form of no action."

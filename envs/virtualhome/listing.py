@@ -153,38 +153,46 @@ def said(
 ) -> list[str]:
     """Return some of the actions in words, in their order."""
     numbered, given = called
-    known = lexicon(scene)
+    picks: dict[tuple[int, int], _Pick] = scene.words.setdefault("picks", {})
+    phrases: dict[str, Sequence[str]] = scene.words.setdefault("phrases", {})
     found: list[str] = []
     for name in actions:
         choice = possible[name]
         if not choice:
             continue
-        if isinstance(choice, list):
-            before, between, _ = FORMS[name].split("{}")
-            for one, others in choice:
-                words = known.numbered if given >> one & 1 else known.words
-                start = f"{before}{words[one]}{between}"
-                found += [start + other for other in _pick(scene, others, numbered)(_names(scene))]
-        elif choice is True:
+        if choice is True:
             found.append(FORMS[name])
+        elif isinstance(choice, list):
+            before, between, _ = FORMS[name].split("{}")
+            names, size = _names(scene), len(scene.ids)
+            for one, others in choice:
+                start = f"{before}{names[one + size * (given >> one & 1)]}{between}"
+                key = others, others & numbered
+                pick = picks.get(key) or _new_pick(scene, picks, key)
+                found += [start + other for other in pick(names)]
         else:
-            found += _pick(scene, choice, numbered)(_phrases(scene, name))
+            key = choice, choice & numbered
+            pick = picks.get(key) or _new_pick(scene, picks, key)
+            found += pick(phrases.get(name) or _new_phrases(scene, phrases, name))
     return found
 
 
-def _pick(scene: Scene, nodes: int, numbered: int) -> Callable[[Sequence[str]], Sequence[str]]:
-    """Return what takes the words of some nodes from a list as :func:`_names` makes it."""
-    numbered &= nodes
-    known: dict[tuple[int, int], itemgetter[Any]] = scene.words.setdefault("picks", {})
-    pick = known.get((nodes, numbered))
-    if pick is None:
+_Pick: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
+"""Takes the words of some nodes from a list as :func:`_names` makes it."""
+
+
+def _new_pick(scene: Scene, picks: dict[tuple[int, int], _Pick], key: tuple[int, int]) -> _Pick:
+    """Make what picks some nodes' words; of the second of the key, those with ids."""
+    nodes, numbered = key
+    at: list[Any] = [*bits(nodes)]
+    if numbered:
         size = len(scene.ids)
-        at: list[Any] = [n + size * (numbered >> n & 1) for n in bits(nodes)]
-        if len(at) < 2:  # of one item, an itemgetter returns no sequence; of a slice, it does
-            at = [slice(n, n + 1) for n in at] or [slice(0)]
-        if len(known) >= _PICKS_KEPT:
-            known.clear()
-        pick = known[nodes, numbered] = itemgetter(*at)
+        at = [n + size if numbered >> n & 1 else n for n in at]
+    if len(at) < 2:  # of one item, an itemgetter returns no sequence; of a slice, it does
+        at = [slice(n, n + 1) for n in at] or [slice(0)]
+    if len(picks) >= _PICKS_KEPT:
+        picks.clear()
+    pick = picks[key] = itemgetter(*at)
     return pick
 
 
@@ -197,15 +205,12 @@ def _names(scene: Scene) -> Sequence[str]:
     return names
 
 
-def _phrases(scene: Scene, name: str) -> Sequence[str]:
-    """Return an action with every node, in the order of :func:`_names`."""
-    phrases: Sequence[str] | None = scene.words.get(("phrases", name))
-    if phrases is None:
-        before = FORMS[name].removesuffix("{}")
-        # Days of a house, and houses, say the same: the words are kept once for all of them.
-        phrases = tuple([intern(before + word) for word in _names(scene)])
-        scene.words["phrases", name] = phrases
-    return phrases
+def _new_phrases(scene: Scene, phrases: dict[str, Sequence[str]], name: str) -> Sequence[str]:
+    """Make an action with every node, in the order of :func:`_names`."""
+    before = FORMS[name].removesuffix("{}")
+    # Days of a house, and houses, say the same: the words are kept once for all of them.
+    phrases[name] = tuple([intern(before + word) for word in _names(scene)])
+    return phrases[name]
 
 
 _PICKS_KEPT = 512

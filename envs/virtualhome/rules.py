@@ -100,28 +100,38 @@ def _walk(turn: Turn, n: int) -> Failure | None:
             return turn.no("closed_door", closed[-1])
     turn.room(c)
     held = [*bits(turn.world.rows[HOLDS_LH][c]), *bits(turn.world.rows[HOLDS_RH][c])]
-    turn.clear(c, INSIDE, CLOSE, FACING)
-    if not profile.near_rooms:
+    draft = turn.change()
+    moves = turn.ordered or draft.row(INSIDE, c) != 1 << to or draft.column(INSIDE, c)
+    if moves:
+        turn.clear(c, INSIDE)
+    turn.note("clear", CLOSE, c)
+    turn.clear(c, FACING)
+    if moves and not profile.near_rooms:
         turn.link(INSIDE, c, to)
+    near = 0
     if profile.near_rooms or to != n:
-        row = turn.change().row(INSIDE, n)
-        turn.join_all(row & ~scene.rooms, "join_boxes", n)
-        turn.join_all(scene.having["BODY_PART"], "join_body")
+        near |= draft.row(INSIDE, n) & ~scene.rooms | scene.having["BODY_PART"] | 1 << n
+        turn.note("join_boxes", n)
+        turn.note("join_body")
         if profile.near_rooms:
             turn.link(INSIDE, c, to)
-        turn.join(n)
+        turn.note("join", n)
     for thing in held:
         turn.clear(thing, INSIDE, CLOSE, FACING)
     for thing in held:
-        turn.join(thing)
+        near |= 1 << thing
+        turn.note("join", thing)
         turn.link(INSIDE, thing, here)  # upstream's: it stays behind in name
-    draft = turn.change()
     if profile.near_things_on and turn.has("SURFACES", n):
-        turn.join_all(draft.column(ON, n), "join_related", ON, n)
+        near |= draft.column(ON, n)
+        turn.note("join_related", ON, n)
     if profile.near_contents:
         if turn.has("CAN_OPEN", n):
-            turn.join_all(draft.column(INSIDE, n), "join_related", INSIDE, n)
-        turn.join_all(draft.row(ON, n), "join_below", n)
+            near |= draft.column(INSIDE, n)
+            turn.note("join_related", INSIDE, n)
+        near |= draft.row(ON, n)
+        turn.note("join_below", n)
+    draft.surround(c, near)
     draft.found |= 1 << n
     return None
 

@@ -10,7 +10,7 @@ room are seen; the character does not see itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from creditrl.envs.virtualhome.graph import (
     BETWEEN,
@@ -87,45 +87,62 @@ def near(scene: Scene, close: int, seen: int, whole_room: bool = False) -> int:
     return nodes & ~(1 << scene.character)
 
 
-def describe(scene: Scene, world: World, nodes: int, name: Callable[[int], str]) -> str:
-    """Return the sentence about some nodes.
+def describe(scene: Scene, world: World, nodes: int, numbered: int = 0) -> str:
+    """Return the sentence about some nodes; names in it are classes, as in SPA.
 
     Args:
         scene: what never changes.
         world: the current world.
         nodes: what it is about, as bits.
-        name: how a node is called.
+        numbered: the nodes that are named with their id, as bits.
     """
-    states = _states_in_words(scene, world)
-    things, relations = [], []
-    rows = [(RELATIONS[relation], world.rows[relation]) for relation in TOLD]
-    for node in bits(nodes):
-        said = name(node)
-        what = states.get(node)
-        things.append(said + (_said(states, world, node) if what is None else what))
-        for relation, row in rows:
-            if row[node] and (others := row[node] & nodes):
-                relations += [f"{said} {relation} {name(n)}" for n in bits(others)]
-    return told(sorted(things), sorted(relations), [name(n) for n in bits(world.held(scene))])
+    held, names, size = world.held(scene), _names(scene), len(scene.ids)
+
+    def name_or_number(node: int) -> str:
+        return names[node + size if numbered >> node & 1 else node]
+
+    name = name_or_number if numbered & (nodes | held) else names.__getitem__
+    some = [*bits(nodes)]
+    state = _states_in_words(scene, world)
+    things = [name(node) + state[node] for node in some]
+    relations = []
+    for relation in TOLD:
+        row = world.rows[relation]
+        for node in [node for node in some if row[node]]:
+            others = bits(row[node] & nodes)
+            relations += [f"{name(node)} {RELATIONS[relation]} {name(n)}" for n in others]
+    return told(sorted(things), sorted(relations), [name(node) for node in bits(held)])
 
 
-def _states_in_words(scene: Scene, world: World) -> dict[int, str]:
-    """Return what was said already of the states that nodes are in, by node."""
-    known: dict[tuple[int, ...], dict[int, str]] = scene.words.setdefault("states", {})
+def _names(scene: Scene) -> Sequence[str]:
+    """Return the classes of all nodes, and then all classes with ids."""
+    names: Sequence[str] | None = scene.words.get("classes")
+    if names is None:
+        numbered = map(" ".join, zip(scene.classes, map(str, scene.ids), strict=True))
+        names = scene.words["classes"] = (*scene.classes, *numbered)
+    return names
+
+
+class _StatesInWords(dict[int, str]):
+    """What is said of the states that nodes are in, by node."""
+
+    def __init__(self, states: tuple[int, ...]) -> None:
+        self._states = states
+
+    def __missing__(self, node: int) -> str:
+        names = [name for name, mask in zip(STATES, self._states, strict=True) if mask >> node & 1]
+        said = self[node] = f" is {' and '.join(names)}" if names else ""
+        return said
+
+
+def _states_in_words(scene: Scene, world: World) -> _StatesInWords:
+    known: dict[tuple[int, ...], _StatesInWords] = scene.words.setdefault("states", {})
     found = known.get(world.states)
     if found is None:
         if len(known) >= _STATES_KEPT:
             known.clear()
-        found = known[world.states] = {}
+        found = known[world.states] = _StatesInWords(world.states)
     return found
-
-
-def _said(states: dict[int, str], world: World, node: int) -> str:
-    said = states.get(node)
-    if said is None:
-        names = world.states_of(node)
-        said = states[node] = f" is {' and '.join(names)}" if names else ""
-    return said
 
 
 _STATES_KEPT = 256

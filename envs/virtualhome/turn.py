@@ -352,11 +352,6 @@ class Turn:
         self.change().link_both(CLOSE, self.c, 1 << node)
         self.note("join", node)
 
-    def join_all(self, nodes: int, *op: str | int) -> None:
-        """Become CLOSE to some nodes, in the order that an operation of the ledger knows."""
-        self.change().link_both(CLOSE, self.c, nodes)
-        self.note(*op)
-
     def let_go(self, node: int) -> None:
         """Take a node out of the hands."""
         draft = self.change()

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from creditrl.envs.base import Effect, Engine, View, object_column
-from creditrl.envs.virtualhome.actions import Misread, around, lexicon, read_action, say
+from creditrl.envs.virtualhome.actions import Misread, around, lexicon, read_action
 from creditrl.envs.virtualhome.choices import choices
 from creditrl.envs.virtualhome.engine import NO_ACTION, Sight, Situation, VirtualHomeEngine, tell
 from creditrl.envs.virtualhome.graph import (
@@ -211,13 +211,12 @@ class UnityEngine(Engine):
     def _step(self, i: int, stay: _Stay, text: str) -> tuple[str, str]:
         """Do one action; return its canonical words and why it was not grounded."""
         scene, now = stay.scene, stay.now
-        found = read_action(scene, now.world, now.names, text)
+        found = read_action(scene, now.world, now.names, text, now.around)
         if isinstance(found, Misread):
             why = f"Nothing here is called {found.about!r}." if found.about else NO_ACTION
             self._stays[i] = _failed(stay, text, found.reason, why)
             return text, found.reason
-        act, nodes = found
-        words = say(scene, now.world, now.names, act)
+        act, nodes, words = found
         if act.name not in SCRIPT_ACTIONS:
             why = f"The simulator has no action {act.name}."
             self._stays[i] = _failed(stay, words, "no_such_action", why)
@@ -341,7 +340,7 @@ def _admissible(stay: _Stay) -> tuple[str, ...]:
         wished = sum(mask for name, mask in scene.of_class.items() if plain_name(name) in about)
         nodes = now.around.seen | known_things(scene, {}) | own(scene, now.world) | wished
         nodes &= ~(1 << scene.character)
-        possible = choices(scene, now.world, FIXED, nodes)
+        possible = choices(scene, now.world, FIXED, nodes, now.around.reached)
         possible = worthwhile(possible, now.world, FIXED, now.around)
         possible = {
             name: choice if name in SCRIPT_ACTIONS else False for name, choice in possible.items()

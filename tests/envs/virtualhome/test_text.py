@@ -15,7 +15,7 @@ def perceived(home: Home) -> set[int]:
 def sentence(home: Home, whole_room: bool = False) -> str:
     scene, world = home.scene, home.world
     nodes = near(scene, world.rows[CLOSE][scene.character], seen(scene, world), whole_room)
-    return describe(scene, world, nodes, scene.classes.__getitem__)
+    return describe(scene, world, nodes)
 
 
 def test_one_perceives_the_rooms_and_what_is_openly_in_this_one() -> None:
