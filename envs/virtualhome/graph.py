@@ -183,7 +183,7 @@ class Scene:
     categories: tuple[str | None, ...]
     properties: tuple[frozenset[str], ...]
     prefabs: tuple[str | None, ...]
-    boxes: tuple[Mapping[str, Any] | None, ...]
+    boxes: Sequence[Mapping[str, Any] | None]
     """Bounding boxes, ``{"center": [x, y, z], "size": [x, y, z]}`` in metres, y up."""
     rooms: int
     """The nodes of category ``Rooms``, as bits."""
@@ -254,6 +254,7 @@ class Scene:
         nodes: Sequence[Node],
         edges: Iterable[tuple[int, Relation, int]],
         like: Scene | None = None,
+        boxes: Sequence[Mapping[str, Any]] | None = None,
     ) -> tuple[Scene, World]:
         """Return a scene of nodes and edges.
 
@@ -262,6 +263,7 @@ class Scene:
             nodes: with different ids.
             edges: (from, relation, to), by places among the ascending ids.
             like: a scene of the same nodes in the same order, differing only in states and boxes.
+            boxes: the bounding boxes by ascending ids, if the nodes have none.
         """
         placed = sorted(nodes, key=_id_of)
         size = len(placed)
@@ -276,7 +278,7 @@ class Scene:
         for tail, relation, head in listed:
             rows[relation][tail] |= one[head]
             back[relation][head] |= one[tail]
-        boxes = tuple([node.bounding_box for node in placed])
+        bounding = tuple([node.bounding_box for node in placed]) if boxes is None else boxes
         world = World(tuple(states), rows, back)
 
         def posture(character: int) -> int:
@@ -285,7 +287,7 @@ class Scene:
         if like is not None:
             first = posture(like.character)
             return replace(
-                like, name=name, boxes=boxes, edges=listed, posture=first, memo={}
+                like, name=name, boxes=bounding, edges=listed, posture=first, memo={}
             ), world
         of_class: dict[str, int] = {}
         having = dict.fromkeys(PROPERTIES, 0)
@@ -307,7 +309,7 @@ class Scene:
             categories=tuple(node.category for node in placed),
             properties=tuple(node.properties for node in placed),
             prefabs=tuple(node.prefab_name for node in placed),
-            boxes=boxes,
+            boxes=bounding,
             rooms=sum(1 << n for n, node in enumerate(placed) if node.category == ROOMS),
             character=characters[0],
             of_class=of_class,
@@ -393,7 +395,7 @@ class Scene:
                 self.categories,
                 [sorted(properties) for properties in self.properties],
                 self.prefabs,
-                self.boxes,
+                [*self.boxes],
             ]
             text = json.dumps(parts, sort_keys=True)
             known = self.memo["signature"] = blake2b(text.encode(), digest_size=16).digest()

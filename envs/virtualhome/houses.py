@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from creditrl.envs.dice import Dice
 from creditrl.envs.virtualhome.floorplans import (
@@ -277,18 +277,17 @@ class _Furnisher:
                 taken += [_span(box, wall) for box in self.aisles[r] if strip.meets(box)]
                 aisle = _aisle(strip, wall)
                 before = [_span(box, wall) for box in self.solid[r] if aisle.meets(box)]
-            was_free = False
-            for start in range(low, high - width + 1, _STEP):
-                end = start + width
-                is_free = not _any_meets(taken, start, end)
-                if is_free and not _any_meets(before, start, end):
-                    found.append((box := _at(room, wall, start, kind.size, height), wall))
-                    if not was_free:
-                        snug.append((box, wall))
-                was_free = is_free
+            starts = range(low, high - width + 1, _STEP)
+            is_free, is_clear = _free(starts, width, taken), _free(starts, width, before)
+            for n, start in enumerate(starts):
+                if is_free[n] and is_clear[n]:
+                    found.append((start, wall))
+                    if n == 0 or not is_free[n - 1]:
+                        snug.append((start, wall))
         if not found:
             return False
-        box, wall = self.dice.pick(snug if snug and self.dice.chance(0.75) else found)
+        start, wall = self.dice.pick(snug if snug and self.dice.chance(0.75) else found)
+        box = _at(room, wall, start, kind.size, height)
         self.add(Piece(kind, r, box, wall=wall))
         if not height:
             self.aisles[r].append(_aisle(box, wall))
@@ -421,12 +420,15 @@ def _at(room: Box, wall: int, start: int, size: Size, height: int) -> Box:
     return Box(room.x0, low, start, room.x0 + depth, high, start + width)
 
 
-def _any_meets(taken: Sequence[tuple[int, int]], start: int, end: int) -> bool:
-    """Return whether an interval shares more than an end with any of some others."""
+def _free(starts: range, width: int, taken: Sequence[tuple[int, int]]) -> bytearray:
+    """Return at which starts an interval shares no more than an end with any of some others."""
+    free = bytearray(b"\1") * len(starts)
     for low, high in taken:
-        if start < high and low < end:
-            return True
-    return False
+        first = max(0, (low - width - starts.start) // starts.step + 1)
+        end = min((high - 1 - starts.start) // starts.step + 1, len(free))
+        if first < end:
+            free[first:end] = bytes(end - first)
+    return free
 
 
 def _span(box: Box, wall: int) -> tuple[int, int]:
@@ -603,13 +605,28 @@ def _host(made: House, thing: Thing, hosts: Sequence[int], dice: Dice) -> int:
     return dice.pick([h for h in hosts if made.pieces[h].room in rooms] or hosts)
 
 
-def _metres(box: Box) -> dict[str, list[float]]:
-    """Return a bounding box in the format of graphs."""
-    x0, y0, z0, x1, y1, z1 = box
-    return {
-        "center": [(x0 + x1) / 200, (y0 + y1) / 200, (z0 + z1) / 200],
-        "size": [(x1 - x0) / 100, (y1 - y0) / 100, (z1 - z0) / 100],
-    }
+class _Metres(Sequence[dict[str, list[float]]]):
+    """Bounding boxes in the format of graphs, made when asked for.
+
+    Most are never asked for, and those of 200 days would slow down every garbage collection.
+    """
+
+    __slots__ = ("_centimetres",)
+
+    def __init__(self, boxes: Sequence[Box]) -> None:
+        self._centimetres = tuple([length for box in boxes for length in box])
+
+    def __len__(self) -> int:
+        return len(self._centimetres) // 6
+
+    def __getitem__(self, n: Any) -> Any:
+        if not 0 <= n < len(self):
+            raise IndexError(n)
+        x0, y0, z0, x1, y1, z1 = self._centimetres[6 * n : 6 * n + 6]
+        return {
+            "center": [(x0 + x1) / 200, (y0 + y1) / 200, (z0 + z1) / 200],
+            "size": [(x1 - x0) / 100, (y1 - y0) / 100, (z1 - z0) / 100],
+        }
 
 
 def day_scene(made: House, day: int) -> tuple[Scene, World]:
@@ -631,22 +648,25 @@ def day_scene(made: House, day: int) -> tuple[Scene, World]:
         *range(first, first + len(lying)),
     ]
     nodes = [
-        _node(r + 1, room.kind, "Rooms", frozenset(), (), _metres(room.box))
-        for r, room in enumerate(made.plan.rooms)
+        _node(r + 1, room.kind, "Rooms", frozenset(), ()) for r, room in enumerate(made.plan.rooms)
     ]
+    boxes = [room.box for room in made.plan.rooms]
     for id, piece in zip(ids, pieces, strict=True):
         if id == first:
-            nodes += _person(made.plan.rooms[start].box, character)
+            nodes += _person(character)
+            boxes += [_body(made.plan.rooms[start].box)] * (1 + body)
         kind = piece.kind
         states = _day_states(made, piece, dice)
-        nodes.append(_node(id, kind.name, kind.category, _set_of(kind), states, _metres(piece.box)))
+        nodes.append(_node(id, kind.name, kind.category, _set_of(kind), states))
+        boxes.append(piece.box)
     places = [id - 1 for id in ids]
     edges = list(_edges(made, pieces, places))
     edges.append((character - 1, INSIDE, start))
     for part in range(character, first - 1):
         edges.append((character - 1, CLOSE, part))
         edges.append((part, CLOSE, character - 1))
-    scene, world = Scene.built(f"{made.name}, day {day}", nodes, edges, made.days.get("scene"))
+    name = f"{made.name}, day {day}"
+    scene, world = Scene.built(name, nodes, edges, made.days.get("scene"), _Metres(boxes))
     made.days.setdefault("scene", scene)
     return scene, world
 
@@ -657,19 +677,22 @@ def _node(
     category: str,
     properties: frozenset[str],
     states: Sequence[str],
-    box: dict[str, list[float]],
 ) -> Node:
-    return Node(id, name, category, properties, states, f"builtin_{name}", box)
+    return Node(id, name, category, properties, states, f"builtin_{name}", None)
 
 
-def _person(room: Box, id: int) -> list[Node]:
-    """Return the character, in the middle of a room, and the parts of its body."""
+def _body(room: Box) -> Box:
+    """Return the box of the character: the middle of a room."""
     width, tall, depth = STRUCTURE["character"].size
     x, z = (room.x0 + room.x1 - width) // 2, (room.z0 + room.z1 - depth) // 2
-    box = _metres(Box(x, 0, z, x + width, tall, z + depth))
+    return Box(x, 0, z, x + width, tall, z + depth)
+
+
+def _person(id: int) -> list[Node]:
+    """Return the character and the parts of its body."""
     kinds = (STRUCTURE["character"], *BODY_PARTS.values())
     return [
-        _node(id + n, kind.name, kind.category, _set_of(kind), kind.states, box)
+        _node(id + n, kind.name, kind.category, _set_of(kind), kind.states)
         for n, kind in enumerate(kinds)
     ]
 
