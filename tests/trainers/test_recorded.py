@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import pytest
+import torch
+import transformers
 from byte_tokens import byte_tokenizer
 
+from creditrl import cli
 from creditrl.agents.chat_format import ChatFormat
 from creditrl.agents.prompts import get_form
 from creditrl.agents.rollout import run_episodes
+from creditrl.bench.gpu_models import shape_of
+from creditrl.bench.train_work import TrainWork
 from creditrl.cli.import_run import EnvPart, FormPart, ImportedRun, MethodPart, SourcePart
 from creditrl.errors import ConfigError
 from creditrl.runs import RunFolder
 from creditrl.trainers.collect.demonstrations import Demonstrator
 from creditrl.trainers.collect.recorded import recorded_demonstrations
+from creditrl.trainers.collect.texts import environment_texts
+from creditrl.trainers.models.tokenizer import build_tokenizer
 
+DATA = os.environ.get("CREDITRL_TEST_DATA")
 ENV = "CreditRL/ALFWorld-v0"
 TASKS = [4, 9, 2]
 
@@ -76,3 +87,45 @@ def test_what_cannot_be_cloned_is_said(tokenizer: Any, tmp_path: Path):
     other: Any = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=1).unwrapped
     with pytest.raises(ConfigError, match="holds episodes of CreditRL/ALFWorld-v0; expected"):
         recorded_demonstrations(run, other, react, tokenizer, chat, 200, 0, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA, reason="CREDITRL_TEST_DATA is not set")
+def test_adapters_of_a_real_models_size_learn_from_real_conversations(tmp_path: Path):
+    # Two exchanges, a sentence each, of SOTOPIA's published dialogues, in ShareGPT's format.
+    talks: list[list[str]] = []
+    for path in sorted(Path(str(DATA), "sotopia").glob("scored_episodes_*.jsonl")):
+        for line in path.read_text("utf-8").splitlines():
+            said = re.findall(r' said: "(.+?[.?!])', json.loads(line)["social_interactions"])
+            if len(said) >= 4:
+                talks.append(said[:4])
+    file, run, out = tmp_path / "talks.json", str(tmp_path / "talks"), tmp_path / "run"
+    names = ("human", "gpt") * 2
+    records = [
+        {"conversations": [{"from": n, "value": v} for n, v in zip(names, talk, strict=True)]}
+        for talk in talks
+    ]
+    file.write_text(json.dumps(records))
+    words = ["--env", "SOTOPIA", "--form", "dialogue", "--out", run]
+    assert cli.run(["data", "import", str(file), *words]) == 0
+
+    # Its evaluation reads the environment's own words, too.
+    venv: Any = gym.make_vec("CreditRL/SOTOPIA-v0", num_envs=4).unwrapped
+    read = environment_texts(venv, get_form("dialogue"), 4, 0)
+    tokenizer = build_tokenizer([*read, *(text for talk in talks for text in talk)])
+    torch.manual_seed(0)
+    shape = shape_of("qwen2", TrainWork(size="160M", prompt_tokens=2048))
+    model = transformers.Qwen2ForCausalLM(shape)
+    assert round(model.num_parameters() / 1e9, 2) == 0.16
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "model")
+
+    flags = [f"--policy.model={tmp_path / 'model'}", "--policy.lora.rank=8"]
+    flags += [f"--clone.from-run={run}", "--clone.episodes=0", "--clone.held-out=0.2"]
+    flags += ["--rollout.form=dialogue", "--rollout.max-new-tokens=48", "--clone.batch-turns=4"]
+    flags += ["--budget.updates=20", "--optim.lr=3e-3", "--optim.warmup=0"]
+    flags += ["--eval.levels=1", "--eval.no-greedy", "--env.options.max-turns=1"]
+    assert cli.run(["train", "@sft_small", "--env.id=SOTOPIA", f"--run.folder={out}", *flags]) == 0
+    rows = RunFolder.open(out).read_metrics()
+    first, last = (row["held_out_loss"] for row in rows if "held_out_loss" in row)
+    assert last < first - 1
