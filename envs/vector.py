@@ -258,10 +258,12 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         self._level(mask)
         self._advance(index_K, wanted)
         self._keep(index_K, self._begin(index_K))
-        self._waits[index_K] = np.isin(self._group[index_K], waiting)
-        waiting_K = index_K[self._waits[index_K]]
-        self._active[waiting_K] = False
-        self._info["task_id"][waiting_K] = ""
+        self._waits[index_K] = False
+        if waiting:
+            waiting_K = index_K[np.isin(self._group[index_K], waiting)]
+            self._waits[waiting_K] = True
+            self._active[waiting_K] = False
+            self._info["task_id"][waiting_K] = ""
         return self._observation(), self._columns()
 
     def step(
