@@ -89,6 +89,7 @@ PUBLISHED_RULES = Rules(max_turns=21)
 """The rules of the published GPT-4 episodes of 2023, whose limit of 20 allowed a 21st turn."""
 
 _MASK = 2**64 - 1
+_ALONE = ((True, False), (False, True))
 
 
 def speakers(rules: Rules, turn: int, seed: int) -> tuple[bool, bool]:
@@ -96,14 +97,12 @@ def speakers(rules: Rules, turn: int, seed: int) -> tuple[bool, bool]:
     if rules.order == "simultaneous":
         return (True, True)
     if rules.order == "round-robin":
-        side = turn % 2
-    else:
-        # One output of the splitmix64 generator per turn: stateless, and equal everywhere.
-        z = (seed + (turn + 1) * 0x9E3779B97F4A7C15) & _MASK
-        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-        side = (z ^ (z >> 31)) >> 63
-    return (side == 0, side == 1)
+        return _ALONE[turn % 2]
+    # One output of the splitmix64 generator per turn: stateless, and equal everywhere.
+    z = (seed + (turn + 1) * 0x9E3779B97F4A7C15) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return _ALONE[(z ^ (z >> 31)) >> 63]
 
 
 def turns_of(rules: Rules, side: int, seed: int) -> int:
@@ -127,18 +126,16 @@ def ending(turns: Turns, rules: Rules) -> str:
     reasons = []
     if len(turns) >= rules.max_turns:
         reasons.append("turn_limit")
-    if turns and any(action.kind == "leave" for action in turns[-1]):
+    if turns and "leave" in (turns[-1][0].kind, turns[-1][1].kind):
         reasons.append("left")
     stale = 0
-    for turn in reversed(turns):
-        for action in reversed(turn):
-            if action.kind != "none":
-                break
-            stale += 1
-        else:
-            if stale <= rules.max_stale:
-                continue
-        break
+    for one, other in reversed(turns):
+        if other.kind != "none":
+            break
+        stale += 1
+        if one.kind != "none":
+            break
+        stale += 1
     if stale > rules.max_stale:
         reasons.append("stale")
     return "+".join(reasons)

@@ -1,13 +1,15 @@
 """The dialogues of many copies: the agent on one side, a partner on the other.
 
-A copy is one immutable record, the partner's memory included, so it is its own snapshot. All
-partners that have to answer are called at once, and so are the judges of all dialogues that end.
+A copy is one record of immutable values, the partner's memory included, and they are its snapshot.
+All partners that have to answer are called at once, and so are the judges of dialogues that end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -42,8 +44,9 @@ Unreadable: TypeAlias = Literal["wait", "nothing"]
 _NOTE = f"Your last answer was no action. Write one of: {'; '.join(ACTION_FORMS)}."
 
 
-class _Copy(NamedTuple):
-    """Current state of one copy; immutable, so it is its own snapshot."""
+@dataclass(slots=True)
+class _Copy:
+    """Current state of one copy."""
 
     seed: int
     left: int
@@ -64,6 +67,37 @@ class _Copy(NamedTuple):
     ending: str = ""
     error: str = ""
     verdict: Verdict | None = None
+
+
+_values = attrgetter(*[field.name for field in fields(_Copy)])
+"""Returns a copy's snapshot."""
+
+
+class _Place:
+    """What a copy's seat says, and what follows from it."""
+
+    __slots__ = ("combination", "head", "lines", "names", "seat", "side", "terms", "turns")
+
+    def __init__(self, seat: Seat, visibility: Visibility) -> None:
+        self.seat = seat
+        self.side = seat.side
+        self.combination = seat.combination
+        self.names = seat.combination.names
+        self.head = introduction(seat.combination, seat.side, visibility)
+        terms = seat.combination.scenario.terms
+        self.terms = terms if isinstance(terms, Terms) else None
+        # Every observation repeats all earlier turns: the latest ones, and their lines.
+        self.turns: Turns = ()
+        self.lines: list[str] = []
+
+    def told(self, turns: Turns) -> list[str]:
+        """Return the lines of all turns; earlier lines are reused."""
+        old = len(self.turns)
+        if self.turns != turns[:old]:
+            old, self.lines = 0, []
+        self.lines = [*self.lines, *turn_lines(turns, self.names, old)]
+        self.turns = turns
+        return self.lines
 
 
 class SotopiaEngine(Engine):
@@ -105,12 +139,8 @@ class SotopiaEngine(Engine):
         self._waits = unreadable == "wait"
         self.live = not (partner.deterministic and judge.deterministic)
         self.retry_helps = self.live
-        self._seats: list[Seat | None] = [None] * num_envs
-        self._heads: list[str] = [""] * num_envs
-        self._terms: list[Terms | None] = [None] * num_envs
+        self._places: list[_Place | None] = [None] * num_envs
         self._copies: list[_Copy | None] = [None] * num_envs
-        # Every observation repeats all earlier turns; per copy, turns and their lines.
-        self._told: list[tuple[Turns, list[str]]] = [((), [])] * num_envs
 
     def begin(self, index_K: IntArray, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
         """Start a dialogue in each copy; if the partner opens, it has spoken.
@@ -122,15 +152,14 @@ class SotopiaEngine(Engine):
         # Members of a group share task and seed, and so the opening, even of a live model.
         alike: dict[tuple[int, int], list[int]] = {}
         for i, seed in zip(index_K.tolist(), seed_K, strict=True):
-            alike.setdefault((id(self._seats[i]), int(seed)), []).append(i)
-        work: list[tuple[int, _Copy, Action | None]] = []
-        for (_, seed), copies in alike.items():
-            side = self._place(copies[0])[0].side
-            work.append((copies[0], _Copy(seed, turns_of(self._rules, side, seed)), None))
-        self._play(work)
+            place = self._place(i)
+            left = turns_of(self._rules, place.side, int(seed))
+            self._copies[i] = _Copy(int(seed), left)
+            alike.setdefault((id(place.seat), int(seed)), []).append(i)
+        self._play([(first, None) for first, *_ in alike.values()])
         for first, *others in alike.values():
             for i in others:
-                self._copies[i] = self._copies[first]
+                self._copies[i] = _Copy(*_values(self._here(first)))
 
     def act(self, index_K: IntArray, actions: Sequence[str]) -> Effect:
         """Play the agent's action and the partner's answer in each copy; judge finished ones."""
@@ -138,7 +167,7 @@ class SotopiaEngine(Engine):
         grounded_K = np.ones(k, dtype=np.bool_)
         reasons = [""] * k
         done: list[str] = []
-        work: list[tuple[int, _Copy, Action | None]] = []
+        work: list[tuple[int, Action | None]] = []
         indices = index_K.tolist()
         for n, (i, text) in enumerate(zip(indices, actions, strict=True)):
             copy = self._here(i)
@@ -146,19 +175,17 @@ class SotopiaEngine(Engine):
             if copy.ending:
                 # It was over before the agent's first turn: only the verdict is left.
                 action, reason = None, "inapplicable"
-            after = copy._replace(left=copy.left - 1, seen=len(copy.turns), unread=bool(reason))
+            elif action is None and self._waits:
+                copy.left -= 1
+                copy.ending = "" if copy.left else "turn_limit"
+                copy.seen, copy.unread = len(copy.turns), True
+            else:
+                copy.left -= 1
+                copy.seen, copy.unread = len(copy.turns), action is None
+                work.append((i, action or NOTHING))
             if action is None:
                 grounded_K[n], reasons[n] = False, reason
-                done.append(text.strip())
-                if copy.ending:
-                    continue
-                if self._waits:
-                    self._copies[i] = after if after.left else after._replace(ending="turn_limit")
-                    continue
-                action = NOTHING
-            else:
-                done.append(action_text(action))
-            work.append((i, after, action))
+            done.append(text.strip() if action is None else action_text(action))
         self._play(work)
         self._score([i for i in indices if self._here(i).ending])
         reward_K = np.zeros(k)
@@ -174,66 +201,39 @@ class SotopiaEngine(Engine):
 
     def view(self, index_K: IntArray) -> View:
         """Describe the current state of each copy."""
-        k = len(index_K)
-        texts: list[str] = []
+        indices = index_K.tolist()
+        k = len(indices)
+        copies = [self._here(i) for i in indices]
+        places = [self._place(i) for i in indices]
+        verdicts = [copy.verdict or _UNJUDGED for copy in copies]
         success_K, score_K = np.zeros(k, dtype=np.bool_), np.zeros(k)
-        admissible: list[tuple[str, ...]] = []
-        rows: list[tuple[Any, ...]] = []
-        for n, i in enumerate(index_K.tolist()):
-            seat, head = self._place(i)
-            copy = self._here(i)
-            side, names = seat.side, seat.combination.names
-            whole = self._whole or copy.seen < 0
-            texts.append(
-                observation(
-                    seat.combination,
-                    side,
-                    copy.turns,
-                    seen=copy.seen,
-                    head=head if whole else None,
-                    ending=copy.ending,
-                    note=_NOTE if copy.unread and not copy.ending else "",
-                    whole=whole,
-                    told=self._lines(i, copy.turns, names),
-                )
-            )
-            terms = self._terms[i]
-            admissible.append(
-                ()
-                if copy.ending
-                else BARE_MOVES
-                if terms is None
-                else moves_in(terms, side, copy.talk)
-            )
-            verdict = copy.verdict or _UNJUDGED
+        for n, verdict in enumerate(verdicts):
             if verdict.goal is not None:
+                side = places[n].side
                 success_K[n], score_K[n] = verdict.success[side], verdict.goal[side]
-            scores = verdict.scores
-            rows.append(
-                (
-                    side,
-                    names[side],
-                    names[1 - side],
-                    len(copy.turns),
-                    copy.ending,
-                    not copy.partner_unread,
-                    verdict.judge or self.judge.name,
-                    verdict.status,
-                    {} if scores is None else dict(scores[side]),
-                    {} if scores is None else dict(scores[1 - side]),
-                    verdict.attempts,
-                    verdict.tokens,
-                    verdict.cost,
-                    verdict.cached,
-                    copy.error,
-                )
-            )
-        columns = zip(*rows, strict=True)
+        pairs = list(zip(verdicts, places, strict=True))
         extra = {
-            name: np.array(column, dtype=kind) if kind is not object else object_column(column)
-            for (name, kind), column in zip(_COLUMNS, columns, strict=True)
+            "side": np.array([place.side for place in places], dtype=np.int64),
+            "role": object_column([place.names[place.side] for place in places]),
+            "partner_role": object_column([place.names[1 - place.side] for place in places]),
+            "dialogue_turn": np.array([len(copy.turns) for copy in copies], dtype=np.int64),
+            "ending": object_column([copy.ending for copy in copies]),
+            "partner_grounded": np.array([not copy.partner_unread for copy in copies], np.bool_),
+            "judge": object_column([verdict.judge or self.judge.name for verdict in verdicts]),
+            "judge_status": object_column([verdict.status for verdict in verdicts]),
+            "judge_scores": object_column([_scores(v, place.side) for v, place in pairs]),
+            "partner_scores": object_column([_scores(v, 1 - place.side) for v, place in pairs]),
+            "judge_attempts": np.array([verdict.attempts for verdict in verdicts], np.int64),
+            "judge_tokens": np.array([verdict.tokens for verdict in verdicts], np.int64),
+            "judge_cost": np.array([verdict.cost for verdict in verdicts], np.float64),
+            "judge_cached": np.array([verdict.cached for verdict in verdicts], np.bool_),
+            "error": object_column([copy.error for copy in copies]),
+            "partner": object_column([self.partner.name] * k),
         }
-        extra["partner"] = object_column([self.partner.name] * k)
+        texts, admissible = [], []
+        for place, copy in zip(places, copies, strict=True):
+            texts.append(self._text(place, copy))
+            admissible.append(_moves(place, copy))
         return View(texts, admissible, success_K, score_K, extra=extra)
 
     def snapshot(self, index_K: IntArray) -> list[Any]:
@@ -250,7 +250,7 @@ class SotopiaEngine(Engine):
                 "continued from a snapshot alike: one of them is a live model. Take snapshots at "
                 "the start of an episode, or use a scripted partner, a replay or cached answers."
             )
-        return [tuple(copy) for copy in copies]
+        return [_values(copy) for copy in copies]
 
     def restore(self, index_K: IntArray, states: Sequence[Any], tasks: Sequence[Task]) -> None:
         """Put states into copies."""
@@ -265,8 +265,7 @@ class SotopiaEngine(Engine):
         """
         keys = []
         for i in index_K.tolist():
-            seat, _ = self._place(i)
-            keys.append(dialogue_key(seat, self._here(i).turns, source))
+            keys.append(dialogue_key(self._place(i).seat, self._here(i).turns, source))
         return keys
 
     def expert_action(self, index: int) -> str | None:
@@ -274,18 +273,19 @@ class SotopiaEngine(Engine):
         copy = self._here(index)
         if copy.ending:
             return None
-        return expert_action(self._ask(index, copy, self._place(index)[0].side))
+        return expert_action(self._ask(index, copy, self._place(index).side))
 
     def segment_key(self, index: int) -> str:
         """Name the standing offer, or the deal; ``""`` if there is none."""
         copy = self._here(index)
-        return segment(self._ask(index, copy, self._place(index)[0].side))
+        return segment(self._ask(index, copy, self._place(index).side))
 
     def render(self, index: int, mode: str) -> str | None:
         """Return the observation in full; ``"human"`` prints it."""
-        seat, head = self._place(index)
-        copy = self._here(index)
-        text = observation(seat.combination, seat.side, copy.turns, head=head, ending=copy.ending)
+        place, copy = self._place(index), self._here(index)
+        text = observation(
+            place.combination, place.side, copy.turns, head=place.head, ending=copy.ending
+        )
         if mode == "human":
             from creditrl.terminal import printable
 
@@ -295,7 +295,7 @@ class SotopiaEngine(Engine):
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _play(self, work: list[tuple[int, _Copy, Action | None]]) -> None:
+    def _play(self, work: list[tuple[int, Action | None]]) -> None:
         """Play turns until it is the agent's turn again, or the dialogue is over.
 
         Args:
@@ -304,52 +304,48 @@ class SotopiaEngine(Engine):
         rules = self._rules
         while work:
             asks: list[PartnerAsk] = []
-            turn: list[tuple[int, _Copy, Action, bool]] = []
-            for i, copy, action in work:
-                side = self._place(i)[0].side
+            turn: list[tuple[int, Action | None, bool]] = []
+            for i, action in work:
+                copy, side = self._here(i), self._place(i).side
                 may = speakers(rules, len(copy.turns), copy.seed)
                 if may[side] and action is None:
-                    self._copies[i] = copy
                     continue
                 if may[1 - side]:
                     asks.append(self._ask(i, copy, 1 - side))
-                own = action if may[side] and action is not None else NOTHING
-                turn.append((i, copy, own, may[1 - side]))
+                turn.append((i, action if may[side] else None, may[1 - side]))
             replies = iter(self._replies(asks))
             work = []
-            for i, copy, own, partner_acts in turn:
-                theirs = NOTHING
+            for i, action, partner_acts in turn:
+                copy, place = self._here(i), self._place(i)
+                own, theirs = action or NOTHING, NOTHING
                 if partner_acts:
                     reply = next(replies)
                     if reply.error:
-                        error = f"partner {self.partner.name}: {reply.error}"
-                        self._copies[i] = copy._replace(ending="error", error=error)
+                        copy.ending = "error"
+                        copy.error = f"partner {self.partner.name}: {reply.error}"
                         continue
                     read, reason = reply.action, ""
                     if read is None:
                         read, reason = read_action(reply.text)
                     theirs = read or NOTHING
-                    copy = copy._replace(
-                        memory=reply.memory,
-                        partner_seen=len(copy.turns),
-                        partner_unread=bool(reason),
-                    )
-                pair = (own, theirs) if self._place(i)[0].side == 0 else (theirs, own)
-                turns = (*copy.turns, pair)
-                terms = self._terms[i]
-                talk = NO_TALK if terms is None else follow(terms, turns, copy.talk)
-                copy = copy._replace(turns=turns, talk=talk, ending=ending(turns, rules))
-                self._copies[i] = copy
+                    copy.memory = reply.memory
+                    copy.partner_seen = len(copy.turns)
+                    copy.partner_unread = bool(reason)
+                pair = (own, theirs) if place.side == 0 else (theirs, own)
+                copy.turns = (*copy.turns, pair)
+                if place.terms is not None:
+                    copy.talk = follow(place.terms, copy.turns, copy.talk)
+                copy.ending = ending(copy.turns, rules)
                 if not copy.ending:
-                    work.append((i, copy, None))
+                    work.append((i, None))
 
     def _ask(self, i: int, copy: _Copy, side: int) -> PartnerAsk:
         """Return one side's view of a copy; the partner's memory is only for the partner."""
-        seat, _ = self._place(i)
-        own = side == seat.side
+        place = self._place(i)
+        own = side == place.side
         return PartnerAsk(
             copy=i,
-            combination=seat.combination,
+            combination=place.combination,
             side=side,
             turns=copy.turns,
             seed=copy.seed,
@@ -358,6 +354,21 @@ class SotopiaEngine(Engine):
             seen=copy.seen if own else copy.partner_seen,
             visibility=self._visibility,
             max_turns=self._rules.max_turns,
+        )
+
+    def _text(self, place: _Place, copy: _Copy) -> str:
+        """Return the agent's observation."""
+        whole = self._whole or copy.seen < 0
+        return observation(
+            place.combination,
+            place.side,
+            copy.turns,
+            seen=copy.seen,
+            head=place.head if whole else None,
+            ending=copy.ending,
+            note=_NOTE if copy.unread and not copy.ending else "",
+            whole=whole,
+            told=place.told(copy.turns),
         )
 
     def _replies(self, asks: list[PartnerAsk]) -> Sequence[PartnerReply]:
@@ -378,43 +389,30 @@ class SotopiaEngine(Engine):
             return
         episodes = []
         for i in todo:
-            copy = self._here(i)
-            combination = self._place(i)[0].combination
+            copy, combination = self._here(i), self._place(i).combination
             episodes.append(Transcript(combination, copy.turns, copy.ending, copy.talk))
         for i, verdict in zip(todo, self.judge.score(episodes), strict=True):
-            error = "" if verdict.goal is not None else verdict.failure(self.judge.name)
-            self._copies[i] = self._here(i)._replace(verdict=verdict, error=error)
+            copy = self._here(i)
+            copy.verdict = verdict
+            copy.error = "" if verdict.goal is not None else verdict.failure(self.judge.name)
 
     def _reward(self, i: int, copy: _Copy) -> float:
         """Return the agent's own goal achievement; NaN if it is unknown."""
         goal = None if copy.verdict is None else copy.verdict.goal
-        return float("nan") if goal is None else goal[self._place(i)[0].side]
+        return float("nan") if goal is None else goal[self._place(i).side]
 
     def _enter(self, index_K: IntArray, tasks: Sequence[Task]) -> None:
         """Give each copy its task's seat; all are checked before any copy changes."""
         seats = [seat_of(task) for task in tasks]
         for i, seat in zip(index_K.tolist(), seats, strict=True):
-            if self._seats[i] is not seat:
-                self._seats[i] = seat
-                self._told[i] = ((), [])
-                self._heads[i] = introduction(seat.combination, seat.side, self._visibility)
-                terms = seat.combination.scenario.terms
-                self._terms[i] = terms if isinstance(terms, Terms) else None
+            place = self._places[i]
+            if place is None or place.seat is not seat:
+                self._places[i] = _Place(seat, self._visibility)
 
-    def _lines(self, i: int, turns: Turns, names: tuple[str, str]) -> list[str]:
-        """Return the lines of a copy's turns; earlier lines are reused."""
-        known, lines = self._told[i]
-        old = len(known)
-        if known != turns[:old]:
-            old, lines = 0, []
-        lines = [*lines, *turn_lines(turns, names, old)]
-        self._told[i] = (turns, lines)
-        return lines
-
-    def _place(self, i: int) -> tuple[Seat, str]:
-        seat = self._seats[i]
-        assert seat is not None
-        return seat, self._heads[i]
+    def _place(self, i: int) -> _Place:
+        place = self._places[i]
+        assert place is not None
+        return place
 
     def _here(self, i: int) -> _Copy:
         copy = self._copies[i]
@@ -424,24 +422,16 @@ class SotopiaEngine(Engine):
 
 _UNJUDGED = Verdict(goal=None, status="pending", attempts=0)
 
-_COLUMNS: tuple[tuple[str, type], ...] = (
-    ("side", np.int64),
-    ("role", object),
-    ("partner_role", object),
-    ("dialogue_turn", np.int64),
-    ("ending", object),
-    ("partner_grounded", np.bool_),
-    ("judge", object),
-    ("judge_status", object),
-    ("judge_scores", object),
-    ("partner_scores", object),
-    ("judge_attempts", np.int64),
-    ("judge_tokens", np.int64),
-    ("judge_cost", np.float64),
-    ("judge_cached", np.bool_),
-    ("error", object),
-)
-"""Columns added to ``info``, and their types."""
+
+def _scores(verdict: Verdict, side: int) -> dict[str, float]:
+    return {} if verdict.scores is None else dict(verdict.scores[side])
+
+
+def _moves(place: _Place, copy: _Copy) -> tuple[str, ...]:
+    """Return the agent's literal actions."""
+    if copy.ending:
+        return ()
+    return BARE_MOVES if place.terms is None else moves_in(place.terms, place.side, copy.talk)
 
 
 def seat_of(task: Task) -> Seat:

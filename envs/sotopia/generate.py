@@ -37,7 +37,9 @@ def make_combination(split: str, index: int) -> Combination:
     The four kinds take turns. Situations of valid_unseen are in no other split; train and
     valid_seen share situations, and the numbers decide which of the two an instance belongs to.
     """
-    dice = Dice(np.random.Generator(np.random.PCG64((_SPLIT_SEEDS[split], index))))
+    # NumPy would make the same words of the two integers, only slower.
+    words = np.array((_SPLIT_SEEDS[split], index), dtype=np.uint32)
+    dice = Dice(np.random.Generator(np.random.PCG64(words)))
     kind = KINDS[index % len(KINDS)]
     known = held_out(kind, unseen=split == "valid_unseen")
     situation = known[index // len(KINDS) % len(known)]
@@ -90,8 +92,8 @@ def _price(situation: Situation, dice: Dice, belongs: _Belongs) -> Terms | None:
 
 def _items(situation: Situation, dice: Dice, belongs: _Belongs) -> Terms | None:
     """Points: 20 in total for either side; both can get more than 55 % of the possible gain."""
-    items = tuple(name for name, _ in situation.things)
-    counts = tuple(n + dice.below(2) for _, n in situation.things)
+    items = tuple([name for name, _ in situation.things])
+    counts = tuple([n + dice.below(2) for _, n in situation.things])
     points = _worth_20(counts)
     if not points:
         return None  # e.g. three of everything
@@ -115,32 +117,35 @@ def _worth_20(counts: tuple[int, ...]) -> list[tuple[float, ...]]:
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri")
 _HOURS = (9, 11, 14, 16)
+_SLOTS = tuple(f"{day}-{hour}" for day in _DAYS for hour in _HOURS)
 _FREE = 9
 """Number of free slots of either side, of 20."""
 
 
 def _schedule(situation: Situation, dice: Dice, belongs: _Belongs) -> Terms | None:
     """Calendars: nine free slots of 20 per side, worth 1 to 9 points; three to five in common."""
-    slots = tuple(f"{day}-{hour}" for day in _DAYS for hour in _HOURS)
     values: list[tuple[float, ...]] = []
+    favourites = []
     for side in (0, 1):
-        points = [0.0] * len(slots)
-        for value, k in enumerate(dice.sample(list(range(len(slots))), _FREE)):
-            points[k] = float(value + 1)
+        points = [0.0] * len(_SLOTS)
+        free = dice.sample(list(range(len(_SLOTS))), _FREE)
+        for value, k in enumerate(free):
+            points[k] = value + 1.0
         if side == 0 and not belongs(points):
             return None
         values.append(tuple(points))
-    terms = SlotTerms(slots, (values[0], values[1]))
-    common = sum(a > 0 and b > 0 for a, b in zip(*values, strict=True))
-    if not 3 <= common <= 5 or not _worth_it(terms, 0.5):
+        favourites.append(free[-1])
+    common = [pair for pair in zip(*values, strict=True) if all(pair)]
+    if not 3 <= len(common) <= 5:
         return None
-    most = attainable(terms)
-    for side in (0, 1):
+    most = [max(column) for column in zip(*common, strict=True)]
+    if not any(one >= 0.5 * most[0] and two >= 0.5 * most[1] for one, two in common):
+        return None
+    for side, favourite in enumerate(favourites):
         # Neither favourite is also good for the other: accepting the first offer is not enough.
-        first = terms.surplus(terms.choices(side)[0])[1 - side]
-        if first >= 0.5 * most[1 - side]:
+        if values[1 - side][favourite] >= 0.5 * most[1 - side]:
             return None
-    return terms
+    return SlotTerms(_SLOTS, (values[0], values[1]))
 
 
 _NAMES = tuple(
@@ -161,7 +166,7 @@ _FRIENDS = 8
 def _friend(situation: Situation, dice: Dice, belongs: _Belongs) -> Terms | None:
     """Friends: eight each, one of them known to both; no others agree in both lists."""
     attributes = sorted(dice.sample(list(range(len(_FACTS))), 2))
-    pairs = [(a, b) for a in _FACTS[attributes[0]][1] for b in _FACTS[attributes[1]][1]]
+    pairs = list(product(_FACTS[attributes[0]][1], _FACTS[attributes[1]][1]))
     # Drawn without repetition: of all pairs, only the common friend's is in both lists.
     pairs = dice.sample(pairs, 2 * _FRIENDS - 1)
     names = dice.sample(list(_NAMES), 2 * _FRIENDS - 1)
@@ -182,7 +187,11 @@ def _worth_it(terms: Terms, share: float) -> bool:
     one, two = attainable(terms)
     if min(one, two) <= 0:
         return False
-    return any(a >= share * one and b >= share * two for a, b in terms.gains())
+    one, two = share * one, share * two
+    for a, b in terms.gains():
+        if a >= one and b >= two:
+            return True
+    return False
 
 
 # -- words --------------------------------------------------------------------------------------
@@ -202,7 +211,9 @@ def _words(terms: Terms, cast: tuple[Character, Character]) -> tuple[str, tuple[
         )
         return text, (_price_goal(terms, 0), _price_goal(terms, 1))
     if isinstance(terms, ItemTerms):
-        things = ", ".join(f"{n} {item}" for n, item in zip(terms.counts, terms.items, strict=True))
+        things = ", ".join(
+            [f"{n} {item}" for n, item in zip(terms.counts, terms.items, strict=True)]
+        )
         text = (
             f"There are: {things}. Offers name what the speaker is to get, and the other gets the "
             f"rest: &lt;offer {terms.write(0, terms.counts)}&gt; asks for everything. {_ANSWERS}"
@@ -239,7 +250,7 @@ def _price_goal(terms: PriceTerms, side: int) -> str:
 
 def _items_goal(terms: ItemTerms, side: int) -> str:
     points = ", ".join(
-        f"{item} {money(v)} each" for item, v in zip(terms.items, terms.values[side], strict=True)
+        [f"{item} {money(v)} each" for item, v in zip(terms.items, terms.values[side], strict=True)]
     )
     return (
         f"Get as many points as you can. To you the things are worth: {points}. Without an "
@@ -248,24 +259,25 @@ def _items_goal(terms: ItemTerms, side: int) -> str:
 
 
 def _slots_goal(terms: SlotTerms, side: int) -> str:
-    rated = ", ".join(f"{slot} {money(terms.own(side, slot))}" for slot in _free_slots(terms, side))
+    rated = ", ".join(
+        [f"{slot} {money(v)}" for slot, v in zip(terms.slots, terms.values[side], strict=True) if v]
+    )
     return (
         f"Agree on a time that suits you well. You are free at these times only, with your points: "
         f"{rated}. A time at which you are not free is worse than none."
     )
 
 
-def _free_slots(terms: SlotTerms, side: int) -> list[str]:
-    """Return a side's free slots in the order of the week."""
-    return [s for s, v in zip(terms.slots, terms.values[side], strict=True) if v > 0]
-
-
 def _friend_goal(terms: FriendTerms, side: int) -> str:
-    known = []
-    for name, *values in terms.friends[side]:
-        facts = ", ".join(f"{a} {v}" for a, v in zip(terms.attributes, values, strict=True))
-        known.append(f"{name} ({facts})")
+    known = [
+        f"{friend[0]} ({_facts(terms.attributes, friend[1:])})" for friend in terms.friends[side]
+    ]
     return (
         f"Find out which friend both of you know, and agree on the name. Wrong names count against "
         f"you. Your friends: {'; '.join(known)}."
     )
+
+
+@lru_cache(maxsize=1024)
+def _facts(attributes: tuple[str, ...], values: tuple[str, ...]) -> str:
+    return ", ".join([f"{name} {value}" for name, value in zip(attributes, values, strict=True)])

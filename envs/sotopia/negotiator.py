@@ -134,19 +134,23 @@ def _bargain(terms: Terms, talk: Talk, ask: PartnerAsk, temper: Temper) -> str:
 
 def candidates(terms: FriendTerms, talk: Talk, side: int) -> list[tuple[str, ...]]:
     """Return the friends of a side who may be the common one, given the answers so far."""
-    none = [query for query, count in talk.answers[1 - side] if count == 0]
+    named, queries = talk.offers[side], terms.queries(side)
+    out = 0
+    for query, count in talk.answers[1 - side]:
+        if count == 0:
+            hits = queries.get(query)
+            out |= terms.matches(side, query) if hits is None else hits
     return [
         friend
-        for friend in terms.friends[side]
-        if friend[0] not in talk.offers[side]
-        and not any(terms.fits(friend, query) for query in none)
+        for k, friend in enumerate(terms.friends[side])
+        if not out >> k & 1 and friend[0] not in named
     ]
 
 
 def found(terms: FriendTerms, talk: Talk, side: int, left: list[tuple[str, ...]]) -> str | None:
     """Return the common friend, if the other side knows somebody with the same attributes."""
     whole = [q for q, n in talk.answers[1 - side] if n and len(q) == len(terms.attributes)]
-    for friend in left:
+    for friend in left if whole else ():
         if any(terms.fits(friend, query) for query in whole):
             return friend[0]
     return None
@@ -162,19 +166,15 @@ def next_query(
     rules out that friend, or else finds the common one.
     """
     known = {query for query, _ in talk.answers[1 - side]}
-    hits: dict[Query, int] = {}
-    for friend in left:
-        whole = terms.whole(friend)
-        for pair in whole:
-            hits[pair,] = hits.get((pair,), 0) + 1
-        if len(whole) > 1:
-            hits[whole] = hits.get(whole, 0) + 1
+    there = 0
+    for k, friend in enumerate(terms.friends[side]):
+        if friend in left:
+            there |= 1 << k
     best, most = None, 0.0
-    for query in terms.queries(side):
-        if query in known:
-            continue
-        worth = hits.get(query, 0) * (_NOBODY if len(query) < len(terms.attributes) else 1.0)
-        if worth > most:
+    for query, hits in terms.queries(side).items():
+        whole = len(query) == len(terms.attributes)
+        worth = (hits & there).bit_count() * (1.0 if whole else _NOBODY)
+        if worth > most and query not in known:
             best, most = query, worth
     return best
 

@@ -13,7 +13,7 @@ nothing said later changes it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -80,8 +80,8 @@ def follow(terms: Terms, turns: Turns, before: Talk = NO_TALK) -> Talk:
 
 def _heard(terms: Terms, talk: Talk, turn: tuple[Action, Action]) -> Talk:
     """Add one turn. Simultaneous actions respond to the turns before."""
-    if talk.deal is not None or all(action.kind != "speak" for action in turn):
-        return talk._replace(heard=talk.heard + 1)
+    if talk.deal is not None or (turn[0].kind != "speak" and turn[1].kind != "speak"):
+        return Talk(talk.heard + 1, *talk[1:])
     offers, standing = list(talk.offers), list(talk.standing)
     asked, answers = list(talk.asked), list(talk.answers)
     deal = None
@@ -125,25 +125,25 @@ def _acts(
     terms: Terms, side: int, text: str, there: Deal | None
 ) -> Iterator[tuple[str, Deal | None, Query | None, int]]:
     """Yield (act, deal, query, count) for all acts of an utterance; ``there``: standing offer."""
-    tagged = False
-    if "<" in text:
-        for tag in _TAG.finditer(text):
-            tagged = True
-            act, inside = tag[1].lower(), tag[2]
-            if act in ("accept", "reject"):
-                yield act, None, None, 0
-                continue
-            given = {name.lower(): _bare(value) for name, value in _GIVEN.findall(inside)}
-            if act == "offer":
-                deal = terms.read(side, given)
-                if deal is not None:
-                    yield act, deal, None, 0
-                continue
-            count = given.pop("count", "")
-            query = terms.query(given)
-            if query is not None and (act == "ask" or count.isdecimal()):
-                yield act, None, query, int(count) if act == "answer" else 0
-    if tagged:
+    tags = _TAG.findall(text) if "<" in text else ()
+    for act, inside in tags:
+        act = act.lower()
+        if act in ("accept", "reject"):
+            yield act, None, None, 0
+            continue
+        given = _given(inside)
+        if act == "offer":
+            deal = terms.read(side, given)
+            if deal is not None:
+                yield act, deal, None, 0
+            continue
+        count = given.get("count", "")
+        if "count" in given:
+            given = {name: value for name, value in given.items() if name != "count"}
+        query = terms.query(given)
+        if query is not None and (act == "ask" or count.isdecimal()):
+            yield act, None, query, int(count) if act == "answer" else 0
+    if tags:
         return
     bare = _BARE.fullmatch(text)
     if bare is not None:
@@ -154,6 +154,12 @@ def _acts(
         yield "offer", named, None, 0
     elif _ACCEPTS.search(text) is not None and _NEGATION.search(text) is None:
         yield "accept", None, None, 0
+
+
+@lru_cache(maxsize=2048)
+def _given(inside: str) -> Mapping[str, str]:
+    """Return what a tag names; agents repeat each other's tags."""
+    return {name.lower(): _bare(value) for name, value in _GIVEN.findall(inside)}
 
 
 def _bare(value: str) -> str:
@@ -170,8 +176,9 @@ def answer_text(query: Query, count: int) -> str:
     return f"<answer {_pairs(query)} count={count}>"
 
 
+@lru_cache(maxsize=4096)
 def _pairs(query: Query) -> str:
-    return " ".join(f'{name}="{v}"' if " " in v else f"{name}={v}" for name, v in query)
+    return " ".join([f'{name}="{v}"' if " " in v else f"{name}={v}" for name, v in query])
 
 
 def moves(ask: PartnerAsk) -> tuple[str, ...]:
@@ -189,26 +196,25 @@ def moves_in(terms: Terms, side: int, talk: Talk) -> tuple[str, ...]:
     """Return :func:`moves` for a tracked dialogue."""
     if talk.deal is not None:
         return BARE_MOVES
-    said: list[str] = []
-    if talk.standing[1 - side] is not None:
-        said += ("say: <accept>", "say: <reject>")
+    always = _always(terms, side)
     asked = talk.asked[1 - side]
-    if isinstance(terms, FriendTerms) and asked is not None:
-        said.append(f"say: {answer_text(asked, terms.count(side, asked))}")
-    return (*said, *_always(terms, side))
+    if asked is not None and isinstance(terms, FriendTerms):
+        always = (f"say: {answer_text(asked, terms.count(side, asked))}", *always)
+    return always if talk.standing[1 - side] is None else (*_ANSWERS, *always)
 
 
 BARE_MOVES = ("nothing", "leave")
 """Actions possible at any time."""
+_ANSWERS = ("say: <accept>", "say: <reject>")
 
 
 @lru_cache(maxsize=4096)
 def _always(terms: Terms, side: int) -> tuple[str, ...]:
     """Return a side's possible actions at any time before an agreement."""
-    said = [f"<offer {terms.write(side, deal)}>" for deal in terms.choices(side)]
+    said = [f"say: <offer {terms.write(side, deal)}>" for deal in terms.choices(side)]
     if isinstance(terms, FriendTerms):
-        said += [ask_text(query) for query in terms.queries(side)]
-    return (*(f"say: {text}" for text in said), *BARE_MOVES)
+        said += [f"say: {ask_text(query)}" for query in terms.queries(side)]
+    return (*said, *BARE_MOVES)
 
 
 def segment(ask: PartnerAsk) -> str:

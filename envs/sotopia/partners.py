@@ -7,7 +7,6 @@ in the copy's own state, so a snapshot of a copy includes its partner.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from creditrl.envs.sotopia.action_text import action_text
@@ -28,8 +27,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class PartnerAsk:
+class PartnerAsk(NamedTuple):
     """One dialogue that waits for the partner."""
 
     copy: int

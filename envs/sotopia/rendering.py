@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from creditrl.envs.sotopia.dialogue import Action, Turns
 from creditrl.envs.sotopia.profiles import Character, Combination, Relationship, Visibility
@@ -41,8 +42,13 @@ _WHY_OVER: Mapping[str, str] = {
 _SHOWN_TAGS = frozenset(("root", "p", "extra_info", "clarification_hint", "strategy_hint"))
 _TAG = re.compile(r"<(/?)([A-Za-z_][\w.-]*+)([^<>]*+)>")
 _VIEWER = re.compile(r"""\bviewer\s*=\s*["']([^"']*)["']""")
-_ENTITY = re.compile(r"&(amp|lt|gt|quot|apos);")
-_ENTITIES: Mapping[str, str] = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
+_ENTITIES: Mapping[str, str] = {
+    "&lt;": "<",
+    "&gt;": ">",
+    "&quot;": '"',
+    "&apos;": "'",
+    "&amp;": "&",  # the last one, since it may begin what looks like another
+}
 _ADJECTIVES: Mapping[str, str] = {"Man": "male", "Woman": "female", "Nonbinary": "nonbinary"}
 
 
@@ -86,11 +92,14 @@ def visible(marked: str, side: int | None) -> str:
 
 def _entities(text: str) -> str:
     """Decode XML's entities, unless a bare ``&`` shows that it has none."""
-    if "&" not in text or text.count("&") != len(_ENTITY.findall(text)):
+    if "&" not in text or text.count("&") != sum(map(text.count, _ENTITIES)):
         return text
-    return _ENTITY.sub(lambda found: _ENTITIES[found[1]], text)
+    for entity, character in _ENTITIES.items():
+        text = text.replace(entity, character)
+    return text
 
 
+@lru_cache(maxsize=1024)
 def bio(character: Character, knows: Relationship | None) -> str:
     """Return the description of a character for a reader.
 
@@ -156,7 +165,7 @@ def goal_line(combination: Combination, side: int) -> str:
 
 
 def _trimmed(text: str) -> str:
-    return "\n".join(line.strip() for line in text.strip().split("\n"))
+    return "\n".join([line.strip() for line in text.strip().split("\n")])
 
 
 def did(action: Action) -> str:
@@ -172,12 +181,11 @@ def did(action: Action) -> str:
 
 def turn_line(number: int, turn: tuple[Action, Action], names: tuple[str, str]) -> str:
     """Return the line of a turn, without sides that did nothing."""
-    acts = ";".join(
-        f"{name} {did(action)}"
-        for name, action in zip(names, turn, strict=True)
-        if action.kind != "none"
-    )
-    return f"Turn #{number}: {acts}" if acts else f"Turn #{number}:"
+    one, other = turn
+    acts = "" if one.kind == "none" else f" {names[0]} {did(one)}"
+    if other.kind != "none":
+        acts += f"{';' if acts else ' '}{names[1]} {did(other)}"
+    return f"Turn #{number}:{acts}"
 
 
 def turn_lines(turns: Turns, names: tuple[str, str], first: int = 0) -> list[str]:

@@ -78,9 +78,11 @@ def _errors(terms: Terms, talk: Talk, side: int) -> float:
 def _pareto_gap(terms: Terms, share: tuple[float, float], most: tuple[float, float]) -> float:
     gap = 0.0
     for one, two in terms.gains():
-        one, two = one / most[0] - share[0], two / most[1] - share[1]
-        if one >= 0 and two >= 0:
-            gap = max(gap, (one + two) / 2)
+        one = one / most[0] - share[0]
+        if one >= 0:
+            two = two / most[1] - share[1]
+            if two >= 0:
+                gap = max(gap, (one + two) / 2)
     return gap
 
 

@@ -64,6 +64,7 @@ def situations() -> tuple[Situation, ...]:
     )
 
 
+@cache
 def held_out(kind: Kind, unseen: bool) -> list[Situation]:
     """Return the situations of a kind in valid_unseen, or those of the other splits."""
     own = [s for s in situations() if s.kind == kind]

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from operator import mul, sub
+from operator import itemgetter, mul, sub
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -106,8 +106,14 @@ class Terms(ABC):
 @lru_cache(maxsize=4096)
 def attainable(terms: Terms) -> Surplus:
     """Return the most that either side can gain by a deal that costs the other nothing."""
-    fair = [(one, two) for one, two in terms.gains() if one >= 0 and two >= 0]
-    return (max((s[0] for s in fair), default=0.0), max((s[1] for s in fair), default=0.0))
+    most_one = most_two = 0.0
+    for one, two in terms.gains():
+        if one >= 0 and two >= 0:
+            if one > most_one:
+                most_one = one
+            if two > most_two:
+                most_two = two
+    return (most_one, most_two)
 
 
 def money(amount: float) -> str:
@@ -136,9 +142,14 @@ class PriceTerms(Terms):
     def surplus(self, deal: Deal) -> Surplus:
         """Return what the price leaves to each side, in money."""
         assert isinstance(deal, (int, float))
-        gains = [self.limits[0] - deal, self.limits[1] - deal]
-        gains[self.seller] = -gains[self.seller]
-        return (gains[0], gains[1])
+        one, two = self.limits[0] - deal, self.limits[1] - deal
+        return (-one, two) if self.seller == 0 else (one, -two)
+
+    def own(self, side: int, deal: Deal) -> float:
+        """Return what the price leaves to the side, in money."""
+        assert isinstance(deal, (int, float))
+        left = self.limits[side] - deal
+        return -left if side == self.seller else left
 
     def deals(self) -> Sequence[Deal]:
         """Return both limits and the middle: money is divided, never made."""
@@ -209,6 +220,10 @@ class ItemTerms(Terms):
     fallback: tuple[float, float] = (0.0, 0.0)
     """Points of each side without an agreement."""
 
+    def __hash__(self) -> int:
+        # Caches look terms up at every step, and these fields alone hardly ever recur.
+        return hash((self.counts, self.values))
+
     def surplus(self, deal: Deal) -> Surplus:
         """Return the points of each share, minus those without an agreement."""
         assert isinstance(deal, tuple)
@@ -239,7 +254,7 @@ class ItemTerms(Terms):
         """Return the division in which the speaker gets ``books=2``, and nothing of the rest."""
         kept = [0] * len(self.items)
         for name, number in given.items():
-            kind = next((k for k, item in enumerate(self.items) if _same(name, item)), None)
+            kind = _kind(self.items, name)
             if kind is None or not number.isdecimal() or int(number) > self.counts[kind]:
                 return None
             kept[kind] = int(number)
@@ -249,18 +264,18 @@ class ItemTerms(Terms):
 
     def write(self, side: int, deal: Deal) -> str:
         """Return ``books=2 hats=0``: the speaker's share."""
-        share = self.share(side, deal)
-        return " ".join(f"{item}={n}" for item, n in zip(self.items, share, strict=True))
+        assert isinstance(deal, tuple)
+        return _share_text(self.items, deal if side == 0 else _rest(self.counts, deal))
 
     def choices(self, side: int) -> Sequence[Deal]:
         """Return the divisions that leave the side a surplus, its best one first."""
-        ranked = _ranked(self, side)
-        return ranked.deals[: ranked.as_good_as(1e-9)]
+        ranked = _ranked(self.counts, self.values[side], side)
+        return ranked.deals[: ranked.as_good_as(self.fallback[side] + 1e-9)]
 
     def propose(self, side: int, least: float, own: Sequence[Deal], others: Sequence[Deal]) -> Deal:
         """Return, of the divisions that are good enough, the one that the other likes best."""
-        ranked = _ranked(self, side)
-        good = max(ranked.as_good_as(least - 1e-9), 1)
+        ranked = _ranked(self.counts, self.values[side], side)
+        good = max(ranked.as_good_as(self.fallback[side] + least - 1e-9), 1)
         # Of equally liked ones, the first is the best for the side.
         return ranked.deals[int(np.argmax(_liked(self, side, tuple(others))[:good]))]
 
@@ -271,7 +286,7 @@ class ItemTerms(Terms):
 
     def rest(self, share: tuple[int, ...]) -> tuple[int, ...]:
         """Return the rest that a share leaves."""
-        return tuple(map(sub, self.counts, share))
+        return _rest(self.counts, share)
 
 
 class _Ranked(NamedTuple):
@@ -279,37 +294,46 @@ class _Ranked(NamedTuple):
 
     deals: tuple[tuple[int, ...], ...]
     worse: tuple[float, ...]
-    """Negative value of each to the side, ascending."""
+    """Negative points of each to the side, ascending."""
     left: NDArray[np.int64]
     """[deals, kinds]: the other side's share."""
 
-    def as_good_as(self, least: float) -> int:
+    def as_good_as(self, points: float) -> int:
         """Return the number of divisions worth at least this much."""
-        return bisect_right(self.worse, -least)
+        return bisect_right(self.worse, -points)
 
 
 @lru_cache(maxsize=4096)
-def _ranked(terms: ItemTerms, side: int) -> _Ranked:
-    deals, worse = _divisions(terms.counts), [-gain[side] for gain in _gains(terms)]
-    order = sorted(range(len(deals)), key=worse.__getitem__)
-    left = _pieces(terms.counts)[order]
+def _ranked(counts: tuple[int, ...], values: tuple[float, ...], side: int) -> _Ranked:
+    deals, worse = _divisions(counts), [-worth for worth in _worths(counts, values)]
+    left = _pieces(counts)
     if side == 0:
-        left = np.array(terms.counts, dtype=np.int64) - left
-    return _Ranked(tuple([deals[k] for k in order]), tuple([worse[k] for k in order]), left)
+        left = left[::-1]
+    else:
+        worse.reverse()
+    order = sorted(range(len(deals)), key=worse.__getitem__)
+    ranked = tuple([deals[k] for k in order])
+    return _Ranked(ranked, tuple([worse[k] for k in order]), left[order])
 
 
 @lru_cache(maxsize=512)
 def _gains(terms: ItemTerms) -> tuple[Surplus, ...]:
-    """Return the surplus of each division, added up in the order of :meth:`ItemTerms.surplus`."""
-    mine = _pieces(terms.counts)
-    gains = []
-    shares = (mine, np.array(terms.counts, dtype=np.int64) - mine)
-    for share, values, fallback in zip(shares, terms.values, terms.fallback, strict=True):
-        worth = np.zeros(len(share))
-        for kind, value in enumerate(values):
-            worth += value * share[:, kind]
-        gains.append((worth - fallback).tolist())
-    return tuple(zip(gains[0], gains[1], strict=True))
+    one, two = (
+        [worth - fallback for worth in _worths(terms.counts, values)]
+        for values, fallback in zip(terms.values, terms.fallback, strict=True)
+    )
+    # What is left of division k is division -1 - k.
+    return tuple(zip(one, reversed(two), strict=True))
+
+
+@lru_cache(maxsize=4096)
+def _worths(counts: tuple[int, ...], values: tuple[float, ...]) -> list[float]:
+    """Return the points of each division's share, added up as :meth:`ItemTerms.surplus` does."""
+    pieces = _pieces(counts)
+    worth = np.zeros(len(pieces))
+    for kind, value in enumerate(values):
+        worth += value * pieces[:, kind]
+    return worth.tolist()
 
 
 @lru_cache(maxsize=4096)
@@ -319,13 +343,14 @@ def _liked(terms: ItemTerms, side: int, others: tuple[Deal, ...]) -> NDArray[np.
     Its demands show what it likes: pieces per kind, with the highest weight on the latest. Scores
     are integers, so the choice between equal divisions is the same on every machine.
     """
-    liked = np.full(len(terms.items), 100, dtype=np.int64)
+    liked = [100] * len(terms.items)
     weight = 1000
     for deal in reversed(others):
         for kind, n in enumerate(terms.share(1 - side, deal)):
             liked[kind] += n * weight // terms.counts[kind]
         weight = weight * 4 // 5
-    return _ranked(terms, side).left @ liked
+    left = _ranked(terms.counts, terms.values[side], side).left
+    return left @ np.array(liked, dtype=np.int64)
 
 
 @lru_cache(maxsize=512)
@@ -339,10 +364,24 @@ def _pieces(counts: tuple[int, ...]) -> NDArray[np.int64]:
     return np.array(_divisions(counts), dtype=np.int64)
 
 
-def _same(name: str, item: str) -> bool:
-    """Return whether a name means a kind of items, in the singular too."""
+@lru_cache(maxsize=4096)
+def _rest(counts: tuple[int, ...], share: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(sub, counts, share))
+
+
+@lru_cache(maxsize=4096)
+def _share_text(items: tuple[str, ...], share: tuple[int, ...]) -> str:
+    return " ".join([f"{item}={n}" for item, n in zip(items, share, strict=True)])
+
+
+@lru_cache(maxsize=1024)
+def _kind(items: tuple[str, ...], name: str) -> int | None:
+    """Return the kind that a name means, in the singular too."""
     name = name.lower()
-    return name == item or name == item.removesuffix("s") or f"{name}es" == item
+    for kind, item in enumerate(items):
+        if name == item or name == item.removesuffix("s") or f"{name}es" == item:
+            return kind
+    return None
 
 
 _DAY_HOUR = re.compile(r"\W*(mon|tue|wed|thu|fri|sat|sun)[a-z]*\W*(?:at\W*)?(\d{1,2})(?::00)?\W*")
@@ -356,6 +395,9 @@ class SlotTerms(Terms):
     """``mon-9``, ``mon-11``, ..."""
     values: tuple[tuple[float, ...], tuple[float, ...]]
     """Points of each slot for side 0 and side 1; 0: it is busy then."""
+
+    def __hash__(self) -> int:
+        return hash(self.values[0])  # as for items
 
     def surplus(self, deal: Deal) -> Surplus:
         """Return the slot's points; -1 for a side that is busy then."""
@@ -387,12 +429,12 @@ class SlotTerms(Terms):
 
     def choices(self, side: int) -> Sequence[Deal]:
         """Return the side's free slots, its favourites first."""
-        return _favourites(self.slots, self.values[side])
+        return _favourites(self.slots, self.values[side])[0]
 
     def propose(self, side: int, least: float, own: Sequence[Deal], others: Sequence[Deal]) -> Deal:
         """Return a slot that the other has named, or else the best one not yet proposed."""
-        slots = self.choices(side)
-        good = [slot for slot in slots if self.own(side, slot) >= least - 1e-9] or slots[:1]
+        slots, worse = _favourites(self.slots, self.values[side])
+        good = slots[: max(bisect_right(worse, 1e-9 - least), 1)]
         for slot in good:
             if slot in others:
                 return slot
@@ -404,9 +446,13 @@ class SlotTerms(Terms):
 
 
 @lru_cache(maxsize=4096)
-def _favourites(slots: tuple[str, ...], values: tuple[float, ...]) -> tuple[str, ...]:
-    rated = zip(values, slots, strict=True)
-    return tuple(slot for value, slot in sorted(rated, key=lambda r: -r[0]) if value > 0)
+def _favourites(
+    slots: tuple[str, ...], values: tuple[float, ...]
+) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """Return the free slots, the best first, and their negative points."""
+    free = [(-value, slot) for value, slot in zip(values, slots, strict=True) if value > 0]
+    free.sort(key=itemgetter(0))
+    return tuple([slot for _, slot in free]), tuple([worse for worse, _ in free])
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,6 +464,9 @@ class FriendTerms(Terms):
     friends: tuple[tuple[tuple[str, ...], ...], tuple[tuple[str, ...], ...]]
     """Per side, per friend: name and the value of each attribute."""
 
+    def __hash__(self) -> int:
+        return hash(self.friends[0])  # as for items
+
     def surplus(self, deal: Deal) -> Surplus:
         """Return 1 for both if both know the friend, else 0."""
         both = self.own(0, deal) and self.own(1, deal)
@@ -425,7 +474,7 @@ class FriendTerms(Terms):
 
     def own(self, side: int, deal: Deal) -> float:
         """Return 1 if the side knows the friend, else 0."""
-        return float(deal in [friend[0] for friend in self.friends[side]])
+        return float(deal in self.choices(side))
 
     def deals(self) -> Sequence[Deal]:
         """Return all names."""
@@ -451,7 +500,7 @@ class FriendTerms(Terms):
 
     def choices(self, side: int) -> Sequence[Deal]:
         """Return the side's friends."""
-        return tuple(friend[0] for friend in self.friends[side])
+        return tuple([friend[0] for friend in self.friends[side]])
 
     def propose(self, side: int, least: float, own: Sequence[Deal], others: Sequence[Deal]) -> Deal:
         """Return a friend not named yet."""
@@ -460,37 +509,57 @@ class FriendTerms(Terms):
 
     def query(self, given: Mapping[str, str]) -> Query | None:
         """Return what ``hobby=chess work=bank`` asks for."""
-        if not given or any(name not in self.attributes for name in given):
+        attributes = self.attributes
+        if not given or not all(map(attributes.__contains__, given)):
             return None
-        return tuple((name, given[name].lower()) for name in self.attributes if name in given)
+        return tuple([(name, given[name].lower()) for name in attributes if name in given])
 
     def count(self, side: int, query: Query) -> int:
         """Return how many of a side's friends match all of a question."""
-        return sum([self.fits(friend, query) for friend in self.friends[side]])
+        return self.matches(side, query).bit_count()
+
+    def matches(self, side: int, query: Query) -> int:
+        """Return which of a side's friends match all of a question, as bits."""
+        return _matches(self.attributes, self.friends[side], query)
 
     def fits(self, friend: tuple[str, ...], query: Query) -> bool:
         """Return whether a friend matches all of a question."""
-        attributes = self.attributes
-        for name, value in query:
-            if friend[1 + attributes.index(name)] != value:
-                return False
-        return True
+        return _matches(self.attributes, (friend,), query) == 1
 
-    def whole(self, friend: tuple[str, ...]) -> Query:
-        """Return all attributes of a friend, as a question."""
-        return tuple(zip(self.attributes, friend[1:], strict=True))
+    def queries(self, side: int) -> Mapping[Query, int]:
+        """Return a side's questions: single values of its friends, then all of each friend.
 
-    def queries(self, side: int) -> tuple[Query, ...]:
-        """Return a side's questions: single values of its friends, then all of each friend."""
+        Each has the friends that match it, as bits.
+        """
         return _queries(self, side)
 
 
+def _matches(
+    attributes: tuple[str, ...], friends: tuple[tuple[str, ...], ...], query: Query
+) -> int:
+    wanted = [(1 + attributes.index(name), value) for name, value in query]
+    found = 0
+    for k, friend in enumerate(friends):
+        for place, value in wanted:
+            if friend[place] != value:
+                break
+        else:
+            found |= 1 << k
+    return found
+
+
 @lru_cache(maxsize=4096)
-def _queries(terms: FriendTerms, side: int) -> tuple[Query, ...]:
-    single = [
-        ((name, friend[1 + k]),)
-        for k, name in enumerate(terms.attributes)
-        for friend in terms.friends[side]
-    ]
-    whole = [terms.whole(friend) for friend in terms.friends[side]]
-    return tuple(dict.fromkeys([*single, *whole]))
+def _queries(terms: FriendTerms, side: int) -> Mapping[Query, int]:
+    friends = terms.friends[side]
+    found: dict[Query, int] = {}
+    for k, name in enumerate(terms.attributes, 1):
+        by_value: dict[str, int] = {}
+        for n, friend in enumerate(friends):
+            by_value[friend[k]] = by_value.get(friend[k], 0) | 1 << n
+        for value, hits in by_value.items():
+            found[(name, value),] = hits
+    if len(terms.attributes) > 1:
+        for n, friend in enumerate(friends):
+            whole = tuple(zip(terms.attributes, friend[1:], strict=True))
+            found[whole] = found.get(whole, 0) | 1 << n
+    return found
