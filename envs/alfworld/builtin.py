@@ -8,7 +8,8 @@ from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any
 
-from creditrl.envs.alfworld.game import Game, compile_game
+from creditrl.envs.alfworld.furnish import furnish
+from creditrl.envs.alfworld.game import Game
 from creditrl.envs.alfworld.generate import (
     Household,
     HouseholdConfig,
@@ -68,8 +69,7 @@ class GeneratedGame(GameSource):
 
     def load(self) -> Game:
         """Make the game."""
-        made = self.household()
-        return compile_game(self.problem(made), made.text, self.flavour)
+        return furnish(self.household(), self.flavour)
 
     def textworld_data(self) -> Mapping[str, Any]:
         """Return the content of the game's ``game.tw-pddl``."""

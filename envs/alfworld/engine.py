@@ -17,7 +17,7 @@ from creditrl.envs.alfworld.game import MEMO_SIZE, Game, State, state_key
 from creditrl.envs.alfworld.planner import plan
 from creditrl.envs.alfworld.problem import GameSource
 from creditrl.envs.alfworld.reasons import why_not
-from creditrl.envs.alfworld.rules import Move, apply, choices, command, goal_status
+from creditrl.envs.alfworld.rules import Choices, Move, apply, choices, command, goal_status
 from creditrl.envs.alfworld.segments import segment
 from creditrl.envs.alfworld.words import NOTHING_HAPPENS, feedback, intro
 from creditrl.envs.base import Effect, Engine, View, object_column
@@ -107,6 +107,9 @@ class ALFWorldEngine(Engine):
         self._sources: list[GameSource | None] = [None] * num_envs
         self._games: list[Game | None] = [None] * num_envs
         self._copies: list[_Copy | None] = [None] * num_envs
+        # What follows from each copy's state, for the view and the next action.
+        self._choices = [Choices((), {})] * num_envs
+        self._status = [(0, 1)] * num_envs
 
     def begin(self, index_K: IntArray, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
         """Start an episode in each copy; a household has no randomness, so seeds change nothing.
@@ -116,7 +119,7 @@ class ALFWorldEngine(Engine):
             DataError: a game cannot be loaded. In both cases no copy has changed.
         """
         for i, game in zip(index_K.tolist(), self._enter(index_K, tasks), strict=True):
-            self._copies[i] = _Copy(game.start, intro(game, game.start))
+            self._put(i, game, _Copy(game.start, intro(game, game.start)))
 
     def act(self, index_K: IntArray, actions: Sequence[str]) -> Effect:
         """Do one command in each copy, ignoring surrounding spaces."""
@@ -129,7 +132,7 @@ class ALFWorldEngine(Engine):
             done.append(action)
             game, copy = self._here(i)
             state = copy.state
-            move = choices(game, state).moves.get(action)
+            move = self._choices[i].moves.get(action)
             if move is None:
                 reason, unmet = why_not(game, state, action)
                 reasons.append(reason)
@@ -137,8 +140,8 @@ class ALFWorldEngine(Engine):
                 self._copies[i] = _Copy(state, NOTHING_HAPPENS, unmet, state)
                 continue
             after = apply(game, state, move)
-            self._copies[i] = _Copy(after, feedback(game, after, move), (), state, move)
-            met, of = goal_status(game, after)
+            self._put(i, game, _Copy(after, feedback(game, after, move), (), state, move))
+            met, of = self._status[i]
             reasons.append("")
             won.append(met == of)
         won_K = np.array(won, dtype=np.bool_)
@@ -151,11 +154,11 @@ class ALFWorldEngine(Engine):
         success: list[bool] = []
         score: list[float] = []
         for i in index_K.tolist():
-            game, copy = self._here(i)
+            _, copy = self._here(i)
             texts.append(copy.text)
             unmet.append(copy.unmet)
-            admissible.append(choices(game, copy.state).commands)
-            met, of = goal_status(game, copy.state)
+            admissible.append(self._choices[i].commands)
+            met, of = self._status[i]
             success.append(met == of)
             score.append(met / of)
         return View(
@@ -172,9 +175,9 @@ class ALFWorldEngine(Engine):
 
     def restore(self, index_K: IntArray, states: Sequence[Any], tasks: Sequence[Task]) -> None:
         """Put states into copies; their tasks' games are loaded if they are not in memory."""
-        self._enter(index_K, tasks)
-        for i, state in zip(index_K.tolist(), states, strict=True):
-            self._copies[i] = _Copy(*state)
+        games = self._enter(index_K, tasks)
+        for i, game, state in zip(index_K.tolist(), games, states, strict=True):
+            self._put(i, game, _Copy(*state))
 
     def state_keys(self, index_K: IntArray, source: StateSource) -> list[bytes]:
         """Return canonical bytes per copy; see :func:`creditrl.envs.alfworld.game.state_key`.
@@ -221,6 +224,11 @@ class ALFWorldEngine(Engine):
         for i, task, game in zip(indices, tasks, games, strict=True):
             self._sources[i], self._games[i] = task.data, game
         return games
+
+    def _put(self, i: int, game: Game, copy: _Copy) -> None:
+        self._copies[i] = copy
+        self._choices[i] = choices(game, copy.state)
+        self._status[i] = goal_status(game, copy.state)
 
     def _here(self, i: int) -> tuple[Game, _Copy]:
         game, copy = self._games[i], self._copies[i]

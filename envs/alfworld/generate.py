@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import pairwise, permutations
+from itertools import pairwise, permutations, product
 from numbers import Real
 
 import numpy as np
@@ -28,6 +28,7 @@ from creditrl.errors import ConfigError, did_you_mean
 
 __all__ = [
     "ROOMS_PER_KIND",
+    "TREATMENT",
     "FloorPlan",
     "Household",
     "HouseholdConfig",
@@ -35,6 +36,7 @@ __all__ = [
     "goal_of",
     "household",
     "household_key",
+    "object_ids",
     "plan_length",
     "split_of",
     "task_type",
@@ -59,7 +61,7 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """Rooms of each task type, and their frequencies."""
 
-_TREATMENT: Mapping[str, tuple[str, str]] = {
+TREATMENT: Mapping[str, tuple[str, str]] = {
     "pick_clean_then_place_in_recep": ("cleanable", "SinkBasin"),
     "pick_heat_then_place_in_recep": ("heatable", "Microwave"),
     "pick_cool_then_place_in_recep": ("coolable", "Fridge"),
@@ -222,11 +224,7 @@ def household(config: HouseholdConfig, split: str, index: int) -> Household:
             place=place,
             text=sentence.format(object=thing.lower(), place=place.lower()),
             things=_lay_out(config, room, goal_type, thing, place, dice),
-            opened=frozenset(
-                r
-                for r, name in enumerate(room.classes)
-                if catalogue().furniture[name].openable and not dice.chance(config.closed)
-            ),
+            opened=frozenset([r for r in _openable(room) if not dice.chance(config.closed)]),
         )
         if unseen or _is_seen(made) == (split == "valid_seen"):
             break
@@ -234,7 +232,7 @@ def household(config: HouseholdConfig, split: str, index: int) -> Household:
         raise ConfigError(f"No household for {config}, {split} {index} in {_TRIES} draws.")
     used = set(room.positions)
     near = [room.positions[r] for _, r in made.things]
-    return replace(made, positions=tuple(_position(dice, used, place) for place in near))
+    return replace(made, positions=tuple([_position(dice, used, place) for place in near]))
 
 
 def split_of(made: Household) -> str:
@@ -278,6 +276,9 @@ def household_key(made: Household) -> bytes:
 
 
 # Rooms.
+
+
+_SQUARES = tuple(product(range(-14, 15), repeat=2))
 
 
 @lru_cache(maxsize=4096)
@@ -331,7 +332,7 @@ def _arrange(kind: str, number: int, counts: Mapping[str, int], dice: Dice) -> F
             spots += [spot] * together
             left -= together
     # Locations are on a grid of quarter metres; upstream writes x, z, direction, gaze.
-    squares = dice.sample([(x, z) for x in range(-14, 15) for z in range(-14, 15)], last + 2)
+    squares = dice.sample(list(_SQUARES), last + 2)
     locations = tuple(
         "loc_bar_"
         + "_bar_".join(
@@ -393,7 +394,7 @@ def _coordinate(value: int) -> str:
 def _goals(room: FloorPlan, goal_type: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return (class of the object, classes that it can be put into) of all goals of a type."""
     present = set(room.classes)
-    attribute, treats = _TREATMENT.get(goal_type, ("pickupable", ""))
+    attribute, treats = TREATMENT.get(goal_type, ("pickupable", ""))
     found = []
     lamps = tuple(
         name
@@ -427,6 +428,13 @@ def _goals(room: FloorPlan, goal_type: str) -> tuple[tuple[str, tuple[str, ...]]
 
 
 @lru_cache(maxsize=4096)
+def _openable(room: FloorPlan) -> tuple[int, ...]:
+    """Return the receptacles that can be opened."""
+    furniture = catalogue().furniture
+    return tuple([r for r, name in enumerate(room.classes) if furniture[name].openable])
+
+
+@lru_cache(maxsize=4096)
 def _stock(room: FloorPlan) -> tuple[str, ...]:
     """Return the classes of things in a room, each repeated by its weight."""
     present = set(room.classes)
@@ -438,16 +446,23 @@ def _stock(room: FloorPlan) -> tuple[str, ...]:
     )
 
 
-@lru_cache(maxsize=65536)
-def _homes(room: FloorPlan, name: str) -> tuple[tuple[int, ...], ...]:
-    """Return a thing's places at the start: receptacles per class, repeated by frequency."""
-    thing = catalogue().things[name]
-    found: list[tuple[int, ...]] = []
-    for place, weight in thing.homes.items():
-        members = tuple(r for r, kind in enumerate(room.classes) if kind == place)
-        if members:
-            found += [members] * weight
-    return tuple(found)
+@lru_cache(maxsize=4096)
+def _homes(room: FloorPlan) -> Mapping[str, tuple[tuple[int, ...], ...]]:
+    """Return each thing's places at the start: receptacles per class, repeated by frequency."""
+    members: dict[str, tuple[int, ...]] = {}
+    for r, kind in enumerate(room.classes):
+        members[kind] = (*members.get(kind, ()), r)
+    return {
+        name: tuple(
+            [
+                members[place]
+                for place, weight in thing.homes.items()
+                if place in members
+                for _ in range(weight)
+            ]
+        )
+        for name, thing in catalogue().things.items()
+    }
 
 
 def _lay_out(
@@ -459,7 +474,8 @@ def _lay_out(
     if goal_type == "look_at_obj_in_light":
         wanted.append(place)
     total = dice.between(*catalogue().rooms[room.kind].things[config.size])
-    stock = _stock(room)
+    stock, places = _stock(room), _homes(room)
+    known, furniture = catalogue().things, catalogue().furniture
     full: set[int] = set()
     counts: dict[str, int] = {}
     things: list[tuple[str, int]] = []
@@ -470,17 +486,17 @@ def _lay_out(
             break
         else:
             name = dice.pick(stock)
-            if name == target or counts.get(name, 0) >= catalogue().things[name].most:
+            if name == target or counts.get(name, 0) >= known[name].most:
                 continue
-        homes = _homes(room, name)
+        homes = places[name]
         if name == target:
-            homes = tuple(some for some in homes if room.classes[some[0]] != place)
+            homes = tuple([some for some in homes if room.classes[some[0]] != place])
         receptacle = dice.pick(dice.pick(homes))
         if receptacle in full:
             if turn >= len(wanted):
                 continue
             # A thing that the task needs is put there all the same, on top of the other.
-        if catalogue().furniture[room.classes[receptacle]].holds_one:
+        if furniture[room.classes[receptacle]].holds_one:
             full.add(receptacle)
         counts[name] = counts.get(name, 0) + 1
         things.append((name, receptacle))
@@ -498,8 +514,7 @@ def plan_length(made: Household) -> int:
     """
     room = made.room
     spots = room.spots
-    openable = {r for r, name in enumerate(room.classes) if catalogue().furniture[name].openable}
-    closed = openable - made.opened
+    closed = set(_openable(room)) - made.opened
 
     def cost(*visits: int) -> int:
         """Return the number of walks and openings of a tour."""
@@ -518,8 +533,8 @@ def plan_length(made: Household) -> int:
             for a, b in set(permutations(where, 2))
             for place in places
         )
-    if made.goal_type in _TREATMENT:
-        _, treats = _TREATMENT[made.goal_type]
+    if made.goal_type in TREATMENT:
+        _, treats = TREATMENT[made.goal_type]
         stations = [r for r, name in enumerate(room.classes) if name == treats]
         return min(
             cost(t, via, place) + len({t, place} & closed) + 3
@@ -537,6 +552,13 @@ def goal_of(made: Household) -> Goal:
     return Goal(made.goal_type, made.object.lower(), made.place.lower())
 
 
+def object_ids(made: Household) -> list[str]:
+    """Return the id of each thing."""
+    return [
+        _id(kind, position) for (kind, _), position in zip(made.things, made.positions, strict=True)
+    ]
+
+
 def to_problem(made: Household, name: str) -> Problem:
     """Return a household as facts.
 
@@ -546,9 +568,7 @@ def to_problem(made: Household, name: str) -> Problem:
     """
     room = made.room
     agent = "agent1"
-    objects = [
-        _id(kind, position) for (kind, _), position in zip(made.things, made.positions, strict=True)
-    ]
+    objects = object_ids(made)
     placed = [room.ids[r] for _, r in made.things]
     where = [room.locations[room.spots[r]] for _, r in made.things]
     kinds = [catalogue().things[kind] for kind, _ in made.things]

@@ -20,6 +20,7 @@ __all__ = [
     "Choices",
     "Kind",
     "Move",
+    "anywhere",
     "apply",
     "choices",
     "command",
@@ -126,28 +127,28 @@ def _choices(game: Game, state: State) -> Choices:
         if game.knives >> held & 1:
             some = state.objects_at[place] & game.sliceable
             moves += [Move(Kind.SLICE, o, tool=held) for o in bits(some)]
-    by_command = {said: move for said, move, at in _anywhere(game) if at != place}
+    by_command = dict(anywhere(game))
+    for r in game.receptacles_at[place]:
+        del by_command[f"go to {game.receptacle_names[r]}"]
     for move in moves:
         by_command[command(game, move)] = move
     return Choices(tuple(sorted(by_command)), by_command)
 
 
-def _anywhere(game: Game) -> list[tuple[str, Move, int]]:
-    """Return most admissible commands: command, move, and the destination of a walk.
+def anywhere(game: Game) -> dict[str, Move]:
+    """Return most admissible commands and their moves: walks, also to this place, and looks.
 
     They are sorted by command, so a situation's further commands are quickly merged.
     """
-    found: list[tuple[str, Move, int]] | None = game.memo.get("anywhere")
+    found: dict[str, Move] | None = game.memo.get("anywhere")
     if found is None:
-        moves = [(Move(Kind.LOOK), NOTHING), (Move(Kind.INVENTORY), NOTHING)]
+        moves = [Move(Kind.LOOK), Move(Kind.INVENTORY)]
         if game.flavour == "0.4":
-            moves.append((Move(Kind.HELP), NOTHING))
+            moves.append(Move(Kind.HELP))
         moves += [
-            (Move(Kind.GO, NOTHING, r), at)
-            for r, at in enumerate(game.location_of)
-            if at != NOTHING
+            Move(Kind.GO, NOTHING, r) for r, at in enumerate(game.location_of) if at != NOTHING
         ]
-        found = sorted([(command(game, move), move, at) for move, at in moves])
+        found = dict(sorted([(command(game, move), move) for move in moves]))
         game.memo["anywhere"] = found
     return found
 
@@ -182,7 +183,7 @@ def apply(game: Game, state: State, move: Move) -> State:
     kind, o, r, _ = move
     thing = 1 << o if o >= 0 else 0
     if kind is Kind.GO:
-        return state._replace(location=game.location_of[r])
+        return State(game.location_of[r], *state[1:])
     if kind is Kind.TAKE:
         return state._replace(
             held=o,
@@ -215,7 +216,7 @@ def apply(game: Game, state: State, move: Move) -> State:
         return state._replace(on=state.on ^ thing, toggled=state.toggled | thing)
     if kind is Kind.SLICE:
         return state._replace(sliced=state.sliced | thing)
-    return state._replace(checked=state.checked | 1 << _checked(game, state, move))
+    return State(*state[:-1], state.checked | 1 << _checked(game, state, move))
 
 
 def _checked(game: Game, state: State, move: Move) -> int:
@@ -247,11 +248,11 @@ def goal_status(game: Game, state: State) -> tuple[int, int]:
     if kind == "look_at_obj_in_light":
         holds = state.held >= 0 and targets >> state.held & 1
         lit = game.lamps & state.toggled
-        lamp = any(state.contents[r] & lit for r in game.receptacles_at[state.location])
-        return bool(holds) + lamp, 2
+        lamp = lit and any([state.contents[r] & lit for r in game.receptacles_at[state.location]])
+        return bool(holds) + bool(lamp), 2
     contents = state.contents
     if kind == "pick_two_obj_and_place":
-        most = max(((contents[r] & targets).bit_count() for r in game.destinations), default=0)
+        most = max([(contents[r] & targets).bit_count() for r in game.destinations], default=0)
         return min(most, 2), 2
     placed = 0
     for r in game.destinations:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
 from creditrl.envs.alfworld.catalogue import SIZES, Size, catalogue
-from creditrl.envs.alfworld.game import compile_game, display_names
+from creditrl.envs.alfworld.furnish import furnish
+from creditrl.envs.alfworld.game import Game, compile_game, display_names
 from creditrl.envs.alfworld.generate import (
     ROOMS_PER_KIND,
     FloorPlan,
@@ -24,8 +25,8 @@ from creditrl.envs.alfworld.generate import (
     to_problem,
 )
 from creditrl.envs.alfworld.planner import plan
-from creditrl.envs.alfworld.problem import TASK_TYPES
-from creditrl.envs.alfworld.rules import apply, goal_status
+from creditrl.envs.alfworld.problem import FLAVOURS, TASK_TYPES, Flavour
+from creditrl.envs.alfworld.rules import anywhere, apply, goal_status
 from creditrl.envs.tasks import SPLITS
 from creditrl.errors import ConfigError
 
@@ -272,6 +273,19 @@ def test_names_count_each_class_from_one():
     sink = problem.receptacles[home.room.classes.index("SinkBasin")]
     assert sink.startswith("sink_bar_") and sink.endswith("_bar_sinkbasin")
     assert shown[sink].startswith("sinkbasin ")
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_furnished_room_is_the_game_of_the_households_facts(size: Size, flavour: Flavour):
+    caches = ("memo", "listings", "plans", "facing")
+    names = [field.name for field in fields(Game) if field.name not in caches]
+    for home in made(HouseholdConfig(size=size, closed=0.5), 60):
+        game = furnish(home, flavour)
+        expected = compile_game(to_problem(home, "x"), home.text, flavour)
+        for name in names:
+            assert getattr(game, name) == getattr(expected, name), name
+        assert anywhere(game) == anywhere(expected)
 
 
 def test_facts_say_what_the_household_is():
