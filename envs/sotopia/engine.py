@@ -168,6 +168,7 @@ class SotopiaEngine(Engine):
         reasons = [""] * k
         done: list[str] = []
         work: list[tuple[int, Action | None]] = []
+        told: list[tuple[_Copy, int, bool]] = []
         indices = index_K.tolist()
         for n, (i, text) in enumerate(zip(indices, actions, strict=True)):
             copy = self._here(i)
@@ -180,13 +181,15 @@ class SotopiaEngine(Engine):
                 copy.ending = "" if copy.left else "turn_limit"
                 copy.seen, copy.unread = len(copy.turns), True
             else:
-                copy.left -= 1
-                copy.seen, copy.unread = len(copy.turns), action is None
+                told.append((copy, len(copy.turns), action is None))
                 work.append((i, action or NOTHING))
             if action is None:
                 grounded_K[n], reasons[n] = False, reason
             done.append(text.strip() if action is None else action_text(action))
-        self._play(work)
+        self._play(work)  # if the partner raises, these copies have not moved
+        for copy, seen, unread in told:
+            copy.left -= 1
+            copy.seen, copy.unread = seen, unread
         self._score([i for i in indices if self._here(i).ending])
         reward_K = np.zeros(k)
         terminated_K = np.zeros(k, dtype=np.bool_)
