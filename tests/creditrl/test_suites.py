@@ -142,5 +142,5 @@ def test_a_suite_may_not_name_files_outside_of_its_folder(tmp_path):
     suite = make_standard(1, [SOKOBAN])
     listings = tuple(replace(listing, split="../../x") for listing in suite.listings)
     write_suite(replace(suite, listings=listings), tmp_path / "suite.json")
-    with pytest.raises(DataError, match="no name of a file"):
+    with pytest.raises(DataError, match="cannot name the file"):
         load_suite(str(tmp_path / "suite.json"))
