@@ -349,6 +349,7 @@ def _ratio(ratio: Mapping[str, Any] | None) -> str:
     shown = above if ratio["value"] is None else f"{ratio['value']:.2f}"
     if ratio["p"] is None:
         return shown
-    low = above if ratio["low"] is None else f"{ratio['low']:.2f}"
+    # GRPO's own turns differ between draws, so an end that was reached can lie above the limit.
+    low = above if (ratio["low"] or math.inf) > ratio["limit"] else f"{ratio['low']:.2f}"
     high = above if ratio["high"] is None else f"{ratio['high']:.2f}"
     return f"{shown} [{low}, {high}]"
