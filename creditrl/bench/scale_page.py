@@ -278,7 +278,7 @@ def _missing(found: Mapping[str, Any]) -> list[str]:
     turn = _at(costs["loop_us"], copies) + costs["prompt_us"]
     now, then = first["collection"]["seconds"], most["collection"]["seconds"]
     overlapped = max(now, first["seconds"] - now)
-    lines = [
+    return [
         f"- Several collectors: with {most['collectors']} of them, collecting would take "
         f"{then:.0f} s instead of {now:.0f} s, and the longest episode would be the limit.",
         "- Tokenising outside the collector's thread: it takes "
@@ -291,15 +291,6 @@ def _missing(found: Mapping[str, Any]) -> list[str]:
         "every rank builds the tables of all: "
         f"{first['episodes'] + first['tables']:.1f} s of an update.",
     ]
-    ray = costs["ray"]
-    if ray is not None:
-        scan = ray["queue_us"]["per_copy"] * copies
-        if scan > 1:
-            lines.append(
-                "- Finding an engine's answers without scanning all open requests, "
-                f"{scan:,.0f} us per call with {copies:,} copies."
-            )
-    return lines
 
 
 def _markdown(rows: Rows) -> list[str]:
