@@ -120,7 +120,7 @@ OWN_READERS = {
     "envs/webshop/bench.py": "what a bench on this machine wrote itself",
     "agents/goal_table.py": "what json.dumps made just before",
     "envs/check/replay.py": "the other half of the check, a process of ours",
-    "trainers/run_worker.py": "what the pool of runs, its parent, asks for",
+    "creditrl/cli/run_worker.py": "what the pool of runs, its parent, asks for",
     # Data of benchmarks, fetched with a checksum, and what was made of it here. It may be larger
     # than the bounds, hold NaN, and is read for as long as there is an environment.
     "envs/webshop/jsonstream.py": "data",
