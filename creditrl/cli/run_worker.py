@@ -23,9 +23,9 @@ __all__ = ["serve"]
 def serve() -> None:
     """Carry out the runs that stdin asks for, until it ends."""
     _import_all()
+    end_with_worker = end_with_parent()
     for line in sys.stdin:
         words, log = json.loads(line)
-        end_with_worker = end_with_parent()
         process = os.fork()
         if not process:
             if end_with_worker is not None:

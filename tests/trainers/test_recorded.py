@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from creditrl.trainers.collect.recorded import recorded_demonstrations
 from creditrl.trainers.collect.texts import environment_texts
 from creditrl.trainers.models.tokenizer import build_tokenizer
 
-DATA = os.environ.get("CREDITRL_TEST_DATA")
 ENV = "CreditRL/ALFWorld-v0"
 TASKS = [4, 9, 2]
 
@@ -90,11 +88,12 @@ def test_what_cannot_be_cloned_is_said(tokenizer: Any, tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not DATA, reason="CREDITRL_TEST_DATA is not set")
-def test_adapters_of_a_real_models_size_learn_from_real_conversations(tmp_path: Path):
+def test_adapters_of_a_real_models_size_learn_from_real_conversations(
+    tmp_path: Path, test_data: Path
+):
     # Two exchanges, a sentence each, of SOTOPIA's published dialogues, in ShareGPT's format.
     talks: list[list[str]] = []
-    for path in sorted(Path(str(DATA), "sotopia").glob("scored_episodes_*.jsonl")):
+    for path in sorted((test_data / "sotopia").glob("scored_episodes_*.jsonl")):
         for line in path.read_text("utf-8").splitlines():
             said = re.findall(r' said: "(.+?[.?!])', json.loads(line)["social_interactions"])
             if len(said) >= 4:

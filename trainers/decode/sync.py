@@ -222,9 +222,12 @@ class WeightSync:
         self._base = stamp
 
     def _push_adapter(self, policy: Policy) -> None:
+        self.engine.load_adapter(self._adapter_folder(policy))
+
+    def _adapter_folder(self, policy: Policy) -> Path:
         folder = self._fresh()
         policy.model.save_pretrained(str(folder), selected_adapters=[POLICY_ADAPTER])
-        self.engine.load_adapter(folder)
+        return folder
 
     def _check_eyes(self, policy: Policy, probe: Probe) -> None:
         """Raise if the engine drops adapters of vision layers, as a vLLM server does by default.
@@ -237,8 +240,7 @@ class WeightSync:
         from safetensors.torch import load, save_file
 
         shown = [(ids, seen) for ids, seen in zip(probe.prompts, probe.images, strict=True) if seen]
-        folder = self._fresh()
-        policy.model.save_pretrained(str(folder), selected_adapters=[POLICY_ADAPTER])
+        folder = self._adapter_folder(policy)
         file = folder / "adapter_model.safetensors"
         weights = load(file.read_bytes())
         eyes = [name for name in weights if ".visual." in name and ".lora_B." in name]
