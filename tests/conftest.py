@@ -151,7 +151,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def test_data() -> Path:
     """Folder of real data; tests that need it skip without it."""
     folder = os.environ.get("CREDITRL_TEST_DATA")

@@ -7,7 +7,6 @@ must agree after every step.
 
 from __future__ import annotations
 
-import os
 import random
 import warnings
 from pathlib import Path
@@ -176,11 +175,8 @@ def test_solutions_of_our_solver_solve_the_wheel_and_pay_the_same() -> None:
     assert compare(rooms, plans)["solved"] == len(rooms)
 
 
-def test_boxoban_levels_play_the_same() -> None:
-    home = os.environ.get("CREDITRL_TEST_DATA")
-    if not home:
-        pytest.skip("needs real Boxoban levels: set CREDITRL_TEST_DATA")
-    files = sorted((Path(home) / "sokoban" / "boxoban").glob("*/**/*.txt"))
+def test_boxoban_levels_play_the_same(test_data: Path) -> None:
+    files = sorted((test_data / "sokoban" / "boxoban").glob("*/**/*.txt"))
     levels = [read_levels(path, boxoban=True)[0][i] for path in files for i in range(40)]
     assert levels
     rng = np.random.default_rng(3)

@@ -52,12 +52,9 @@ def folder_of(home: Path, number: int) -> Path:
 
 # The real sample.
 @pytest.fixture(scope="module")
-def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = os.environ.get("CREDITRL_TEST_DATA")
-    if not folder:
-        pytest.skip("needs real data: set CREDITRL_TEST_DATA to its folder")
+def unpacked(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("official")
-    with tarfile.open(Path(folder) / "alfworld" / "json_2.1.1_sample.tar.xz") as sample:
+    with tarfile.open(test_data / "alfworld" / "json_2.1.1_sample.tar.xz") as sample:
         sample.extractall(home, filter="data")
     return home
 

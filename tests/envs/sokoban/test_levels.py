@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,6 @@ from hypothesis import strategies as st
 from creditrl.envs.sokoban.level import Level
 from creditrl.envs.sokoban.levels import format_level, parse_level, parse_levels, read_levels
 from creditrl.errors import DataError, LevelError
-
-DATA = os.environ.get("CREDITRL_TEST_DATA")
-needs_data = pytest.mark.skipif(not DATA, reason="CREDITRL_TEST_DATA is not set")
 
 BOXOBAN = """; 0
 ##########
@@ -151,10 +147,9 @@ def test_files_that_hold_no_level_are_refused(tmp_path: Path):
         parse_level(BOXOBAN)
 
 
-@needs_data
 @pytest.mark.parametrize("subset", ["unfiltered", "medium", "hard"])
-def test_all_boxoban_levels_are_read_and_held_in_50_bytes(subset: str):
-    path = Path(str(DATA)) / "sokoban" / "boxoban" / subset / "000.txt"
+def test_all_boxoban_levels_are_read_and_held_in_50_bytes(subset: str, test_data: Path):
+    path = test_data / "sokoban" / "boxoban" / subset / "000.txt"
     (pack,) = read_levels(path)
     assert len(pack) == 1000 and pack.nbytes == 50_000
     text = path.read_text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections import deque
@@ -26,10 +25,6 @@ from creditrl.envs.sokoban.solver import (
     solve,
 )
 from creditrl.errors import ConfigError, LevelError
-
-DATA = os.environ.get("CREDITRL_TEST_DATA")
-needs_data = pytest.mark.skipif(not DATA, reason="CREDITRL_TEST_DATA is not set")
-
 
 FOUR_BOXES = """##########
 #   @    #
@@ -215,10 +210,11 @@ def test_numba_is_not_loaded_for_small_rooms():
     assert shown.stdout.strip() == "False"
 
 
-@needs_data
 @pytest.mark.parametrize(("subset", "median"), [("unfiltered", 32), ("medium", 50), ("hard", 58)])
-def test_boxoban_levels_are_solved_and_the_solutions_replay(subset: str, median: int):
-    (pack,) = read_levels(Path(str(DATA)) / "sokoban" / "boxoban" / subset / "000.txt")
+def test_boxoban_levels_are_solved_and_the_solutions_replay(
+    subset: str, median: int, test_data: Path
+):
+    (pack,) = read_levels(test_data / "sokoban" / "boxoban" / subset / "000.txt")
     engine = "numba" if solver._has_numba() else "python"
     count = 60 if engine == "numba" else 7
     lengths = []
@@ -238,10 +234,9 @@ def test_boxoban_levels_are_solved_and_the_solutions_replay(subset: str, median:
         assert abs(np.median(lengths) - median) <= 0.2 * median
 
 
-@needs_data
-def test_python_and_numba_agree_on_boxoban_levels():
+def test_python_and_numba_agree_on_boxoban_levels(test_data: Path):
     pytest.importorskip("numba", reason="the extra [fast] is not installed")
-    (pack,) = read_levels(Path(str(DATA)) / "sokoban" / "boxoban" / "hard" / "000.txt")
+    (pack,) = read_levels(test_data / "sokoban" / "boxoban" / "hard" / "000.txt")
     for i in range(0, 1000, 90):
         level = pack[i]
         assert solve(level, engine="numba", max_nodes=2_000) == solve(

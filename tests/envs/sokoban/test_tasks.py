@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -27,9 +26,6 @@ from creditrl.envs.sokoban.tasks import (
 )
 from creditrl.envs.tasks import SPLITS
 from creditrl.errors import ConfigError, DataError, LevelError, UnknownNameError
-
-DATA = os.environ.get("CREDITRL_TEST_DATA")
-needs_data = pytest.mark.skipif(not DATA, reason="CREDITRL_TEST_DATA is not set")
 
 TINY = "######\n#@$ .#\n#    #\n######\n"
 SIZES = {"easy": 300, "medium": 150, "hard": 20, "boxoban": 12}
@@ -304,9 +300,8 @@ def test_the_environment_variable_names_the_folder(release: Path, monkeypatch: p
     assert len(sokoban_tasks("boxoban", "train", data="official", subset="medium")) == 8
 
 
-@needs_data
-def test_the_flat_sample_of_boxoban_is_divided_without_loss():
-    root = Path(str(DATA)) / "sokoban" / "boxoban"
+def test_the_flat_sample_of_boxoban_is_divided_without_loss(test_data: Path):
+    root = test_data / "sokoban" / "boxoban"
     sizes = {split: len(official(split, root)) for split in (*SPLITS, "all")}
     assert sizes["all"] == 3000 == sum(sizes[split] for split in SPLITS)
     assert 200 < sizes["valid_unseen"] < 400 and 200 < sizes["valid_seen"] < 350
