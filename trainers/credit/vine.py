@@ -52,13 +52,12 @@ def vine_advantage(turns: TurnTable, gamma: float = 1.0) -> FloatArray:
     valued_N = turns.scores.get("valued_N", np.zeros(len(turns))) != 0
     value_N = np.where(valued_N, finite("value_N", value_N, turns.episode_N, ids), 0.0)
     reward_N = finite("reward_N", turns.reward_N, turns.episode_N, ids)
-    last_N = np.append(turns.episode_N[1:] != turns.episode_N[:-1], True)[: len(turns)]
     # What follows a turn: the next state's value if it has one, else the rest up to the next value.
-    ends_N = np.append(valued_N[1:], True)[: len(turns)] | last_N
-    after_N = np.where(last_N, 0.0, np.append(value_N[1:], 0.0)[: len(turns)])
+    follows_N = np.zeros(len(turns), dtype=bool)
+    follows_N[:-1] = valued_N[1:] & (turns.episode_N[1:] == turns.episode_N[:-1])
     rest_N = reverse_scan(
-        reward_N + gamma * np.where(ends_N, after_N, 0.0),
-        np.where(ends_N, 0.0, gamma),
+        reward_N + gamma * np.where(follows_N, np.roll(value_N, -1), 0.0),
+        np.where(follows_N, 0.0, gamma),
         turns.episode_N,
     )
     first_B, _ = first_turns(turns.episode_N)

@@ -18,10 +18,14 @@ def values(*value):
 
 
 def test_every_state_valued_is_the_papers_advantage():
-    turns = turn_table([0.1, 0, 1], [0, 0, 0], scores=values(0.5, 0.25, 0.75))
-    # 0.1 + 0.25 - 0.5, 0 + 0.75 - 0.25, and 1 - 0.75: nothing comes after the end.
-    np.testing.assert_allclose(vine_advantage(turns), [-0.15, 0.5, 0.25], atol=1e-6)
-    np.testing.assert_allclose(vine_advantage(turns, 0.5), [-0.275, 0.125, 0.25], atol=1e-6)
+    valued = values(0.5, 0.25, 0.75, 0.5, 0.25)
+    turns = turn_table([0.1, 0, 1, 0, 1], [0, 0, 0, 1, 1], scores=valued)
+    # 0.1 + 0.25 - 0.5, 0 + 0.75 - 0.25, and 1 - 0.75: nothing comes after the end. Then the next.
+    expected = [-0.15, 0.5, 0.25, -0.25, 0.75]
+    np.testing.assert_allclose(vine_advantage(turns), expected, atol=1e-6)
+    halved = [-0.275, 0.125, 0.25, -0.375, 0.75]
+    np.testing.assert_allclose(vine_advantage(turns, 0.5), halved, atol=1e-6)
+    np.testing.assert_allclose(vine_advantage(turns, 0), [-0.4, -0.25, 0.25, -0.5, 0.75], atol=1e-6)
 
 
 def test_a_value_that_was_not_written_down_is_0():
@@ -40,6 +44,8 @@ def test_before_the_first_value_the_others_of_the_group_stand_in():
     turns = turn_table([0, 1, 0, 2], [0, 0, 1, 2], group=[0] * 4, scores=values(None, 0.5, None, 1))
     # Others of the first came to 0 and 2, of the second to 1 and 2.
     np.testing.assert_allclose(vine_advantage(turns), [0.5 - 1.0, 0.5, -1.5, 1.0])
+    # Discounted by halves the first comes to 0.5 itself, and its value counts 0.25 there.
+    np.testing.assert_allclose(vine_advantage(turns, 0.5), [0.25 - 1.0, 0.5, -1.25, 1.0])
 
 
 def test_without_values_it_is_leave_one_out_and_an_episode_alone_keeps_its_return():
@@ -48,5 +54,5 @@ def test_without_values_it_is_leave_one_out_and_an_episode_alone_keeps_its_retur
 
 
 def test_a_discount_out_of_range_is_refused():
-    with pytest.raises(CreditInputError, match="gamma is 2"):
-        vine_advantage(turn_table([1], [0]), 2.0)
+    with pytest.raises(CreditInputError, match="gamma is 1.5"):
+        vine_advantage(turn_table([1], [0], scores=values(0.5)), 1.5)
