@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,33 +146,57 @@ def learned_shapes(
         method: the method's own config, with its name.
         weight_bytes: of the policy's weights.
     """
-    policy = Policy(_fresh(model, small), _tokenizer(), lora=lora)
-    built = method_info(method.name).method(method).build_models(policy, 0)
+    whole = _on_meta(model, small)
+    layers = _equal_layers(whole)
+    if layers <= 3:
+        built = _build(_fresh(model, small), lora, method)
+    else:
+        # Copies and adapters of many layers take seconds to build, and each layer adds the same.
+        one, two = (_build(_fresh(model, small, depth), lora, method) for depth in (1, 2))
+        built = [
+            (owner, name, count + (layers - 2) * (count - less))
+            for (_, _, less), (owner, name, count) in zip(one, two, strict=True)
+        ]
+    width = int(whole.config.get_text_config().hidden_size)
+    found = []
+    for owner, name, count in built:
+        backbone = isinstance(owner, Backbone)
+        deep = backbone or count >= width**2  # more than a head on the policy's states
+        shared = backbone and owner.shared
+        found.append(
+            LearnedShape(
+                name,
+                count,
+                getattr(owner.config, "token_budget", 0) if deep else 0,
+                weight_bytes if shared else 4,
+                lora=shared,
+                follows=backbone and owner.follows,
+            )
+        )
+    return tuple(found)
+
+
+def _build(model: Any, lora: LoRAConfig | None, method: Any) -> list[tuple[Any, str, int]]:
+    """Return each part with an optimizer of the learned models, its name and number of weights."""
+    policy = Policy(model, _tokenizer(), lora=lora)
     theirs = {id(p) for p in policy.model.parameters()}
     found = []
-    for part in built:
+    for part in method_info(method.name).method(method).build_models(policy, 0):
         for owner in _owners(part):
             if isinstance(owner, Backbone):
-                count = sum(p.numel() for p in owner.parameters())
-                name, budget, shared = owner.name, owner.config.token_budget, owner.shared
-                follows = owner.follows
+                found.append((owner, owner.name, sum(p.numel() for p in owner.parameters())))
             else:
                 own = {id(p): p for group in owner.optimizer.param_groups for p in group["params"]}
                 count = sum(p.numel() for key, p in own.items() if key not in theirs)
-                name, shared, follows = part.name, False, False
-                deep = count >= policy.hidden_size**2  # more than a head on the policy's states
-                budget = getattr(owner.config, "token_budget", 0) if deep else 0
-            found.append(
-                LearnedShape(
-                    name,
-                    count,
-                    budget,
-                    weight_bytes if shared else 4,
-                    lora=shared,
-                    follows=follows,
-                )
-            )
-    return tuple(found)
+                found.append((owner, part.name, count))
+    return found
+
+
+def _equal_layers(model: Any) -> int:
+    """Return the number of the decoder's layers if all have the same weights; otherwise 0."""
+    layers = getattr(model.get_decoder(), "layers", ())
+    kinds = {tuple((name, p.shape) for name, p in one.named_parameters()) for one in layers}
+    return len(layers) if len(kinds) == 1 else 0
 
 
 def device_bytes(device: str) -> tuple[int, str]:
@@ -215,24 +240,31 @@ def _on_meta(model: str, small: SmallPolicyConfig) -> Any:
     return _fresh(model, small)
 
 
-def _fresh(model: str, small: SmallPolicyConfig) -> Any:
+def _fresh(model: str, small: SmallPolicyConfig, layers: int | None = None) -> Any:
+    """Return the model without memory, with all of its layers or the first few."""
     if model == "small":
+        shape = small if layers is None else replace(small, layers=layers)
         with torch.device("meta"):
-            made: Any = build_small_policy(small, _tokenizer())
+            made: Any = build_small_policy(shape, _tokenizer())
         return made.eval()
-    return model_on("meta", model_config(model))
+    config = model_config(model)
+    if layers is not None:
+        text = config.get_text_config()
+        text.num_hidden_layers = layers
+        if getattr(text, "layer_types", None):
+            text.layer_types = text.layer_types[:layers]
+    return model_on("meta", config)
 
 
 def model_on(device: str, config: Any) -> Any:
     """Return a model with random weights, for text or for pictures and text."""
     import transformers
 
-    kinds: Any = transformers  # its loaders are untyped
+    auto: Any = transformers.AutoModelForCausalLM  # its loaders are untyped
+    if type(config) not in auto._model_mapping:
+        auto = transformers.AutoModelForImageTextToText
     with torch.device(device):
-        try:
-            made: Any = kinds.AutoModelForCausalLM.from_config(config)
-        except ValueError:  # for pictures and text
-            made = kinds.AutoModelForImageTextToText.from_config(config)
+        made: Any = auto.from_config(config)
     return made.eval()
 
 
