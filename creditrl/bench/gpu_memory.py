@@ -107,7 +107,7 @@ def _config(
 
 
 def _filled(config: Any, budget: int) -> Any:
-    """Return a method's config whose micro-batches have this budget, few steps and no warm-ups."""
+    """Return a method's config with this budget, few and small steps, and no warm-ups."""
     changes: dict[str, Any] = {}
     for field in fields(config):
         value = getattr(config, field.name)
@@ -119,6 +119,8 @@ def _filled(config: Any, budget: int) -> Any:
             changes[field.name] = 0
         elif field.name == "steps":
             changes[field.name] = 2  # each needs as much as the first
+        elif field.name == "batch":
+            changes[field.name] = min(value, 16)  # more only repeat the full micro-batches
     return replace(config, **changes)
 
 

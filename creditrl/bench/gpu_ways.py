@@ -91,11 +91,11 @@ def _compile(policy: Policy) -> None:
 
 
 def _trace(policy: Policy) -> None:
-    """Trace without generating code, which takes a CPU's compiler a minute."""
+    """Trace alone: what follows takes a CPU's compiler a minute."""
     import torch
 
     decoder = policy.base.get_decoder()
-    policy._compiled[id(decoder)] = torch.compile(decoder, dynamic=True, backend="aot_eager")
+    policy._compiled[id(decoder)] = torch.compile(decoder, dynamic=True, backend="eager")
 
 
 def _checkpoint(policy: Policy) -> None:
