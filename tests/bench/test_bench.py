@@ -16,13 +16,21 @@ from creditrl.measure import Contest, Figures, one_core, run_rounds
 
 
 @pytest.mark.slow
-def test_bench_envs_prints_a_table_and_writes_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_bench_envs_prints_a_table_writes_json_and_names_what_is_not_installed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import creditrl.envs.alfworld.bench as alfworld_bench
+    import creditrl.envs.sokoban.bench as sokoban_bench
+    import creditrl.measure as measure
+
+    for module in (measure, alfworld_bench, sokoban_bench):
+        monkeypatch.setattr(module, "importable", lambda name: False)
     path = tmp_path / "new" / "bench.json"
     assert run(["bench", "envs", "--tiny", "--rounds", "2", "--json", str(path)]) == 0
     out = capsys.readouterr().out
     assert f"Wrote {path}" in out
+    for extra in ("reference-alfworld", "reference-sokoban"):
+        assert install_command(extra) in out
     report = json.loads(path.read_text("utf-8"))
     assert report["rounds"] == 2
     measured = report["measured"]
@@ -43,7 +51,6 @@ def test_bench_envs_prints_a_table_and_writes_json(
         ours = entry["ours"]
         assert 0 < ours["min"] <= ours["median"] <= ours["max"] < math.inf
         assert len(ours["rounds"]) == 2
-        assert ("theirs" in entry) == ("ours_over_theirs" in entry)
 
 
 def test_bench_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,37 +61,17 @@ def test_bench_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert path.read_text() == "mine"
 
 
-@pytest.mark.slow
-def test_without_upstream_it_names_the_command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import creditrl.envs.alfworld.bench as alfworld
-    import creditrl.envs.sokoban.bench as sokoban
-    import creditrl.measure as measure
-
-    for module in (measure, alfworld, sokoban):
-        monkeypatch.setattr(module, "importable", lambda name: False)
-    assert run(["bench", "envs", "--tiny", "--rounds", "1"]) == 0
-    out = capsys.readouterr().out
-    for extra in ("reference-alfworld", "reference-sokoban"):
-        assert install_command(extra) in out
-
-
 @pytest.mark.reference("gym_sokoban")
+@pytest.mark.reference("textworld")
 def test_upstream_is_measured_in_the_same_run(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     assert run(["bench", "envs", "--tiny", "--rounds", "1", "--json", str(path)]) == 0
-    sokoban = json.loads(path.read_text("utf-8"))["measured"]["VisualSokoban"]
+    measured = json.loads(path.read_text("utf-8"))["measured"]
+    for entry in (entry for some in measured.values() for entry in some.values()):
+        assert ("theirs" in entry) == ("ours_over_theirs" in entry)
     for name in ("step_single", "generate_6x6_1", "generate_10x10_4", "moves_6x6_1"):
-        assert sokoban[name]["theirs"]["median"] > 0
-
-
-@pytest.mark.reference("textworld")
-def test_textworld_is_measured_in_the_same_run(tmp_path: Path) -> None:
-    path = tmp_path / "bench.json"
-    assert run(["bench", "envs", "--tiny", "--rounds", "1", "--json", str(path)]) == 0
-    alfworld = json.loads(path.read_text("utf-8"))["measured"]["ALFWorld"]
-    for name, entry in alfworld.items():
+        assert measured["VisualSokoban"][name]["theirs"]["median"] > 0
+    for name, entry in measured["ALFWorld"].items():
         assert ("theirs" in entry) != name.startswith(("fresh", "snapshot")), name
 
 

@@ -29,8 +29,12 @@ class Example:
     code: str
     mark: str | None
     """What runs instead: a shorter command, "CI", which has a step of its own for it, or the
-    test that runs it: "plugins", "newcomer" or, beside a package of others, "integrations" or
-    "alfworld"."""
+    test that runs it, by its file or as "newcomer" or, beside a package of others,
+    "integrations"."""
+
+    @property
+    def by_a_test(self) -> bool:
+        return self.mark is not None and self.mark.startswith("tests/")
 
 
 EXAMPLES = [
@@ -39,8 +43,8 @@ EXAMPLES = [
     for m in BLOCK.finditer(text)
 ]
 PYTHON = [e for e in EXAMPLES if e.kind == "python" and e.mark is None]
-OTHERS = ("CI", "plugins", "newcomer", "integrations")
-HERE = [e for e in EXAMPLES if e.kind == "bash" and e.mark not in OTHERS]
+OTHERS = ("CI", "newcomer", "integrations")
+HERE = [e for e in EXAMPLES if e.kind == "bash" and e.mark not in OTHERS and not e.by_a_test]
 ELSEWHERE = [e for e in EXAMPLES if e.kind == "bash" and e.mark == "CI"]
 
 
@@ -98,6 +102,15 @@ def test_a_reduced_command_differs_by_flags_alone() -> None:
         if example.mark is not None:
             words = example.code.split("creditrl ", 1)[1].split()
             assert f"creditrl {' '.join(words[:2])}" in example.mark
+
+
+def test_a_named_test_runs_the_command() -> None:
+    named = [e for e in EXAMPLES if e.by_a_test]
+    assert named
+    for example in named:
+        text = (ROOT / str(example.mark)).read_text("utf-8")
+        words = example.code.split()[1:3] if example.kind == "bash" else []
+        assert all(f'"{word}"' in text for word in words if word[0] not in "@-"), example
 
 
 def test_ci_runs_what_is_left_out_here() -> None:

@@ -24,7 +24,7 @@ def test_an_environment_and_a_method_are_trained_and_looked_at(newcomer: Any) ->
     newcomer.saves("winners_only.py", newcomer.blocks(METHOD, "python")[0])
     _, block = newcomer.blocks(ENVIRONMENT, "bash")
     told = {line.split()[1]: newcomer.types(line, MOVES) for line in block.splitlines()}
-    assert "0 broken" in told["check"] and "Solved" in told["play"]
+    assert "22 rules hold, 0 broken" in told["check"] and "Solved after 4 turns" in told["play"]
     assert re.search(r"success %.*\d", told["eval"])
     (following,) = re.findall(r"^Next: (creditrl view .*)$", told["eval"], re.M)
     assert "no server needed" in newcomer.types(f"{following} --export evaluation.html")
@@ -32,8 +32,13 @@ def test_an_environment_and_a_method_are_trained_and_looked_at(newcomer: Any) ->
         float(re.search(rf"^ ?{when} .*? ([\d.]+) %", told["train"], re.M)[1])
         for when in ("before", "after")
     )
-    assert before < 50 and after > before + 30
+    assert before < 50 and after >= 90
+    assert "16 levels of training" in told["train"] and "has no expert" in told["train"]
     assert "gigpo" in told["credit"] and "stairs.html" in told["view"]
+    assert (newcomer.folder / "runs/stairs/credit.parquet").is_file()
+    for name in ("check", "play", "train"):
+        again = newcomer.goes_on(told[name])
+        assert "success" in again and re.findall("^Next: .*--plugin stairs.py", again, re.M)
     # The guide's words in one line: a recipe, the environment and the method.
     assert "winners_only" in newcomer.types("creditrl methods --plugin winners_only.py")
     told = newcomer.types(
