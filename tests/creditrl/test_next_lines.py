@@ -3,14 +3,14 @@
 Other tests execute those of `eval --suite` (test_first_minutes.py), `eval --goal-table`
 (test_goal_table.py), `train`, `export policy`, `bench envs`, `bench train`, `bench methods`,
 `bench conformance` (tests/bench/test_conformance.py), and those with an environment of one's own
-(test_plugins.py). `doctor`, `bench scale` and `bench gpu` name commands that are executed here.
-What `docs` names serves until it is stopped (test_docs.py).
+(test_plugins.py). `doctor`, `bench scale` and `bench gpu` name commands that are executed here, and
+`bench recipes` a dry run (test_dry_run.py). What `docs` names serves until it is stopped
+(test_docs.py).
 """
 
 from __future__ import annotations
 
 import io
-import json
 import re
 import shlex
 import subprocess
@@ -40,7 +40,7 @@ CASES = {
     "eval, nothing kept": (f"{EVAL} --agent random --no-keep-episodes", "--episodes 2"),
     "eval, the expert": (f"{EVAL} --agent expert --no-keep-episodes", "--episodes 2"),
     "sweep": (
-        f"creditrl sweep @quickstart {TINY} --optim.lr 1e-4,1e-3 --folder 'my sweep'",
+        f"creditrl sweep @quickstart {TINY} --optim.lr 1e-4,1e-3 --workers 1 --folder 'my sweep'",
         "",
     ),
     "credit": ("creditrl credit RUN --method grpo --passes 1 --replace", "--passes 1"),
@@ -75,23 +75,10 @@ CASES = {
         "--episodes 1",
     ),
     "bench rollout": ("creditrl bench rollout --tiny", "--episodes 2"),
-    # What the file has is not done again, see below.
-    "bench recipes": ("creditrl bench recipes --recipes sft_alfworld", ""),
     "bench small": (
         f"creditrl bench small --envs VisualSokoban --seeds 0 --folder 'my small' -- {TINY}",
         f"{SMALL} --run.folder=alfworld",
     ),
-}
-DRY_RUN = {
-    "model": "Llama-3.2-3B-Instruct",
-    "trains": "adapters",
-    "plan_gib": 56.4,
-    "fits": True,
-    "updates": 535,
-    "weights": 3_000_000,
-    "longest_row": 1398,
-    "metrics": {"grad_norm": 2.1},
-    "cpu_seconds": 5.0,
 }
 
 
@@ -118,7 +105,6 @@ def test_the_command_that_is_named_next_works(
         '[{"task_id": "easy/train/0", "conversations": [{"from": "human", "value": "The room."},'
         ' {"from": "gpt", "value": "Thought: Why not.\\nAction: up"}]}]'
     )
-    (tmp_path / "recipes.json").write_text(json.dumps({"sft_alfworld": DRY_RUN}))
     monkeypatch.setenv("BROWSER", "true")  # a program that opens nothing
     command, shorter = CASES[name]
     words = shlex.split(command.replace("RUN", shlex.quote(str(trained))))

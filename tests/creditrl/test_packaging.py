@@ -236,14 +236,6 @@ def test_the_records_need_nothing_but_the_errors() -> None:
     }
 
 
-@pytest.mark.slow
-def test_a_type_checker_outside_the_checkout_finds_the_package(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("import creditrl\nreveal_type(creditrl.segment_key)\n")
-    done = by_python("-m", "mypy", "--cache-dir", tmp_path / "cache", "mine.py", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert "gymnasium.core.Env" in done.stdout
-
-
 def test_the_links_are_relative_and_no_other_files_are_links() -> None:
     links = {path: path.readlink() for path in (ROOT / "creditrl").rglob("*") if path.is_symlink()}
     assert links == {ROOT / "creditrl" / name: Path("..") / name for name in LINKED}

@@ -68,6 +68,9 @@ def make_trainer(
         # Of an untrained policy every episode is malformed.
         open_to_all = ExploreConfig(drop_malformed=False, drop_repeats=None)
         config = dataclasses.replace(config, exploration=open_to_all)
+    if name == "hisr":
+        bare = dataclasses.replace(config.hindsight, bare=True)  # instructions take long
+        config = dataclasses.replace(config, hindsight=bare)
     if name == "vine":
         config = dataclasses.replace(config, rollouts=1, share=0.2)  # all states take long
     method = info.method(config)

@@ -99,8 +99,8 @@ def test_no_kind_of_damaged_answer_gives_wrong_scores():
 
 
 @pytest.mark.slow
-def test_of_five_thousand_damaged_answers_none_gives_wrong_scores():
-    assert_never_wrong(5_000, seed=1)
+def test_of_two_thousand_damaged_answers_none_gives_wrong_scores():
+    assert_never_wrong(2_000, seed=1)
 
 
 def test_an_answer_that_is_cut_anywhere_gives_its_scores_or_none():
@@ -147,4 +147,4 @@ def test_reading_takes_time_in_proportion_to_length(unit):
             best = min(best, time.process_time() - began)
         return best
 
-    assert seconds(100_000) <= 40 * max(seconds(10_000), 0.01)  # in squared time: 100
+    assert seconds(40_000) <= 40 * max(seconds(4_000), 0.004)  # in squared time: 100
