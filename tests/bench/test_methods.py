@@ -252,8 +252,8 @@ def test_a_tiny_bench_runs_and_is_not_run_twice(
 ):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "bench"
-    command = ["bench", "methods", "--tiny", "--methods", "three_spo", "--workers", "2"]
-    command += ["--seeds", "1", "--folder", str(folder)]
+    command = ["bench", "methods", "--tiny", "--tasks", "rooms", "--ablations", "--workers", "2"]
+    command += ["--methods", "three_spo", "--seeds", "1", "--folder", str(folder)]
     assert run(command) == 0
     out = capsys.readouterr().out
     assert "Success, every method at its best setting" in out and "three_spo" in out
