@@ -514,9 +514,10 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
     def _columns(self, index_K: IntArray | None = None) -> dict[str, Any]:
         k = self.num_envs if index_K is None else len(index_K)
         columns: dict[str, Any] = {}
-        for key, column in self._info.items():
+        masks = np.ones((len(self._info), k), dtype=np.bool_)
+        for (key, column), mask_K in zip(self._info.items(), masks, strict=True):
             columns[key] = column.copy() if index_K is None else column[index_K]
-            columns["_" + key] = np.ones(k, dtype=np.bool_)
+            columns["_" + key] = mask_K
         return columns
 
     def _final(self, done_K: IntArray) -> dict[str, Any]:
@@ -542,6 +543,8 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _level(self, mask: BoolArray) -> None:
         """Align the episode numbers of groups that are reset as a whole, if some were ahead."""
+        if self.group_size == 1:
+            return
         whole = mask.reshape(self.num_groups, self.group_size).all(axis=1)
         by_group = self._episode.reshape(self.num_groups, self.group_size)
         by_group[whole] = by_group[whole].max(axis=1, keepdims=True)
@@ -574,6 +577,8 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
     def _check_cut_groups(
         self, mask: BoolArray, seed_G: Sequence[int | None], wanted: Mapping[int, Task]
     ) -> None:
+        if self.group_size == 1:
+            return
         moving_G = mask.reshape(self.num_groups, self.group_size).sum(axis=1)
         cut = np.flatnonzero((moving_G > 0) & (moving_G < self.group_size)).tolist()
         for group in cut:
