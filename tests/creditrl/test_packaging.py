@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 LINKED = ("agents", "envs", "trainers", "wrappers")
 """Folders at the root that are subpackages: ``creditrl`` has a link to each."""
 # Data that is not Python, by file ending.
-DATA = (".toml", ".typed", ".html", ".css", ".js", ".json", ".txt")
+DATA = (".toml", ".levels", ".typed", ".html", ".css", ".js", ".json", ".txt")
 HEAVY = ("torch", "transformers", "numba", "scipy", "pandas", "matplotlib", "pyarrow")
 
 

@@ -1,0 +1,40 @@
+"""Stored levels: they are the generator's, byte for byte."""
+
+from __future__ import annotations
+
+import pytest
+
+from creditrl.envs.sokoban.stored import FILE, SIZES, STORED_TIER, pack_levels, stored_level
+from creditrl.envs.sokoban.tasks import TIERS, GeneratedLevels, sokoban_tasks
+
+
+def easy(split: str) -> GeneratedLevels:
+    tasks = sokoban_tasks(STORED_TIER, split)
+    assert isinstance(tasks, GeneratedLevels)
+    return tasks
+
+
+@pytest.mark.parametrize("split", SIZES)
+def test_a_stored_level_is_the_generators(split: str):
+    tasks = easy(split)
+    last = SIZES[split] - 1
+    for index in (*range(0, last, last // 60), last):
+        assert tasks.task(index).data == tasks.draw_level(index)
+
+
+@pytest.mark.slow
+def test_the_file_holds_all_levels_of_the_tier():
+    # After a change of the format, write this into the file.
+    levels = [easy(split).draw_level(index) for split in SIZES for index in range(SIZES[split])]
+    assert FILE.read_bytes() == pack_levels(levels)
+
+
+def test_every_task_of_the_tier_is_stored():
+    assert dict(TIERS[STORED_TIER].sizes) == SIZES
+    assert FILE.stat().st_size == 4 * sum(SIZES.values())
+
+
+def test_stored_levels_are_packed_as_they_were_read():
+    levels = [stored_level("valid_seen", index) for index in range(100)]
+    at = 4 * SIZES["train"]
+    assert pack_levels(levels) == FILE.read_bytes()[at : at + 400]
