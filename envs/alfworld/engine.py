@@ -17,7 +17,15 @@ from creditrl.envs.alfworld.game import MEMO_SIZE, Game, State, state_key
 from creditrl.envs.alfworld.planner import plan
 from creditrl.envs.alfworld.problem import GameSource
 from creditrl.envs.alfworld.reasons import why_not
-from creditrl.envs.alfworld.rules import Choices, Move, apply, choices, command, goal_status
+from creditrl.envs.alfworld.rules import (
+    Choices,
+    Move,
+    apply,
+    choices,
+    command,
+    goal_status,
+    may_change_status,
+)
 from creditrl.envs.alfworld.segments import segment
 from creditrl.envs.alfworld.words import NOTHING_HAPPENS, feedback, intro
 from creditrl.envs.base import Effect, Engine, View, object_column
@@ -140,7 +148,10 @@ class ALFWorldEngine(Engine):
                 self._copies[i] = _Copy(state, NOTHING_HAPPENS, unmet, state)
                 continue
             after = apply(game, state, move)
-            self._put(i, game, _Copy(after, feedback(game, after, move), (), state, move))
+            self._copies[i] = _Copy(after, feedback(game, after, move), (), state, move)
+            self._choices[i] = choices(game, after)
+            if may_change_status(game, move):
+                self._status[i] = goal_status(game, after)
             met, of = self._status[i]
             reasons.append("")
             won.append(met == of)

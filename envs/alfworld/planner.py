@@ -19,7 +19,21 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from creditrl.envs.alfworld.game import NOTHING, Game, State, bits
-from creditrl.envs.alfworld.rules import Kind, Move, command, goal_status, is_in_reach
+from creditrl.envs.alfworld.rules import (
+    CLEAN,
+    COOL,
+    GO,
+    HEAT,
+    OPEN,
+    PUT,
+    TAKE,
+    USE,
+    Kind,
+    Move,
+    command,
+    goal_status,
+    is_in_reach,
+)
 
 __all__ = ["plan", "plan_commands"]
 
@@ -62,10 +76,10 @@ def _spelled_out(state: State, deeds: Iterable[_Deed]) -> list[Move]:
     here, opened = state.location, 0
     for deed in deeds:
         if deed.place != here:
-            moves.append(Move(Kind.GO, NOTHING, deed.receptacle))
+            moves.append(Move(GO, NOTHING, deed.receptacle))
             here = deed.place
         if deed.door & ~opened:
-            moves.append(Move(Kind.OPEN, NOTHING, deed.receptacle))
+            moves.append(Move(OPEN, NOTHING, deed.receptacle))
             opened |= deed.door
         if deed.move is not None:
             moves.append(deed.move)
@@ -81,7 +95,7 @@ class _Search:
         self.held = 0 if state.held == NOTHING else 1 << state.held
         self.targets = game.targets
         self.taken_from = [
-            (o, self.deed(Kind.TAKE, o, r))
+            (o, self.deed(TAKE, o, r))
             for r, (inside, place) in enumerate(zip(state.contents, game.location_of, strict=True))
             if place != NOTHING
             for o in bits(inside & self.targets & game.pickupable & ~self.held)
@@ -100,10 +114,10 @@ class _Search:
     def deed(self, kind: Kind | None, o: int, r: int) -> _Deed:
         """Return a deed at a receptacle; None means only being there."""
         game = self.game
-        door = (kind is Kind.TAKE or kind is Kind.PUT) and not is_in_reach(game, self.state, r)
+        door = (kind is TAKE or kind is PUT) and not is_in_reach(game, self.state, r)
         move = None
         if kind is not None:
-            move = Move(kind, o, NOTHING if kind is Kind.USE else r)
+            move = Move(kind, o, NOTHING if kind is USE else r)
         return _Deed(r, game.location_of[r], door << r, move)
 
     def cheapest(self) -> list[_Deed] | None:
@@ -131,7 +145,7 @@ class _Search:
             if cost >= least:
                 continue
             first = chain[0].move
-            if held and first is not None and first.kind is Kind.TAKE:
+            if held and first is not None and first.kind is TAKE:
                 extra, into = self._clear_hands(chain[0].place, doors)
                 if into is None or cost + extra >= least:
                     continue
@@ -163,7 +177,7 @@ class _Search:
         ):
             if some:
                 r = (some & -some).bit_length() - 1
-                return extra, self.deed(Kind.PUT, self.state.held, r)
+                return extra, self.deed(PUT, self.state.held, r)
         return 0, None
 
     def _destinations(self, special: set[int]) -> list[_Deed]:
@@ -185,7 +199,7 @@ class _Search:
                 if closed in known:
                     continue
                 known.add(closed)
-            found.append(self.deed(Kind.PUT, NOTHING, r))
+            found.append(self.deed(PUT, NOTHING, r))
         return found
 
     def _place(self, kind: str) -> Iterator[tuple[_Deed, ...]]:
@@ -193,9 +207,9 @@ class _Search:
         game, state = self.game, self.state
         treat, tools, treated = {
             "pick_and_place_simple": (None, 0, self.targets),
-            "pick_clean_then_place_in_recep": (Kind.CLEAN, game.sinks, state.clean),
-            "pick_heat_then_place_in_recep": (Kind.HEAT, game.microwaves, state.hot),
-            "pick_cool_then_place_in_recep": (Kind.COOL, game.fridges, state.cool),
+            "pick_clean_then_place_in_recep": (CLEAN, game.sinks, state.clean),
+            "pick_heat_then_place_in_recep": (HEAT, game.microwaves, state.hot),
+            "pick_cool_then_place_in_recep": (COOL, game.fridges, state.cool),
         }[kind]
         tools_at = [r for r in bits(tools) if game.location_of[r] != NOTHING]
         destinations = self._destinations({game.location_of[r] for r in tools_at})
@@ -227,7 +241,7 @@ class _Search:
     def _look(self) -> Iterator[tuple[_Deed, ...]]:
         """Yield the chains that bring an object to a lamp and switch the lamp if necessary."""
         game, state = self.game, self.state
-        switch = (Kind.USE, None)  # indexed by whether the lamp was switched before
+        switch = (USE, None)  # indexed by whether the lamp was switched before
         lit = [
             (self.deed(switch[state.toggled >> lamp & 1], lamp, r),)
             for lamp in bits(game.lamps)
@@ -243,7 +257,7 @@ class _Search:
         if self.held & game.lamps:
             lamp = state.held
             for r in bits(self.room_for_held):
-                put = self.deed(Kind.PUT, lamp, r)
+                put = self.deed(PUT, lamp, r)
                 there = self.deed(switch[state.toggled >> lamp & 1], lamp, r)
                 for _, take in self.taken_from:
                     yield put, take, there

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from creditrl.envs.alfworld.game import NOTHING, Game, State
 from creditrl.envs.alfworld.problem import Flavour
-from creditrl.envs.alfworld.rules import PUT, is_in_reach
+from creditrl.envs.alfworld.rules import PUT_WORDS, is_in_reach
 
 __all__ = ["why_not"]
 
@@ -34,7 +34,7 @@ _SLOTS: dict[str, tuple[str, ...]] = {
 
 @lru_cache(maxsize=2)
 def _pattern(flavour: Flavour) -> re.Pattern[str]:
-    verb, into = (re.escape(word) for word in PUT[flavour])
+    verb, into = (re.escape(word) for word in PUT_WORDS[flavour])
     return re.compile(
         r"(?P<go>go to (.+))|(?P<open>open (.+))|(?P<close>close (.+))"
         rf"|(?P<take>take (.+) from (.+))|(?P<put>{verb} (.+) {into} (.+))"

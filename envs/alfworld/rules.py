@@ -16,7 +16,7 @@ from creditrl.envs.alfworld.game import MEMO_SIZE, NOTHING, Game, State, bits
 from creditrl.envs.alfworld.problem import Flavour
 
 __all__ = [
-    "PUT",
+    "PUT_WORDS",
     "Choices",
     "Kind",
     "Move",
@@ -26,6 +26,7 @@ __all__ = [
     "command",
     "goal_status",
     "is_in_reach",
+    "may_change_status",
 ]
 
 
@@ -49,6 +50,25 @@ class Kind(IntEnum):
     SLICE = 14
 
 
+# Until Python 3.12, an attribute of an enumeration takes ten times as long as a name.
+(
+    LOOK,
+    INVENTORY,
+    HELP,
+    GO,
+    OPEN,
+    CLOSE,
+    EXAMINE_RECEPTACLE,
+    EXAMINE_OBJECT,
+    TAKE,
+    PUT,
+    USE,
+    CLEAN,
+    HEAT,
+    COOL,
+    SLICE,
+) = Kind
+
 _VERBS = {kind: kind.name.lower() for kind in Kind}
 """Cached, since an enumeration's ``name`` is slow."""
 
@@ -71,7 +91,7 @@ class Choices(NamedTuple):
     moves: dict[str, Move]
 
 
-PUT: dict[Flavour, tuple[str, str]] = {"0.4": ("move", "to"), "0.3": ("put", "in/on")}
+PUT_WORDS: dict[Flavour, tuple[str, str]] = {"0.4": ("move", "to"), "0.3": ("put", "in/on")}
 """Each flavour's command to put an object somewhere: ``<verb> X <preposition> Y``."""
 
 
@@ -103,30 +123,31 @@ def _choices(game: Game, state: State) -> Choices:
     place, held = state.location, state.held
     moves: list[Move] = []
     for r in game.receptacles_at[place]:
-        moves.append(Move(Kind.EXAMINE_RECEPTACLE, NOTHING, r))
+        moves.append(Move(EXAMINE_RECEPTACLE, NOTHING, r))
         if game.openable >> r & 1:
             opened = state.opened >> r & 1
-            moves.append(Move(Kind.CLOSE if opened else Kind.OPEN, NOTHING, r))
+            moves.append(Move(CLOSE if opened else OPEN, NOTHING, r))
         inside = state.contents[r]
-        moves += [Move(Kind.USE, o) for o in bits(inside & game.toggleable)]
+        if usable := inside & game.toggleable:
+            moves += [Move(USE, o) for o in bits(usable)]
         if is_in_reach(game, state, r):
             if held == NOTHING:
-                moves += [Move(Kind.TAKE, o, r) for o in bits(inside & game.pickupable)]
+                moves += [Move(TAKE, o, r) for o in bits(inside & game.pickupable)]
             elif game.holders[r] >> held & 1:
-                moves.append(Move(Kind.PUT, held, r))
+                moves.append(Move(PUT, held, r))
         if held != NOTHING:
             for kind, things, places in (
-                (Kind.CLEAN, game.cleanable, game.sinks),
-                (Kind.HEAT, game.heatable, game.microwaves),
-                (Kind.COOL, game.coolable, game.fridges),
+                (CLEAN, game.cleanable, game.sinks),
+                (HEAT, game.heatable, game.microwaves),
+                (COOL, game.coolable, game.fridges),
             ):
                 if things >> held & 1 and places >> r & 1:
                     moves.append(Move(kind, held, r))
     if held != NOTHING:
-        moves.append(Move(Kind.EXAMINE_OBJECT, held))
+        moves.append(Move(EXAMINE_OBJECT, held))
         if game.knives >> held & 1:
             some = state.objects_at[place] & game.sliceable
-            moves += [Move(Kind.SLICE, o, tool=held) for o in bits(some)]
+            moves += [Move(SLICE, o, tool=held) for o in bits(some)]
     by_command = dict(anywhere(game))
     for r in game.receptacles_at[place]:
         del by_command[f"go to {game.receptacle_names[r]}"]
@@ -142,12 +163,10 @@ def anywhere(game: Game) -> dict[str, Move]:
     """
     found: dict[str, Move] | None = game.memo.get("anywhere")
     if found is None:
-        moves = [Move(Kind.LOOK), Move(Kind.INVENTORY)]
+        moves = [Move(LOOK), Move(INVENTORY)]
         if game.flavour == "0.4":
-            moves.append(Move(Kind.HELP))
-        moves += [
-            Move(Kind.GO, NOTHING, r) for r, at in enumerate(game.location_of) if at != NOTHING
-        ]
+            moves.append(Move(HELP))
+        moves += [Move(GO, NOTHING, r) for r, at in enumerate(game.location_of) if at != NOTHING]
         found = dict(sorted([(command(game, move), move) for move in moves]))
         game.memo["anywhere"] = found
     return found
@@ -156,24 +175,24 @@ def anywhere(game: Game) -> dict[str, Move]:
 def command(game: Game, move: Move) -> str:
     """Return the command for a move."""
     kind, o, r, tool = move
-    if kind is Kind.GO:
+    if kind is GO:
         return f"go to {game.receptacle_names[r]}"
-    if kind is Kind.TAKE:
+    if kind is TAKE:
         return f"take {game.object_names[o]} from {game.receptacle_names[r]}"
-    if kind is Kind.PUT:
-        verb, into = PUT[game.flavour]
+    if kind is PUT:
+        verb, into = PUT_WORDS[game.flavour]
         return f"{verb} {game.object_names[o]} {into} {game.receptacle_names[r]}"
-    if kind in (Kind.OPEN, Kind.CLOSE):
+    if kind in (OPEN, CLOSE):
         return f"{_VERBS[kind]} {game.receptacle_names[r]}"
-    if kind is Kind.EXAMINE_RECEPTACLE:
+    if kind is EXAMINE_RECEPTACLE:
         return f"examine {game.receptacle_names[r]}"
-    if kind is Kind.EXAMINE_OBJECT:
+    if kind is EXAMINE_OBJECT:
         return f"examine {game.object_names[o]}"
-    if kind is Kind.USE:
+    if kind is USE:
         return f"use {game.object_names[o]}"
-    if kind in (Kind.CLEAN, Kind.HEAT, Kind.COOL):
+    if kind in (CLEAN, HEAT, COOL):
         return f"{_VERBS[kind]} {game.object_names[o]} with {game.receptacle_names[r]}"
-    if kind is Kind.SLICE:
+    if kind is SLICE:
         return f"slice {game.object_names[o]} with {game.object_names[tool]}"
     return _VERBS[kind]
 
@@ -182,9 +201,9 @@ def apply(game: Game, state: State, move: Move) -> State:
     """Return the state after a move that :func:`choices` offers in ``state``."""
     kind, o, r, _ = move
     thing = 1 << o if o >= 0 else 0
-    if kind is Kind.GO:
+    if kind is GO:
         return State(game.location_of[r], *state[1:])
-    if kind is Kind.TAKE:
+    if kind is TAKE:
         return state._replace(
             held=o,
             contents=_with(state.contents, r, state.contents[r] & ~thing),
@@ -193,7 +212,7 @@ def apply(game: Game, state: State, move: Move) -> State:
             ),
             removed=_with(state.removed, r, state.removed[r] | thing),
         )
-    if kind is Kind.PUT:
+    if kind is PUT:
         return state._replace(
             held=NOTHING,
             contents=_with(state.contents, r, state.contents[r] | thing),
@@ -202,19 +221,19 @@ def apply(game: Game, state: State, move: Move) -> State:
             ),
             removed=_with(state.removed, r, state.removed[r] & ~thing),
         )
-    if kind is Kind.OPEN:
+    if kind is OPEN:
         return state._replace(opened=state.opened | 1 << r, checked=state.checked | 1 << r)
-    if kind is Kind.CLOSE:
+    if kind is CLOSE:
         return state._replace(opened=state.opened & ~(1 << r))
-    if kind is Kind.CLEAN:
+    if kind is CLEAN:
         return state._replace(clean=state.clean | thing)
-    if kind is Kind.HEAT:
+    if kind is HEAT:
         return state._replace(hot=state.hot | thing, cool=state.cool & ~thing)
-    if kind is Kind.COOL:
+    if kind is COOL:
         return state._replace(cool=state.cool | thing, hot=state.hot & ~thing)
-    if kind is Kind.USE:
+    if kind is USE:
         return state._replace(on=state.on ^ thing, toggled=state.toggled | thing)
-    if kind is Kind.SLICE:
+    if kind is SLICE:
         return state._replace(sliced=state.sliced | thing)
     return State(*state[:-1], state.checked | 1 << _checked(game, state, move))
 
@@ -222,17 +241,26 @@ def apply(game: Game, state: State, move: Move) -> State:
 def _checked(game: Game, state: State, move: Move) -> int:
     """Return the ``checked`` bit of looking, examining, help or inventory."""
     num_receptacles, num_objects = len(game.receptacle_names), len(game.object_names)
-    if move.kind is Kind.EXAMINE_RECEPTACLE:
+    if move.kind is EXAMINE_RECEPTACLE:
         return move.receptacle
-    if move.kind is Kind.EXAMINE_OBJECT:
+    if move.kind is EXAMINE_OBJECT:
         return num_receptacles + move.object
-    if move.kind is Kind.LOOK:
+    if move.kind is LOOK:
         return num_receptacles + num_objects + state.location
     return num_receptacles + num_objects + len(game.location_names)
 
 
 def _with(values: tuple[int, ...], index: int, value: int) -> tuple[int, ...]:
     return (*values[:index], value, *values[index + 1 :])
+
+
+_JUDGED_AFTER = frozenset((TAKE, PUT, USE, CLEAN, HEAT, COOL))
+
+
+def may_change_status(game: Game, move: Move) -> bool:
+    """Return whether a move can change :func:`goal_status`."""
+    kind = move.kind
+    return kind in _JUDGED_AFTER or (kind is GO and game.goal.type == "look_at_obj_in_light")
 
 
 def goal_status(game: Game, state: State) -> tuple[int, int]:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from creditrl.envs.alfworld.problem import Flavour, Goal, Problem
-from creditrl.envs.alfworld.rules import PUT
-from creditrl.envs.alfworld.words import HELP
+from creditrl.envs.alfworld.rules import PUT_WORDS
+from creditrl.envs.alfworld.words import HELP_TEXT
 
 __all__ = ["domain_text", "game_data", "grammar_text", "problem_text"]
 
@@ -183,7 +183,7 @@ def _when(condition: str, text: str) -> dict[str, str]:
 
 
 def _rules(goal_text: str, flavour: Flavour) -> dict[str, list[dict[str, str]]]:
-    verb, into = PUT[flavour]
+    verb, into = PUT_WORDS[flavour]
     rules: dict[str, list[dict[str, str]] | str] = {
         "intro": "-= Welcome to TextWorld, ALFRED! =-\n\n#look#\n\n#task#",
         "task": f"Your task is to: {goal_text}.",
@@ -246,7 +246,7 @@ def _rules(goal_text: str, flavour: Flavour) -> dict[str, list[dict[str, str]]]:
         "list_last_separator": ", and ",
     }
     if flavour == "0.4":
-        rules["help"] = HELP
+        rules["help"] = HELP_TEXT
     return {
         name: [{"rhs": rule}] if isinstance(rule, str) else rule for name, rule in rules.items()
     }
@@ -270,7 +270,7 @@ _STATES = (
 def grammar_text(goal_text: str, flavour: Flavour) -> str:
     """Return the commands and the texts of a game in TextWorld's format."""
     rules = json.dumps(_rules(goal_text, flavour), indent=2)
-    verb, into = PUT[flavour]
+    verb, into = PUT_WORDS[flavour]
     parts = [f'grammar :: """\n{rules}\n""";\n']
     for name in _actions(flavour):
         template, rule = _COMMANDS[name]

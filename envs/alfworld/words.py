@@ -7,13 +7,28 @@ of it and are again at its place, even in another receptacle. That is upstream's
 from __future__ import annotations
 
 from creditrl.envs.alfworld.game import MEMO_SIZE, NOTHING, Game, State, bits
-from creditrl.envs.alfworld.rules import PUT, Kind, Move
+from creditrl.envs.alfworld.rules import (
+    CLOSE,
+    EXAMINE_OBJECT,
+    EXAMINE_RECEPTACLE,
+    GO,
+    HELP,
+    INVENTORY,
+    LOOK,
+    OPEN,
+    PUT,
+    PUT_WORDS,
+    SLICE,
+    TAKE,
+    USE,
+    Move,
+)
 
-__all__ = ["HELP", "NOTHING_HAPPENS", "feedback", "intro"]
+__all__ = ["HELP_TEXT", "NOTHING_HAPPENS", "feedback", "intro"]
 
 NOTHING_HAPPENS = "Nothing happens."
 
-HELP = """\
+HELP_TEXT = """\
 Available commands:
   look:                             look around your current location
   inventory:                        check your current inventory
@@ -51,38 +66,38 @@ def intro(game: Game, state: State) -> str:
 def feedback(game: Game, state: State, move: Move) -> str:
     """Return the text of a move that was just done; ``state`` is the one after it."""
     kind, o, r, tool = move
-    if kind is Kind.GO:
+    if kind is GO:
         place = (
             game.receptacle_names[r]
             if game.flavour == "0.4"
             else game.location_names[state.location]
         )
         return f"You arrive at {place}. {_receptacle(game, state, r)}"
-    if kind is Kind.OPEN:
+    if kind is OPEN:
         return f"You open the {game.receptacle_names[r]}. {_receptacle(game, state, r)}"
-    if kind is Kind.CLOSE:
+    if kind is CLOSE:
         return f"You close the {game.receptacle_names[r]}."
-    if kind is Kind.TAKE:
+    if kind is TAKE:
         return f"You pick up the {game.object_names[o]} from the {game.receptacle_names[r]}."
-    if kind is Kind.PUT:
-        verb, into = PUT[game.flavour]
+    if kind is PUT:
+        verb, into = PUT_WORDS[game.flavour]
         return f"You {verb} the {game.object_names[o]} {into} the {game.receptacle_names[r]}."
-    if kind is Kind.EXAMINE_RECEPTACLE:
+    if kind is EXAMINE_RECEPTACLE:
         return _receptacle(game, state, r)
-    if kind is Kind.EXAMINE_OBJECT:
+    if kind is EXAMINE_OBJECT:
         return _object(game, state, o)
-    if kind is Kind.LOOK:
+    if kind is LOOK:
         return _look(game, state)
-    if kind is Kind.INVENTORY:
+    if kind is INVENTORY:
         if state.held == NOTHING:
             return "You are not carrying anything."
         return f"You are carrying: a {game.object_names[state.held]}."
-    if kind is Kind.USE:
+    if kind is USE:
         return f"You turn on the {game.object_names[o]}."
-    if kind is Kind.SLICE:
+    if kind is SLICE:
         return f"You sliced the {game.object_names[o]} with the {game.object_names[tool]}."
-    if kind is Kind.HELP:
-        return HELP
+    if kind is HELP:
+        return HELP_TEXT
     return (
         f"You {kind.name.lower()} the {game.object_names[o]} using the {game.receptacle_names[r]}."
     )

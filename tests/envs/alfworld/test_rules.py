@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from households import kitchen_game
 
 from creditrl.envs.alfworld.game import Game, State, display_names, state_key
-from creditrl.envs.alfworld.problem import Goal
+from creditrl.envs.alfworld.problem import TASK_TYPES, Goal
 from creditrl.envs.alfworld.reasons import why_not
-from creditrl.envs.alfworld.rules import apply, choices, goal_status
+from creditrl.envs.alfworld.rules import apply, choices, goal_status, may_change_status
 from creditrl.envs.alfworld.words import feedback, intro
 
 
@@ -249,6 +251,19 @@ def test_the_goal_counts_its_conditions(
     game = kitchen_game(Goal(*goal))
     state, _ = play(game, *commands)
     assert goal_status(game, state) == status
+
+
+@pytest.mark.parametrize("goal_type", TASK_TYPES)
+def test_other_moves_leave_the_goals_status(goal_type: str) -> None:
+    goal = Goal(goal_type, "apple", "drawer", lamp="desklamp")
+    game = kitchen_game(goal=goal)
+    rng = random.Random(0)
+    state = game.start
+    for _ in range(300):
+        move = rng.choice(list(choices(game, state).moves.values()))
+        before, state = state, apply(game, state, move)
+        if not may_change_status(game, move):
+            assert goal_status(game, state) == goal_status(game, before)
 
 
 @pytest.mark.parametrize(
