@@ -68,6 +68,8 @@ def make_vision_policy(
             "rope_parameters": {
                 "rope_type": "default",
                 "mrope_section": [head // 8, head // 8, head // 4],
+                # As in the published config: vLLM asks, transformers does not.
+                "mrope_interleaved": family == "Qwen3VL",
                 "rope_theta": 100.0,
             },
             "pad_token_id": tokenizer.pad_token_id,
