@@ -64,7 +64,10 @@ def reply_logprobs(policy: Any, reply: Any, temperature: float = 1.0) -> list[fl
 
 @contextmanager
 def serving(folder: Path, policy: Any) -> Iterator[str]:
-    """Serve the policy's base model, and yield the server's address."""
+    """Serve the policy's base model, and yield the server's address.
+
+    A server that is shown pictures takes new weights as well.
+    """
     model, tokenizer, log = folder / "served", folder / "tokenizer", folder / "server.log"
     policy.base.save_pretrained(model)
     policy.tokenizer.save_pretrained(tokenizer)
@@ -92,6 +95,7 @@ def serving(folder: Path, policy: Any) -> Iterator[str]:
     command += ["--enable-lora", "--max-lora-rank", "8"]
     if policy.image_processor is not None:
         command += ["--enable-scale-out", "--enable-tower-connector-lora"]
+        command += ["--worker-extension-cls", "plain_linears.PlainLinears"]
     with log.open("wb") as file:
         server = subprocess.Popen(
             command,

@@ -213,6 +213,15 @@ def test_a_server_that_drops_adapters_of_the_eyes_is_found_out_before_they_are_t
     assert WeightSync(engine, folder=tmp_path, engine_has=spoken).push(spoken) < 1e-4
 
 
+def test_a_server_that_takes_no_weights_says_before_training_what_it_needs(server, tmp_path):
+    policy = server.policy
+    engine = ServerEngine(server.url)
+    engine.image_id = policy.pictures.image_id
+    sync = WeightSync(engine, folder=tmp_path, engine_has=policy)
+    with pytest.raises(EngineError, match="does not take the new weights.*VLLM_SERVER_DEV_MODE=1"):
+        sync.push(policy)  # all of them, since it has no adapters
+
+
 def test_a_server_that_reads_other_tokens_is_one_clear_error(server, policy):
     processor = type(policy.image_processor)(
         patch_size=16, temporal_patch_size=1, merge_size=2, min_pixels=16_384, max_pixels=20_000

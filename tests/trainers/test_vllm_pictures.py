@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +32,21 @@ pytestmark = [pytest.mark.reference("vllm"), pytest.mark.reference("torchvision"
 LORA = LoRAConfig(rank=4)
 
 
-def seeing(seed: int = 0, lora: LoRAConfig | None = None) -> Any:
-    return make_vision_policy(seed, head=32, heads=2, lora=lora)
+@pytest.fixture(scope="module", params=["Qwen2_5_VL", "Qwen3VL"])
+def seeing(request):
+    """Return what makes policies of one family; each has one engine and one server here."""
+    return partial(make_vision_policy, head=32, heads=2, family=request.param)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server(seeing, tmp_path_factory):
     """The address of a server that was started with the policy of seed 1."""
     with serving(tmp_path_factory.mktemp("server"), seeing(seed=1)) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory):
+def engine(seeing, tmp_path_factory):
     policy, shape = seeing(), tmp_path_factory.mktemp("shape")
     policy.base.config.save_pretrained(shape)
     made = LocalEngine(
@@ -68,7 +71,7 @@ def make_agent(engine: LocalEngine, policy: Any) -> VLLMAgent:
 @pytest.mark.parametrize("recent_images", [1, 3])
 @pytest.mark.parametrize("observation", ["image", "both"])
 def test_what_vllm_said_of_a_picture_is_as_probable_as_the_trainer_says(
-    engine, observation, recent_images
+    engine, seeing, observation, recent_images
 ):
     policy = seeing(seed=1)
     sync = WeightSync(engine)
@@ -85,7 +88,7 @@ def test_what_vllm_said_of_a_picture_is_as_probable_as_the_trainer_says(
     assert all(turn.plain_ids for t in trajectories for turn in t.turns)
 
 
-def test_what_is_said_depends_on_the_picture(engine):
+def test_what_is_said_depends_on_the_picture(engine, seeing):
     policy = seeing(seed=2)
     WeightSync(engine).push(policy)
     agent = make_agent(engine, policy)
@@ -101,7 +104,7 @@ def shown(image: np.ndarray) -> Prompt:
     return Prompt(f"push {IMAGE_PLACEHOLDER} up", 0, image=image)
 
 
-def test_old_eyes_are_caught(engine, monkeypatch):
+def test_old_eyes_are_caught(engine, seeing, monkeypatch):
     policy = seeing(seed=3)
     sync = WeightSync(engine)
     sync.push(policy)
@@ -123,7 +126,7 @@ def test_old_eyes_are_caught(engine, monkeypatch):
     assert sync.push(policy) < 1e-4
 
 
-def test_adapters_of_the_eyes_are_swapped_as_well(engine):
+def test_adapters_of_the_eyes_are_swapped_as_well(engine, seeing):
     policy = seeing(seed=4, lora=LORA)
     sync = WeightSync(engine)
     for seed in range(2):
@@ -131,7 +134,7 @@ def test_adapters_of_the_eyes_are_swapped_as_well(engine):
         move(policy, seed=seed)
 
 
-def test_another_processor_than_the_policys_is_found_out(engine):
+def test_another_processor_than_the_policys_is_found_out(engine, seeing):
     policy = seeing()
     WeightSync(engine).push(policy)
     processor = type(policy.image_processor)(
@@ -146,14 +149,14 @@ def test_another_processor_than_the_policys_is_found_out(engine):
         agent.act([shown(np.zeros((64, 64, 3), dtype=np.uint8))])
 
 
-def test_more_pictures_than_the_engine_was_built_for_are_refused(engine):
+def test_more_pictures_than_the_engine_was_built_for_are_refused(engine, seeing):
     image = np.zeros((64, 64, 3), dtype=np.uint8)
     prompt = replace(shown(image), text=4 * IMAGE_PLACEHOLDER, earlier_images=(image,) * 3)
     with pytest.raises(ConfigError, match="4 pictures, and .* was built for 3 a prompt"):
         make_agent(engine, seeing()).act([prompt])
 
 
-def test_what_a_server_said_of_pictures_is_as_probable_as_the_trainer_says(server):
+def test_what_a_server_said_of_pictures_is_as_probable_as_the_trainer_says(server, seeing):
     policy, there = seeing(seed=1), ServerEngine(server)
     agent = VLLMAgent(there, policy.tokenizer, max_new_tokens=4, seed=1, pictures=policy.pictures)
     # The server has the weights that it was started with.
@@ -167,23 +170,47 @@ def test_what_a_server_said_of_pictures_is_as_probable_as_the_trainer_says(serve
     assert halves[0].token_ids and not halves[0].error
 
 
-def test_a_run_trains_adapters_with_which_a_server_sees(server, tmp_path):
-    seeing(seed=1).save(tmp_path / "model")
+def test_a_server_sees_with_all_of_the_weights_that_it_is_sent(server, seeing, tmp_path):
+    policy = seeing(seed=2)
+    there = shown_pictures(server, policy)
+    sync = WeightSync(there, folder=tmp_path / "sync")
+    for seed in range(2):
+        assert sync.push(policy) < 1e-4
+        move(policy, 0.3, seed=seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(there, "load_folder", lambda folder: None)
+        with pytest.raises(EngineError, match="old weights|does not compute with the weights"):
+            sync.push(policy)
+    seeing(seed=1).save(tmp_path / "back")
+    there.load_folder(tmp_path / "back")
+
+
+def shown_pictures(server: str, policy: Any) -> ServerEngine:
+    made = ServerEngine(server)
+    made.image_id = policy.pictures.image_id
+    return made
+
+
+@pytest.mark.parametrize("trained", ["--policy.lora.rank=4", "--policy.lora=None"])
+def test_a_run_trains_what_a_server_sees_with(server, seeing, tmp_path, trained):
+    policy = seeing(seed=1)
+    policy.save(tmp_path / "model")
     folder = tmp_path / "run"
     asked = [
         *("--rollout.backend=vllm-server", f"--rollout.vllm.base-url={server}"),
         *("--rollout.recent-images=2", "--optim.check-every=1"),
         *("--budget.updates=3", f"--run.folder={folder}"),
     ]
-    assert run([*grpo_flags(tmp_path / "model"), "--policy.lora.rank=4", *asked]) == 0
+    assert run([*grpo_flags(tmp_path / "model"), trained, *asked]) == 0
     rows = rows_of(folder)
     assert [row["update"] for row in rows] == [1, 2, 3]
-    # The later ones were sampled with adapters that an update had moved.
+    # The later ones were sampled with weights that an update had moved.
     assert all(row["sampler_gap"] < 1e-4 and row["grad_norm"] > 0 for row in rows)
     assert not list((folder / "sync").iterdir())
+    shown_pictures(server, policy).load_folder(tmp_path / "model")
 
 
-def test_an_engine_for_text_is_shown_none(tmp_path):
+def test_an_engine_for_text_is_shown_none(seeing, tmp_path):
     # Without the tokenizer there is nothing to read pictures with.
     policy = seeing()
     policy.base.config.save_pretrained(tmp_path)
@@ -192,11 +219,16 @@ def test_an_engine_for_text_is_shown_none(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "where",
-    [[], ["--rollout.ray.address=local", "--rollout.ray.engines=1"]],
-    ids=["in this process", "on Ray"],
+    ("seeing", "where"),
+    [
+        pytest.param("Qwen2_5_VL", [], id="in this process"),
+        pytest.param(
+            "Qwen3VL", ["--rollout.ray.address=local", "--rollout.ray.engines=1"], id="on Ray"
+        ),
+    ],
+    indirect=["seeing"],
 )
-def test_istar_trains_on_pictures_that_vllm_was_shown(tmp_path, where):
+def test_istar_trains_on_pictures_that_vllm_was_shown(seeing, tmp_path, where):
     policy = seeing()
     policy.save(tmp_path / "model")
     words = save_text_model(tmp_path / "words")
