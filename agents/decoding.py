@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 __all__ = ["LogitMemo", "choose_tokens", "chunk_prompts", "merge_equal", "nucleus"]
 
 _MEMO_BYTES = 64 * 2**20
-_SLICE_NUMBERS = 2**25
+_BLOCK = 256
+"""Tokens of a block, about the square root of a large vocabulary."""
 
 
 def merge_equal(prompt_ids: list[tuple[int, ...]]) -> tuple[list[tuple[int, ...]], list[int]]:
@@ -69,23 +70,40 @@ def choose_tokens(
     """
     import torch
 
-    logp_RV = torch.log_softmax(logits_RV / temperature, dim=-1)
-    if greedy:
-        token_K = logits_RV.argmax(dim=-1)[row_K]
-    else:
-        if top_p < 1.0:
-            logp_RV = nucleus(logp_RV, top_p)
-        # float64: the rounding of 150,000 float32 additions would shift draws between tokens. In
-        # slices, because a thousand rows with such a vocabulary would take 1.2 GB.
-        slice_size = max(1, _SLICE_NUMBERS // logp_RV.shape[1])
-        parts = []
-        for start in range(0, len(row_K), slice_size):
-            rows = row_K[start : start + slice_size]
-            cumulative_KV = logp_RV[rows].double().exp_().cumsum(dim=-1)
-            draw_K1 = (uniform_K[start : start + slice_size] * cumulative_KV[:, -1]).unsqueeze(1)
-            parts.append(torch.searchsorted(cumulative_KV, draw_K1, right=True).squeeze(1))
-        token_K = parts[0] if len(parts) == 1 else torch.cat(parts)
-    return token_K, logp_RV[row_K, token_K]
+    if temperature != 1.0:
+        logits_RV = logits_RV / temperature
+    if top_p < 1.0 and not greedy:
+        logits_RV = nucleus(torch.log_softmax(logits_RV, dim=-1), top_p)
+    share_RV = torch.softmax(logits_RV, dim=-1)
+    token_K = share_RV.argmax(dim=-1)[row_K] if greedy else _draw(share_RV, row_K, uniform_K)
+    return token_K, share_RV[row_K, token_K].log()
+
+
+def _draw(share_RV: torch.Tensor, row_K: torch.Tensor, uniform_K: torch.Tensor) -> torch.Tensor:
+    """Return the first tokens with which the shares of each draw's row exceed it, int64 [K].
+
+    Found in two steps, the block of tokens and the token in it: adding up all shares of a large
+    vocabulary one after the other, in float64, takes longer than the rest of the draw.
+    """
+    import torch
+    from torch.nn import functional
+
+    vocabulary = share_RV.shape[1]
+    size = min(vocabulary, _BLOCK)
+    if vocabulary % size:
+        share_RV = functional.pad(share_RV, (0, -vocabulary % size))
+    share_RNS = share_RV.unflatten(1, (-1, size))
+    # float64: rounding 150,000 float32 additions would shift draws between tokens.
+    upto_KN = share_RNS.sum(dim=-1).double().cumsum(dim=-1)[row_K]
+    draw_K1 = (uniform_K * upto_KN[:, -1]).unsqueeze(1)
+    block_K1 = torch.searchsorted(upto_KN, draw_K1, right=True)
+    before_K1 = functional.pad(upto_KN, (1, 0)).gather(1, block_K1)
+    within_K1 = (draw_K1 - before_K1) / (upto_KN.gather(1, block_K1) - before_K1)
+    upto_KS = share_RNS[row_K, block_K1.squeeze(1)].double().cumsum(dim=-1)
+    # As for draws: strictly below the last sum, which need not be that of the block to the bit.
+    within_K1 = within_K1 * (1.0 - 2.0**-52) * upto_KS[:, -1:]
+    place_K1 = torch.searchsorted(upto_KS, within_K1, right=True)
+    return (block_K1 * size + place_K1).squeeze(1)
 
 
 def nucleus(logp_UV: torch.Tensor, top_p: float) -> torch.Tensor:

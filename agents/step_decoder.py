@@ -2,41 +2,38 @@
 
 A step of transformers' forward pass spends more time on masks, cache objects and copies of the
 cache than on a small model's arithmetic: 2.5 of 3.3 ms for 64 rows of a model with 0.2 million
-weights. Here keys and values are in buffers with room for the whole reply, and positions are looked
-up in a table. Linear layers and MLPs are the model's own modules, so adapters count.
+weights. Here keys and values are in buffers with room for the whole reply (``step_cache.py``), and
+positions are looked up in a table. Linear layers and MLPs are the model's own modules, so adapters
+count.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from creditrl.agents.step_cache import RowCache, SharedCache
+
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["StepCache", "StepDecoder"]
+__all__ = ["StepDecoder"]
 
 _FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 _STATIC_ROPE = ("default", "linear", "llama3")
 """Rotary embeddings that do not depend on the length of the longest row."""
 
 
-class StepCache:
-    """Keys and values of R rows, with room for more tokens.
+class _Layer:
+    """Parts of a layer: modules look up their parts too slowly to do it for every token."""
 
-    Args:
-        cache: cache of transformers, with plain layers only; copied.
-        room: number of further tokens.
-    """
-
-    def __init__(self, cache: Any, room: int) -> None:
-        self.length = int(cache.get_seq_length())
-        self.layers = [
-            (_with_room(layer.keys, room), _with_room(layer.values, room)) for layer in cache.layers
-        ]
-
-    def batch_select_indices(self, row_R: torch.Tensor) -> None:
-        """Keep these rows, in this order; a row may occur more than once."""
-        self.layers = [(keys[row_R], values[row_R]) for keys, values in self.layers]
+    def __init__(self, layer: Any) -> None:
+        attention = layer.self_attn
+        self.norm, self.later_norm = layer.input_layernorm, layer.post_attention_layernorm
+        self.query, self.key, self.value = attention.q_proj, attention.k_proj, attention.v_proj
+        self.query_norm = getattr(attention, "q_norm", None)
+        self.key_norm = getattr(attention, "k_norm", None)
+        self.out, self.mlp = attention.o_proj, layer.mlp
+        self.scale = attention.scaling
 
 
 class StepDecoder:
@@ -50,13 +47,28 @@ class StepDecoder:
     def __init__(self, model: Any, longest: int) -> None:
         import torch
 
-        self.base = model.get_base_model() if hasattr(model, "get_base_model") else model
-        embedding = self.base.model.embed_tokens.weight
-        places = torch.arange(longest, device=embedding.device).unsqueeze(0)
-        cos, sin = self.base.model.rotary_emb(embedding, places)
-        self._cos_LD, self._sin_LD = cos[0], sin[0]
+        base = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self._embed, self._final_norm, self._head = (
+            base.model.embed_tokens,
+            base.model.norm,
+            base.lm_head,
+        )
+        self._layers = [_Layer(layer) for layer in base.model.layers]
+        weight = self._embed.weight
+        places = torch.arange(longest, device=weight.device).unsqueeze(0)
+        cos, sin = base.model.rotary_emb(weight, places)
+        first, second = sin.unsqueeze(2).chunk(2, dim=-1)
+        self._cos_L1D = cos[0].unsqueeze(1)
+        self._sin_L1D = torch.cat((-first, second), dim=-1)[0]
+        self._size = self._cos_L1D.shape[-1]
         # The module rounds differently in bfloat16; trainer and sampler should round the same way.
-        self._fused_norm = embedding.dtype == torch.float32
+        self._fused_norm = weight.dtype == torch.float32
+        self._shared = self._fused_norm and weight.device.type == "cpu"
+
+    def cache(self, cache: Any, mask_RL: torch.Tensor | None, room: int) -> RowCache | SharedCache:
+        """Return the cache of the model's rows with room for this many tokens of each."""
+        made = SharedCache if self._shared else RowCache
+        return made(cache, mask_RL, room)
 
     @staticmethod
     def reads(model: Any, cache: Any) -> bool:
@@ -85,52 +97,36 @@ class StepDecoder:
         )
 
     def step(
-        self,
-        token_R: torch.Tensor,
-        position_R: torch.Tensor,
-        mask_RL: torch.Tensor | None,
-        cache: StepCache,
+        self, token_R: torch.Tensor, position_R: torch.Tensor, cache: RowCache | SharedCache
     ) -> torch.Tensor:
         """Return float32 logits [R, V] after one more token of each row, and add it to the cache.
 
         Args:
             token_R: the tokens.
             position_R: their positions.
-            mask_RL: 1 where a column counts, including the token's; None: all count.
             cache: cache of the rows before the token.
         """
-        from torch.nn import functional
-
-        at, rows = cache.length, len(token_R)
-        cos_R1D = self._cos_LD[position_R].unsqueeze(1)
-        sin_R1D = self._sin_LD[position_R].unsqueeze(1)
-        sees = None if mask_RL is None else mask_RL.bool()[:, None, None, :]
-        state_RD = self.base.model.embed_tokens(token_R)
-        for layer, (keys, values) in zip(self.base.model.layers, cache.layers, strict=True):
-            attention = layer.self_attn
-            normed_RD = self._norm(layer.input_layernorm, state_RD)
-            heads = (rows, -1, attention.head_dim)
-            query = attention.q_proj(normed_RD).view(heads)
-            key = attention.k_proj(normed_RD).view(heads)
-            if hasattr(attention, "q_norm"):
-                query = self._norm(attention.q_norm, query)
-                key = self._norm(attention.k_norm, key)
-            keys[:, :, at] = _turned(key, cos_R1D, sin_R1D)
-            values[:, :, at] = attention.v_proj(normed_RD).view(heads)
-            # The queries of a key-value head take the axis of a text's positions.
-            query = _turned(query, cos_R1D, sin_R1D).view(rows, keys.shape[1], -1, keys.shape[3])
-            seen = functional.scaled_dot_product_attention(
-                query,
-                keys[:, :, : at + 1],
-                values[:, :, : at + 1],
-                attn_mask=sees,
-                scale=attention.scaling,
+        heads = (len(token_R), -1, self._size)
+        cos, sin = self._cos_L1D[position_R], self._sin_L1D[position_R]
+        state_RD = self._embed(token_R)
+        for number, layer in enumerate(self._layers):
+            normed_RD = self._norm(layer.norm, state_RD)
+            query = layer.query(normed_RD).view(heads)
+            key = layer.key(normed_RD).view(heads)
+            if layer.query_norm is not None:
+                query = self._norm(layer.query_norm, query)
+                key = self._norm(layer.key_norm, key)
+            seen_RD = cache.attend(
+                number,
+                _turned(query, cos, sin),
+                _turned(key, cos, sin),
+                layer.value(normed_RD).view(heads),
+                layer.scale,
             )
-            state_RD = state_RD + attention.o_proj(seen.reshape(rows, -1))
-            normed_RD = self._norm(layer.post_attention_layernorm, state_RD)
-            state_RD = state_RD + layer.mlp(normed_RD)
+            state_RD = state_RD + layer.out(seen_RD)
+            state_RD = state_RD + layer.mlp(self._norm(layer.later_norm, state_RD))
         cache.length += 1
-        logits_RV: torch.Tensor = self.base.lm_head(self._norm(self.base.model.norm, state_RD))
+        logits_RV: torch.Tensor = self._head(self._norm(self._final_norm, state_RD))
         return logits_RV.float()
 
     def _norm(self, norm: Any, state: torch.Tensor) -> torch.Tensor:
@@ -144,16 +140,12 @@ class StepDecoder:
         )
 
 
-def _with_room(held: torch.Tensor, room: int) -> torch.Tensor:
-    rows, heads, length, size = held.shape
-    made = held.new_empty((rows, heads, length + room, size))
-    made[:, :, :length] = held
-    return made
-
-
 def _turned(part: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Return queries or keys [R, heads, D] rotated by their position."""
+    """Return queries or keys [R, heads, D] rotated by their position.
+
+    The first half of ``sin`` is negative.
+    """
     import torch
 
     first, second = part.chunk(2, dim=-1)
-    return part * cos + torch.cat((-second, first), dim=-1) * sin
+    return (part * cos).add_(torch.cat((second, first), dim=-1).mul_(sin))

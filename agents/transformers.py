@@ -31,7 +31,7 @@ from creditrl.agents.pictures import (
     picture_key,
 )
 from creditrl.agents.prompting import loadable, variant_of
-from creditrl.agents.step_decoder import StepCache, StepDecoder
+from creditrl.agents.step_decoder import StepDecoder
 from creditrl.agents.token_text import TokenText, stop_tokens
 from creditrl.agents.tree_scores import TreeBatch
 from creditrl.agents.turn_cache import Place, TurnCache
@@ -565,7 +565,7 @@ class TransformersAgent:
         decoder = None
         if steps > 1 and StepDecoder.reads(self.model, rows.cache):
             decoder = StepDecoder(self.model, int(rows.position.max()) + steps)
-            rows.cache = StepCache(rows.cache, steps - 1)
+            rows.cache, rows.mask = decoder.cache(rows.cache, rows.mask, steps - 1), None
         for t in range(steps):
             every = [None] * len(row_K)
             token_K, logp_K = self._choose(rows.logits, row_K, uniform_BT[alive_K, t], every)
@@ -866,7 +866,7 @@ class TransformersAgent:
         if decoder is None:
             read = self._forward(fed.unsqueeze(1), mask, position, rows.cache, True)
         else:
-            logits = decoder.step(fed, position[:, 0], mask, rows.cache)
+            logits = decoder.step(fed, position[:, 0], rows.cache)
             read = _Rows(logits, rows.cache, mask, position)
         read.apart = apart
         return read, at_K

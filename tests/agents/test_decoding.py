@@ -68,10 +68,23 @@ def test_shares_of_many_draws_are_the_probabilities():
     assert shares.tolist() == pytest.approx([0.5, 0.3, 0.0, 0.2], abs=0.0125)
 
 
-def test_large_vocabularies_are_drawn_in_slices(monkeypatch):
-    at_once = draw([i / 50 for i in range(50)])
-    monkeypatch.setattr("creditrl.agents.decoding._SLICE_NUMBERS", 4 * 7)
-    assert draw([i / 50 for i in range(50)]) == at_once
+@pytest.mark.parametrize("size", [256, 512, 1_000])
+def test_blocks_of_a_vocabulary_are_drawn_from_as_one_list(size):
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn((3, size), generator=generator) * 4
+    logits[:, 100:700] = -torch.inf
+    draws = torch.rand(900, dtype=torch.float64, generator=generator)
+    row = torch.arange(900) % 3
+    token, logp = choose_tokens(logits, row, draws, **PLAIN)
+    upto = logits.double().softmax(-1).cumsum(-1)[row]
+    assert token.tolist() == torch.searchsorted(upto, draws[:, None], right=True)[:, 0].tolist()
+    assert logp.tolist() == pytest.approx(logits.log_softmax(-1)[row, token].tolist(), abs=1e-5)
+
+
+def test_the_last_possible_token_of_many_blocks_is_the_end():
+    tail = torch.full((1, 1_000), -torch.inf)
+    tail[0, [3, 300]] = 0.0
+    assert draw([0.0, 0.49, 0.51, 1 - 2**-52], tail)[0] == [3, 3, 300, 300]
 
 
 def test_merging_keeps_the_order_of_first_appearance():
