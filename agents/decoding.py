@@ -92,7 +92,7 @@ def _draw(share_RV: torch.Tensor, row_K: torch.Tensor, uniform_K: torch.Tensor) 
     size = min(vocabulary, _BLOCK)
     if vocabulary % size:
         share_RV = functional.pad(share_RV, (0, -vocabulary % size))
-    share_RNS = share_RV.unflatten(1, (-1, size))
+    share_RNS = share_RV.view(len(share_RV), -1, size)
     # float64: rounding 150,000 float32 additions would shift draws between tokens.
     upto_KN = share_RNS.sum(dim=-1).double().cumsum(dim=-1)[row_K]
     draw_K1 = (uniform_K * upto_KN[:, -1]).unsqueeze(1)

@@ -169,7 +169,8 @@ class SharedCache:
         of_place = of_group.view(each * self._places, -1, self._size)
         early = torch.bmm(of_group, before_keys.transpose(1, 2))
         if self._mask is not None:
-            early = (early.unflatten(0, (self._groups, -1)) + self._mask).flatten(0, 1)
+            early = early.view(self._groups, self._heads, -1, self._before) + self._mask
+            early = early.flatten(0, 1)
         late = torch.bmm(of_place, keys.transpose(1, 2)).view(each, -1, end)
         weights = torch.cat([early, late], dim=-1).softmax(dim=-1)
         seen = torch.bmm(weights[..., : self._before], before_values).view(of_place.shape)
@@ -186,11 +187,13 @@ class SharedCache:
 
     def _moved(self, held: torch.Tensor, at: tuple[torch.Tensor, ...]) -> torch.Tensor:
         made = self._empty(held)
-        made[..., : self.length, :] = held[(*at, slice(self.length))]
+        group, head, place = at
+        made[..., : self.length, :] = held[group, head, place, : self.length]
         return made
 
     def _chosen(self, held: torch.Tensor, group_U: torch.Tensor) -> torch.Tensor:
-        return held.unflatten(0, (-1, self._heads))[group_U].flatten(0, 1)
+        groups = held.view(-1, self._heads, self._before, self._size)
+        return groups[group_U].flatten(0, 1)
 
 
 def _with_room(held: torch.Tensor, room: int) -> torch.Tensor:
