@@ -252,7 +252,7 @@ def test_a_tiny_bench_runs_and_is_not_run_twice(
 ):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "bench"
-    command = ["bench", "methods", "--tiny", "--tasks", "rooms", "--ablations", "--workers", "2"]
+    command = ["bench", "methods", "--tiny", "--tasks", "rooms", "--workers", "2"]
     command += ["--methods", "three_spo", "--seeds", "1", "--folder", str(folder)]
     assert run(command) == 0
     out = capsys.readouterr().out
