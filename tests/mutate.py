@@ -374,7 +374,6 @@ class Runner:
 
     files: Sequence[str]
     every: int
-    first: int
     workers: int
     mutants: list[Mutant] = field(default_factory=list)
     survivors: list[Mutant] = field(default_factory=list)
@@ -397,7 +396,7 @@ class Runner:
                 return True
             trees[file] = ast.parse(Path(path).read_text("utf-8"))
             self.mutants += mutants_of(file, trees[file])
-        self.mutants = self.mutants[self.first :: self.every]
+        self.mutants = self.mutants[:: self.every]
         paths = {file: str(modules[str((ROOT / file).resolve())].__file__) for file in self.files}
         readers = self._baseline(items, set(paths.values()))
         if self.failed:
@@ -545,7 +544,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("files", nargs="*", help="source files; default: " + ", ".join(FOLDERS))
     parser.add_argument("--tests", nargs="+", default=list(TESTS), help="files and folders")
     parser.add_argument("--every", type=int, default=1, help="take every n-th mutant")
-    parser.add_argument("--first", type=int, default=0, help="number of the first one taken")
     parser.add_argument("--workers", type=int, default=2, help="mutants at a time")
     parser.add_argument("--write", type=Path, help="file for the table")
     parser.add_argument("--equivalent", type=Path, default=EQUIVALENT, help="the list")
@@ -555,7 +553,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for folder in FOLDERS
         for path in sorted((ROOT / folder).glob("[a-z]*.py"))
     ]
-    runner = Runner(files, chosen.every, chosen.first, chosen.workers)
+    runner = Runner(files, chosen.every, chosen.workers)
     began = time.monotonic()
     code = _pytest(runner, chosen.tests)
     if code or runner.failed:
