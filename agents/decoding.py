@@ -70,12 +70,14 @@ def choose_tokens(
     """
     import torch
 
+    # Of the logits: shares that are nearly equal may round to the same number.
+    best_R = logits_RV.argmax(dim=-1) if greedy else None
     if temperature != 1.0:
         logits_RV = logits_RV / temperature
     if top_p < 1.0 and not greedy:
         logits_RV = nucleus(torch.log_softmax(logits_RV, dim=-1), top_p)
     share_RV = torch.softmax(logits_RV, dim=-1)
-    token_K = share_RV.argmax(dim=-1)[row_K] if greedy else _draw(share_RV, row_K, uniform_K)
+    token_K = _draw(share_RV, row_K, uniform_K) if best_R is None else best_R[row_K]
     return token_K, share_RV[row_K, token_K].log()
 
 

@@ -87,6 +87,14 @@ def test_the_last_possible_token_of_many_blocks_is_the_end():
     assert draw([0.0, 0.49, 0.51, 1 - 2**-52], tail)[0] == [3, 3, 300, 300]
 
 
+def test_greedy_takes_the_largest_logit_where_shares_round_to_the_same():
+    logits = torch.zeros((1, 50_000))
+    logits[0, 7] = 1e-8
+    row, draws = torch.zeros(1, dtype=torch.long), torch.zeros(1, dtype=torch.float64)
+    token, _ = choose_tokens(logits, row, draws, **{**PLAIN, "greedy": True})
+    assert token.tolist() == [7]
+
+
 def test_merging_keeps_the_order_of_first_appearance():
     assert merge_equal([(1, 2), (3,), (1, 2), (3,)]) == ([(1, 2), (3,)], [0, 1, 0, 1])
 
