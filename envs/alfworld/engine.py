@@ -148,10 +148,8 @@ class ALFWorldEngine(Engine):
                 self._copies[i] = _Copy(state, NOTHING_HAPPENS, unmet, state)
                 continue
             after = apply(game, state, move)
-            self._copies[i] = _Copy(after, feedback(game, after, move), (), state, move)
-            self._choices[i] = choices(game, after)
-            if may_change_status(game, move):
-                self._status[i] = goal_status(game, after)
+            made = _Copy(after, feedback(game, after, move), (), state, move)
+            self._put(i, game, made, judge=may_change_status(game, move))
             met, of = self._status[i]
             reasons.append("")
             won.append(met == of)
@@ -236,10 +234,11 @@ class ALFWorldEngine(Engine):
             self._sources[i], self._games[i] = task.data, game
         return games
 
-    def _put(self, i: int, game: Game, copy: _Copy) -> None:
+    def _put(self, i: int, game: Game, copy: _Copy, judge: bool = True) -> None:
         self._copies[i] = copy
         self._choices[i] = choices(game, copy.state)
-        self._status[i] = goal_status(game, copy.state)
+        if judge:
+            self._status[i] = goal_status(game, copy.state)
 
     def _here(self, i: int) -> tuple[Game, _Copy]:
         game, copy = self._games[i], self._copies[i]
