@@ -165,7 +165,7 @@ class SharedCache:
         before_keys, before_values = self._prompts[layer]
 
         query = query_RQD.view(*shape, -1, self._size).transpose(1, 2) * scale
-        of_group = query.reshape(each, -1, self._size)
+        of_group = query.contiguous().view(each, -1, self._size)
         of_place = of_group.view(each * self._places, -1, self._size)
         early = torch.bmm(of_group, before_keys.transpose(1, 2))
         if self._mask is not None:

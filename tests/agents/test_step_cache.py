@@ -29,12 +29,14 @@ def prompts(count: int, length: int = 5) -> Any:
         [[0, 0, 0, 0, 0, 1, 2, 2], [7, 0, 0, 1, 3, 6, 2], [2, 0]],
         [[2, 1, 2, 0, 2, 2], [1, 2, 3, 5, 3, 0]],
         [[2, 2, 2, 2, 2, 2, 2, 0], [0, 1, 7]],
+        [[1, 1, 1], [2, 0]],
     ],
-    ids=["each-once", "equal-groups", "unequal-groups", "unsorted", "one-left-out"],
+    ids=["each-once", "equal-groups", "unequal-groups", "unsorted", "one-left-out", "one-prompt"],
 )
 @pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("queries", [1, 2])
 def test_rows_of_a_prompt_see_it_as_if_each_had_a_copy(
-    chosen: list[list[int]], padded: bool
+    chosen: list[list[int]], padded: bool, queries: int
 ) -> None:
     torch.manual_seed(0)
     mask = torch.tensor([[0, 0, 1, 1, 1], [1] * 5, [0, 1, 1, 1, 1]]) if padded else None
@@ -44,7 +46,7 @@ def test_rows_of_a_prompt_see_it_as_if_each_had_a_copy(
         for kept in (plain, shared):
             kept.batch_select_indices(torch.tensor(rows))
         for layer in range(2):
-            query = torch.randn(len(rows), 2 * HEADS, SIZE)
+            query = torch.randn(len(rows), queries * HEADS, SIZE)
             key, value = torch.randn(2, len(rows), HEADS, SIZE)
             seen, expected = (
                 kept.attend(layer, query, key, value, SIZE**-0.5) for kept in (shared, plain)
