@@ -7,7 +7,6 @@ Source: the value function of PPO (Schulman et al. 2017) in its token form. Two 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,15 +18,16 @@ from creditrl.trainers.batch import RowBatch, Rows
 from creditrl.trainers.credit.gae import explained_variance
 from creditrl.trainers.losses.config import ValueLossConfig
 from creditrl.trainers.models.base import Batch, LearnedModel, zero_head
-from creditrl.trainers.models.checkpointing import checkpointed
 from creditrl.trainers.models.lora import without_lora
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.running_scale import RunningScale
+from creditrl.trainers.models.scoring import distinct_places
 from creditrl.types import Credit, FloatArray
 
 if TYPE_CHECKING:
     import torch
 
+    from creditrl.trainers.models.forward import Forward
     from creditrl.trainers.parallel.sharding import ShardedModel
 
 __all__ = ["Critic", "CriticConfig"]
@@ -255,25 +255,24 @@ class Critic(LearnedModel):
             assert scores.hidden_M is not None
             state_MD = scores.hidden_M.to(self._dtype)
             return self.net["head"](state_MD).squeeze(-1)  # type: ignore[no-any-return]
-        device = self.policy.device
-        ids_RL = torch.from_numpy(batch.ids_RL).to(device)
+        ids_RL = torch.from_numpy(batch.ids_RL).to(self.policy.device)
+        row_U, position_U, place_M = distinct_places(batch, self.policy.device)
+        hidden = self._forward().hidden
         if self._sharded is None:
-            hidden_RLD = self._hidden(ids_RL)
+            hidden_UD = hidden(ids_RL, row_U, position_U)
         else:
-            hidden_RLD = self._sharded.run(self._hidden, ids_RL)
-        row_M = torch.from_numpy(batch.row_M).to(device)
-        position_M = torch.from_numpy(batch.position_M).to(device)
-        return self.net["head"](hidden_RLD[row_M, position_M]).squeeze(-1)  # type: ignore[no-any-return]
+            hidden_UD = self._sharded.run(hidden, ids_RL, row_U, position_U)
+        return self.net["head"](hidden_UD).squeeze(-1)[place_M]  # type: ignore[no-any-return]
 
-    def _hidden(self, ids_RL: torch.Tensor) -> torch.Tensor:
-        """Return its own network's last hidden states, [R, L, D]."""
-        import torch
-
-        # Padding is on the right, where a causal model does not attend: no mask.
-        again = self.policy.checkpointing and torch.is_grad_enabled()
-        with checkpointed(self.net["body"]) if again else nullcontext():
-            out = self.net["body"](input_ids=ids_RL, use_cache=False)
-        return out.last_hidden_state  # type: ignore[no-any-return]
+    def _forward(self) -> Forward:
+        """Return its own network, run as the policy's is."""
+        return replace(
+            self.policy.forward(),
+            model=self.net["body"],
+            pictures=None,
+            compiled=None,
+            sharded=self._sharded is not None,
+        )
 
     def _micro_batches(self, rows: Rows) -> list[tuple[RowBatch, bool]]:
         """Return this rank's micro-batches, and whether each counts; see :meth:`Ranks.deal`."""

@@ -440,7 +440,7 @@ class Policy:
         import torch
 
         with torch.set_grad_enabled(grad and torch.is_grad_enabled()):
-            work = self._forward().reply_scores
+            work = self.forward().reply_scores
             scores: ReplyScores = self._run(work, rows, temperature, with_entropy, with_hidden)
             return scores
 
@@ -482,7 +482,7 @@ class Policy:
         """
         import torch
 
-        forward = self._forward()
+        forward = self.forward()
 
         def state(
             ids_RL: torch.Tensor, row_U: torch.Tensor, position_U: torch.Tensor
@@ -502,7 +502,7 @@ class Policy:
         )
         return state_UD[torch.from_numpy(of_K).to(self.device)]
 
-    def _forward(self) -> Forward:
+    def forward(self) -> Forward:
         """Return the live model with its settings for forward passes."""
         return Forward(
             model=self.base,
