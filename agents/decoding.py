@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 __all__ = ["LogitMemo", "choose_tokens", "chunk_prompts", "merge_equal", "nucleus"]
 
 _MEMO_BYTES = 64 * 2**20
-_BLOCK = 256
-"""Tokens of a block, about the square root of a large vocabulary."""
 
 
 def merge_equal(prompt_ids: list[tuple[int, ...]]) -> tuple[list[tuple[int, ...]], list[int]]:
@@ -91,7 +89,8 @@ def _draw(share_RV: torch.Tensor, row_K: torch.Tensor, uniform_K: torch.Tensor) 
     from torch.nn import functional
 
     vocabulary = share_RV.shape[1]
-    size = min(vocabulary, _BLOCK)
+    # About the square root, a power of two.
+    size = min(vocabulary, 1 << max(6, vocabulary.bit_length() // 2))
     if vocabulary % size:
         share_RV = functional.pad(share_RV, (0, -vocabulary % size))
     share_RNS = share_RV.view(len(share_RV), -1, size)

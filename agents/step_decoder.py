@@ -21,6 +21,9 @@ __all__ = ["StepDecoder"]
 _FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 _STATIC_ROPE = ("default", "linear", "llama3")
 """Rotary embeddings that do not depend on the length of the longest row."""
+_JOIN_BELOW = 2**20
+"""Queries, keys and values of a layer with fewer weights are one product, of a copy of these
+weights: a call takes longer than the arithmetic."""
 
 
 class _Layer:
@@ -34,6 +37,24 @@ class _Layer:
         self.key_norm = getattr(attention, "k_norm", None)
         self.out, self.mlp = attention.o_proj, layer.mlp
         self.scale = attention.scaling
+
+    def joined(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+        """Return weight and bias of queries, keys and values in one, None if they stay apart."""
+        import torch
+
+        parts = [self.query, self.key, self.value]
+        if self.query_norm is not None or any(
+            type(part) is not torch.nn.Linear or part._forward_hooks or part._forward_pre_hooks
+            for part in parts
+        ):
+            return None
+        if sum(part.weight.numel() for part in parts) >= _JOIN_BELOW:
+            return None
+        biases = [part.bias for part in parts if part.bias is not None]
+        if len(biases) not in (0, len(parts)):
+            return None
+        weight = torch.cat([part.weight for part in parts])
+        return weight, torch.cat(biases) if biases else None
 
 
 class StepDecoder:
@@ -64,6 +85,9 @@ class StepDecoder:
         # The module rounds differently in bfloat16; trainer and sampler should round the same way.
         self._fused_norm = weight.dtype == torch.float32
         self._shared = self._fused_norm and weight.device.type == "cpu"
+        self._joined = [layer.joined() if self._shared else None for layer in self._layers]
+        self._eps_1 = weight.new_full((1,), self._final_norm.variance_epsilon)
+        self._mean_D1 = weight.new_full((weight.shape[1], 1), 1 / weight.shape[1])
 
     def cache(self, cache: Any, mask_RL: torch.Tensor | None, room: int) -> RowCache | SharedCache:
         """Return the cache of the model's rows with room for this many tokens of each."""
@@ -106,23 +130,28 @@ class StepDecoder:
             position_R: their positions.
             cache: cache of the rows before the token.
         """
+        from torch.nn import functional
+
         heads = (len(token_R), -1, self._size)
         cos, sin = self._cos_L1D[position_R], self._sin_L1D[position_R]
         state_RD = self._embed(token_R)
         for number, layer in enumerate(self._layers):
             normed_RD = self._norm(layer.norm, state_RD)
-            query = layer.query(normed_RD).view(heads)
-            key = layer.key(normed_RD).view(heads)
-            if layer.query_norm is not None:
-                query = self._norm(layer.query_norm, query)
-                key = self._norm(layer.key_norm, key)
-            seen_RD = cache.attend(
-                number,
-                _turned(query, cos, sin),
-                _turned(key, cos, sin),
-                layer.value(normed_RD).view(heads),
-                layer.scale,
-            )
+            if joined := self._joined[number]:
+                both = functional.linear(normed_RD, *joined).view(heads)
+                keys = layer.key.out_features // self._size
+                value = both[:, -keys:]
+                turned = _turned(both[:, :-keys], cos, sin)
+                query, key = turned[:, :-keys], turned[:, -keys:]
+            else:
+                query = layer.query(normed_RD).view(heads)
+                key = layer.key(normed_RD).view(heads)
+                value = layer.value(normed_RD).view(heads)
+                if layer.query_norm is not None:
+                    query = self._norm(layer.query_norm, query)
+                    key = self._norm(layer.key_norm, key)
+                query, key = _turned(query, cos, sin), _turned(key, cos, sin)
+            seen_RD = cache.attend(number, query, key, value, layer.scale)
             state_RD = state_RD + layer.out(seen_RD)
             state_RD = state_RD + layer.mlp(self._norm(layer.later_norm, state_RD))
         cache.length += 1
@@ -133,8 +162,13 @@ class StepDecoder:
         if not self._fused_norm:
             normed: torch.Tensor = norm(state)
             return normed
+        import torch
         from torch.nn import functional
 
+        if self._shared and state.dim() == 2:
+            # PyTorch's own is ten operations on a CPU.
+            mean_R1 = torch.addmm(self._eps_1, state * state, self._mean_D1)
+            return (state * mean_R1.rsqrt_()).mul_(norm.weight)
         return functional.rms_norm(
             state, (state.shape[-1],), weight=norm.weight, eps=norm.variance_epsilon
         )

@@ -558,27 +558,30 @@ class TransformersAgent:
         stop_S = torch.tensor(sorted(self.stop_ids), dtype=torch.long, device=device)
         token_BT = torch.zeros((size, steps), dtype=torch.long, device=device)
         logp_BT = torch.zeros((size, steps), device=device)
-        count_B = torch.zeros(size, dtype=torch.long, device=device)
+        uniform_TB = uniform_BT.T.contiguous()
         room_B = torch.tensor(room, device=device)
         row_K = torch.tensor(owner, device=device)
         alive_K = torch.arange(size, device=device)
+        alive_T: list[torch.Tensor] = []
         decoder = None
         if steps > 1 and StepDecoder.reads(self.model, rows.cache):
             decoder = StepDecoder(self.model, int(rows.position.max()) + steps)
             rows.cache, rows.mask = decoder.cache(rows.cache, rows.mask, steps - 1), None
         for t in range(steps):
             every = [None] * len(row_K)
-            token_K, logp_K = self._choose(rows.logits, row_K, uniform_BT[alive_K, t], every)
+            token_K, logp_K = self._choose(rows.logits, row_K, uniform_TB[t][alive_K], every)
             token_BT[alive_K, t] = token_K
             logp_BT[alive_K, t] = logp_K
-            count_B[alive_K] = t + 1
+            alive_T.append(alive_K)
             on_K = ~torch.isin(token_K, stop_S) & (room_B[alive_K] > t + 1)
             if self.stop:
                 on_K &= ~self._stopped(token_BT[:, : t + 1], alive_K)
-            alive_K, row_K, token_K = alive_K[on_K], row_K[on_K], token_K[on_K]
+            if not on_K.all():
+                alive_K, row_K, token_K = alive_K[on_K], row_K[on_K], token_K[on_K]
             if t + 1 == steps or not len(alive_K):
                 break
             rows, row_K = self._extend(rows, row_K, token_K, decoder)
+        count_B = torch.bincount(torch.cat(alive_T), minlength=size)
         columns = zip(token_BT.tolist(), logp_BT.tolist(), count_B.tolist(), strict=True)
         return [(tuple(tokens[:n]), tuple(logps[:n])) for tokens, logps, n in columns]
 
@@ -845,8 +848,7 @@ class TransformersAgent:
             pair_R, at_K = torch.unique(row_K * vocabulary + token_K, return_inverse=True)
             parent_R, token_R = pair_R // vocabulary, pair_R % vocabulary
         else:
-            parent_R, token_R = row_K, token_K
-            at_K = torch.arange(len(row_K), device=row_K.device)
+            parent_R, token_R, at_K = row_K, token_K, None
         size = rows.position.shape[0]
         one_child = rows.apart or bool((parent_R[1:] != parent_R[:-1]).all())
         apart = len(parent_R) == len(row_K)
@@ -854,12 +856,13 @@ class TransformersAgent:
         if one_child and len(parent_R) >= _COMPACT_BELOW * size:
             fed = torch.zeros(size, dtype=torch.long, device=row_K.device)
             fed[parent_R] = token_R
-            at_K = parent_R[at_K]
+            at_K = parent_R if at_K is None else parent_R[at_K]
         else:
             rows.cache.batch_select_indices(parent_R)
             mask = None if mask is None else mask[parent_R]
             position = position[parent_R]
             fed = token_R
+            at_K = torch.arange(len(row_K), device=row_K.device) if at_K is None else at_K
         if mask is not None:
             mask = torch.cat([mask, mask.new_ones((mask.shape[0], 1))], dim=1)
         position = position[:, -1:] + 1

@@ -184,7 +184,8 @@ def test_a_stop_string_ends_a_reply_with_the_token_that_completes_it(make, word_
         texts = word_tokenizer.batch_decode(ids, skip_special_tokens=True)
         end = next((n for n, text in enumerate(texts) if stop in text), 12)
         assert reply.token_ids == whole.token_ids[:end]
-        assert reply.logprobs == whole.logprobs[:end]
+        # Batches of other sizes round differently.
+        assert reply.logprobs == pytest.approx(whole.logprobs[:end], abs=1e-5)
         assert reply.finished == whole.finished or reply.text.endswith(stop)
     assert stopped[0].finished and len(stopped[0].token_ids) == 5
     assert len({len(reply.token_ids) for reply in stopped}) > 1
