@@ -33,7 +33,7 @@ from creditrl.trainers.models.scoring import (
     menus_of,
     score_tokens,
 )
-from creditrl.trainers.models.tail import last_mlp, only_at
+from creditrl.trainers.models.tail import block_at, known_block, last_mlp, only_at
 
 if TYPE_CHECKING:
     import torch
@@ -50,6 +50,8 @@ class Layers:
     models cap or scale them (Gemma 2, Granite, Cohere)."""
     local_mlp: bool
     """Whether the last block's MLP can be computed at only some positions."""
+    local_block: bool
+    """Whether the last block can."""
     share_prefixes: bool
     """Whether prefixes that rows share can be computed once."""
 
@@ -60,15 +62,15 @@ class Layers:
 
         ids = torch.arange(4, device=device).unsqueeze(0)
         decoder, mlp = model.get_decoder(), last_mlp(model.get_decoder())
-        local_mlp = shares = False
+        local_mlp = local_block = shares = False
         with torch.no_grad():
             theirs = model(input_ids=ids, use_cache=False).logits
             hidden = decoder(input_ids=ids, use_cache=False).last_hidden_state
             ours = model.get_output_embeddings()(hidden)
             # Both ran the same operations on the same shapes, so plain means (almost) equal.
             plain_head = _close(ours, theirs, 1e-3)
+            first = torch.zeros(1, dtype=torch.long, device=device)
             if mlp is not None:
-                first = torch.zeros(1, dtype=torch.long, device=device)
                 try:
                     with only_at(mlp, first, first + 2):
                         tried = decoder(input_ids=ids, use_cache=False).last_hidden_state
@@ -76,11 +78,15 @@ class Layers:
                     local_mlp = _close(tried[0, 2], hidden[0, 2], 0.05)
                 except (RuntimeError, TypeError, IndexError, AttributeError):
                     pass  # an MLP with inputs or outputs of another form (mixtures of experts)
+            if (block := known_block(decoder)) is not None:
+                with block_at(block, first, first + 2):
+                    tried = decoder(input_ids=ids, use_cache=False).last_hidden_state
+                local_block = _close(tried[0, 0], hidden[0, 2], 0.05)
             try:
                 shares = plain_head and _tries_prefixes(model, ids)
             except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
                 pass  # a cache or a mask of another form
-        return cls(plain_head, local_mlp, shares)
+        return cls(plain_head, local_mlp, local_block, shares)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -254,9 +260,11 @@ class Forward:
         again = self.checkpointing and torch.is_grad_enabled()
         pictured = any(images)
 
+        # Blocks recomputed in the backward pass run without what skips parts of them.
+        skips = not (again or self.model.training)
+
         def mlp_at(size: int, row: torch.Tensor, position: torch.Tensor) -> Any:
-            # Blocks recomputed in the backward pass run without the hooks.
-            few = 2 * len(row) <= size and not self.model.training and not again
+            few = skips and 2 * len(row) <= size
             mlp = last_mlp(decoder) if few and self.layers.local_mlp else None
             return nullcontext() if mlp is None else only_at(mlp, row, position)
 
@@ -274,6 +282,10 @@ class Forward:
             assert self.pictures is not None, "checked by the caller"
             inputs = self.pictures.embed(self.model, ids_RL, images)
         # No attention mask: padding is on the right, where a causal model does not attend.
+        few = skips and 2 * len(row_U) <= ids_RL.numel()
+        if few and self.layers.local_block and not self.sharded:
+            with block_at(decoder.layers[-1], row_U, position_U):
+                return cast("torch.Tensor", decoder(**inputs, use_cache=False).last_hidden_state[0])
         with (
             mlp_at(ids_RL.numel(), row_U, position_U),
             checkpointed(decoder) if again else nullcontext(),

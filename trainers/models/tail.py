@@ -1,9 +1,9 @@
 """Skip computations of the last block that no reply token needs.
 
-A block's MLP works on each position alone, and after the last block only the positions that predict
-a reply token are read. So its MLP runs only on these: with two blocks and one-token replies this
-saves a third of all multiplications, and the numbers stay the same (1.3 times faster scores and 1.4
-times faster updates of the default small policy, on one core).
+After the last block only the positions that predict a reply token are read. So its queries, its
+output and its MLP are computed at these alone; keys and values are needed of all. With two blocks
+and one-token replies this takes 1.6 times less time than whole blocks, forward and backward, and
+the numbers stay the same. A block of an unknown kind skips the MLP alone (1.1 times).
 """
 
 from __future__ import annotations
@@ -15,7 +15,114 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["last_mlp", "only_at"]
+__all__ = ["block_at", "known_block", "last_mlp", "only_at"]
+
+_FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
+
+
+def known_block(decoder: Any) -> torch.nn.Module | None:
+    """Return the decoder's last block if :func:`block_at` can compute it, else None."""
+    blocks = getattr(decoder, "layers", None)
+    if not blocks or not type(decoder).__module__.startswith("transformers.models."):
+        return None
+    block: torch.nn.Module = blocks[-1]
+    known = type(block).__name__ in [f"{family}DecoderLayer" for family in _FAMILIES]
+    plain = decoder.config._attn_implementation == "sdpa"
+    hooked = block._forward_hooks or block._forward_pre_hooks
+    return block if known and plain and not hooked else None
+
+
+@contextmanager
+def block_at(block: Any, row_U: torch.Tensor, position_U: torch.Tensor) -> Iterator[None]:
+    """Compute a decoder's last block at U distinct positions of its input [R, L, D] only.
+
+    Its output, and so the decoder's, is [1, U, D]. Rows have no padding on the left. Not for a pass
+    that is repeated later (gradient checkpointing of blocks): the repetition would be whole.
+    """
+    whole = block.forward
+
+    def forward(
+        state_RLD: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        position_embeddings: Any = None,
+        **others: Any,
+    ) -> torch.Tensor:
+        window = getattr(block.self_attn, "sliding_window", None)
+        if attention_mask is not None or (window and state_RLD.shape[1] > window):
+            out: torch.Tensor = whole(
+                state_RLD,
+                attention_mask=attention_mask,
+                position_embeddings=position_embeddings,
+                **others,
+            )
+            return out[row_U, position_U].unsqueeze(0)
+        state_UD = state_RLD[row_U, position_U]
+        normed_RLD = block.input_layernorm(state_RLD)
+        seen_UD = _attended(block.self_attn, normed_RLD, position_embeddings, row_U, position_U)
+        state_UD = state_UD + seen_UD
+        mlp_UD: torch.Tensor = block.mlp(block.post_attention_layernorm(state_UD).unsqueeze(0))
+        return state_UD + mlp_UD
+
+    block.forward = forward
+    try:
+        yield
+    finally:
+        del block.forward
+
+
+def _attended(
+    attention: Any,
+    normed_RLD: torch.Tensor,
+    embeddings: tuple[torch.Tensor, torch.Tensor],
+    row_U: torch.Tensor,
+    position_U: torch.Tensor,
+) -> torch.Tensor:
+    """Return what U positions see, [U, D]; every position sees those of its row up to itself."""
+    import torch
+    from torch.nn import functional
+
+    rows, length, _ = normed_RLD.shape
+    size = attention.head_dim
+    query_UHD = attention.q_proj(normed_RLD[row_U, position_U]).view(len(row_U), -1, size)
+    key_RLHD = attention.k_proj(normed_RLD).view(rows, length, -1, size)
+    value_RLHD = attention.v_proj(normed_RLD).view(rows, length, -1, size)
+    if hasattr(attention, "q_norm"):
+        query_UHD, key_RLHD = attention.q_norm(query_UHD), attention.k_norm(key_RLHD)
+    cos_RL1D, sin_RL1D = (part.expand(rows, -1, -1).unsqueeze(2) for part in embeddings)
+    query_UHD = _turned(query_UHD, cos_RL1D[row_U, position_U], sin_RL1D[row_U, position_U])
+    key_RLHD = _turned(key_RLHD, cos_RL1D, sin_RL1D)
+
+    # As many places per row as the row with the most positions has.
+    order_U = torch.argsort(row_U, stable=True)
+    count_R = torch.bincount(row_U, minlength=rows)
+    number_U = torch.empty_like(row_U)
+    number_U[order_U] = torch.arange(len(row_U), device=row_U.device)
+    number_U -= (count_R.cumsum(0) - count_R)[row_U]
+    places = int(count_R.max())
+    position_RC = position_U.new_zeros((rows, places))
+    position_RC[row_U, number_U] = position_U
+    query_RCHD = query_UHD.new_zeros((rows, places, *query_UHD.shape[1:]))
+    query_RCHD = query_RCHD.index_put((row_U, number_U), query_UHD)
+    visible = torch.arange(length, device=row_U.device) <= position_RC.unsqueeze(-1)
+    seen_RHCD = functional.scaled_dot_product_attention(
+        query_RCHD.transpose(1, 2),
+        key_RLHD.transpose(1, 2),
+        value_RLHD.transpose(1, 2),
+        attn_mask=visible.unsqueeze(1),
+        scale=attention.scaling,
+        enable_gqa=key_RLHD.shape[2] != query_UHD.shape[1],
+    )
+    seen_UHD = seen_RHCD.transpose(1, 2)[row_U, number_U]
+    out_UD: torch.Tensor = attention.o_proj(seen_UHD.flatten(1))
+    return out_UD
+
+
+def _turned(part: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Return queries or keys rotated by their position."""
+    import torch
+
+    first, second = part.chunk(2, dim=-1)
+    return part * cos + torch.cat((-second, first), dim=-1) * sin
 
 
 def last_mlp(decoder: Any) -> torch.nn.Module | None:

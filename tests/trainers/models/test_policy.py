@@ -35,6 +35,33 @@ def loss_and_gradient(policy, rows, budget, weight_M, **options):
     return total, logprob_M, gradient.clone()
 
 
+@pytest.fixture
+def make_family(tokenizer):
+    def make(family, extra, dtype=torch.float32):
+        import transformers
+
+        config = getattr(transformers, f"{family}Config")(
+            **{
+                "vocab_size": len(tokenizer),
+                "hidden_size": 16,
+                "intermediate_size": 16,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 2,
+                "num_key_value_heads": 1,
+                "initializer_range": 0.5,
+                "bos_token_id": 1,
+                "eos_token_id": 2,
+                "pad_token_id": 0,
+            }
+            | extra
+        )
+        torch.manual_seed(0)
+        name = {"GPT2": "GPT2LMHeadModel"}.get(family, f"{family}ForCausalLM")
+        return Policy(getattr(transformers, name)(config).to(dtype), tokenizer)
+
+    return make
+
+
 # ---- log-probabilities --------------------------------------------------------------------------
 
 
@@ -126,20 +153,35 @@ def test_logits_in_chunks_give_the_same_loss_and_gradient(make_policy, episodes_
     np.testing.assert_allclose(whole[2], parts[2], rtol=1e-8, atol=1e-10)
 
 
-def test_the_last_mlp_left_out_where_nothing_is_read_changes_nothing(
-    make_policy, episodes_of, monkeypatch
+@pytest.mark.parametrize(
+    ("family", "skip"),
+    [("Qwen2", "block_at"), ("Qwen2", "only_at"), ("Qwen3", "block_at"), ("Mistral", "block_at")],
+)
+def test_the_last_block_where_nothing_is_read_is_left_out(
+    make_policy, make_family, episodes_of, monkeypatch, family, skip
 ):
     from creditrl.trainers.models import forward as module
 
-    policy = make_policy(dtype=torch.float64, lora=LoRAConfig())
-    disturb(policy)
-    rows = build_rows(episodes_of("window", reply=1, longest=12))
+    if family == "Qwen2":
+        policy = make_policy(dtype=torch.float64, lora=LoRAConfig())
+        disturb(policy)
+    else:
+        policy = make_family(family, {"head_dim": 8, "sliding_window": None}, torch.float64)
+    # Replies of three tokens are read in several places of a row.
+    rows = build_rows(
+        [*episodes_of("window", reply=1, longest=12), *episodes_of("window", reply=3, longest=12)]
+    )
+    policy.share_prefixes = False
     weight_M = np.random.default_rng(0).normal(size=rows.num_tokens)
+    if skip == "only_at":
+        monkeypatch.setattr(module, "known_block", lambda decoder: None)
     calls = []
-    real = module.only_at
-    monkeypatch.setattr(module, "only_at", lambda *args: calls.append(1) or real(*args))
+    real = getattr(module, skip)
+    monkeypatch.setattr(module, skip, lambda *args: calls.append(1) or real(*args))
     part = loss_and_gradient(policy, rows, 60, weight_M)
-    assert calls
+    assert len(calls) > 2
+    policy._layers = None
+    monkeypatch.setattr(module, "known_block", lambda decoder: None)
     monkeypatch.setattr(module, "last_mlp", lambda decoder: None)
     whole = loss_and_gradient(policy, rows, 60, weight_M)
     np.testing.assert_allclose(part[1], whole[1], rtol=1e-10)
@@ -219,27 +261,8 @@ def test_score_returns_table_order(make_policy, episodes_of):
         ("Granite", {"logits_scaling": 3.0}),
     ],
 )
-def test_other_families_are_scored_as_they_sample(tokenizer, episodes_of, family, extra):
-    import transformers
-
-    config = getattr(transformers, f"{family}Config")(
-        **{
-            "vocab_size": len(tokenizer),
-            "hidden_size": 16,
-            "intermediate_size": 16,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "num_key_value_heads": 1,
-            "initializer_range": 0.5,
-            "bos_token_id": 1,
-            "eos_token_id": 2,
-            "pad_token_id": 0,
-        }
-        | extra
-    )
-    torch.manual_seed(0)
-    name = {"GPT2": "GPT2LMHeadModel"}.get(family, f"{family}ForCausalLM")
-    policy = Policy(getattr(transformers, name)(config), tokenizer)
+def test_other_families_are_scored_as_they_sample(make_family, episodes_of, family, extra):
+    policy = make_family(family, extra)
     batch = one_batch(build_rows(episodes_of("window", reply=1)))
     with torch.no_grad():
         logits = policy.model(torch.from_numpy(batch.ids_RL)).logits
