@@ -71,6 +71,11 @@ def sweep(argv: list[str]) -> int:
     seeds = _seeds(options.seeds)
     varied = {name: values for name, values in flags if len(values) > 1}
     fixed = [(name, values[0]) for name, values in flags if len(values) == 1]
+    if not varied and len(seeds) == 1:
+        raise ConfigError(
+            "Nothing is varied: expected a flag with several values, as in --optim.lr 1e-4,1e-3, "
+            f"or several --seeds. One run is `creditrl train {recipe}`."
+        )
     settings = _settings(recipe, varied, fixed, seeds)
     split = "eval.split"
     if not options.reported and not any(name == "eval.split" for name, _ in flags):
