@@ -4,7 +4,7 @@ A step of transformers' forward pass spends more time on masks, cache objects an
 cache than on a small model's arithmetic: 2.5 of 3.3 ms for 64 rows of a model with 0.2 million
 weights. Here keys and values are in buffers with room for the whole reply (``step_cache.py``), and
 positions are looked up in a table. Linear layers and MLPs are the model's own modules, so adapters
-count.
+count; plain queries, keys and values of a small layer are one product.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["StepDecoder"]
 _FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 _STATIC_ROPE = ("default", "linear", "llama3")
 """Rotary embeddings that do not depend on the length of the longest row."""
-_JOIN_BELOW = 2**20
-"""Queries, keys and values of a layer with fewer weights are one product, of a copy of these
-weights: a call takes longer than the arithmetic."""
+_JOIN_BELOW = 2**18
+"""Below this many weights, a layer's queries, keys and values are computed as one product, from a
+copy of the weights: three calls take longer than the arithmetic."""
 
 
 class _Layer:
@@ -44,7 +44,11 @@ class _Layer:
 
         parts = [self.query, self.key, self.value]
         if self.query_norm is not None or any(
-            type(part) is not torch.nn.Linear or part._forward_hooks or part._forward_pre_hooks
+            type(part) is not torch.nn.Linear
+            or type(part.weight) is not torch.nn.Parameter
+            or part._forward_hooks
+            or part._forward_pre_hooks
+            or "forward" in vars(part)
             for part in parts
         ):
             return None
@@ -112,8 +116,14 @@ class StepDecoder:
         if base.config.rope_parameters.get("rope_type", "default") not in _STATIC_ROPE:
             return False
         # Sharded, compiled and hooked layers have other types, or do more when called.
-        parts = [base, base.model, *base.model.layers]
-        names = (f"{family}ForCausalLM", f"{family}Model", f"{family}DecoderLayer")
+        attention = [layer.self_attn for layer in base.model.layers]
+        parts = [base, base.model, *base.model.layers, *attention]
+        names = (
+            f"{family}ForCausalLM",
+            f"{family}Model",
+            f"{family}DecoderLayer",
+            f"{family}Attention",
+        )
         return (
             all(type(part).__name__ in names for part in parts)
             and not any(part._forward_hooks or part._forward_pre_hooks for part in parts)
@@ -138,10 +148,10 @@ class StepDecoder:
         for number, layer in enumerate(self._layers):
             normed_RD = self._norm(layer.norm, state_RD)
             if joined := self._joined[number]:
-                both = functional.linear(normed_RD, *joined).view(heads)
+                joined_RHD = functional.linear(normed_RD, *joined).view(heads)
                 keys = layer.key.out_features // self._size
-                value = both[:, -keys:]
-                turned = _turned(both[:, :-keys], cos, sin)
+                value = joined_RHD[:, -keys:]
+                turned = _turned(joined_RHD[:, :-keys], cos, sin)
                 query, key = turned[:, :-keys], turned[:, -keys:]
             else:
                 query = layer.query(normed_RD).view(heads)
@@ -166,7 +176,7 @@ class StepDecoder:
         from torch.nn import functional
 
         if self._shared and state.dim() == 2:
-            # PyTorch's own is ten operations on a CPU.
+            # PyTorch's own norm is ten operations on a CPU.
             mean_R1 = torch.addmm(self._eps_1, state * state, self._mean_D1)
             return (state * mean_R1.rsqrt_()).mul_(norm.weight)
         return functional.rms_norm(

@@ -72,9 +72,10 @@ def sweep(argv: list[str]) -> int:
     varied = {name: values for name, values in flags if len(values) > 1}
     fixed = [(name, values[0]) for name, values in flags if len(values) == 1]
     if not varied and len(seeds) == 1:
+        one = shlex.join(["creditrl", "train", *_words(recipe, flags)])
         raise ConfigError(
             "Nothing is varied: expected a flag with several values, as in --optim.lr 1e-4,1e-3, "
-            f"or several --seeds. One run is `creditrl train {recipe}`."
+            f"or several --seeds. One run: {one}"
         )
     settings = _settings(recipe, varied, fixed, seeds)
     split = "eval.split"
@@ -278,7 +279,14 @@ class _Row:
 def _best(recipe: str, rows: Sequence[_Row], flags: Sequence[tuple[str, list[str]]]) -> list[str]:
     """Return recipe and flags of the setting with most success at the recipe's temperature."""
     best = max(rows, key=lambda row: row.cells()["sampled"] or 0.0)
-    varied = iter(best.values)
+    return _words(recipe, flags, best.values)
+
+
+def _words(
+    recipe: str, flags: Sequence[tuple[str, list[str]]], chosen: Sequence[str] = ()
+) -> list[str]:
+    """Return recipe and flags with the chosen values of those that are varied."""
+    varied = iter(chosen)
     words = [recipe]
     for name, values in flags:
         if len(values) > 1:

@@ -174,15 +174,12 @@ def train(what: str, ranks: Ranks = ALONE) -> dict[str, Any]:
         return count
 
     for name, network in networks.items():
-        if isinstance(network, Critic):
-            network._hidden = counted(name, network._hidden)
-            continue
 
-        def forward(name: str = name, made: Any = network._forward) -> Forward:
+        def forward(name: str = name, made: Any = network.forward) -> Forward:
             found: Forward = made()
             return CountedForward(found, counted(name, found.hidden))
 
-        network._forward = forward
+        network.forward = forward
     begun = {}
     if ranks.size == 1:
         begun = {model.name: copy.deepcopy(model.state_dict()) for model in trainer.models}

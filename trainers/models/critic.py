@@ -257,14 +257,14 @@ class Critic(LearnedModel):
             return self.net["head"](state_MD).squeeze(-1)  # type: ignore[no-any-return]
         ids_RL = torch.from_numpy(batch.ids_RL).to(self.policy.device)
         row_U, position_U, place_M = distinct_places(batch, self.policy.device)
-        hidden = self._forward().hidden
+        hidden = self.forward().hidden
         if self._sharded is None:
             hidden_UD = hidden(ids_RL, row_U, position_U)
         else:
             hidden_UD = self._sharded.run(hidden, ids_RL, row_U, position_U)
         return self.net["head"](hidden_UD).squeeze(-1)[place_M]  # type: ignore[no-any-return]
 
-    def _forward(self) -> Forward:
+    def forward(self) -> Forward:
         """Return its own network, run as the policy's is."""
         return replace(
             self.policy.forward(),

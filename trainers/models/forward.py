@@ -7,8 +7,8 @@ rows share, if the model's layers allow it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -33,7 +33,7 @@ from creditrl.trainers.models.scoring import (
     menus_of,
     score_tokens,
 )
-from creditrl.trainers.models.tail import block_at, known_block, last_mlp, only_at
+from creditrl.trainers.models.tail import read_at
 
 if TYPE_CHECKING:
     import torch
@@ -48,10 +48,8 @@ class Layers:
     plain_head: bool
     """Whether the logits are the output layer on the last hidden state, and nothing more; some
     models cap or scale them (Gemma 2, Granite, Cohere)."""
-    local_mlp: bool
-    """Whether the last block's MLP can be computed at only some positions."""
-    local_block: bool
-    """Whether the last block can."""
+    local_tail: bool
+    """Whether the end of the last block can be computed at only some positions."""
     share_prefixes: bool
     """Whether prefixes that rows share can be computed once."""
 
@@ -61,8 +59,8 @@ class Layers:
         import torch
 
         ids = torch.arange(4, device=device).unsqueeze(0)
-        decoder, mlp = model.get_decoder(), last_mlp(model.get_decoder())
-        local_mlp = local_block = shares = False
+        decoder = model.get_decoder()
+        local_tail = shares = False
         with torch.no_grad():
             theirs = model(input_ids=ids, use_cache=False).logits
             hidden = decoder(input_ids=ids, use_cache=False).last_hidden_state
@@ -70,23 +68,18 @@ class Layers:
             # Both ran the same operations on the same shapes, so plain means (almost) equal.
             plain_head = _close(ours, theirs, 1e-3)
             first = torch.zeros(1, dtype=torch.long, device=device)
-            if mlp is not None:
-                try:
-                    with only_at(mlp, first, first + 2):
-                        tried = decoder(input_ids=ids, use_cache=False).last_hidden_state
-                    # Other shapes round differently (bfloat16: 0.4 % at each step).
-                    local_mlp = _close(tried[0, 2], hidden[0, 2], 0.05)
-                except (RuntimeError, TypeError, IndexError, AttributeError):
-                    pass  # an MLP with inputs or outputs of another form (mixtures of experts)
-            if (block := known_block(decoder)) is not None:
-                with block_at(block, first, first + 2):
-                    tried = decoder(input_ids=ids, use_cache=False).last_hidden_state
-                local_block = _close(tried[0, 0], hidden[0, 2], 0.05)
+            try:
+                with read_at(decoder, first, first + 2) as at_places:
+                    tried = at_places(decoder(input_ids=ids, use_cache=False).last_hidden_state)
+                # Other shapes round differently (bfloat16: 0.4 % at each step).
+                local_tail = _close(tried[0], hidden[0, 2], 0.05)
+            except (RuntimeError, TypeError, IndexError, AttributeError):
+                pass  # an MLP with inputs or outputs of another form (mixtures of experts)
             try:
                 shares = plain_head and _tries_prefixes(model, ids)
             except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
                 pass  # a cache or a mask of another form
-        return cls(plain_head, local_mlp, local_block, shares)
+        return cls(plain_head, local_tail, shares)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -260,13 +253,15 @@ class Forward:
         again = self.checkpointing and torch.is_grad_enabled()
         pictured = any(images)
 
-        # Blocks recomputed in the backward pass run without what skips parts of them.
-        skips = not (again or self.model.training)
-
-        def mlp_at(size: int, row: torch.Tensor, position: torch.Tensor) -> Any:
-            few = skips and 2 * len(row) <= size
-            mlp = last_mlp(decoder) if few and self.layers.local_mlp else None
-            return nullcontext() if mlp is None else only_at(mlp, row, position)
+        @contextmanager
+        def read(size: int, row: torch.Tensor, position: torch.Tensor) -> Iterator[Any]:
+            # A block that the backward pass recomputes would be whole then.
+            few = 2 * len(row) <= size and not (again or self.model.training)
+            if few and self.layers.local_tail:
+                with read_at(decoder, row, position) as at_places:
+                    yield at_places
+            else:
+                yield lambda state_RLD: state_RLD[row, position]
 
         if self.compiled is not None and not (pictured or again or self.sharded):
             out = _run_compiled(self.compiled, decoder, ids_RL)
@@ -276,23 +271,18 @@ class Forward:
         if self.share_prefixes and self.layers.share_prefixes and not one_pass:
             shared = find_prefixes(*(at.cpu().numpy() for at in (ids_RL, row_U, position_U)))
             if shared is not None:
-                return hidden_after_prefixes(decoder, ids_RL, shared, row_U, position_U, mlp_at)
+                return hidden_after_prefixes(decoder, ids_RL, shared, row_U, position_U, read)
         inputs: dict[str, Any] = {"input_ids": ids_RL}
         if pictured:
             assert self.pictures is not None, "checked by the caller"
             inputs = self.pictures.embed(self.model, ids_RL, images)
         # No attention mask: padding is on the right, where a causal model does not attend.
-        few = skips and 2 * len(row_U) <= ids_RL.numel()
-        if few and self.layers.local_block and not self.sharded:
-            with block_at(decoder.layers[-1], row_U, position_U):
-                return cast("torch.Tensor", decoder(**inputs, use_cache=False).last_hidden_state[0])
         with (
-            mlp_at(ids_RL.numel(), row_U, position_U),
+            read(ids_RL.numel(), row_U, position_U) as at_places,
             checkpointed(decoder) if again else nullcontext(),
         ):
             out = decoder(**inputs, use_cache=False)
-        hidden: torch.Tensor = out.last_hidden_state[row_U, position_U]
-        return hidden
+            return cast("torch.Tensor", at_places(out.last_hidden_state))
 
     def _score(
         self,
@@ -377,9 +367,11 @@ def _tries_prefixes(model: Any, ids: torch.Tensor) -> bool:
     )
     row_U = torch.arange(4, device=ids.device).repeat_interleave(2)
     position_U = torch.tensor([3, 7], device=ids.device).repeat(4)
-    ours = hidden_after_prefixes(
-        decoder, ids_RL, shared, row_U, position_U, lambda *_: nullcontext()
-    )
+
+    def read(size: int, row: torch.Tensor, position: torch.Tensor) -> Any:
+        return nullcontext(lambda state_RLD: state_RLD[row, position])
+
+    ours = hidden_after_prefixes(decoder, ids_RL, shared, row_U, position_U, read)
     alone = decoder(input_ids=ids_RL, use_cache=False).last_hidden_state[row_U, position_U]
     return _close(ours, alone, 0.05)
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     import torch
 
+    AtPlaces = Callable[[torch.Tensor], torch.Tensor]
+
 __all__ = ["SharedPrefixes", "can_share", "find_prefixes", "hidden_after_prefixes"]
 
 # Two passes cost more than one if they save little: minimum share of tokens, and their number (on a
@@ -122,7 +124,7 @@ def hidden_after_prefixes(
     shared: SharedPrefixes,
     row_U: torch.Tensor,
     position_U: torch.Tensor,
-    trimmed: Callable[[int, torch.Tensor, torch.Tensor], AbstractContextManager[None]],
+    trimmed: Callable[[int, torch.Tensor, torch.Tensor], AbstractContextManager[AtPlaces]],
 ) -> torch.Tensor:
     """Return the last hidden state at U positions, [U, D], with prefixes computed once.
 
@@ -133,7 +135,7 @@ def hidden_after_prefixes(
         row_U: row of each position.
         position_U: position within the row.
         trimmed: opens the context of a pass over a number of tokens that is read only at some (row,
-            position).
+            position), and gives what takes the states there, [U, D], from the last hidden state.
     """
     import torch
 
@@ -156,7 +158,7 @@ def hidden_after_prefixes(
     position_RS = (length_R.unsqueeze(1) + step_S).clamp(max=width - 1)
     mask = _mask(length_R, longest, shared, begun.last_hidden_state.dtype)
     own_U = position_U - length_R[row_U]
-    with trimmed(position_RS.numel(), row_U, own_U):
+    with trimmed(position_RS.numel(), row_U, own_U) as at_places:
         out = decoder(
             input_ids=ids_RL.gather(1, position_RS),
             attention_mask=mask,
@@ -164,8 +166,7 @@ def hidden_after_prefixes(
             use_cache=True,
             **cache_argument(decoder, cache),
         )
-    hidden: torch.Tensor = out.last_hidden_state[row_U, own_U]
-    return hidden
+        return at_places(out.last_hidden_state)
 
 
 def _mask(

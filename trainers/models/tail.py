@@ -8,58 +8,80 @@ the numbers stay the same. A block of an unknown kind skips the MLP alone (1.1 t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["block_at", "known_block", "last_mlp", "only_at"]
+__all__ = ["read_at"]
 
 _FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
-
-
-def known_block(decoder: Any) -> torch.nn.Module | None:
-    """Return the decoder's last block if :func:`block_at` can compute it, else None."""
-    blocks = getattr(decoder, "layers", None)
-    if not blocks or not type(decoder).__module__.startswith("transformers.models."):
-        return None
-    block: torch.nn.Module = blocks[-1]
-    known = type(block).__name__ in [f"{family}DecoderLayer" for family in _FAMILIES]
-    plain = decoder.config._attn_implementation == "sdpa"
-    hooked = block._forward_hooks or block._forward_pre_hooks
-    return block if known and plain and not hooked else None
+"""Those of the step decoder (``agents/step_decoder.py``), which computes the same for one token."""
 
 
 @contextmanager
-def block_at(block: Any, row_U: torch.Tensor, position_U: torch.Tensor) -> Iterator[None]:
-    """Compute a decoder's last block at U distinct positions of its input [R, L, D] only.
+def read_at(
+    decoder: Any, row_U: torch.Tensor, position_U: torch.Tensor
+) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
+    """Compute the end of a decoder's last block at U distinct positions of its input [R, L] only.
 
-    Its output, and so the decoder's, is [1, U, D]. Rows have no padding on the left. Not for a pass
-    that is repeated later (gradient checkpointing of blocks): the repetition would be whole.
+    Yields what takes the states at these positions, [U, D], from the decoder's last hidden state.
+    Rows have no padding on the left. Not for a pass that is repeated later (gradient checkpointing
+    of blocks), nor for copies of the model: the repetition would be whole, a copy never again.
     """
-    whole = block.forward
+    block, mlp = _known_block(decoder), _last_mlp(decoder)
+    if block is not None:
+        with _block_at(block, row_U, position_U):
+            yield lambda state_1UD: state_1UD[0]
+    elif mlp is not None:
+        with _mlp_at(mlp, row_U, position_U):
+            yield lambda state_RLD: state_RLD[row_U, position_U]
+    else:
+        yield lambda state_RLD: state_RLD[row_U, position_U]
 
+
+def _known_block(decoder: Any) -> Any:
+    """Return the decoder's last block if it is one of a known family, as that defines it."""
+    blocks = getattr(decoder, "layers", None)
+    if not blocks or decoder.config._attn_implementation != "sdpa":
+        return None
+    parts: tuple[Any, Any] = (blocks[-1], getattr(blocks[-1], "self_attn", None))
+    names = [(f"{family}DecoderLayer", f"{family}Attention") for family in _FAMILIES]
+    # Sharded blocks have hooks; packages that move weights between devices replace ``forward``.
+    if tuple(type(part).__name__ for part in parts) not in names or any(
+        part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part) for part in parts
+    ):
+        return None
+    return blocks[-1]
+
+
+@contextmanager
+def _block_at(block: Any, row_U: torch.Tensor, position_U: torch.Tensor) -> Iterator[None]:
     def forward(
         state_RLD: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         position_embeddings: Any = None,
         **others: Any,
     ) -> torch.Tensor:
-        window = getattr(block.self_attn, "sliding_window", None)
-        if attention_mask is not None or (window and state_RLD.shape[1] > window):
-            out: torch.Tensor = whole(
-                state_RLD,
+        normed_RLD = block.input_layernorm(state_RLD)
+        places = int(row_U.bincount().max()) if len(row_U) else 0
+        plain = attention_mask is None and all(
+            others.get(name) is None for name in ("cache", "past_key_values")
+        )
+        # Rows are padded to the most places that one has.
+        if plain and 0 < 2 * places <= state_RLD.shape[1]:
+            seen_UD = _attended(block.self_attn, normed_RLD, position_embeddings, row_U, position_U)
+        else:
+            seen_RLD, _ = block.self_attn(
+                hidden_states=normed_RLD,
                 attention_mask=attention_mask,
                 position_embeddings=position_embeddings,
                 **others,
             )
-            return out[row_U, position_U].unsqueeze(0)
-        state_UD = state_RLD[row_U, position_U]
-        normed_RLD = block.input_layernorm(state_RLD)
-        seen_UD = _attended(block.self_attn, normed_RLD, position_embeddings, row_U, position_U)
-        state_UD = state_UD + seen_UD
+            seen_UD = seen_RLD[row_U, position_U]
+        state_UD = state_RLD[row_U, position_U] + seen_UD
         mlp_UD: torch.Tensor = block.mlp(block.post_attention_layernorm(state_UD).unsqueeze(0))
         return state_UD + mlp_UD
 
@@ -104,13 +126,20 @@ def _attended(
     query_RCHD = query_UHD.new_zeros((rows, places, *query_UHD.shape[1:]))
     query_RCHD = query_RCHD.index_put((row_U, number_U), query_UHD)
     visible = torch.arange(length, device=row_U.device) <= position_RC.unsqueeze(-1)
+    groups = query_UHD.shape[1] // key_RLHD.shape[2]
+    if groups > 1 and key_RLHD.device.type != "cpu":
+        # With a mask, a GPU's fast kernels do not read keys in groups.
+        key_RLHD, value_RLHD = (
+            part.repeat_interleave(groups, dim=2) for part in (key_RLHD, value_RLHD)
+        )
+        groups = 1
     seen_RHCD = functional.scaled_dot_product_attention(
         query_RCHD.transpose(1, 2),
         key_RLHD.transpose(1, 2),
         value_RLHD.transpose(1, 2),
         attn_mask=visible.unsqueeze(1),
         scale=attention.scaling,
-        enable_gqa=key_RLHD.shape[2] != query_UHD.shape[1],
+        enable_gqa=groups > 1,
     )
     seen_UHD = seen_RHCD.transpose(1, 2)[row_U, number_U]
     out_UD: torch.Tensor = attention.o_proj(seen_UHD.flatten(1))
@@ -125,7 +154,7 @@ def _turned(part: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.T
     return part * cos + torch.cat((-second, first), dim=-1) * sin
 
 
-def last_mlp(decoder: Any) -> torch.nn.Module | None:
+def _last_mlp(decoder: Any) -> torch.nn.Module | None:
     """Return the MLP of the decoder's last block, None if the model is built differently."""
     import torch
 
@@ -137,12 +166,8 @@ def last_mlp(decoder: Any) -> torch.nn.Module | None:
 
 
 @contextmanager
-def only_at(mlp: torch.nn.Module, row_U: torch.Tensor, position_U: torch.Tensor) -> Iterator[None]:
-    """Run ``mlp`` on U positions of its input [R, L, D] only; elsewhere its output is 0.
-
-    Do not use it if the forward pass is repeated later (gradient checkpointing of blocks): the
-    repetition would not be restricted.
-    """
+def _mlp_at(mlp: torch.nn.Module, row_U: torch.Tensor, position_U: torch.Tensor) -> Iterator[None]:
+    """Run ``mlp`` on U positions of its input [R, L, D] only; elsewhere its output is 0."""
     shape: list[torch.Size] = []
 
     def before(module: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:

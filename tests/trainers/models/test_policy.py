@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -154,38 +155,64 @@ def test_logits_in_chunks_give_the_same_loss_and_gradient(make_policy, episodes_
 
 
 @pytest.mark.parametrize(
-    ("family", "skip"),
-    [("Qwen2", "block_at"), ("Qwen2", "only_at"), ("Qwen3", "block_at"), ("Mistral", "block_at")],
+    ("family", "extra", "part"),
+    [
+        ("Llama", {}, "_attended"),
+        ("Qwen3", {"head_dim": 8}, "_attended"),
+        ("Mistral", {"sliding_window": None}, "_attended"),
+        ("Mistral", {"sliding_window": 4}, "_block_at"),
+        ("Gemma", {"head_dim": 8}, "_mlp_at"),
+    ],
 )
 def test_the_last_block_where_nothing_is_read_is_left_out(
-    make_policy, make_family, episodes_of, monkeypatch, family, skip
+    make_family, episodes_of, monkeypatch, family, extra, part
 ):
-    from creditrl.trainers.models import forward as module
+    from creditrl.trainers.models import tail
 
-    if family == "Qwen2":
-        policy = make_policy(dtype=torch.float64, lora=LoRAConfig())
-        disturb(policy)
-    else:
-        policy = make_family(family, {"head_dim": 8, "sliding_window": None}, torch.float64)
-    # Replies of three tokens are read in several places of a row.
+    policy = make_family(family, extra, torch.float64)
+    policy.share_prefixes = False
+    # Replies of three tokens are read in several places of a row, those of one in one.
     rows = build_rows(
         [*episodes_of("window", reply=1, longest=12), *episodes_of("window", reply=3, longest=12)]
     )
-    policy.share_prefixes = False
     weight_M = np.random.default_rng(0).normal(size=rows.num_tokens)
-    if skip == "only_at":
-        monkeypatch.setattr(module, "known_block", lambda decoder: None)
-    calls = []
-    real = getattr(module, skip)
-    monkeypatch.setattr(module, skip, lambda *args: calls.append(1) or real(*args))
-    part = loss_and_gradient(policy, rows, 60, weight_M)
+    real, calls = getattr(tail, part), []
+    monkeypatch.setattr(tail, part, lambda *args: calls.append(1) or real(*args))
+    some = loss_and_gradient(policy, rows, 60, weight_M)
     assert len(calls) > 2
-    policy._layers = None
-    monkeypatch.setattr(module, "known_block", lambda decoder: None)
-    monkeypatch.setattr(module, "last_mlp", lambda decoder: None)
+    policy._layers = replace(policy._layers, local_tail=False)
+    calls.clear()
     whole = loss_and_gradient(policy, rows, 60, weight_M)
-    np.testing.assert_allclose(part[1], whole[1], rtol=1e-10)
-    np.testing.assert_allclose(part[2], whole[2], rtol=1e-8, atol=1e-10)
+    assert not calls
+    np.testing.assert_allclose(some[1], whole[1], rtol=1e-10)
+    np.testing.assert_allclose(some[2], whole[2], rtol=1e-6, atol=1e-10)
+
+
+def test_rows_that_are_read_in_very_different_numbers_of_places(make_family):
+    policy = make_family("Llama", {})
+    ids_RL = np.arange(3 * 16).reshape(3, 16) % len(policy.tokenizer)
+    row_K, position_K = np.array([0] * 10 + [1]), np.array([*range(5, 15), 7])
+    found = policy.hidden_at(ids_RL, row_K, position_K)
+    policy._layers = replace(policy._layers, local_tail=False)
+    torch.testing.assert_close(found, policy.hidden_at(ids_RL, row_K, position_K))
+    assert policy.hidden_at(ids_RL, row_K[:0], position_K[:0]).shape == (0, 16)
+
+
+@pytest.mark.parametrize("where", ["self_attn", "mlp"])
+def test_hooks_on_parts_of_the_last_block_are_called(make_family, where):
+    policy = make_family("Llama", {})
+    ids_RL = np.arange(16).reshape(2, 8)
+    at = (np.array([0, 1]), np.array([7, 5]))
+    before = policy.hidden_at(ids_RL, *at)
+    hook = getattr(policy.base.model.layers[-1], where).register_forward_hook(
+        lambda module, inputs, out: (2 * out[0], *out[1:]) if where == "self_attn" else 2 * out
+    )
+    doubled = policy.hidden_at(ids_RL, *at)
+    policy._layers = replace(policy._layers, local_tail=False)
+    torch.testing.assert_close(doubled, policy.hidden_at(ids_RL, *at))
+    hook.remove()
+    assert not torch.allclose(doubled, before)
+    torch.testing.assert_close(before, policy.hidden_at(ids_RL, *at))
 
 
 def test_gradient_checkpointing_gives_the_same_gradient(make_policy, episodes_of):
