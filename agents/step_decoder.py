@@ -16,9 +16,9 @@ from creditrl.agents.step_cache import RowCache, SharedCache
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["StepDecoder"]
+__all__ = ["FAMILIES", "StepDecoder", "turned"]
 
-_FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
+FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 _STATIC_ROPE = ("default", "linear", "llama3")
 """Rotary embeddings that do not depend on the length of the longest row."""
 _JOIN_BELOW = 2**18
@@ -109,7 +109,7 @@ class StepDecoder:
                 return False
             base = model.get_base_model()
         family = type(base).__name__.removesuffix("ForCausalLM")
-        if family not in _FAMILIES or not type(base).__module__.startswith("transformers.models."):
+        if family not in FAMILIES or not type(base).__module__.startswith("transformers.models."):
             return False
         if base.config._attn_implementation != "sdpa":
             return False
@@ -151,8 +151,8 @@ class StepDecoder:
                 joined_RHD = functional.linear(normed_RD, *joined).view(heads)
                 keys = layer.key.out_features // self._size
                 value = joined_RHD[:, -keys:]
-                turned = _turned(joined_RHD[:, :-keys], cos, sin)
-                query, key = turned[:, :-keys], turned[:, -keys:]
+                both = turned(joined_RHD[:, :-keys], cos, sin)
+                query, key = both[:, :-keys], both[:, -keys:]
             else:
                 query = layer.query(normed_RD).view(heads)
                 key = layer.key(normed_RD).view(heads)
@@ -160,7 +160,7 @@ class StepDecoder:
                 if layer.query_norm is not None:
                     query = self._norm(layer.query_norm, query)
                     key = self._norm(layer.key_norm, key)
-                query, key = _turned(query, cos, sin), _turned(key, cos, sin)
+                query, key = turned(query, cos, sin), turned(key, cos, sin)
             seen_RD = cache.attend(number, query, key, value, layer.scale)
             state_RD = state_RD + layer.out(seen_RD)
             state_RD = state_RD + layer.mlp(self._norm(layer.later_norm, state_RD))
@@ -184,7 +184,7 @@ class StepDecoder:
         )
 
 
-def _turned(part: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def turned(part: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Return queries or keys [R, heads, D] rotated by their position.
 
     The first half of ``sin`` is negative.

@@ -7,8 +7,8 @@ rows share, if the model's layers allow it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -253,15 +253,10 @@ class Forward:
         again = self.checkpointing and torch.is_grad_enabled()
         pictured = any(images)
 
-        @contextmanager
-        def read(size: int, row: torch.Tensor, position: torch.Tensor) -> Iterator[Any]:
+        def read(size: int, row: torch.Tensor, position: torch.Tensor) -> Any:
             # A block that the backward pass recomputes would be whole then.
             few = 2 * len(row) <= size and not (again or self.model.training)
-            if few and self.layers.local_tail:
-                with read_at(decoder, row, position) as at_places:
-                    yield at_places
-            else:
-                yield lambda state_RLD: state_RLD[row, position]
+            return read_at(decoder, row, position, whole=not (few and self.layers.local_tail))
 
         if self.compiled is not None and not (pictured or again or self.sharded):
             out = _run_compiled(self.compiled, decoder, ids_RL)
@@ -369,7 +364,7 @@ def _tries_prefixes(model: Any, ids: torch.Tensor) -> bool:
     position_U = torch.tensor([3, 7], device=ids.device).repeat(4)
 
     def read(size: int, row: torch.Tensor, position: torch.Tensor) -> Any:
-        return nullcontext(lambda state_RLD: state_RLD[row, position])
+        return read_at(decoder, row, position, whole=True)
 
     ours = hidden_after_prefixes(decoder, ids_RL, shared, row_U, position_U, read)
     alone = decoder(input_ids=ids_RL, use_cache=False).last_hidden_state[row_U, position_U]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    AtPlaces = Callable[[torch.Tensor], torch.Tensor]
+    from creditrl.trainers.models.tail import AtPlaces
 
 __all__ = ["SharedPrefixes", "can_share", "find_prefixes", "hidden_after_prefixes"]
 

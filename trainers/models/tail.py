@@ -12,26 +12,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from creditrl.agents.step_decoder import FAMILIES, turned
+
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["read_at"]
+    AtPlaces = Callable[[torch.Tensor], torch.Tensor]
 
-_FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
-"""Those of the step decoder (``agents/step_decoder.py``), which computes the same for one token."""
+__all__ = ["read_at"]
 
 
 @contextmanager
 def read_at(
-    decoder: Any, row_U: torch.Tensor, position_U: torch.Tensor
-) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
+    decoder: Any, row_U: torch.Tensor, position_U: torch.Tensor, *, whole: bool = False
+) -> Iterator[AtPlaces]:
     """Compute the end of a decoder's last block at U distinct positions of its input [R, L] only.
 
     Yields what takes the states at these positions, [U, D], from the decoder's last hidden state.
+    With ``whole`` nothing is left out.
     Rows have no padding on the left. Not for a pass that is repeated later (gradient checkpointing
     of blocks), nor for copies of the model: the repetition would be whole, a copy never again.
     """
-    block, mlp = _known_block(decoder), _last_mlp(decoder)
+    block, mlp = (None, None) if whole else (_known_block(decoder), _last_mlp(decoder))
     if block is not None:
         with _block_at(block, row_U, position_U):
             yield lambda state_1UD: state_1UD[0]
@@ -48,7 +50,7 @@ def _known_block(decoder: Any) -> Any:
     if not blocks or decoder.config._attn_implementation != "sdpa":
         return None
     parts: tuple[Any, Any] = (blocks[-1], getattr(blocks[-1], "self_attn", None))
-    names = [(f"{family}DecoderLayer", f"{family}Attention") for family in _FAMILIES]
+    names = [(f"{family}DecoderLayer", f"{family}Attention") for family in FAMILIES]
     # Sharded blocks have hooks; packages that move weights between devices replace ``forward``.
     if tuple(type(part).__name__ for part in parts) not in names or any(
         part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part) for part in parts
@@ -72,7 +74,9 @@ def _block_at(block: Any, row_U: torch.Tensor, position_U: torch.Tensor) -> Iter
         )
         # Rows are padded to the most places that one has.
         if plain and 0 < 2 * places <= state_RLD.shape[1]:
-            seen_UD = _attended(block.self_attn, normed_RLD, position_embeddings, row_U, position_U)
+            seen_UD = _attended(
+                block.self_attn, normed_RLD, position_embeddings, row_U, position_U, places
+            )
         else:
             seen_RLD, _ = block.self_attn(
                 hidden_states=normed_RLD,
@@ -98,8 +102,12 @@ def _attended(
     embeddings: tuple[torch.Tensor, torch.Tensor],
     row_U: torch.Tensor,
     position_U: torch.Tensor,
+    places: int,
 ) -> torch.Tensor:
-    """Return what U positions see, [U, D]; every position sees those of its row up to itself."""
+    """Return what U positions see, [U, D]; every position sees those of its row up to itself.
+
+    No row has more than ``places`` of them.
+    """
     import torch
     from torch.nn import functional
 
@@ -111,16 +119,16 @@ def _attended(
     if hasattr(attention, "q_norm"):
         query_UHD, key_RLHD = attention.q_norm(query_UHD), attention.k_norm(key_RLHD)
     cos_RL1D, sin_RL1D = (part.expand(rows, -1, -1).unsqueeze(2) for part in embeddings)
-    query_UHD = _turned(query_UHD, cos_RL1D[row_U, position_U], sin_RL1D[row_U, position_U])
-    key_RLHD = _turned(key_RLHD, cos_RL1D, sin_RL1D)
+    first, second = sin_RL1D.chunk(2, dim=-1)
+    sin_RL1D = torch.cat((-first, second), dim=-1)
+    query_UHD = turned(query_UHD, cos_RL1D[row_U, position_U], sin_RL1D[row_U, position_U])
+    key_RLHD = turned(key_RLHD, cos_RL1D, sin_RL1D)
 
-    # As many places per row as the row with the most positions has.
     order_U = torch.argsort(row_U, stable=True)
     count_R = torch.bincount(row_U, minlength=rows)
     number_U = torch.empty_like(row_U)
     number_U[order_U] = torch.arange(len(row_U), device=row_U.device)
     number_U -= (count_R.cumsum(0) - count_R)[row_U]
-    places = int(count_R.max())
     position_RC = position_U.new_zeros((rows, places))
     position_RC[row_U, number_U] = position_U
     query_RCHD = query_UHD.new_zeros((rows, places, *query_UHD.shape[1:]))
@@ -144,14 +152,6 @@ def _attended(
     seen_UHD = seen_RHCD.transpose(1, 2)[row_U, number_U]
     out_UD: torch.Tensor = attention.o_proj(seen_UHD.flatten(1))
     return out_UD
-
-
-def _turned(part: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Return queries or keys rotated by their position."""
-    import torch
-
-    first, second = part.chunk(2, dim=-1)
-    return part * cos + torch.cat((-second, first), dim=-1) * sin
 
 
 def _last_mlp(decoder: Any) -> torch.nn.Module | None:
