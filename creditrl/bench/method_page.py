@@ -120,6 +120,7 @@ def _setup(data: Mapping[str, Any]) -> str:
 _SETTINGS = {
     "best": "every method at its best setting",
     "shared": "every method at the shared setting",
+    "recipe": "every method with the optimiser of its small recipe",
 }
 
 

@@ -24,8 +24,8 @@ METHODS = ("grpo", "gigpo", "ppo", "spa", "istar", "hisr", "three_spo", "sft")
 """Methods compared by default."""
 BASELINE = "grpo"
 """Baseline of the comparison."""
-SETTINGS = ("best", "shared")
-"""Each method at the best of its trials, and all at one setting."""
+SETTINGS = ("best", "shared", "recipe")
+"""Each method at its best trial, all at one setting, each with its small recipe's optimiser."""
 RUNGS = (0.25, 1.0)
 """Shares of a run's turns for trials: a quarter for all, the whole for the best third."""
 TUNING_SPLIT, TEST_SPLIT = "valid_seen", "valid_unseen"
@@ -81,7 +81,7 @@ class BenchPlan:
     methods: tuple[str, ...] = METHODS
     seeds: tuple[int, ...] = tuple(range(8))
     """Seeds of the tests."""
-    settings: tuple[str, ...] = SETTINGS
+    settings: tuple[str, ...] = ("best", "shared")
     """Which of :data:`SETTINGS` are tested."""
     turns: int = 0
     """Environment turns of a run."""
@@ -105,8 +105,8 @@ class BenchPlan:
                 raise ConfigError(f"{name} is {getattr(self, name)}: expected at least 1.")
         if not self.settings or set(self.settings) - set(SETTINGS):
             raise ConfigError(
-                f"settings are {' '.join(self.settings) or 'none'}: expected "
-                f"{' or '.join(SETTINGS)}."
+                f"settings are {' '.join(self.settings) or 'none'}: expected some of "
+                f"{', '.join(SETTINGS)}."
             )
         if not self.seeds or self.tuning_seed in self.seeds:
             raise ConfigError(

@@ -40,7 +40,7 @@ class MethodResult:
 
     method: str
     setting: str
-    """"best", "shared", or the name of an ablation of the best."""
+    """"best", "shared", "recipe", or the name of an ablation of the best."""
     measure: str
     seeds: tuple[int, ...]
     start: Estimate

@@ -16,7 +16,7 @@ from creditrl.envs.record import MethodTasks
 from creditrl.envs.register import known_records
 from creditrl.errors import UnknownNameError, did_you_mean
 
-__all__ = ["recipe_of", "task_set", "task_sets"]
+__all__ = ["own_optimiser", "recipe_of", "task_set", "task_sets"]
 
 _OPTIM: Mapping[str, Any] = {
     "lr": 5e-4,
@@ -74,3 +74,10 @@ def recipe_of(tasks: MethodTasks, method: str) -> dict[str, Any]:
     data["budget"] = {}
     data.pop("compare", None)
     return data
+
+
+def own_optimiser(method: str) -> dict[str, Any]:
+    """Return what a method's small recipe sets otherwise than the shared setting, by field."""
+    own = read_recipe(f"{method}_small")["optim"]
+    changed = (name for name, shared in _OPTIM.items() if own.get(name, shared) != shared)
+    return {f"optim.{name}": own[name] for name in changed}

@@ -25,7 +25,7 @@ from creditrl.bench.method_plan import (
     BenchPlan,
 )
 from creditrl.bench.method_space import Values, draw, to_flags
-from creditrl.bench.method_tasks import recipe_of
+from creditrl.bench.method_tasks import own_optimiser, recipe_of
 from creditrl.config import write_toml
 from creditrl.errors import ConfigError, DataError
 from creditrl.metrics import plain_json
@@ -167,9 +167,11 @@ class Bench:
 
         Args:
             method: its name.
-            kind: "best", "shared", or "ablation" of the method at its best.
+            kind: "best", "shared", "recipe", or "ablation" of the method at its best.
             seed: of the run.
         """
+        if kind == "recipe":
+            return self._test(method, kind, own_optimiser(method), seed, ())
         values: Values = {} if kind == "shared" else self.chosen(method)
         ablation = ABLATIONS[method] if kind == "ablation" else None
         if ablation is None:

@@ -47,8 +47,9 @@ class BenchMethodsOptions:
     methods: tuple[str, ...] = ()
     """Methods; GRPO is always included. None: eight; "all": all."""
     settings: tuple[str, ...] = ("best", "shared")
-    """Settings that are tested and reported: best, shared. A setting that is left out can follow
-    later, in the same folder; without best nothing is tuned."""
+    """Settings that are tested and reported: best, shared, recipe (the optimiser of the method's
+    small recipe). A setting that is left out can follow later, in the same folder; without best
+    nothing is tuned."""
     seeds: int = 8
     """Seeds 0, 1, ... of the tests."""
     trials: int = 12

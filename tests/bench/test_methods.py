@@ -143,8 +143,16 @@ def test_the_shared_setting_can_follow_later(tmp_path: Path):
     assert named("best") == ["grpo-best-seed0", ablated]
     assert named("shared") == ["grpo-shared-seed0"]  # which needs no tuning
     assert named("best", "shared") == ["grpo-best-seed0", "grpo-shared-seed0", ablated]
-    with pytest.raises(ConfigError, match="settings are bset: expected best or shared"):
+    with pytest.raises(ConfigError, match="settings are bset: expected some of best, shared"):
         named("bset")
+
+
+def test_a_recipe_trains_at_its_own_rate_and_needs_no_tuning(tmp_path: Path):
+    made = bench(tmp_path, methods=("pg", "grpo"), settings=("recipe",))
+    assert not made._numbers("pg", 0)
+    flags = {m: made.test_run(m, "recipe", 0).flags for m in made.methods}
+    assert "--optim.lr=0.0001" in flags["pg"] and "--optim.warmup=20" in flags["pg"]
+    assert not [flag for flag in flags["grpo"] if "optim.lr" in flag]
 
 
 def test_trials_of_another_bench_are_not_run_again(tmp_path: Path):
