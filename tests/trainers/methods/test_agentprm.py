@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
-from creditrl.errors import ConfigError
 from creditrl.trainers.credit import GAEConfig, token_table, turn_table, whiten
 from creditrl.trainers.methods.agentprm import AgentPRM, AgentPRMConfig
 
@@ -40,13 +38,3 @@ def test_a_potential_moves_the_progress_of_first_turns_alone_and_all_of_them_ali
     moved = credit(shaped, PROMISE - np.array([-1, 0, 0], dtype=np.float32))
     gap = moved.parts["progress"] - credit().parts["progress"]
     np.testing.assert_allclose(gap, [gap[0], 0, gap[0]], atol=1e-6)
-
-
-def test_negative_weights_are_refused():
-    with pytest.raises(ConfigError, match="beta is -1"):
-        AgentPRMConfig(beta=-1)
-
-
-def test_labels_without_a_trace_are_refused():
-    with pytest.raises(ConfigError, match="lam=0.0"):
-        AgentPRMConfig(gae=replace(PLAIN, lam=0.0))

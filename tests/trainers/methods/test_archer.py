@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
-from creditrl.errors import ConfigError, CreditInputError
+from creditrl.errors import ConfigError
 from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.credit.whiten import whiten
 from creditrl.trainers.methods.archer import ArCHer, ArCHerConfig
-from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
 from creditrl.trainers.models.utterance_critics import UtteranceCriticsConfig
 
 TURNS = turn_table(reward=[0, 1, 0], episode=[0, 0, 1]).with_scores(
@@ -25,24 +22,6 @@ def test_a_turn_is_worth_what_q_says_beyond_v():
     credit = ArCHer(ArCHerConfig()).credit(TURNS, TOKENS)
     np.testing.assert_allclose(credit.advantage_N, [0.2, -0.1, 0.0], atol=1e-6)
     np.testing.assert_allclose(credit.parts["q"] + credit.parts["v"], credit.advantage_N)
-    # Within the successful episode one turn is praised and one is blamed; GRPO praises both.
-    grpo = GRPO(GRPOConfig()).credit(TURNS, TOKENS)
-    assert not np.allclose(credit.advantage_N, grpo.advantage_N)
-    assert grpo.advantage_N[0] == grpo.advantage_N[1]
-
-
-def test_the_penalty_stays_on_its_turn():
-    turns = dataclasses.replace(TURNS, grounded_N=np.array([True, False, True]))
-    found = ArCHer(ArCHerConfig(invalid_penalty=0.5)).credit(turns, TOKENS)
-    np.testing.assert_allclose(found.advantage_N, [0.2, -0.6, 0.0], atol=1e-6)
-
-
-def test_missing_columns_and_nan_are_named():
-    with pytest.raises(CreditInputError, match="'q_N': ArCHer.build_models adds it"):
-        ArCHer(ArCHerConfig()).credit(turn_table([1.0], [0]), TOKENS)
-    broken = TURNS.with_scores(v_N=np.array([0, 0, np.nan], dtype=np.float32))
-    with pytest.raises(CreditInputError, match="'v_N' has NaN in episode 1"):
-        ArCHer(ArCHerConfig()).credit(broken, TOKENS)
 
 
 def test_its_numbers_and_its_loss():
@@ -50,9 +29,6 @@ def test_its_numbers_and_its_loss():
     assert (config.gamma, config.critics.tau, config.critics.twins) == (0.9, 0.1, 2)
     assert ArCHer(config).policy_waits == config.warmup == 20
     assert config.loss.ratio == "none" and config.loss.clip_range is None
-    for wrong in ({"gamma": 1.5}, {"warmup": -1}):
-        with pytest.raises(ConfigError, match=f"ArCHerConfig.{next(iter(wrong))}"):
-            ArCHerConfig(**wrong)
     for wrong in ({"tau": 0.0}, {"twins": 0}, {"batch": 0}, {"actions": "none"}):
         with pytest.raises(ConfigError, match=f"UtteranceCriticsConfig.{next(iter(wrong))}"):
             UtteranceCriticsConfig(**wrong)
@@ -72,5 +48,3 @@ def test_critics_that_explain_too_little_give_way_to_returns(least, counts):
     np.testing.assert_allclose(found.advantage_N, expected, atol=1e-6)
     assert found.metrics["explained_variance"] == pytest.approx(1 - 0.62 / 1.82)
     assert found.metrics["critic_counts"] == counts
-    with pytest.raises(ConfigError, match="min_explained is 2"):
-        ArCHerConfig(min_explained=2.0)

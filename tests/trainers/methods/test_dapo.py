@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from small_runs import make_trajectory
 
-from creditrl.errors import ConfigError
 from creditrl.trainers.collect.base import Collected
 from creditrl.trainers.collect.dynamic import DynamicCollector
 from creditrl.trainers.credit import token_table, turn_table
-from creditrl.trainers.credit.overlong import overlong_penalty
 from creditrl.trainers.methods.dapo import DAPO, DAPOConfig
 from creditrl.types import Task, Turn
-
-
-def test_the_penalty_grows_over_the_buffer():
-    # At most 10 tokens, buffer 4: 0 up to 6, then a quarter per token.
-    np.testing.assert_allclose(overlong_penalty([0, 6, 7, 8, 10], 10, 4), [0, 0, -0.25, -0.5, -1.0])
-    np.testing.assert_allclose(overlong_penalty([8], 10, 4, factor=2.0), [-1.0])
-    with pytest.raises(ConfigError, match="buffer is 11 for replies of at most 10 tokens"):
-        overlong_penalty([1], 10, 11)
 
 
 def test_a_long_reply_costs_its_episode():

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from creditrl.errors import ConfigError
 from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.methods.gigpo import GiGPO, GiGPOConfig
 
@@ -56,8 +54,3 @@ def test_the_penalty_comes_off_after_or_before_turns_are_compared():
         np.testing.assert_allclose(before.advantage_N, outcome + step, rtol=1e-5)
     free = credit(penalty_order="before", invalid_penalty=0.0)
     np.testing.assert_array_equal(free.advantage_N, credit(invalid_penalty=0.0).advantage_N)
-
-
-def test_no_other_order_is_known():
-    with pytest.raises(ConfigError, match="GiGPOConfig.penalty_order is 'first'. Known: after"):
-        GiGPOConfig(penalty_order="first")

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from small_runs import make_trajectory
 
-from creditrl.errors import CreditInputError
-from creditrl.trainers.batch import token_table, turn_table
 from creditrl.trainers.credit import RolloutTreeConfig
 from creditrl.trainers.methods.rtmc import RTMC, RTMCConfig
 from creditrl.trainers.models.actions import Actions
@@ -38,8 +35,3 @@ def test_turns_are_compared_by_the_texts_of_their_actions():
     # As in test_rollout_tree.py, and the penalty on the turn that was not executed.
     np.testing.assert_allclose(found.parts["tree"], [-0.25, 0.5, -0.25, -0.5, 0.5])
     np.testing.assert_allclose(found.advantage_N, [-0.25, 0.5, -0.25, -0.75, 0.5])
-
-
-def test_without_actions_it_says_so():
-    with pytest.raises(CreditInputError, match="no column 'action_N'"):
-        RTMC(RTMCConfig()).credit(turn_table(EPISODES), token_table(EPISODES))

@@ -7,11 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.credit.gae import GAEConfig, value_metrics
 from creditrl.trainers.credit.whiten import whiten
-from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
 from creditrl.trainers.methods.hisr import HISR, HISRConfig
 from creditrl.trainers.methods.prm4a import PRM4A, PRM4AConfig
 from creditrl.trainers.methods.spa import SPA, SPAConfig
@@ -52,8 +50,6 @@ def test_spa_pays_for_progress_and_grounding():
     reward = [0.6 + 0.5, 0.3 + 0.5, 0.1 + 0.5, 0.0]
     np.testing.assert_allclose(found.parts["reward"], reward, atol=1e-6)
     np.testing.assert_allclose(found.advantage_M, to_go(reward), atol=1e-4)
-    grpo = GRPO(GRPOConfig()).credit(TURNS, TOKENS)
-    assert not np.allclose(found.advantage_M, grpo.advantage_N)
 
 
 @pytest.mark.parametrize(
@@ -118,10 +114,6 @@ def test_spa_explores_only_where_it_learns_an_estimator():
     assert SPA(SPAConfig()).explore.rollouts == 10
     assert SPA(SPAConfig()).explore.temperature == 0.7
     assert SPA(SPAConfig(progress="mean")).explore is None
-    with pytest.raises(CreditInputError, match="no column 'progress_N'"):
-        SPA(SPAConfig()).credit(turn_table([1.0], [0]), token_table([0], value=[0]))
-    with pytest.raises(ConfigError, match="Known: learned"):
-        SPAConfig(progress="guessed")
 
 
 def test_prm4a_trains_on_the_process_critics_scores():
@@ -187,17 +179,10 @@ def test_hisrs_segments_of_a_success_may_be_signed(shares, reward):
     np.testing.assert_allclose(found, [*reward, 0, 0], atol=1e-6)
 
 
-def test_hisr_knows_its_shares():
-    with pytest.raises(ConfigError, match="HISRConfig.shares.*Known: signed, positive"):
-        HISRConfig(shares="none")
-
-
 def test_hisrs_numbers():
     config = HISRConfig()
     assert (config.alpha, config.beta, config.gae.gamma, config.gae.lam) == (0.3, 0.3, 0.99, 0.95)
     assert (config.loss.kl_coef, config.critic.lr, config.segmenter.least) == (0.01, 1e-4, 4)
-    with pytest.raises(ConfigError, match="alpha is 2"):
-        HISRConfig(alpha=2)
 
 
 @pytest.mark.parametrize(
@@ -225,10 +210,3 @@ def test_the_critic_is_judged_by_the_rewards_that_the_method_pays(method, config
     found = method(config(gae=PLAIN)).credit(TURNS, knowing)
     paid = value_metrics(TURNS, knowing, PLAIN, reward_N=found.parts["reward"])
     assert found.metrics == paid != value_metrics(TURNS, knowing, PLAIN)
-
-
-def test_spas_options_are_checked():
-    with pytest.raises(ConfigError, match="refit is -1: expected at least 0"):
-        SPAConfig(refit=-1)
-    with pytest.raises(ConfigError, match="min_r2 is 1.5: expected at most 1, or None"):
-        SPAConfig(min_r2=1.5)

@@ -7,13 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from creditrl.errors import ConfigError, CreditInputError
+from creditrl.errors import CreditInputError
 from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.credit.gae import GAEConfig
 from creditrl.trainers.credit.whiten import whiten
-from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
 from creditrl.trainers.methods.stepagent import StepAgent, StepAgentConfig
-from creditrl.trainers.models.implicit_prm import ImplicitPRMConfig
 
 LOG3 = np.log(3.0)
 # Two episodes of two turns, a token each, values 0; the first succeeds.
@@ -41,9 +39,6 @@ def test_a_turn_is_worth_its_log_ratio_and_what_the_discriminator_says():
     np.testing.assert_allclose(found.advantage_M, to_go(reward), atol=1e-4)
     # The critic's targets are the rewards to go, not whitened.
     np.testing.assert_allclose(found.value_target_M, [0.2 + LOG3, 0, -0.2 - LOG3, 0.1], atol=1e-5)
-    # GRPO says the same of all turns of an episode.
-    grpo = GRPO(GRPOConfig()).credit(TURNS, TOKENS).advantage_N
-    assert np.abs(grpo - found.advantage_M).max() > 0.1
 
 
 @pytest.mark.parametrize(
@@ -74,8 +69,6 @@ def test_ablations_change_the_credit(changes, reward):
 def test_only_the_chosen_reward_is_asked_for():
     bare = dataclasses.replace(TURNS, scores={"implicit_N": TURNS.scores["implicit_N"]})
     StepAgent(StepAgentConfig(reward="implicit")).credit(bare, TOKENS)
-    with pytest.raises(CreditInputError, match="discriminator_N"):
-        StepAgent(StepAgentConfig()).credit(bare, TOKENS)
     assert StepAgent(StepAgentConfig()).needs_reference
     assert not StepAgent(StepAgentConfig(reward="discriminator")).needs_reference
     assert StepAgent(StepAgentConfig()).expert_actions
@@ -84,19 +77,6 @@ def test_only_the_chosen_reward_is_asked_for():
 def test_the_policy_waits_for_its_reward_models_where_it_is_told_to():
     assert StepAgent(StepAgentConfig()).policy_waits == 0
     assert StepAgent(StepAgentConfig(warmup=3)).policy_waits == 3
-    with pytest.raises(ConfigError, match="warmup is -1"):
-        StepAgentConfig(warmup=-1)
-
-
-def test_settings_that_make_no_sense_are_refused():
-    with pytest.raises(ConfigError, match="'some'.*implicit, discriminator, both, match"):
-        StepAgentConfig(reward="some")
-    with pytest.raises(ConfigError, match="'gale'.*logit, log, gail"):
-        StepAgentConfig(discriminator_form="gale")
-    with pytest.raises(ConfigError, match="against='sampler'.*expected 'reference'"):
-        StepAgentConfig(prm=ImplicitPRMConfig())
-    with pytest.raises(ConfigError, match="pairs is 0"):
-        StepAgentConfig(pairs=0)
 
 
 def test_a_reward_may_pay_for_its_own_turn_alone():
@@ -109,8 +89,6 @@ def test_a_reward_may_pay_for_its_own_turn_alone():
     np.testing.assert_allclose(found.value_target_M, [1, 1, 0, 0])
     alone = credit(horizon="turn")
     np.testing.assert_allclose(alone.advantage_M, whiten(reward), atol=1e-5)
-    with pytest.raises(ConfigError, match="'day'.*episode, turn"):
-        StepAgentConfig(horizon="day")
 
 
 def test_the_expert_may_judge_turns_itself():
