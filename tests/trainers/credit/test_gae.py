@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from creditrl.errors import ConfigError, CreditInputError
+from creditrl.errors import CreditInputError
 from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.credit.gae import (
     GAEConfig,
@@ -220,24 +220,6 @@ def test_tables_in_credit_out():
         cut, tokens, plain(lam=0.0, at_limit="bootstrap"), bootstrap_value_B=[9.0]
     )
     np.testing.assert_allclose(after_M, [2, 2, 7])  # 2 + 9 - 4 on the last token
-    broken = dataclasses.replace(tokens, value_M=np.array([1, np.nan, 4]))
-    with pytest.raises(CreditInputError, match="value_M is nan at row 1, in episode only"):
-        gae_of_tables(turns, broken, plain())
-    bare = token_table([0, 0, 1])
-    with pytest.raises(CreditInputError, match="run the critic"):
-        gae_of_tables(turns, bare, plain())
-
-
-def test_wrong_input_is_refused():
-    with pytest.raises(CreditInputError, match="reward_N or reward_M"):
-        gae_tokens([0], [0], [0], plain())
-    for turn in (-1, 1, 3):
-        with pytest.raises(CreditInputError, match=f"turn_M runs from {turn}"):
-            gae_tokens([0], [turn], [0], plain(), reward_N=[0])
-    with pytest.raises(ConfigError, match="lam is 1.2"):
-        GAEConfig(lam=1.2)
-    with pytest.raises(ConfigError, match="at_limit"):
-        GAEConfig(at_limit="stop")
 
 
 def test_explained_variance_by_hand():
@@ -287,5 +269,3 @@ def test_without_a_critic_the_advantage_is_the_discounted_return(decay):
     # The turns' rewards may be others, and tokens may have rewards of their own.
     found_M, _ = gae_of_tables(turns, tokens, cfg, reward_N=[0, 4], reward_M=[0, 0, 4])
     np.testing.assert_allclose(found_M, [2, 4, 8] if decay == "token" else [4, 4, 8])
-    with pytest.raises(ConfigError, match="min_explained is 1.5"):
-        GAEConfig(min_explained=1.5)

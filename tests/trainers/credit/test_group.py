@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from typing import get_args
 
@@ -9,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.credit import turn_table
 from creditrl.trainers.credit.group import (
     GroupConfig,
@@ -95,12 +93,6 @@ def test_two_groups_by_hand():
     )
 
 
-def test_rloo_is_the_return_minus_the_mean_of_the_others():
-    return_B = np.array([1.0, 4, 2, 7])
-    others_B = [(return_B.sum() - r) / 3 for r in return_B]
-    np.testing.assert_allclose(advantage(return_B, kind="rloo"), return_B - others_B, rtol=1e-6)
-
-
 @given(groups, st.sampled_from(CENTRED))
 @settings(max_examples=80)
 def test_advantages_sum_to_zero_within_every_group(returns, kind):
@@ -148,10 +140,6 @@ def test_returns_equal_up_to_rounding_give_exactly_zero(kind):
     returns = [np.cumsum(r, dtype=np.float32)[-1] for r in (reward, reward[::-1], np.sort(reward))]
     assert np.ptp(returns) > 0
     assert (advantage(returns, kind=kind) == 0).all()
-
-
-def test_a_constant_group_beside_a_mixed_one():
-    np.testing.assert_allclose(advantage([5, 5, 0, 2], [0, 0, 1, 1], "dr_grpo"), [0, 0, -1, 1])
 
 
 @pytest.mark.parametrize("kind", CENTRED)
@@ -241,8 +229,6 @@ def test_whitening_over_tokens_counts_a_turn_once_per_token(kind):
     for over, std, mean in (("rows", np.sqrt(16 / 3), 4 / 3), ("trajectories", np.sqrt(8), 2)):
         found = group_advantage_of_turns(turns, GroupConfig(kind=kind, whiten_over=over))
         np.testing.assert_allclose(found, (np.array([0, 0, 4]) - mean) / std, rtol=1e-6)
-    with pytest.raises(CreditInputError, match="number of reply tokens"):
-        group_advantage_of_turns(turns, cfg)
     # No tokens at all: nothing to whiten over.
     assert not group_advantage_of_turns(turns, cfg, tokens=TokenTable(np.zeros(0, int), [])).any()
 
@@ -277,8 +263,6 @@ def test_the_outcome_column_can_be_another_one():
     turns = make_turns([0, 0], [0, 0], [2, 1], score_N=np.array([1.0, 1.0, 0.0]))
     cfg = GroupConfig(kind="dr_grpo", outcome="score_N")
     assert group_advantage_of_turns(turns, cfg).tolist() == [0.5, 0.5, -0.5]
-    with pytest.raises(CreditInputError, match="no column 'scor_N'"):
-        group_advantage_of_turns(turns, GroupConfig(outcome="scor_N"))
 
 
 def test_a_success_column_is_a_return_of_zero_or_one():
@@ -298,42 +282,6 @@ def test_failed_episodes_count_nowhere_and_get_nothing():
 def test_no_episodes():
     for kind in KINDS:
         assert advantage([], kind=kind).shape == (0,)
-
-
-def test_nan_names_the_episode():
-    with pytest.raises(CreditInputError, match="in episode b"):
-        advantage([0, np.nan], episode_ids=("a", "b"))
-    with pytest.raises(CreditInputError, match="episode ep1"):
-        turns = make_turns([0, 0], [0, 0], [2, 2])
-        broken = replace(turns, return_N=np.array([0, 0, np.nan, np.nan]))
-        group_advantage_of_turns(broken, GroupConfig())
-
-
-def test_wrong_input_is_refused():
-    with pytest.raises(ConfigError, match="Did you mean 'rloo'"):
-        GroupConfig(kind="rlo")
-    with pytest.raises(ConfigError, match="whiten_over is 'token'.*Did you mean 'tokens'"):
-        GroupConfig(whiten_over="token")
-    with pytest.raises(CreditInputError, match=r"penalty_N has shape \(2,\): expected \(3,\)"):
-        group_advantage_of_turns(
-            make_turns([0, 4], [0, 0], [2, 1]), GroupConfig(), penalty_N=[0, -0.1]
-        )
-    with pytest.raises(CreditInputError, match="group_N has 1 values: expected 2"):
-        group_advantage_of_rows([1, 2], [0, 1], [0], GroupConfig())
-    with pytest.raises(CreditInputError, match="one value per episode"):
-        group_advantage([1, 2], [0], GroupConfig())
-    with pytest.raises(CreditInputError, match=r"valid_B \(1,\): expected \(2,\)"):
-        advantage([1, 2], valid_B=[True])
-    with pytest.raises(CreditInputError, match=r"weight_B has shape \(1,\): expected \(2,\)"):
-        advantage([1, 2], weight_B=[1])
-    with pytest.raises(CreditInputError, match=r"tokens_N has shape \(1,\): expected \(2,\)"):
-        group_advantage_of_rows(
-            [1, 2], [0, 1], [0, 0], GroupConfig(whiten_over="tokens"), tokens_N=[3]
-        )
-    with pytest.raises(ConfigError, match="GroupConfig.over is None"):
-        GroupConfig(over=None)
-    with pytest.raises(CreditInputError, match="weight_B has 0"):
-        advantage([1, 2], weight_B=[0, 1])
 
 
 # --- Normalising per turn index biases the gradient (verl issue 7244) -----------------------------

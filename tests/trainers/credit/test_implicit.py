@@ -7,15 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from creditrl.errors import CreditInputError
-from creditrl.trainers.credit.group import GroupConfig
 from creditrl.trainers.credit.implicit import (
     group_normalised,
     outcome_cross_entropy,
     outcome_pairs,
     pair_accuracy,
     prime_advantage,
-    released_step_advantage,
     scaled_by_return,
     success_weights,
 )
@@ -45,38 +42,6 @@ def test_the_largest_reversed_sum_scales():
     np.testing.assert_allclose(scaled_by_return([1e-6], [0]), [0.5])
 
 
-# Turns 0.3 and 0.1 of one episode, 0.2 of another: over 0.3 they are 1, 1/3 and 2/3. First turns: 1
-# and 2/3, mean 5/6, unbiased std (1/3) / sqrt(2); the rest is compared with these.
-CENTRED = np.array([1 / 6, -1 / 2, -1 / 6])
-
-
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        ("dr_grpo", CENTRED),
-        ("grpo", CENTRED / (np.sqrt(2) / 6)),
-        ("rloo", 2 * CENTRED),
-        # Tokens 2, 1, 1: 1/6, 1/6, -1/2, -1/6 have mean -1/12 and unbiased variance 11/108.
-        ("reinforce++_baseline", (CENTRED + 1 / 12) / np.sqrt(11 / 108)),
-    ],
-)
-def test_istars_released_step_is_compared_with_first_turns(kind, expected):
-    found = released_step_advantage(
-        [0.3, 0.1, 0.2],
-        [0, 0, 1],
-        [0, 0, 0],
-        GroupConfig(kind=kind, whiten_over="tokens"),
-        tokens_N=[2, 1, 1],
-    )
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
-
-
-@pytest.mark.parametrize("kind", ["dr_grpo", "grpo", "rloo"])
-def test_in_istars_released_step_a_group_of_one_has_mean_0_and_deviation_1(kind):
-    found = released_step_advantage([0.3, -0.4, 0.2], [0, 0, 1], [0, 0, 1], GroupConfig(kind=kind))
-    np.testing.assert_allclose(found, [0.75, -1, 0.5], rtol=1e-4)
-
-
 def test_the_cross_entropy_of_outcomes_and_its_gradient():
     # sigmoid(0) = 1/2 and sigmoid(ln 3) = 3/4: a success at 0 costs ln 2, a failure at ln 3 ln 4.
     weight, loss, accuracy = outcome_cross_entropy([0.0, np.log(3)], [True, False])
@@ -92,8 +57,6 @@ def test_the_cross_entropy_of_outcomes_and_its_gradient():
     assert accuracy == pytest.approx(2 / 3)
     weight, *rest = outcome_cross_entropy([], [])
     assert weight.shape == (0,) and rest == [0.0, 0.0]
-    with pytest.raises(CreditInputError, match=r"success_B has shape \(1,\): expected \(2,\)"):
-        outcome_cross_entropy([0.0, 0.0], [1])
 
 
 def test_pairs_are_all_successes_with_all_failures_of_a_group():
@@ -137,8 +100,6 @@ def test_primes_advantage_by_hand():
     # 5 and 5: rewards 0, 2 + 5 = 7 | -1 - 5 = -6; sums from the end: 7, 7 | -6.
     found = prime_advantage([0.2, 0.4, 0.1], [1, 0], [0, 0, 1], [0, 0])
     np.testing.assert_allclose(found, whiten(np.array([7.0, 7.0, -6.0])), atol=1e-5)
-    with pytest.raises(CreditInputError, match="outcome 0.5: expected 0 or 1"):
-        prime_advantage([0.1], [0.5], [0], [0])
     assert len(prime_advantage([], [], [], [])) == 0
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from creditrl.errors import ConfigError
 from creditrl.trainers.credit.overlong import overlong_penalty
 
 
@@ -16,9 +14,3 @@ def test_the_penalty_grows_over_the_buffer():
     # The smallest and the largest buffer.
     np.testing.assert_allclose(overlong_penalty([9, 10], 10, 1), [0, -1])
     np.testing.assert_allclose(overlong_penalty([0, 5], 10, 10), [0, -0.5])
-
-
-@pytest.mark.parametrize("buffer", [0, 11])
-def test_a_buffer_that_does_not_fit_is_refused(buffer):
-    with pytest.raises(ConfigError, match=f"overlong buffer is {buffer} .* expected 1 to 10"):
-        overlong_penalty([1], 10, buffer)

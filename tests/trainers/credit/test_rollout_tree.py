@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.credit import RolloutTreeConfig, rollout_tree, turn_table
 
 # Two episodes take action 0 in state 7 and part in state 8; the third takes action 1 in state 7.
@@ -75,13 +73,3 @@ def test_a_potential_moves_no_action_of_a_state_against_another(seed, prior):
     for group, state in set(zip(turns.group_N.tolist(), turns.state_N.tolist(), strict=True)):
         here = (turns.group_N == group) & (turns.state_N == state)
         np.testing.assert_allclose(moved_N[here], moved_N[here][0], atol=1e-5)
-
-
-def test_wrong_input_is_refused():
-    with pytest.raises(CreditInputError, match="StateHash"):
-        rollout_tree(turn_table([1.0], [0]), [0], RolloutTreeConfig())
-    assert RolloutTreeConfig(gamma=1.0).gamma == 1.0
-    with pytest.raises(ConfigError, match="prior is -1"):
-        RolloutTreeConfig(prior=-1)
-    with pytest.raises(ConfigError, match="gamma is 1.5"):
-        RolloutTreeConfig(gamma=1.5)

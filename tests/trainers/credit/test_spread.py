@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from creditrl.errors import CreditInputError
 from creditrl.trainers.credit.spread import (
     episodes_to_turns,
     first_turns,
@@ -20,15 +18,10 @@ def test_credit_is_repeated_downwards():
     assert episodes_to_turns([1, 2], [0, 0, 1]).tolist() == [1, 1, 2]
     assert turns_to_tokens([1, 2, 3], [0, 2, 2]).tolist() == [1, 3, 3]
     assert turns_to_tokens([1, 2], []).shape == (0,)
-    for index in ([0, 2], [-1, 0], [-1]):
-        with pytest.raises(CreditInputError, match="has 2 values"):
-            turns_to_tokens([1, 2], index)
 
 
 def test_scores_are_summed_upwards():
     assert turn_sum([1, 2, 4], [0, 2, 2], 4).tolist() == [1, 0, 6, 0]
-    with pytest.raises(CreditInputError, match=r"value_M has shape \(2,\): expected \(3,\)"):
-        turn_sum([1, 2], [0, 2, 2], 4)
     assert tokens_per_turn([0, 2, 2], 4).tolist() == [1, 0, 2, 0]
 
 
@@ -41,8 +34,6 @@ def test_a_turn_s_reward_sits_on_its_last_token():
     reward_M = reward_on_last_token([1, 2], [0, 0, 1, 1, 1], [0, 0])
     assert reward_M.tolist() == [0, 1, 0, 0, 2]
     assert reward_on_last_token([1, 2], [], [0, 0]).shape == (0,)
-    with pytest.raises(CreditInputError, match="turn_M runs from 0 to 2, but reward_N has 2"):
-        reward_on_last_token([1, 2], [0, 2], [0, 0])
 
 
 def test_a_turn_without_tokens_hands_its_reward_to_the_nearest_earlier_token():
@@ -67,8 +58,3 @@ def test_rewards_stay_within_their_episode_and_none_is_lost(tokens_of_turns, see
         started = np.cumsum(tokens_T) > 0  # turns before the episode's first token are left out
         paid = reward_M[episode_N[turn_M] == b].sum() if len(turn_M) else 0.0
         assert abs(paid - reward_N[episode_N == b][started].sum()) < 1e-5
-
-
-def test_nan_names_the_episode():
-    with pytest.raises(CreditInputError, match="in episode b"):
-        reward_on_last_token([0, np.nan], [0, 1], [0, 1], episode_ids=("a", "b"))

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from creditrl.errors import CreditInputError
 from creditrl.trainers.credit.stats import group_stats, joint_index
 
 
@@ -62,8 +60,3 @@ def test_joint_index_is_equal_where_all_columns_are(pairs):
     for i, a in enumerate(pairs):
         for j, b in enumerate(pairs):
             assert (index_N[i] == index_N[j]) == (a == b)
-
-
-def test_columns_of_unequal_length_cannot_be_joined():
-    with pytest.raises(CreditInputError, match="2 and 3 rows"):
-        joint_index([1, 2], [1, 2, 3])

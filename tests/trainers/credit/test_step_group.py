@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import product
 
@@ -9,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.credit import turn_table
 from creditrl.trainers.credit.step_group import StepGroupConfig, similar_states, step_group
 from creditrl.types import TurnTable
@@ -80,8 +78,6 @@ def test_ready_returns_take_the_place_of_discounted_ones():
     turns = make_turns(reward=[0, 1, 0, 0], episode=[0, 0, 1, 1], state=[7, 8, 7, 9])
     found = step_group(turns, StepGroupConfig(gamma=0.5), return_N=[3.0, 9.0, 1.0, 9.0])
     np.testing.assert_allclose(found, [1, 0, -1, 0])
-    with pytest.raises(CreditInputError, match=r"return_N has shape \(2,\)"):
-        step_group(turns, StepGroupConfig(), return_N=[1.0, 2.0])
 
 
 def test_a_penalty_comes_off_a_turns_own_return_before_it_is_compared():
@@ -129,18 +125,6 @@ def test_no_turns():
     assert step_group(make_turns([], [], []), StepGroupConfig()).shape == (0,)
 
 
-def test_missing_states_nan_and_settings():
-    with pytest.raises(CreditInputError, match="StateHash"):
-        step_group(make_turns([0], [0], None), StepGroupConfig())
-    with pytest.raises(CreditInputError, match="episode b"):
-        turns = make_turns([0, 0], ["a", "b"], [1, 1])
-        step_group(replace(turns, reward_N=np.array([0, np.nan])), StepGroupConfig())
-    with pytest.raises(ConfigError, match="mean-std"):
-        StepGroupConfig(normalise="std")
-    with pytest.raises(ConfigError, match="at least 2"):
-        StepGroupConfig(min_group=1)
-
-
 @pytest.mark.parametrize("p", [0.2, 0.5, 0.9])
 def test_step_groups_do_not_depend_on_when_the_policy_stops(p):
     # The task of verl issue 7244 (see test_group.py): going on to a second turn, with probability
@@ -176,9 +160,6 @@ def test_order_within_matched_texts_counts_as_in_the_released_code():
     # the longest block "bc" first, then "d" behind it: also 3. A block out of order counts 0.
     assert similar_states(["abcd", "bcda"], np.zeros(2, int), 0.75).tolist() == [0, 0]
     assert similar_states(["abcd", "cdab"], np.zeros(2, int), 0.75).tolist() == [0, 1]
-    for threshold in (0.0, 1.5):
-        with pytest.raises(ConfigError, match="more than 0, at most 1"):
-            similar_states(["a"], np.zeros(1, int), threshold)
 
 
 @settings(max_examples=60)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from creditrl.errors import CreditInputError
 from creditrl.trainers.credit import turn_table, vine_advantage
 
 
@@ -51,8 +49,3 @@ def test_before_the_first_value_the_others_of_the_group_stand_in():
 def test_without_values_it_is_leave_one_out_and_an_episode_alone_keeps_its_return():
     turns = turn_table([0, 1, 0, 0, 2], [0, 0, 1, 1, 2], group=[0, 0, 0, 0, 1])
     np.testing.assert_allclose(vine_advantage(turns), [1, 1, -1, -1, 2])
-
-
-def test_a_discount_out_of_range_is_refused():
-    with pytest.raises(CreditInputError, match="gamma is 1.5"):
-        vine_advantage(turn_table([1], [0], scores=values(0.5)), 1.5)
