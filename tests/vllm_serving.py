@@ -50,16 +50,20 @@ def move(policy: Any, size: float = 0.1, seed: int = 0) -> None:
             value.add_(torch.randn(value.shape, generator=generator) * size)
 
 
-def reply_logprobs(policy: Any, reply: Any, temperature: float = 1.0) -> list[float]:
+def model_logprobs(model: Any, reply: Any, temperature: float = 1.0) -> list[float]:
     """Log-probabilities of the reply's tokens by one plain forward pass over the whole row."""
     import torch
 
     ids = torch.tensor([reply.prompt_ids + reply.token_ids])
     with torch.no_grad():
-        logits = policy.model(input_ids=ids).logits[0] / temperature
+        logits = model(input_ids=ids).logits[0] / temperature
     logp = torch.log_softmax(logits, dim=-1)
     n = len(reply.prompt_ids)
     return [logp[n - 1 + k, token].item() for k, token in enumerate(reply.token_ids)]
+
+
+def reply_logprobs(policy: Any, reply: Any, temperature: float = 1.0) -> list[float]:
+    return model_logprobs(policy.model, reply, temperature)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import threading
 import time
@@ -13,7 +12,6 @@ from creditrl.agents import evaluate
 from creditrl.agents.callable import CallableAgent, import_agent
 from creditrl.background import Background
 from creditrl.chat import ChatClient, ChatSettings
-from creditrl.cli import run
 from creditrl.errors import ConfigError, EngineError, UnknownNameError
 from creditrl.types import Prompt, Reply
 
@@ -309,12 +307,3 @@ def test_an_event_loop_does_not_wait_for_itself():
     asking.start()
     asking.join(10)
     assert len(said) == 1 and said[0].startswith("The event loop of mine cannot wait for itself")
-
-
-def test_the_command_takes_coroutine_functions(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    code = "async def act(o, i): return i['admissible_actions'][0]"
-    spec = f"{write(tmp_path, code)}:act"
-    out = tmp_path / "found.json"
-    assert run(["eval", "VisualSokoban", "--agent", spec, "--episodes=2", f"--out={out}"]) == 0
-    assert json.loads(out.read_text())["overall"]["grounding"]["value"] == 1.0

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from small_runs import make_trajectory
 
 from creditrl.agents.choices import tree_of
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.batch import build_rows
-from creditrl.types import Prompt, ReplyList, Task, Trajectory, Turn
+from creditrl.types import Prompt, ReplyList, Turn
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -176,25 +177,13 @@ def test_a_list_that_does_not_fit_is_refused(make):
 
 
 def trajectories(replies):
-    turns = [
-        Turn(
-            "o",
-            r.text,
-            r.text,
-            0.0,
-            prompt_ids=r.prompt_ids,
-            reply_ids=r.token_ids,
-            logprobs=r.logprobs,
-            options=r.options,
-        )
-        for r in replies
-    ]
-    return [
-        Trajectory(
-            f"e{i}", "X", Task("X", "t", "train", 0), 0, i, 0, (turn,), False, 0.0, True, False
-        )
-        for i, turn in enumerate(turns)
-    ]
+    """Return an episode of a turn for each reply."""
+    made = []
+    for number, r in enumerate(replies):
+        said = {"reply_ids": r.token_ids, "logprobs": r.logprobs, "options": r.options}
+        turn = Turn("o", r.text, r.text, 0.0, prompt_ids=r.prompt_ids, **said)
+        made.append(make_trajectory([turn], number))
+    return made
 
 
 @pytest.mark.parametrize("actions", ["listed", "choice"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from chat_server import ChatServer, Plan
 
-from creditrl.agents import ChatAgent, RandomAgent, evaluate
+from creditrl.agents import ChatAgent, evaluate
 from creditrl.agents.prompting import Prompting, form_for, policy_folder
 from creditrl.agents.prompts.tools import ToolsForm
 from creditrl.cli import run
@@ -48,10 +48,6 @@ def test_the_command_asks_in_the_same_form(endpoint, tmp_path, monkeypatch) -> N
     del endpoint.requests[:]
     play(endpoint)
     assert endpoint.requests[0]["messages"] == by_command
-
-
-def test_agents_that_are_no_language_models_are_asked_plainly() -> None:
-    assert evaluate("VisualSokoban", RandomAgent(0), episodes=2, env_options=SMALL).form == "plain"
 
 
 def test_speech_keeps_its_capitals() -> None:

@@ -125,14 +125,6 @@ def test_what_was_interrupted_goes_on_without_playing_anything_twice(tmp_path):
     assert play(again, files=EpisodeFiles(journal)).episodes == whole.episodes and again.asked == 0
 
 
-def test_failed_episodes_are_played_again_by_a_resume(tmp_path):
-    journal = tmp_path / "j.jsonl"
-    assert play(Walker(fails=[2] * 9), files=EpisodeFiles(journal)).failed == 1
-    agent = Walker()
-    assert play(agent, files=EpisodeFiles(journal)).failed == 0
-    assert agent.began == {2: 1}
-
-
 def test_a_journal_of_something_else_is_refused(tmp_path):
     journal = tmp_path / "j.jsonl"
     play(Walker(), files=EpisodeFiles(journal))

@@ -241,21 +241,6 @@ def test_micro_batches_need_a_positive_budget():
         list(micro_batches(build_rows([]), 0))
 
 
-def test_equal_prompts_of_a_quick_start_update_share_rows():
-    # 2,150 turns over 300 distinct grids of 42 tokens, as 256 episodes of 8 or 9 turns.
-    rng = np.random.default_rng(0)
-    grids = [tuple(g) for g in rng.integers(4, 12, size=(300, 42)).tolist()]
-    turns = [
-        make_turn(list(grids[i]), [int(a)])
-        for i, a in zip(rng.integers(0, 300, 2150), rng.integers(12, 16, 2150), strict=True)
-    ]
-    parts = np.array_split(np.arange(2150), 256)
-    episodes = [make_trajectory([turns[i] for i in p], k) for k, p in enumerate(parts)]
-    rows = build_rows(episodes)
-    batches = list(micro_batches(rows, 4096))
-    assert len(rows) <= 300 and sum(b.num_tokens for b in batches) == 2150
-
-
 # ---- tables -----------------------------------------------------------------------------------
 
 

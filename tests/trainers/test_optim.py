@@ -8,6 +8,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from small_runs import make_trajectory
 
 from creditrl.trainers.batch import build_rows, token_table, turn_table
 from creditrl.trainers.config import OptimConfig
@@ -17,7 +18,7 @@ from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
 from creditrl.trainers.optim import PolicyOptimizer, learning_rate
 from creditrl.trainers.parallel.ranks import ALONE, Ranks
-from creditrl.types import Credit, Task, Trajectory, Turn
+from creditrl.types import Credit, Trajectory, Turn
 
 PROMPTS = ["abc", "bd", "acdb", "d"]
 
@@ -52,21 +53,7 @@ def episodes(policy: Policy) -> list[Trajectory]:
             turns.append(
                 Turn("", "", "", 0.0, prompt_ids=tuple(prompt), reply_ids=reply, logprobs=(0, 0))
             )
-        made.append(
-            Trajectory(
-                f"e{number}",
-                "Toy-v0",
-                Task("t", "", "train", 0),
-                number // 2,
-                number % 2,
-                0,
-                tuple(turns),
-                False,
-                0.0,
-                True,
-                False,
-            )  # fmt: skip
-        )
+        made.append(make_trajectory(turns, number, group=number // 2, member=number % 2))
     return made
 
 

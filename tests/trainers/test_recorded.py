@@ -98,6 +98,7 @@ def test_adapters_of_a_real_models_size_learn_from_real_conversations(
             said = re.findall(r' said: "(.+?[.?!])', json.loads(line)["social_interactions"])
             if len(said) >= 4:
                 talks.append(said[:4])
+    del talks[60:]
     file, run, out = tmp_path / "talks.json", str(tmp_path / "talks"), tmp_path / "run"
     names = ("human", "gpt") * 2
     records = [

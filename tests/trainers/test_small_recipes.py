@@ -64,8 +64,3 @@ def test_a_small_recipe_trains(name, tmp_path):
     assert np.isfinite([row["loss"] for row in rows if "loss" in row]).all()
     assert "loss" in rows[-1] and moved
     assert (tmp_path / "run" / "learning_curve.png").stat().st_size > 0
-
-
-def test_a_policy_that_waits_has_not_moved(tmp_path):
-    folder, moved = train("archer_small", tmp_path / "run", "--method.warmup=2")
-    assert not moved and "loss" not in folder.read_metrics()[-1]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from small_runs import make_trajectory
 
 from creditrl.errors import DataError
 from creditrl.trainers.stand_in import stand_in
-from creditrl.types import Task, Trajectory, Turn
+from creditrl.types import Task, Turn
 
 
 def test_turns_are_told_in_the_tokens_of_the_new_policy() -> None:
@@ -16,9 +17,7 @@ def test_turns_are_told_in_the_tokens_of_the_new_policy() -> None:
         "You see a mug 1.", "<action>take mug 1</action>", "take mug 1", 1.0, logprobs=(-1.0,)
     )
     task = Task("a", "pick", "train", 0, "Find a mug.")
-    episode = Trajectory(
-        "e", "CreditRL/ALFWorld-v0", task, 0, 0, 0, (turn,), True, 1.0, True, False
-    )
+    episode = make_trajectory([turn], env_id="CreditRL/ALFWorld-v0", task=task, success=True)
     failed = replace(episode, turns=(), error="the endpoint is gone")
     policy, (told, empty) = stand_in([episode, failed])
     (asked,) = told.turns

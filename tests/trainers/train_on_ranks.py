@@ -12,13 +12,10 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import torch
 from torch.distributed.tensor import DTensor
 
-from creditrl.agents.prompts import get_form
-from creditrl.envs.vector import TextVectorEnv
-from creditrl.trainers.collect.base import CollectContext, Collected, Collector
+from creditrl.trainers.collect.base import Collected, Collector
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig
 from creditrl.trainers.decode.shared_agent import SharedAgent
 from creditrl.trainers.methods import method_info
@@ -34,21 +31,11 @@ from creditrl.trainers.models.utterance_critics import UtteranceCriticsConfig
 from creditrl.trainers.parallel.distributed import SharedTrainer, trainer_for
 from creditrl.trainers.parallel.ranks import ALONE, Ranks, join
 
-TEXTS = ["######\n#PX_O#\n#_S√_#\n######", "up", "down", "left", "right"]
+if "small_runs" not in sys.modules:  # under torchrun
+    sys.path.append(str(Path(__file__).parents[1]))
+from small_runs import TEXTS, make_context  # noqa: E402
+
 UPDATES = 2
-
-
-def make_venv(copies: int, group_size: int = 1) -> TextVectorEnv:
-    # Levels of one or two moves: an untrained policy solves some, so returns differ.
-    venv = gym.make_vec(
-        "CreditRL/VisualSokoban-v0",
-        num_envs=copies,
-        group_size=group_size,
-        min_optimal_moves=1,
-        max_optimal_moves=2,
-    )
-    assert isinstance(venv, TextVectorEnv)
-    return venv
 
 
 def make_policy(lora: bool, ranks: Ranks) -> Policy:
@@ -110,18 +97,7 @@ def make_trainer(what: str, ranks: Ranks) -> Any:
     )
     collector: Collector = NoCollector()
     if ranks.rank == 0:
-        context = CollectContext(
-            environment=make_venv,
-            agent=agent,
-            form=get_form("plain"),
-            seed=0,
-            groups=2,
-            group_size=8,
-            hash_states=method.hash_states,
-            segments=method.segments,
-            expert_actions=method.expert_actions,
-            retries=0,
-        )
+        context = make_context(method, agent=agent, groups=2, group_size=8)
         collector = method.collector(context)
     return trainer_for(
         "train",

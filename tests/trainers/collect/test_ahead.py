@@ -110,7 +110,7 @@ def test_collecting_ahead_is_a_stale_policy_that_plays_in_turns(name):
     policies = make_policy(), make_policy()
     ahead, turns = make_trainer(name, policies[0]), make_trainer(name, policies[1], "turns")
     try:
-        for update in range(4):
+        for update in range(3):
             found, episodes = ahead.update()
             expected, same = turns.update()
             assert plain(found) == pytest.approx(plain(expected), rel=1e-6, nan_ok=True)
@@ -422,11 +422,11 @@ def test_weights_change_between_replies_alone():
 @pytest.mark.parametrize("in_flight", ["continue", "drain"])
 def test_a_run_is_at_most_as_stale_as_it_was_told(in_flight, tmp_path):
     flags = ["--rollout.ahead=3", f"--rollout.in-flight={in_flight}"]
-    rows = train(tmp_path / "run", 6, *flags)
+    rows = train(tmp_path / "run", 5, *flags)
     ages = [row["staleness_max"] for row in rows]
     assert ages[0] == 0 and max(ages) <= 3
     assert all(row["sampler_weight"] for row in rows)
-    train(tmp_path / "run", 8, *flags, "--run.resume")  # what was under way is collected again
+    train(tmp_path / "run", 6, *flags, "--run.resume")  # what was under way is collected again
 
 
 def test_settling_waits_for_what_is_under_way():

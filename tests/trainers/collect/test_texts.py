@@ -15,8 +15,8 @@ from creditrl.trainers.models.tokenizer import build_tokenizer
 @pytest.mark.parametrize("name", ["plain", "tags", "react", "dialogue"])
 def test_nothing_that_an_expert_reads_or_says_is_unknown_to_the_tokenizer(name):
     form = get_form(name)
-    venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=32)
-    tokenizer = build_tokenizer(environment_texts(venv, form, 64, seed=0))
+    venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=16)
+    tokenizer = build_tokenizer(environment_texts(venv, form, 32, seed=0))
     for trajectory in run_episodes(venv, ExpertAgent(venv), form, seed=99):
         said = [trajectory.final_observation]
         for turn in trajectory.turns:

@@ -58,14 +58,6 @@ def test_beside_a_policy_in_bfloat16_it_is_float32(make_policy, kind):
     assert {p.dtype for p in policy.model.parameters()} == {torch.bfloat16}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_fits_a_constant(make_policy, episodes_of, kind):
-    rows = build_rows(episodes_of("window"))
-    critic = Critic(make_policy(), config(kind))
-    critic.fit_targets(rows, np.full(rows.num_tokens, 0.7, dtype=np.float32))
-    np.testing.assert_allclose(critic.values(rows), 0.7, atol=0.1)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "value"), [("copy", context_value), ("head", last_token_value)])
 def test_it_beats_its_constant_predictor_on_held_out_rows(make_policy, episodes_of, kind, value):

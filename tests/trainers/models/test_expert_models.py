@@ -132,6 +132,7 @@ def test_the_implicit_reward_prefers_the_experts_turn_at_states_it_has_not_seen(
     np.testing.assert_array_equal(policy.score(first.rows), before)
 
 
+@pytest.mark.slow
 def test_the_discriminator_beats_a_constant_on_held_out_turns(make_policy):
     policy = make_policy()
     model = Discriminator(policy, discriminator_config())

@@ -65,8 +65,7 @@ def episode_scores(prm, batch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lora", [None, LoRAConfig()])
-@pytest.mark.parametrize("loss", ["pairs", "outcome"])
+@pytest.mark.parametrize(("loss", "lora"), [("pairs", None), ("outcome", LoRAConfig())])
 def test_it_tells_held_out_successes_from_failures_and_good_turns_from_bad(make_policy, lora, loss):
     policy = make_policy(lora=lora)
     # Adapters alone move less than all weights.
@@ -112,8 +111,10 @@ def test_the_gradient_in_parts_is_that_of_the_whole(make_policy):
 
 def test_it_scores_before_it_learns_or_after_and_goes_on_from_its_state(make_policy):
     policy = make_policy()
-    batch = played(policy, 1)
-    after, before = ImplicitPRM(policy, config()), ImplicitPRM(policy, config(update="before"))
+    batch = played(policy, 1, groups=3)
+    after, before = (
+        ImplicitPRM(policy, config(epochs=1, update=update)) for update in ("after", "before")
+    )
     for model in (after, before):
         model.observe(batch)
     assert not after.score(batch).turns.scores["implicit_N"].any()

@@ -58,8 +58,9 @@ def test_a_name_is_never_the_beginning_of_another():
 def test_a_phrase_is_never_found_within_a_word():
     tokenizer = build_tokenizer(TEXTS)
     assert tokens(tokenizer, ", armchair")[0] == ","
+    symbols = set("".join(TEXTS))
     for text in (*TEXTS[::7], ", armchair a mug 12", "mYou arrive at desk 1"):
-        known = "".join(c for c in text if c in set("".join(TEXTS)))
+        known = "".join(c for c in text if c in symbols)
         assert tokenizer.decode(tokenizer.encode(known, add_special_tokens=False)) == known
 
 
@@ -96,9 +97,9 @@ def test_rooms_of_symbols_have_neither():
 
 
 def test_a_household_is_said_in_less_than_half_the_tokens():
-    venv = gym.make_vec("CreditRL/ALFWorld-v0", num_envs=64, group_size=1, size="small")
+    venv = gym.make_vec("CreditRL/ALFWorld-v0", num_envs=32, size="small")
     form = get_form("dialogue")
-    texts = environment_texts(venv, form, 256, seed=0)
+    texts = environment_texts(venv, form, 128, seed=0)
     tokenizer, words = build_tokenizer(texts), build_tokenizer(texts, phrases=False)
     count = [sum(map(len, t(texts)["input_ids"])) for t in (tokenizer, words)]
     assert count[0] < 0.5 * count[1]

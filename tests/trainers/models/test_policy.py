@@ -519,9 +519,3 @@ def test_unknown_adapter_targets_name_the_known_layers(make_policy):
     everywhere = make_policy(lora=LoRAConfig())
     assert some.num_trainable < everywhere.num_trainable
     assert not any("lm_head" in n for n, p in everywhere.model.named_parameters() if "lora" in n)
-
-
-def test_small_policies_are_what_the_config_says(make_policy, tokenizer):
-    policy = Policy.small(SmallPolicyConfig(), tokenizer)
-    assert policy.num_parameters == 131_776 + 64 * len(tokenizer)
-    assert policy.hidden_size == 64

@@ -54,12 +54,6 @@ def test_special_tokens_have_ids_and_none_is_added(tokenizer):
     assert tokenizer.decode([*encode(tokenizer, "up"), 2], skip_special_tokens=True) == "up"
 
 
-def test_the_order_of_texts_does_not_matter():
-    texts = ["go to desk 1", "take mug 12 from desk 1", "open the drawer", "Look around!"]
-    vocabularies = [build_tokenizer(order).get_vocab() for order in (texts, texts[::-1])]
-    assert vocabularies[0] == vocabularies[1]
-
-
 @pytest.mark.parametrize("fallback", ["unk", "bytes"])
 def test_saved_and_loaded_it_encodes_alike(tmp_path, fallback):
     from transformers import AutoTokenizer

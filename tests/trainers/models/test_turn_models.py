@@ -64,6 +64,7 @@ def played(tokenizer, seed=0, tasks=40):
     return found
 
 
+@pytest.mark.slow
 def test_promises_are_fitted_to_the_labels_of_promise_and_progress(make_policy, tokenizer):
     episodes = played(tokenizer, tasks=200)
     ups = np.array([turn.reply == "up" for t in episodes for turn in t.turns], dtype=np.float32)

@@ -105,8 +105,8 @@ def test_targets_by_hand(make_policy):
 
 def test_q_reads_the_reply_and_v_does_not(make_policy):
     policy = make_policy()
-    model = UtteranceCritics(policy, config(steps=20))
-    model.fit(Batch.of(played(policy)), NONE)
+    model = UtteranceCritics(policy, config(steps=5))
+    model.fit(Batch.of(played(policy, count=20)), NONE)
     one, other = ([episode(0, [([5, 6, 4], [reply], 0.0)])] for reply in (8, 9))
     (q_one, v_one), (q_other, v_other) = model.values(one), model.values(other)
     assert np.abs(q_one - q_other).min() > 1e-3
@@ -145,6 +145,7 @@ def test_slow_copies_go_a_tenth_of_the_way_and_the_policy_stays(make_policy, kin
     np.testing.assert_array_equal(policy.score(batch.rows), before_policy)
 
 
+@pytest.mark.slow
 def test_critics_beat_a_constant_on_held_out_episodes(make_policy):
     policy = make_policy()
     model = UtteranceCritics(policy, config(steps=120), gamma=0.5)
@@ -164,6 +165,7 @@ def test_critics_beat_a_constant_on_held_out_episodes(make_policy):
     assert advantage[good].mean() > advantage[~good].mean() + 0.3
 
 
+@pytest.mark.slow
 def test_v_is_of_what_the_present_policy_says_not_of_what_is_in_the_memory(make_policy):
     # The memory holds replies at temperature 5, about half of which pay; the policy is asked for
     # its favourite ones, nearly all of which do.
@@ -179,6 +181,7 @@ def test_v_is_of_what_the_present_policy_says_not_of_what_is_in_the_memory(make_
     assert said["fresh"] > 0.8 > 0.7 > said["replayed"], said
 
 
+@pytest.mark.slow
 def test_ablations_change_the_credit_of_a_fixed_batch(make_policy):
     policy = make_policy()
     batch = Batch.of(played(policy))
