@@ -84,19 +84,6 @@ def test_what_is_played_on_has_the_schedule_of_the_run(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_equal_seeds_give_equal_trajectories_and_a_resumed_run_the_same_next_ones(name):
-    one, other = collector(name), collector(name)
-    for update in range(3):
-        expected, found = one.collect(update), other.collect(update)
-        assert found.trajectories == expected.trajectories and found.metrics == expected.metrics
-        for column, values in expected.scores.items():
-            np.testing.assert_array_equal(found.scores[column], values)
-    again = collector(name)
-    again.load_state_dict(one.state_dict())
-    assert again.collect(3).trajectories == one.collect(3).trajectories
-
-
-@pytest.mark.parametrize("name", METHODS)
 def test_a_group_with_a_failed_continuation_goes_whole(name, monkeypatch):
     agent = Counting(0)
     of, calm = collector(name, agent), collector(name).collect(0)

@@ -18,7 +18,6 @@ from creditrl.agents.scripted import RandomAgent
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.envs.base import Engine
 from creditrl.errors import ConfigError
-from creditrl.store import TrajectoryStore
 from creditrl.trainers.methods.pg import PG, PGConfig
 from creditrl.trainers.methods.stepagent import StepAgent, StepAgentConfig
 from creditrl.types import Reply
@@ -76,18 +75,6 @@ def test_it_is_not_asked_unless_wanted_and_changes_nothing():
         for t in asked
     ]
     assert bare == plain
-
-
-def test_the_store_keeps_it(tmp_path):
-    found = run_episodes(
-        sokoban().unwrapped, agent_of(), FORM, seed=3, record=Recording(expert_actions=True)
-    )
-    store = TrajectoryStore(tmp_path)
-    store.append(1, found)
-    kept = list(store.read())
-    store.seal()
-    for read in (kept, list(store.read())):
-        assert [t.turns for t in read] == [t.turns for t in found]
 
 
 class Killer:

@@ -94,27 +94,6 @@ def test_training_the_policy_leaves_it_alone(make_policy, episodes_of, kind):
     np.testing.assert_allclose(scores(backbone, rows), before, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_goes_on_from_its_state(make_policy, episodes_of, kind):
-    episodes = episodes_of("window")
-    ends = turn_ends(episodes)
-    target_N = np.linspace(0, 1, len(ends.row_N), dtype=np.float32)
-
-    def build(seed):
-        policy = make_policy(lora=KINDS[kind])
-        return Backbone(policy, BackboneConfig(lr=1e-3), "progress", head=head(policy), seed=seed)
-
-    whole, cut = build(0), build(0)
-    fit(whole, ends, target_N, steps=3)
-    fit(cut, ends, target_N, steps=2)
-    resumed = build(7)
-    state = {k: v for k, v in cut.state_dict().items()}
-    resumed.load_state_dict(state)
-    fit(resumed, ends, target_N, steps=1)
-    for a, b in zip(whole.parameters(), resumed.parameters(), strict=True):
-        torch.testing.assert_close(a, b)
-
-
 def test_a_base_that_the_policy_trains_cannot_be_shared(make_policy):
     with pytest.raises(ConfigError, match="'progress' is to share.*Set policy.lora"):
         Backbone(make_policy(), BackboneConfig(shared_base=True), "progress")

@@ -178,19 +178,14 @@ def test_episodes_without_any_experts_action_are_refused_by_the_environments_nam
     assert model.fit(batch, NONE) == {"items": 0.0}
 
 
-def test_they_learn_before_or_after_and_go_on_from_their_state(make_policy):
+def test_they_learn_before_they_score_or_after(make_policy):
     policy = make_policy()
     batch = played(policy, 1)
     after = Discriminator(policy, discriminator_config(update="after"), most=20)
     after.observe(batch)
     assert not column(after.score(batch), "discriminator_N").any()
     assert after.fit(batch, NONE)["items"] == 20
-    resumed = Discriminator(policy, discriminator_config(update="after"), seed=7)
-    resumed.load_state_dict(after.state_dict())
-    found, again = after.score(batch), resumed.score(batch)
-    np.testing.assert_array_equal(
-        column(again, "discriminator_N"), column(found, "discriminator_N")
-    )
+    assert column(after.score(batch), "discriminator_N").any()
     with pytest.raises(ConfigError, match="'never'"):
         DiscriminatorConfig(update="never")
 

@@ -109,7 +109,7 @@ def test_the_gradient_in_parts_is_that_of_the_whole(make_policy):
         torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-3)
 
 
-def test_it_scores_before_it_learns_or_after_and_goes_on_from_its_state(make_policy):
+def test_it_scores_before_it_learns_or_after(make_policy):
     policy = make_policy()
     batch = played(policy, 1, groups=3)
     after, before = (
@@ -122,9 +122,6 @@ def test_it_scores_before_it_learns_or_after_and_goes_on_from_its_state(make_pol
     assert before.fit(batch, NONE)["items"] > 0 and before.fits == 1
     after.fit(batch, NONE)
     assert before.fit(batch, NONE)["items"] > 0 and before.fits == 2  # nobody let it observe
-    resumed = ImplicitPRM(policy, config(), seed=5)
-    resumed.load_state_dict(after.state_dict())
-    np.testing.assert_array_equal(resumed.rewards(batch), after.rewards(batch))
 
 
 def test_released_code_scores_by_the_mean_and_never_learns(make_policy):

@@ -215,17 +215,6 @@ def test_hooks_on_parts_of_the_last_block_are_called(make_family, where):
     torch.testing.assert_close(before, policy.hidden_at(ids_RL, *at))
 
 
-def test_gradient_checkpointing_gives_the_same_gradient(make_policy, episodes_of):
-    policy = make_policy(dtype=torch.float64)
-    rows = build_rows(episodes_of("window", reply=1))
-    weight_M = np.random.default_rng(0).normal(size=rows.num_tokens)
-    plain = loss_and_gradient(policy, rows, 60, weight_M)
-    policy.model.gradient_checkpointing_enable({"use_reentrant": False})
-    policy.model.train()
-    again = loss_and_gradient(policy, rows, 60, weight_M)
-    np.testing.assert_allclose(plain[2], again[2], rtol=1e-8, atol=1e-10)
-
-
 @pytest.mark.slow
 def test_a_compiled_decoder_gives_the_same_gradient(make_policy, episodes_of, monkeypatch):
     policy = make_policy(dtype=torch.float64, layers=1)

@@ -176,9 +176,6 @@ def test_the_hindsight_model_beats_the_policy_on_lost_turns(make_policy, tokeniz
     assert model.fit(batch, None) == {}
     online = HindsightModel(policy, replace(config, online=True))
     assert online.fit(batch, None)["loss"] > 0
-    resumed = HindsightModel(policy, config, seed=4)
-    resumed.load_state_dict(model.state_dict())
-    np.testing.assert_array_equal(resumed.logprobs(episodes[:6]), found)
 
 
 SEEN = {"up": "#P__#", "down": "#_P_#", "left": "#__P#", "right": "#_PX#"}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import pytest
 from small_runs import make_trajectory
@@ -203,28 +201,18 @@ def test_ablations_change_the_credit_of_a_fixed_batch(make_policy):
         assert np.abs(credit(**changes) - plain).max() > 1e-2, changes
 
 
-@pytest.mark.parametrize("kind", LORA)
-def test_it_learns_before_it_scores_or_after_and_resumes_to_the_same_next_step(make_policy, kind):
-    policy = make_policy(lora=LORA[kind])
-    batch, later = Batch.of(played(policy)), Batch.of(played(policy, seed=5))
-    whole, after = (
-        UtteranceCritics(policy_, config(update=update))
-        for policy_, update in ((policy, "before"), (make_policy(lora=LORA[kind]), "after"))
+def test_it_learns_before_it_scores_or_after(make_policy):
+    policy = make_policy()
+    batch = Batch.of(played(policy))
+    before, after = (
+        UtteranceCritics(policy, config(update=update)) for update in ("before", "after")
     )
-    for model in (whole, after):
+    for model in (before, after):
         model.observe(batch)
-    assert whole.score(batch).turns.scores["q_N"].any()
+    assert before.score(batch).turns.scores["q_N"].any()
     assert not after.score(batch).turns.scores["q_N"].any()
-    metrics = whole.fit(batch, NONE)
-    assert whole.fits == 1 and metrics["replay"] == 120 and metrics["loss"] > 0
-    resumed = UtteranceCritics(make_policy(lora=LORA[kind]), config(), seed=0)
-    resumed.load_state_dict(copy.deepcopy(whole.state_dict()))
-    for model in (whole, resumed):
-        model.observe(later)
-    for one, other in zip(
-        whole.values(later.trajectories), resumed.values(later.trajectories), strict=True
-    ):
-        np.testing.assert_allclose(one, other, atol=1e-6)
+    metrics = before.fit(batch, NONE)
+    assert before.fits == 1 and metrics["replay"] == 120 and metrics["loss"] > 0
 
 
 def test_the_memory_keeps_the_newest_turns_and_comes_back_from_its_state():
