@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -26,17 +27,18 @@ def program(folder: Path, code: str) -> str:
     return f"{sys.executable} {path}"
 
 
+def started(folder: Path, code: str, **options):
+    return closing(CommandAgent(program(folder, code), **options))
+
+
 def prompt(copy=0, turn=0, **more):
     return Prompt("asked", copy, "You see a lämp.\nAnd more.", ("look",), "Go.", turn, **more)
 
 
 def test_it_reads_a_line_and_writes_one(tmp_path):
-    agent = CommandAgent(program(tmp_path, ECHO))
-    agent.begin([4, 9])
-    try:
+    with started(tmp_path, ECHO) as agent:
+        agent.begin([4, 9])
         replies = agent.act([prompt(), prompt(1, turn=2)])
-    finally:
-        agent.close()
     asked = [json.loads(reply.text) for reply in replies]
     assert [(a["episode"], a["turn"]) for a in asked] == [(4, 0), (9, 2)]
     assert asked[0]["observation"] == "You see a lämp.\nAnd more."
@@ -47,11 +49,8 @@ def test_it_reads_a_line_and_writes_one(tmp_path):
 
 def test_a_picture_larger_than_a_pipe_comes_as_png(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (256, 256, 3), dtype=np.uint8)
-    agent = CommandAgent(program(tmp_path, ECHO))
-    try:
+    with started(tmp_path, ECHO) as agent:
         (reply,) = agent.act([prompt(image=noise)])
-    finally:
-        agent.close()
     picture = json.loads(reply.text)["image"]
     assert picture.startswith("data:image/png;base64,") and len(picture) > 1 << 17
 
@@ -64,14 +63,11 @@ def test_a_process_that_ends_fails_its_episode_and_is_started_again(tmp_path):
         "        sys.exit(7)\n"
         '    print(\'{"action": "look"}\', flush=True)\n'
     )
-    agent = CommandAgent(program(tmp_path, code))
-    try:
+    with started(tmp_path, code) as agent:
         assert agent.act([prompt()]) == [Reply("look")]
         (failed,) = agent.act([prompt(turn=1)])
         assert failed.error.endswith("ended (code 7)")
         assert agent.act([prompt()]) == [Reply("look")]
-    finally:
-        agent.close()
     assert agent.report() == {"processes": 2}
 
 
@@ -85,20 +81,14 @@ def test_a_process_that_ends_fails_its_episode_and_is_started_again(tmp_path):
     ],
 )
 def test_what_is_no_answer_is_quoted(tmp_path, answer, says):
-    agent = CommandAgent(program(tmp_path, f"input(); print({answer!r}, flush=True); input()"))
-    try:
+    with started(tmp_path, f"input(); print({answer!r}, flush=True); input()") as agent:
         (reply,) = agent.act([prompt()])
-    finally:
-        agent.close()
     assert says in reply.error and "\n" not in reply.error
 
 
 def test_a_process_that_takes_too_long_is_ended(tmp_path):
-    agent = CommandAgent(program(tmp_path, "import time; time.sleep(60)"), timeout=0.3)
-    try:
+    with started(tmp_path, "import time; time.sleep(60)", timeout=0.3) as agent:
         (reply,) = agent.act([prompt()])
-    finally:
-        agent.close()
     assert reply.error.endswith("gave no action within 0.3 s")
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -98,14 +99,11 @@ def _until(holds: Any) -> None:
 
 @pytest.mark.parametrize("workers", [0, 3])
 def test_free_copies_play_the_episodes_of_lockstep(workers: int):
-    venv = SlowVectorEnv(12, group_size=3, workers=workers)
-    try:
+    with closing(SlowVectorEnv(12, group_size=3, workers=workers)) as venv:
         together, apart = (
             run_episodes(venv, Threaded(), PLAIN, seed=5, record=EVERYTHING, schedule=schedule)
             for schedule in ("lockstep", "free")
         )
-    finally:
-        venv.close()
     assert together == apart
     assert len({len(t.turns) for t in apart}) > 2  # or the order of replies would say little
 
@@ -145,24 +143,18 @@ def test_a_step_that_takes_long_delays_its_workers_copies_alone(tmp_path: Path):
         if not left:
             there.touch()
 
-    venv = SlowVectorEnv(4, workers=4)
-    try:
+    with closing(SlowVectorEnv(4, workers=4)) as venv:
         played = run_episodes(venv, Slow(), PLAIN, seed=0, on_episode=ended)
-    finally:
-        venv.close()
     assert there.exists() and played[0].turns[0].action.startswith("await ")
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_evaluation_is_the_same_whoever_plays_an_episode(workers: int):
     def measured(schedule: Any, num_envs: int) -> Any:
-        venv = SlowVectorEnv(num_envs, workers=workers)
-        try:
+        with closing(SlowVectorEnv(num_envs, workers=workers)) as venv:
             return evaluate(
                 venv, Threaded(), PLAIN, tasks=[0, 1, 2, 3, 4, 5] * 4, schedule=schedule
             )
-        finally:
-            venv.close()
 
     apart = measured("free", 5)
     assert apart.episodes == measured("free", 2).episodes

@@ -18,7 +18,7 @@ from creditrl.trainers.credit.spread import first_turns, turns_to_tokens
 from creditrl.trainers.methods import Method, list_methods, method_info
 from creditrl.types import TokenTable, TurnTable
 
-INFOS = [info for info in list_methods() if info.name != "mine"]
+INFOS = list_methods()
 OWN = {info.name: info.method(info.config()) for info in INFOS}
 GROUPED = ("grpo", "dr_grpo", "rloo", "gspo", "dapo", "gigpo", "hgpo", "rtmc")
 """Methods whose credit of a group does not depend on other groups."""
@@ -94,7 +94,6 @@ def make(
     group_B: np.ndarray,
     *,
     outcome: Callable[[int], np.ndarray] | None = None,
-    tokens_most: int = 3,
 ) -> Case:
     """Return a random batch; outcomes of 0 and 1 on the last turn, which every method takes."""
     episodes = len(group_B)
@@ -141,7 +140,7 @@ def make(
         },
         episode_ids=tuple(f"e{b}" for b in range(episodes)),
     )
-    turn_M = np.repeat(np.arange(n), rng.integers(0, tokens_most + 1, size=n))
+    turn_M = np.repeat(np.arange(n), rng.integers(0, 4, size=n))
     m = len(turn_M)
     tokens = TokenTable(
         turn_M=turn_M,

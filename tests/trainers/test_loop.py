@@ -152,7 +152,7 @@ def sharpen(policy: Policy) -> None:
             value.mul_(3.0)
 
 
-@pytest.mark.parametrize("name", [info.name for info in list_methods() if info.name != "mine"])
+@pytest.mark.parametrize("name", [info.name for info in list_methods()])
 def test_every_method_trains_and_resumes_to_the_same_next_update(name, tmp_path, monkeypatch):
     policy = make_policy()
     trainer = make_trainer(name, policy)

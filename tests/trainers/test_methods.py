@@ -137,30 +137,6 @@ def test_an_unknown_method_names_the_nearest_one():
         method_info("grppo")
 
 
-def test_a_method_from_a_file_of_ones_own(tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text(
-        "from dataclasses import dataclass, field\n"
-        "import numpy as np\n"
-        "from creditrl.trainers.losses.config import PolicyLossConfig\n"
-        "from creditrl.trainers.methods import Method, register_method\n"
-        "from creditrl.types import Credit\n"
-        "@dataclass(frozen=True)\n"
-        "class MineConfig:\n"
-        "    scale: float = 3.0\n"
-        "    loss: PolicyLossConfig = field(default_factory=PolicyLossConfig)\n"
-        "@register_method('mine', config=MineConfig, kind='test', granularity='turn',\n"
-        "                 reward_source='environment', paper='none')\n"
-        "class Mine(Method):\n"
-        "    def credit(self, turns, tokens):\n"
-        "        return Credit(self.name, advantage_N=self.config.scale * turns.reward_N)\n"
-    )
-    load_plugin(str(file))
-    info = method_info("mine")
-    credit = info.method(info.config()).credit(GROUP, TOKENS)
-    np.testing.assert_allclose(credit.advantage_N, [0, 3, 0, 0])
-
-
 def test_a_plugin_that_is_not_there_is_named():
     with pytest.raises(ConfigError, match=r"nowhere\.py"):
         load_plugin("nowhere.py")

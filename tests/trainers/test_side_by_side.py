@@ -27,7 +27,7 @@ from creditrl.trainers.rewards import reward_columns
 from creditrl.types import Credit, Trajectory, Turn
 
 ROLLOUT = RolloutConfig(groups=4, group_size=4, max_new_tokens=1, reward_scale=0.1)
-OWN = [info.name for info in list_methods() if info.name != "mine"]
+OWN = [info.name for info in list_methods()]
 
 
 def play(policy: Policy, *, group_size: int = 4, version: int = 0, **record: Any):

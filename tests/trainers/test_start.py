@@ -141,6 +141,7 @@ def test_an_existing_folder_is_refused(trained: SimpleNamespace) -> None:
 def test_the_package_brings_torch_only_when_it_is_needed() -> None:
     code = (
         "import sys, creditrl.trainers as t; t.train, t.TrainConfig, t.register_method;"
+        "import creditrl.trainers.credit, creditrl.trainers.losses;"
         "assert 'torch' not in sys.modules; assert all(getattr(t, n) for n in dir(t))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

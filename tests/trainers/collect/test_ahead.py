@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -229,13 +229,10 @@ def test_the_next_update_is_collected_while_this_one_is_learned_from():
     inner = Scripted(
         lambda update: update != 1 or learning.wait(SECONDS) or pytest.fail("in turns")
     )
-    collector = ahead_of(inner)
-    try:
+    with closing(ahead_of(inner)) as collector:
         assert collector.collect(0).environment_turns == 0
         learning.set()
         assert collector.collect(1).environment_turns == 1
-    finally:
-        collector.close()
 
 
 def test_an_error_of_the_thread_is_raised_where_its_update_is_asked_for():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+from contextlib import closing
 
 import gymnasium as gym
 import pytest
@@ -97,13 +98,10 @@ class Killer:
 
 
 def test_a_killed_workers_copies_end_as_without_an_expert():
-    venv = ToyVectorEnv(4, workers=2)
-    try:
+    with closing(ToyVectorEnv(4, workers=2)) as venv:
         found = run_episodes(
             venv, Killer(venv), FORM, seed=0, record=Recording(expert_actions=True)
         )
-    finally:
-        venv.close()
     assert [bool(t.error) for t in found] == [True, True, False, False]
     assert all(turn.expert == "right" for t in found[2:] for turn in t.turns)
 

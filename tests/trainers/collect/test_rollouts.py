@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import closing
 
 import gymnasium as gym
 import pytest
@@ -76,15 +77,12 @@ class Walker:
 
 
 def collect(kill_at: int, retries: int, hash_states=None, segments=False):
-    venv = ToyVectorEnv(4, group_size=2, workers=2)
-    try:
+    with closing(ToyVectorEnv(4, group_size=2, workers=2)) as venv:
         agent = Walker(venv, kill_at)
         collector = RolloutCollector(
             venv, agent, FORM, seed=0, hash_states=hash_states, segments=segments, retries=retries
         )
         return collector.collect(5)
-    finally:
-        venv.close()
 
 
 @pytest.mark.parametrize("hash_states", [None, "state"])

@@ -8,7 +8,6 @@ import importlib
 import numpy as np
 import pytest
 
-import creditrl.trainers.credit as credit
 from creditrl.errors import CreditInputError
 from creditrl.trainers.credit import token_table, turn_table
 
@@ -128,14 +127,3 @@ def test_a_token_table_has_the_columns_that_are_given():
 def test_a_bad_column_of_tokens_is_named(columns, said):
     with pytest.raises(CreditInputError, match=said):
         token_table(**{"turn": [3, 4], **columns})
-
-
-def test_a_table_of_ones_own_goes_through_the_functions_of_both_levels():
-    # Two turns of two tokens, reward 1 at the end, a critic that says 0.5 everywhere: with
-    # lambda 1 and no discount every advantage is 1 - 0.5.
-    turns = turn_table([0, 1], [0, 0])
-    tokens = token_table([0, 0, 1, 1], value=[0.5] * 4)
-    cfg = credit.GAEConfig(lam=1.0, whiten=False)
-    advantage_M, target_M = credit.gae_of_tables(turns, tokens, cfg)
-    np.testing.assert_allclose(advantage_M, 0.5)
-    np.testing.assert_allclose(target_M, 1.0)

@@ -81,7 +81,9 @@ def loss_of(cfg: PolicyLossConfig, sampler: torch.Tensor):
 @pytest.mark.parametrize("ratio", ["token", "none"])
 def test_the_gradient_of_a_sampler_that_is_off_by_hand(ratio, unit, weights):
     cfg = PolicyLossConfig(ratio=ratio, sampler_cap=2.0, sampler_unit=unit)
-    _, grad, metrics = loss_of(cfg, SAMPLER)
+    loss, grad, metrics = loss_of(cfg, SAMPLER)
+    if ratio == "token":
+        assert loss == pytest.approx(-np.mean(np.array(weights) * [1.0, -1.0, 2.0, 0.5]))
     # Ratios are 1, so the gradient of token m is -w_m A_m / 4.
     expected = -np.array(weights) * [1.0, -1.0, 2.0, 0.5] / 4
     np.testing.assert_allclose(grad, expected, rtol=1e-6)

@@ -106,38 +106,29 @@ def test_they_equal_the_whole_model_one_row_at_a_time(make_policy, episodes_of, 
     assert not scores.logprob_M.requires_grad
 
 
-def test_window_and_full_context_give_equal_logprobs(make_policy, episodes_of):
+APART = {"merge_equal": False}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "ours", "theirs", "budget", "options"),
+    [
+        (["growing"], {"context": "full"}, {"context": "window"} | APART, 10**9, APART),
+        (["window"], {}, APART, 10**9, APART),
+        (["window", "growing"], {}, {}, 40, {"units": "turn", "pad_id": 9}),
+        (["window", "growing"], {}, {}, 40, {"units": "episode", "pad_id": 9}),
+    ],
+    ids=["context", "merged", "padded turns", "padded episodes"],
+)
+def test_rows_batches_and_padding_change_neither_loss_nor_gradient(
+    make_policy, episodes_of, kinds, ours, theirs, budget, options
+):
     policy = make_policy(dtype=torch.float64)
-    episodes = episodes_of("growing")
-    joined, split = build_rows(episodes, "full"), build_rows(episodes, "window", merge_equal=False)
-    assert len(joined) == len(episodes) < len(split)
-    weight_M = np.random.default_rng(0).normal(size=joined.num_tokens)
-    one = loss_and_gradient(policy, joined, 10**9, weight_M)
-    many = loss_and_gradient(policy, split, 10**9, weight_M, merge_equal=False)
-    np.testing.assert_allclose(one[1], many[1], rtol=1e-9)
-    np.testing.assert_allclose(one[2], many[2], rtol=1e-7, atol=1e-9)
-
-
-def test_merged_rows_give_the_same_loss_and_gradient(make_policy, episodes_of):
-    policy = make_policy(dtype=torch.float64)
-    episodes = episodes_of("window")
-    merged, apart = build_rows(episodes), build_rows(episodes, merge_equal=False)
-    assert len(merged) < 0.7 * len(apart)
-    weight_M = np.random.default_rng(0).normal(size=merged.num_tokens)
-    one = loss_and_gradient(policy, merged, 10**9, weight_M)
-    many = loss_and_gradient(policy, apart, 10**9, weight_M, merge_equal=False)
-    assert one[0] == pytest.approx(many[0], rel=1e-10)
-    np.testing.assert_allclose(one[1], many[1], rtol=1e-10)
-    np.testing.assert_allclose(one[2], many[2], rtol=1e-8, atol=1e-10)
-
-
-@pytest.mark.parametrize("units", ["turn", "episode"])
-def test_micro_batches_and_padding_do_not_matter(make_policy, episodes_of, units):
-    policy = make_policy(dtype=torch.float64)
-    rows = build_rows(episodes_of("window") + episodes_of("growing"))
+    episodes = [episode for kind in kinds for episode in episodes_of(kind)]
+    rows, others = build_rows(episodes, **ours), build_rows(episodes, **theirs)
+    assert ours == theirs or len(rows) < 0.7 * len(others)
     weight_M = np.random.default_rng(0).normal(size=rows.num_tokens)
     one = loss_and_gradient(policy, rows, 10**9, weight_M, pad_id=0)
-    many = loss_and_gradient(policy, rows, 40, weight_M, units=units, pad_id=9)
+    many = loss_and_gradient(policy, others, budget, weight_M, **options)
     assert one[0] == pytest.approx(many[0], rel=1e-10)
     np.testing.assert_allclose(one[1], many[1], rtol=1e-10)
     np.testing.assert_allclose(one[2], many[2], rtol=1e-8, atol=1e-10)
